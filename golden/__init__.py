@@ -1,0 +1,15 @@
+"""The Cassandra format and its bit-exact codec (docs/format.md): numpy alone, integers only."""
+
+from golden.errors import CassandraError, DecodeError, FileError
+from golden.format import Format
+from golden.packed import Codec, Packed, Segment
+
+__all__ = [
+    "CassandraError",
+    "Codec",
+    "DecodeError",
+    "FileError",
+    "Format",
+    "Packed",
+    "Segment",
+]

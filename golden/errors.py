@@ -1,0 +1,24 @@
+"""Errors that users of the format see; each names the thing, its value and what was expected."""
+
+__all__ = ["CassandraError", "DecodeError", "FileError"]
+
+
+class CassandraError(ValueError):
+    """Base of every error that bad input (not a bug) can raise; its text is one line."""
+
+
+class DecodeError(CassandraError):
+    """Packed data break the format.
+
+    ``cause`` is one of the causes of section 7 of docs/format.md ("short", "long", "code", "rank",
+    "group", "window") and ``segment`` the index of the segment in which it was found.
+    """
+
+    def __init__(self, cause: str, segment: int, detail: str) -> None:
+        super().__init__(f"segment {segment}: {detail} ({cause})")
+        self.cause = cause
+        self.segment = segment
+
+
+class FileError(CassandraError):
+    """A file is missing, truncated, corrupted or of an unsupported kind."""

@@ -1,0 +1,248 @@
+"""The one frozen object that builds the software codec and parameterises the gateware.
+
+Names, widths and orders here are those of docs/format.md, sections 2, 3 and 5.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from golden.errors import CassandraError
+
+__all__ = [
+    "CACHE_BLOCK",
+    "COMMAND_FIELDS",
+    "DIRECTORY_FIELDS",
+    "ERROR_CAUSES",
+    "FLAG_MASK",
+    "SCHEMES",
+    "STREAMS",
+    "CommandField",
+    "Fill",
+    "Format",
+    "PrunedExponent",
+    "Scheme",
+    "Stream",
+]
+
+Scheme = Literal["unary", "mx", "exact"]
+Fill = Literal["zero", "midpoint"]
+PrunedExponent = Literal["raw", "coded"]
+
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+"""Scheme names; the index is the number that a command word carries."""
+
+CACHE_BLOCK = 128
+"""Bytes in a cache block; superblocks are whole numbers of them (paper, V.C)."""
+
+FLAG_MASK = 1
+"""Directory flag: the segment has a ``mask`` stream."""
+
+DIRECTORY_FIELDS = (
+    "speculation_offset",
+    "speculation_length",
+    "verification_offset",
+    "verification_length",
+    "flags",
+)
+"""Columns of a segment directory (uint32); offsets and lengths in superblocks."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stream:
+    """One stream of the format: who reads it, how it becomes rows, and what it holds."""
+
+    name: str
+    region: Literal["speculation", "verification"]
+    schemes: tuple[Scheme, ...]
+    contents: str
+
+
+STREAMS = (
+    Stream(
+        name="mask",
+        region="speculation",
+        schemes=SCHEMES,
+        contents="1 bit per position, 1 = kept",
+    ),
+    Stream(
+        name="exponent",
+        region="speculation",
+        schemes=SCHEMES,
+        contents="unary: rank of each kept value's exponent; mx, exact: 8 bits per group",
+    ),
+    Stream(
+        name="sign_high",
+        region="speculation",
+        schemes=SCHEMES,
+        contents="sign and high bits of each kept value",
+    ),
+    Stream(
+        name="low",
+        region="verification",
+        schemes=SCHEMES,
+        contents="the truncated low bits of each kept value",
+    ),
+    Stream(
+        name="residue",
+        region="verification",
+        schemes=("exact",),
+        contents="bits that alignment shifted out, or a zero flag",
+    ),
+    Stream(
+        name="pruned_exponent",
+        region="verification",
+        schemes=("unary",),
+        contents="rank of each pruned value's exponent",
+    ),
+    Stream(
+        name="pruned",
+        region="verification",
+        schemes=SCHEMES,
+        contents="pruned values and escapes",
+    ),
+)
+"""Every stream, in the order of docs/format.md section 3."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommandField:
+    """A bit field of the command word that starts a segment in the gateware."""
+
+    name: str
+    width: int
+    meaning: str
+
+
+COMMAND_FIELDS = (
+    CommandField(name="count", width=16, meaning="values in the segment, minus one"),
+    CommandField(name="scheme", width=2, meaning="0 unary, 1 mx, 2 exact"),
+    CommandField(name="truncated", width=3, meaning="t: low bits that only the target reads"),
+    CommandField(name="target", width=1, meaning="1 = target values, 0 = draft values"),
+    CommandField(name="midpoint", width=1, meaning="fill of a draft: 1 = midpoint, 0 = zero"),
+    CommandField(name="mask", width=1, meaning="the segment has a mask stream"),
+    CommandField(
+        name="verification", width=1, meaning="the segment has a non-empty verification region"
+    ),
+    CommandField(name="log2_group", width=4, meaning="values in a group, as a power of two"),
+)
+"""The command word, least significant field first; unused high bits are zero."""
+
+ERROR_CAUSES = ("short", "long", "code", "rank", "group", "window", "command")
+"""Causes of a decoding error (docs/format.md, section 7); the index is the bit in the gateware."""
+
+_GROUP_MAX = 256
+_SEGMENT_MAX = 1 << 16
+_SUPERBLOCK_MAX = 4096
+
+
+def _require(condition: bool, field: str, expected: str, value: object) -> None:
+    if not condition:
+        raise CassandraError(f"{field} must be {expected}, not {value!r}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _require_range(field: str, value: object, low: int, high: int) -> None:
+    ok = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    _require(ok, field, f"an integer from {low} to {high}", value)
+
+
+def _require_choice(field: str, value: object, choices: tuple[object, ...]) -> None:
+    ok = any(value == choice and type(value) is type(choice) for choice in choices)
+    _require(ok, field, " or ".join(repr(choice) for choice in choices), value)
+
+
+def _require_multiple(field: str, value: object, of: int, high: int, why: str) -> None:
+    ok = isinstance(value, int) and _is_int(value) and 0 < value <= high and value % of == 0
+    _require(ok, field, f"a multiple of {of} ({why}), at most {high}", value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
+    """Parameters of a packed tensor (docs/format.md, section 2).
+
+    Raises :class:`CassandraError` (a ``ValueError``) that names the field, the value and what was
+    expected.
+    """
+
+    scheme: Scheme = "unary"
+    truncated: int = 4  # t: low bits of each kept value that only the target reads
+    fill: Fill = "zero"  # what a draft puts in their place
+    group: int = 32  # values that share an exponent (mx, exact)
+    segment: int = 16384  # values whose data start on a fresh superblock
+    codebook: int = 16  # most entries of an exponent codebook = longest code (unary)
+    pruned_exponent: PrunedExponent = "raw"  # how pruned values are stored (unary)
+    beat: int = 16  # bits in a row, positions in a beat, lanes of a matching decoder
+    window: int = 2  # rows of a unary-coded stream that are read at once
+    lead: int = 1  # beats between dependent verification streams
+    superblock: int = CACHE_BLOCK  # bytes
+
+    def __post_init__(self) -> None:
+        _require_choice("scheme", self.scheme, SCHEMES)
+        _require_range("truncated", self.truncated, 0, 7)
+        _require_choice("fill", self.fill, get_args(Fill))
+        _require_choice("beat", self.beat, (8, 16, 32))
+        _require_multiple("group", self.group, self.beat, _GROUP_MAX, "the beat")
+        power = self.group & (self.group - 1) == 0
+        _require(power, "group", "a power of two", self.group)
+        _require_multiple("segment", self.segment, self.group, _SEGMENT_MAX, "the group")
+        _require_choice("codebook", self.codebook, (16, 32))
+        _require_choice("pruned_exponent", self.pruned_exponent, get_args(PrunedExponent))
+        coded_ok = self.pruned_exponent == "raw" or self.scheme == "unary"
+        _require(coded_ok, "pruned_exponent", f"'raw' in scheme {self.scheme}", "coded")
+        _require_range("window", self.window, 1, 4)
+        _require_range("lead", self.lead, 1, 4)
+        _require_multiple(
+            "superblock", self.superblock, CACHE_BLOCK, _SUPERBLOCK_MAX, "the cache block"
+        )
+
+    @property
+    def magnitude_bits(self) -> int:
+        """Bits of the mantissa (unary: 7), aligned significand (mx) or window (exact: 8)."""
+        return 7 if self.scheme == "unary" else 8
+
+    @property
+    def high_planes(self) -> int:
+        """Planes of ``sign_high``: the sign and the magnitude bits that a draft reads."""
+        return 1 + self.magnitude_bits - self.truncated
+
+    @property
+    def fill_pattern(self) -> int:
+        """The ``truncated`` bits that a draft puts in place of the missing ones."""
+        if self.fill == "midpoint" and self.truncated:
+            return 1 << (self.truncated - 1)
+        return 0
+
+    @property
+    def window_bits(self) -> int:
+        """Bits in a window of a unary-coded stream."""
+        return self.window * self.beat
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """Streams that a tensor of this format can have, in the order of section 3."""
+        return tuple(stream for stream in STREAMS if self._has(stream))
+
+    def _has(self, stream: Stream) -> bool:
+        if stream.name == "low" and not self.truncated:
+            return False
+        if stream.name == "pruned_exponent" and self.pruned_exponent == "raw":
+            return False
+        return self.scheme in stream.schemes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Parameters as a JSON-ready mapping; :meth:`from_dict` is its inverse."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Format:
+        """Build a format from a mapping; unknown or ill-valued fields raise CassandraError."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        for name in fields:
+            _require(name in known, "format field", f"one of {', '.join(sorted(known))}", name)
+        return cls(**dict(fields))
