@@ -1,0 +1,76 @@
+"""The codebook: ranks to exponents, loaded at run time."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["Codebook"]
+
+
+class Codebook(wiring.Component):
+    """A table of exponents with one read port for each lane (paper, V.A step 4).
+
+    Reads are combinational; a load takes one cycle for each entry and never stalls while
+    ``enable`` is set. Illegal input: a rank without an entry raises ``missing`` for its lane; entries
+    past the ``size``-th of a packet are taken and ignored.
+
+    Members
+    -------
+    load : In(stream of {exponent: 8, last: 1})
+        Exponents in the order of rank; the first of a packet empties the book.
+    enable : In(1)
+        Loading is allowed. A packet that has begun must be finished before ``idle``.
+    idle : Out(1)
+        No packet is being loaded or waiting.
+    ranks : In(array of lanes, range(size + 1)), exponents : Out(array of lanes, 8)
+    missing : Out(lanes)
+        The lane's rank has no entry.
+    """
+
+    def __init__(self, *, lanes: int, size: int) -> None:
+        self.lanes = lanes
+        self.size = size
+        self.load_layout = data.StructLayout({"exponent": 8, "last": 1})
+        super().__init__(
+            {
+                "load": In(stream.Signature(self.load_layout)),
+                "enable": In(1),
+                "idle": Out(1),
+                "ranks": In(data.ArrayLayout(range(size + 1), lanes)),
+                "exponents": Out(data.ArrayLayout(8, lanes)),
+                "missing": Out(lanes),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        entries = [Signal(8, name=f"entry_{i}") for i in range(self.size)]
+        count = Signal(range(self.size + 1))
+        self._load(m, entries, count)
+        table = Array(entries)
+        for lane in range(self.lanes):
+            rank = self.ranks[lane]
+            m.d.comb += [
+                self.exponents[lane].eq(table[rank[: (self.size - 1).bit_length()]]),
+                self.missing[lane].eq(rank >= count),
+            ]
+        return m
+
+    def _load(self, m: Module, entries: list[Signal], count: Signal) -> None:
+        inside = Signal()
+        place = Signal(range(self.size + 1))
+        m.d.comb += [
+            self.load.ready.eq(self.enable),
+            self.idle.eq(~inside & ~self.load.valid),
+        ]
+        with m.If(inside):
+            m.d.comb += place.eq(count)
+        with m.If(self.load.valid & self.load.ready):
+            m.d.sync += inside.eq(~self.load.payload.last)
+            with m.If(place < self.size):
+                m.d.sync += count.eq(place + 1)
+            for i, entry in enumerate(entries):
+                with m.If(place == i):
+                    m.d.sync += entry.eq(self.load.payload.exponent)

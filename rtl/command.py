@@ -1,0 +1,108 @@
+"""Layouts of what travels between the blocks of the decoder."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from amaranth.hdl import Shape
+from amaranth.lib import data
+
+from golden.errors import CassandraError
+from golden.format import COMMAND_FIELDS, ERROR_CAUSES, SCHEMES, Format, Scheme
+from rtl.mantissa import HIGH_PLANES
+
+__all__ = ["COMMAND_WIDTH", "CommandLayout", "DecoderConfig", "ErrorLayout", "SpeculationBeat"]
+
+COMMAND_WIDTH = 32
+"""Bits of a command word on the bus."""
+
+CommandLayout = data.StructLayout({field.name: field.width for field in COMMAND_FIELDS})
+"""The command word that starts a segment."""
+
+ErrorLayout = data.StructLayout({cause: 1 for cause in ERROR_CAUSES})
+"""One bit for each cause of an error."""
+
+UNARY, MX, EXACT = (SCHEMES.index(name) for name in ("unary", "mx", "exact"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """What is fixed when a decoder is elaborated; all else comes with the command word.
+
+    Raises CassandraError that names the field, the value and what was expected.
+    """
+
+    lanes: int = 16  # values in a cycle; the format's beat
+    schemes: tuple[Scheme, ...] = SCHEMES
+    codebook: int = 16  # entries of the codebook = longest code
+    window: int = 2  # rows of a unary-coded stream in a cycle
+    superblock: int = 128  # bytes
+
+    def __post_init__(self) -> None:
+        Format(
+            beat=self.lanes,
+            codebook=self.codebook,
+            window=self.window,
+            superblock=self.superblock,
+            group=max(32, self.lanes),
+        )
+        known = bool(self.schemes) and all(name in SCHEMES for name in self.schemes)
+        if not known or len(set(self.schemes)) != len(self.schemes):
+            names = ", ".join(SCHEMES)
+            raise CassandraError(f"schemes must be distinct names of {names}, not {self.schemes!r}")
+
+    @classmethod
+    def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> DecoderConfig:
+        """The decoder that reads ``fmt`` (and, with ``schemes``, other schemes besides).
+
+        Raises CassandraError for formats that the gateware does not decode: coded pruned
+        exponents, and leads other than 1.
+        """
+        if fmt.pruned_exponent != "raw":
+            raise CassandraError(
+                f"pruned_exponent must be 'raw' for the gateware, not {fmt.pruned_exponent!r}"
+            )
+        if fmt.lead != 1:
+            raise CassandraError(f"lead must be 1 for the gateware, not {fmt.lead!r}")
+        return cls(
+            lanes=fmt.beat,
+            schemes=(fmt.scheme,) if schemes is None else schemes,
+            codebook=fmt.codebook,
+            window=fmt.window,
+            superblock=fmt.superblock,
+        )
+
+    @property
+    def module_name(self) -> str:
+        """Name of the exported top; one for each configuration."""
+        parts = [f"cassandra_decoder_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
+        default = DecoderConfig()
+        if self.window != default.window:
+            parts.append(f"w{self.window}")
+        if self.superblock != default.superblock:
+            parts.append(f"s{self.superblock}")
+        return "_".join(parts)
+
+    def has(self, scheme: Scheme) -> bool:
+        """Whether the decoder holds this scheme."""
+        return scheme in self.schemes
+
+
+def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """One beat as the speculation path hands it on.
+
+    ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponent of the value
+    (unary) or of its group (mx, exact); both arbitrary in lanes that are not ``kept``. ``count`` is
+    the number of kept lanes. ``abort`` ends the segment: nothing else of the beat counts.
+    """
+    return data.StructLayout(
+        {
+            "high": data.ArrayLayout(HIGH_PLANES, lanes),
+            "exponent": data.ArrayLayout(8, lanes),
+            "kept": lanes,
+            "present": lanes,
+            "count": Shape.cast(range(lanes + 1)),
+            "last": 1,
+            "abort": 1,
+        }
+    )

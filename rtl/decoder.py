@@ -1,0 +1,102 @@
+"""The decoder (paper, Figure 8a): commands, a codebook and two regions in, BF16 values out."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from golden.format import Format, Scheme
+from rtl.command import CommandLayout, DecoderConfig, ErrorLayout
+from rtl.speculation import SpeculationPath
+from rtl.verification import ValueBeat, VerificationPath
+
+__all__ = ["Decoder"]
+
+
+class Decoder(wiring.Component):
+    """Decoder of all schemes that it is built for, in draft and in target mode.
+
+    Mode, scheme, truncation, fill and group come with the command word of each segment.
+
+    Latency: about ten cycles from the first word of a segment to its first beat. Throughput:
+    ``lanes`` values in each cycle in draft mode; half that in target mode; while the bus (eight rows
+    in each cycle and region) keeps up and the exponents do not starve; about ten cycles between
+    segments. Buffering: see :class:`SpeculationPath` and :class:`VerificationPath`.
+
+    Illegal input sets a bit of ``error`` (sticky, until ``clear_error``) and ends the packet of values
+    with ``error`` set and no lane present; what is left of the segment's packets is drained and the
+    next segment is decoded as usual. ``docs/format.md``, section 7, lists the causes.
+
+    Members
+    -------
+    command : In(stream of CommandLayout)
+        One for each segment, after the codebook that it needs.
+    codebook : In(stream of {exponent: 8, last: 1})
+        A packet replaces the codebook; taken between segments, before a waiting command.
+    speculation, verification : In(stream of {data: 8 * lanes, last: 1})
+        Regions, a packet each; no verification packet in draft mode, or if the command says there
+        is none.
+    values : Out(stream of ValueBeat)
+    error : Out(ErrorLayout), clear_error : In(1), busy : Out(1)
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        self.speculation_path = SpeculationPath(config)
+        self.verification_path = VerificationPath(config)
+        words = self.speculation_path.reader.word_layout
+        super().__init__(
+            {
+                "command": In(stream.Signature(CommandLayout)),
+                "codebook": In(stream.Signature(self.speculation_path.book.load_layout)),
+                "speculation": In(stream.Signature(words)),
+                "verification": In(stream.Signature(words)),
+                "values": Out(stream.Signature(ValueBeat(config.lanes))),
+                "error": Out(ErrorLayout),
+                "clear_error": In(1),
+                "busy": Out(1),
+            }
+        )
+
+    @classmethod
+    def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> Decoder:
+        """The decoder that reads ``fmt``; see :meth:`DecoderConfig.of`."""
+        return cls(DecoderConfig.of(fmt, schemes=schemes))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.speculation = front = self.speculation_path
+        m.submodules.verification = back = self.verification_path
+        wiring.connect(m, wiring.flipped(self.codebook), front.codebook)
+        wiring.connect(m, wiring.flipped(self.speculation), front.words)
+        wiring.connect(m, wiring.flipped(self.verification), back.words)
+        wiring.connect(m, front.beats, back.beats)
+        wiring.connect(m, back.values, wiring.flipped(self.values))
+        pending = self._fork(m)
+        m.d.comb += self.busy.eq(front.busy | back.busy | pending)
+        for cause in ErrorLayout.members:
+            sticky = self.error[cause]
+            seen = front.errors[cause] | back.errors[cause]
+            with m.If(seen):
+                m.d.sync += sticky.eq(1)
+            with m.Elif(self.clear_error):
+                m.d.sync += sticky.eq(0)
+        return m
+
+    def _fork(self, m: Module) -> Signal:
+        """A command goes to both paths; the verification path may take it later."""
+        front, back = self.speculation_path, self.verification_path
+        held, pending = Signal(CommandLayout), Signal()
+        m.d.comb += [
+            front.command.payload.eq(self.command.payload),
+            front.command.valid.eq(self.command.valid & ~pending),
+            self.command.ready.eq(front.command.ready & ~pending),
+            back.command.payload.eq(held),
+            back.command.valid.eq(pending),
+        ]
+        with m.If(back.command.valid & back.command.ready):
+            m.d.sync += pending.eq(0)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [held.eq(self.command.payload), pending.eq(1)]
+        return pending

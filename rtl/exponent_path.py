@@ -1,0 +1,128 @@
+"""Unary exponents at a fixed rate: windows in, ranks out, decoupled by a queue of ranks."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.networks import compact, expand, prefix_sums
+from rtl.zero_counter import ParallelZeroCounter
+
+__all__ = ["ExponentPath", "queue_entries"]
+
+
+def queue_entries(lanes: int, window: int) -> int:
+    """Places of the rank queue, a power of two.
+
+    The schedule leaves at most ``lanes - 1`` ranks before it takes a window of ``window * lanes``,
+    and the beat before may still have its ``lanes`` ranks in the queue.
+    """
+    most = (lanes - 1) + window * lanes + lanes
+    return 1 << (most - 1).bit_length()
+
+
+class ExponentPath(wiring.Component):
+    """Ranks of the kept values of a beat from the ``exponent`` stream (paper, V.A steps 3 and 4).
+
+    Latency: a window taken in cycle c is counted in cycle c + 1 and its ranks can be used from
+    cycle c + 2. Throughput: one window and one beat in each cycle. Buffering: one window and
+    ``queue_entries`` ranks; whoever drives it counts ranks by the demand schedule, which bounds
+    the queue, so there is no back-pressure.
+
+    Illegal input (a run of ``limit`` zeros) raises ``overflow``, which stays until ``clear``.
+
+    Members
+    -------
+    window : In(window * lanes), window_valid : In(1)
+        A window of the stream.
+    lane_mask : In(lanes)
+        Lanes of the beat that take a rank, lowest lane first.
+    ranks : Out(array of lanes, range(limit + 1))
+        Rank of each lane of ``lane_mask``; arbitrary in the other lanes; combinational.
+    advance : In(1)
+        The ranks of ``lane_mask`` are used up.
+    clear : In(1)
+        A new stream begins: empties the queue and the carry.
+    overflow : Out(1)
+        A run of ``limit`` zeros or more has been seen since ``clear``.
+    busy : Out(1)
+        A window is waiting to be counted.
+    """
+
+    def __init__(self, *, lanes: int, window: int, limit: int) -> None:
+        self.lanes = lanes
+        self.window_bits = window * lanes
+        self.limit = limit
+        self.entries = queue_entries(lanes, window)
+        super().__init__(
+            {
+                "window": In(self.window_bits),
+                "window_valid": In(1),
+                "lane_mask": In(lanes),
+                "ranks": Out(data.ArrayLayout(range(limit + 1), lanes)),
+                "advance": In(1),
+                "clear": In(1),
+                "overflow": Out(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        width = (self.entries - 1).bit_length()
+        queue = [Signal(range(self.limit + 1), name=f"queue_{i}") for i in range(self.entries)]
+        head, tail = Signal(width), Signal(width)
+        self._push(m, queue, tail, width)
+        self._pop(m, queue, head, width)
+        with m.If(self.clear):
+            m.d.sync += [head.eq(0), tail.eq(0), self.overflow.eq(0), self.busy.eq(0)]
+        return m
+
+    def _push(self, m: Module, queue: list[Signal], tail: Signal, width: int) -> None:
+        m.submodules.counter = counter = ParallelZeroCounter(self.window_bits, limit=self.limit)
+        held = Signal(self.window_bits)
+        carry = Signal(range(self.limit + 1))
+        m.d.sync += self.busy.eq(self.window_valid)
+        with m.If(self.window_valid):
+            m.d.sync += held.eq(self.window)
+        m.d.comb += [counter.bits.eq(held), counter.carry_in.eq(carry)]
+        with m.If(self.busy):
+            m.d.sync += [
+                carry.eq(counter.carry_out),
+                tail.eq(tail + counter.ones),
+                self.overflow.eq(self.overflow | counter.overflow),
+            ]
+        with m.If(self.clear):
+            m.d.sync += carry.eq(0)
+        self._write(m, queue, tail, counter, held, width)
+
+    def _write(
+        self,
+        m: Module,
+        queue: list[Signal],
+        tail: Signal,
+        counter: ParallelZeroCounter,
+        held: Signal,
+        width: int,
+    ) -> None:
+        """Compact the ranks of the window to places ``tail``, ``tail + 1``, ... of the queue."""
+        size = 1 << (self.window_bits - 1).bit_length()
+        ones = [held[i] if i < self.window_bits else Signal(1) for i in range(size)]
+        counts = prefix_sums(m, ones, width, "ones")
+        starts = [tail] + [(tail + count)[:width] for count in counts[:-1]]
+        runs = [counter.runs[min(i, self.window_bits - 1)] for i in range(size)]
+        ranks = compact(m, runs, starts, "ranks")
+        for i, entry in enumerate(queue):
+            place = Signal(width, name=f"place_{i}")
+            m.d.comb += place.eq(i - tail)
+            with m.If(self.busy & (place < counter.ones)):
+                m.d.sync += entry.eq(ranks[i % size])
+
+    def _pop(self, m: Module, queue: list[Signal], head: Signal, width: int) -> None:
+        terms = [self.lane_mask[i] for i in range(self.lanes)]
+        counts = prefix_sums(m, terms, width, "lane")
+        starts = [head] + [(head + count)[:width] for count in counts[:-1]]
+        lanes = expand(m, queue, starts, "lane")
+        m.d.comb += [self.ranks[i].eq(rank) for i, rank in enumerate(lanes)]
+        m.d.sync += head.eq(Mux(self.advance, head + counts[-1], head))

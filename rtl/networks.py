@@ -1,0 +1,142 @@
+"""Combinational networks that the blocks share: prefix sums, rotation, expansion, compaction.
+
+All functions take the module ``m`` they add their nodes to, and return lists of signals. Depth is
+logarithmic in the number of elements.
+
+``expand`` and ``compact`` are butterflies. Elements are numbered by a running sequence number, and
+an element of number ``s`` sits at place ``s mod 2^k`` of a circular store. In a half-block of
+``h = 2^b`` places whose first lane wants number ``S``, place ``p`` must hold the number ``s`` with
+``S <= s < S + h`` and ``s = p (mod h)``; its bit ``b`` is ``S[b]`` if ``p >= S mod h``, else the
+opposite. So one level selects by ``S[b] xor (p < S[b-1:0])``, and rotation and expansion cost one
+network of ``log2`` levels together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Module, Mux, Shape, Signal, Value, ValueLike
+
+__all__ = ["compact", "expand", "popcount", "prefix_sums", "rotate", "select_bit"]
+
+
+def _signal(m: Module, value: ValueLike, name: str, width: int | None = None) -> Signal:
+    cast = Value.cast(value)
+    node = Signal(Shape(len(cast) if width is None else width), name=name)
+    m.d.comb += node.eq(cast)
+    return node
+
+
+def popcount(bits: Value) -> Value:
+    """Number of ones in ``bits`` as a balanced tree of adders."""
+    terms: list[Value] = [bits[i] for i in range(len(bits))]
+    while len(terms) > 1:
+        paired = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
+        terms = paired + ([terms[-1]] if len(terms) % 2 else [])
+    return terms[0]
+
+
+def prefix_sums(m: Module, terms: Sequence[Value], width: int, name: str) -> list[Signal]:
+    """Inclusive prefix sums modulo ``2^width`` (Sklansky: logarithmic depth)."""
+    sums: list[Signal] = [_signal(m, term, f"{name}_{i}", width) for i, term in enumerate(terms)]
+    span = 1
+    while span < len(terms):
+        level = list(sums)
+        for i in range(len(terms)):
+            if i & span:
+                left = sums[(i // span) * span - 1]
+                level[i] = _signal(m, left + sums[i], f"{name}_{span}_{i}", width)
+        sums = level
+        span *= 2
+    return sums
+
+
+def select_bit(start: Value, bit: int, place: int) -> Value:
+    """Bit ``bit`` of the number that belongs at ``place`` of a half-block that begins at ``start``."""
+    if bit == 0:
+        return start[0]
+    return start[bit] ^ (start[:bit] > place)
+
+
+def rotate(
+    m: Module, store: Sequence[Value], head: Value, outputs: int, name: str
+) -> list[Value]:
+    """Elements ``head``, ``head + 1``, ... (``outputs`` of them) of a circular store of ``2^k``."""
+    nodes = list(store)
+    for bit in reversed(range(len(head))):
+        needed = min(len(store), outputs + (1 << bit) - 1)
+        nodes = [
+            _signal(
+                m,
+                Mux(head[bit], nodes[(i + (1 << bit)) % len(nodes)], nodes[i]),
+                f"{name}_{bit}_{i}",
+            )
+            for i in range(needed)
+        ]
+    return nodes[:outputs]
+
+
+def expand(
+    m: Module, store: Sequence[Value], starts: Sequence[Value], name: str
+) -> list[Signal]:
+    """Lane ``i`` gets element number ``starts[i]`` of a circular store.
+
+    ``store`` has ``2^k`` places, at least as many as there are lanes; ``starts[i]`` has at least
+    ``k`` bits and grows by at most one from lane to lane. A lane whose number equals that of the
+    next lane (it takes no element) gets an arbitrary one.
+    """
+    lanes = len(starts)
+    nodes = list(store)
+    while len(nodes) > lanes:
+        half = len(nodes) // 2
+        nodes = _expand_level(m, nodes, [starts[0]], half, name)
+    half = lanes // 2
+    while half:
+        nodes = _expand_level(m, nodes, starts[::half], half, name)
+        half //= 2
+    return nodes  # type: ignore[return-value]
+
+
+def _expand_level(
+    m: Module, nodes: Sequence[Value], starts: Sequence[Value], half: int, name: str
+) -> list[Value]:
+    bit = half.bit_length() - 1
+    level: list[Value] = []
+    for block, start in enumerate(starts):
+        base = (block // 2) * 2 * half
+        for place in range(half):
+            high = select_bit(start, bit, place)
+            chosen = Mux(high, nodes[base + half + place], nodes[base + place])
+            level.append(_signal(m, chosen, f"{name}_x{half}_{block}_{place}"))
+    return level
+
+
+def compact(
+    m: Module, inputs: Sequence[Value], starts: Sequence[Value], name: str
+) -> list[Value]:
+    """Element ``i`` goes to place ``starts[i] mod n``; the mirror of :func:`expand`.
+
+    ``inputs`` has ``n = 2^k`` elements; ``starts[i]`` grows by one after each element that counts
+    and stays after one that does not. Places that no element goes to hold arbitrary ones.
+    """
+    nodes = list(inputs)
+    half = 1
+    while half < len(inputs):
+        nodes = _compact_level(m, nodes, starts, half, name)
+        half *= 2
+    return nodes
+
+
+def _compact_level(
+    m: Module, nodes: Sequence[Value], starts: Sequence[Value], half: int, name: str
+) -> list[Value]:
+    bit = half.bit_length() - 1
+    level: list[Value] = []
+    for base in range(0, len(nodes), 2 * half):
+        low, high = nodes[base : base + half], nodes[base + half : base + 2 * half]
+        swaps = [select_bit(starts[base + half], bit, place) for place in range(half)]
+        for out, (first, second) in enumerate(((low, high), (high, low))):
+            for place, keep in enumerate(swaps):
+                chosen = Mux(keep, first[place], second[place])
+                level.append(_signal(m, chosen, f"{name}_c{half}_{base}_{out}_{place}"))
+    return level

@@ -1,0 +1,68 @@
+"""Unpacking of the residue: fields of 0 to 7 bits each, value by value, a beat at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["FIELD_MAX", "ResidueUnpack"]
+
+FIELD_MAX = 7
+"""Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
+
+
+class ResidueUnpack(wiring.Component):
+    """Cut a run of bits into one field for each lane.
+
+    Combinational, a binary tree: the left half of the lanes takes the first bits, the right half
+    what is left after a shift by the left half's total. Every input is legal.
+
+    Members
+    -------
+    bits : In(7 * lanes)
+        The fields, lane 0 in the least significant bits.
+    widths : In(array of lanes, 3)
+    fields : Out(array of lanes, 7)
+        Zero-extended.
+    """
+
+    def __init__(self, *, lanes: int) -> None:
+        self.lanes = lanes
+        super().__init__(
+            {
+                "bits": In(FIELD_MAX * lanes),
+                "widths": In(data.ArrayLayout(3, lanes)),
+                "fields": Out(data.ArrayLayout(FIELD_MAX, lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._split(m, self.bits, range(self.lanes))
+        return m
+
+    def _split(self, m: Module, bits: Value, lanes: range) -> None:
+        if len(lanes) == 1:
+            self._cut(m, bits, lanes[0])
+            return
+        middle = lanes[len(lanes) // 2]
+        left, right = range(lanes[0], middle), range(middle, lanes[-1] + 1)
+        rest = Signal(FIELD_MAX * len(right), name=f"bits_{right[0]}_{len(right)}")
+        m.d.comb += rest.eq(bits >> self._total(m, left))
+        self._split(m, bits[: FIELD_MAX * len(left)], left)
+        self._split(m, rest, right)
+
+    def _total(self, m: Module, lanes: Sequence[int]) -> Signal:
+        total = Signal(range(FIELD_MAX * len(lanes) + 1), name=f"total_{lanes[0]}_{len(lanes)}")
+        terms: list[Value] = [Value.cast(self.widths[lane]) for lane in lanes]
+        while len(terms) > 1:
+            terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
+        m.d.comb += total.eq(terms[0])
+        return total
+
+    def _cut(self, m: Module, bits: Value, lane: int) -> None:
+        for bit in range(FIELD_MAX):
+            m.d.comb += self.fields[lane][bit].eq(bits[bit] & (self.widths[lane] > bit))

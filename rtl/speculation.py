@@ -1,0 +1,421 @@
+"""The speculation path: from the speculation region to the kept fields of each beat."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.bitmap_expand import BlockBuffer
+from rtl.codebook import Codebook
+from rtl.command import EXACT, MX, UNARY, CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
+from rtl.exponent_path import ExponentPath
+from rtl.mantissa import HIGH_PLANES
+from rtl.networks import popcount
+from rtl.superblock_reader import SuperblockReader
+
+__all__ = ["SpeculationPath"]
+
+
+class _Schedule(wiring.Component):
+    """The demand schedule of the speculation region (docs/format.md, section 6), slot by slot.
+
+    Takes rows from the reader's head and says what they are. One slot takes one cycle, and one more
+    for each window by which the exponents starve. All decisions come from registers.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        lanes, window = config.lanes, config.window
+        self.config = config
+        self.take_max = 1 + window + HIGH_PLANES
+        super().__init__(
+            {
+                "start": In(1),
+                "command": In(CommandLayout),
+                "rows": In(data.ArrayLayout(lanes, self.take_max)),
+                "level": In(8),
+                "take": Out(range(self.take_max + 1)),
+                "enable": In(1),  # the next stage takes a beat
+                "stop": In(1),  # the segment is given up
+                "window": Out(window * lanes),
+                "window_valid": Out(1),
+                "block": Out(data.ArrayLayout(lanes, HIGH_PLANES)),
+                "block_valid": Out(1),
+                "beat_valid": Out(1),
+                "kept": Out(lanes),
+                "present": Out(lanes),
+                "count": Out(range(lanes + 1)),
+                "shared": Out(8),
+                "last": Out(1),
+                "running": Out(1),
+                "starved": Out(1),  # waiting for rows
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, window = self.config.lanes, self.config.window
+        self.unary = Signal()
+        self.inside = Signal()  # the slot has a beat: all but slot -1
+        self.more = Signal()  # there is a beat after this one
+        self.remaining = Signal(17)
+        self.number = Signal(5)  # of the beat, modulo the longest group
+        self.ranks = Signal(range(2 * lanes + window * lanes))  # q of the format
+        self.fields = Signal(range(2 * lanes))  # avail of the format
+        self.go, self.starve, self.step = Signal(), Signal(), Signal()
+        self.take_mask, self.take_window = Signal(), Signal()
+        self.take_shared, self.take_block = Signal(), Signal()
+        m.d.comb += [
+            self.unary.eq(self.command.scheme == UNARY),
+            self.more.eq(self.remaining != 0),
+        ]
+        self._decide(m)
+        self._route(m)
+        self._ranks(m)
+        self._next_beat(m)
+        self._shared_exponent(m)
+        return m
+
+    def _decide(self, m: Module) -> None:
+        """What this cycle takes, and whether the rows for it are there."""
+        lanes, window = self.config.lanes, self.config.window
+        wanted = Signal(range(self.take_max + 1))
+        planes = Signal(4)
+        after = self.ranks - self.count
+        m.d.comb += [
+            self.starve.eq(self.unary & self.inside & (self.ranks < self.count)),
+            self.take_mask.eq(self.command.mask & self.more),
+            self.take_window.eq(self.unary & self.more & (after < lanes)),
+            self.take_block.eq(self.inside & (self.fields < self.count)),
+            planes.eq(Mux(self.unary, 8, 9) - self.command.truncated),
+            self.go.eq(self.running & (self.level >= wanted)),
+            self.step.eq(self.go & ~self.starve & (self.enable | ~self.inside)),
+            self.starved.eq(self.running & (self.level < wanted)),
+        ]
+        with m.If(self.starve):
+            m.d.comb += wanted.eq(window)
+        with m.Else():
+            m.d.comb += wanted.eq(
+                self.take_mask
+                + Mux(self.take_window, window, self.take_shared)
+                + Mux(self.take_block, planes, 0)
+            )
+        with m.If(self.step | (self.go & self.starve)):
+            m.d.comb += self.take.eq(wanted)
+        self.planes = planes
+
+    def _route(self, m: Module) -> None:
+        """Rows after the mask row, then rows after the window or the shared exponents."""
+        window = self.config.window
+        rows = [self.rows[i] for i in range(self.take_max)]
+        first: list[Value] = [
+            Mux(self.take_mask & ~self.starve, rows[i + 1], rows[i])
+            for i in range(self.take_max - 1)
+        ]
+        self.first = [Signal(self.config.lanes, name=f"first_{i}") for i in range(len(first))]
+        m.d.comb += [node.eq(row) for node, row in zip(self.first, first, strict=True)]
+        m.d.comb += [
+            self.window.eq(Cat(self.first[:window])),
+            self.window_valid.eq((self.go & self.starve) | (self.step & self.take_window)),
+            self.block_valid.eq(self.step & self.take_block),
+        ]
+        for plane in range(HIGH_PLANES):
+            row = Mux(
+                self.take_window,
+                self.first[plane + window],
+                Mux(self.take_shared, self.first[plane + 1], self.first[plane]),
+            )
+            m.d.comb += self.block[plane].eq(Mux(self.planes > plane, row, 0))
+
+    def _ranks(self, m: Module) -> None:
+        ones = Mux(self.window_valid, popcount(self.window), 0)
+        used = Mux(self.step, self.count, 0)
+        held = Mux(self.take_block, self.config.lanes, 0)
+        with m.If(self.unary):
+            m.d.sync += self.ranks.eq(self.ranks + ones - used)
+        with m.If(self.step):
+            m.d.sync += self.fields.eq(self.fields + held - self.count)
+        with m.If(self.start):
+            m.d.sync += [self.ranks.eq(0), self.fields.eq(0)]
+
+    def _next_beat(self, m: Module) -> None:
+        """Registers of the beat in hand; slot -1 has none."""
+        lanes = self.config.lanes
+        bits = (lanes - 1).bit_length()
+        everyone = (1 << lanes) - 1
+        present, kept = Signal(lanes), Signal(lanes)
+        tail = Signal(bits)
+        m.d.comb += [
+            tail.eq(self.command.count),
+            present.eq(everyone),
+            kept.eq(Mux(self.command.mask, self.rows[0], everyone) & present),
+            self.beat_valid.eq(self.step & self.inside),
+            self.last.eq(~self.more),
+        ]
+        with m.If(self.remaining == 1):
+            m.d.comb += present.eq((2 << tail) - 1)
+        with m.If(self.step):
+            m.d.sync += [self.inside.eq(1), self.kept.eq(kept), self.present.eq(present)]
+            m.d.sync += self.count.eq(popcount(kept))
+            with m.If(self.inside):
+                m.d.sync += self.number.eq(self.number + 1)
+            with m.If(self.more):
+                m.d.sync += self.remaining.eq(self.remaining - 1)
+            with m.Else():
+                m.d.sync += self.running.eq(0)
+        with m.If(self.stop):
+            m.d.sync += self.running.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                self.running.eq(1),
+                self.inside.eq(0),
+                self.count.eq(0),
+                self.number.eq(0),
+                self.remaining.eq((self.command.count >> bits) + 1),
+            ]
+
+    def _shared_exponent(self, m: Module) -> None:
+        """One row of group exponents serves group / 8 beats, a byte for each group."""
+        lanes = self.config.lanes
+        bits = (lanes - 1).bit_length()
+        groups = lanes // 8
+        row, held = Signal(lanes), Signal(lanes)
+        period, place = Signal(5), Signal(5)
+        log2_group = self.command.log2_group
+        m.d.comb += [
+            period.eq((1 << (log2_group - 3)[:3]) - 1),
+            place.eq(self.number >> (log2_group - bits)[:3]),
+            self.take_shared.eq(~self.unary & self.inside & ((self.number & period) == 0)),
+            row.eq(Mux(self.take_shared, self.first[0], held)),
+            self.shared.eq(row.word_select(place[: (groups - 1).bit_length()], 8)),
+        ]
+        with m.If(self.step & self.take_shared):
+            m.d.sync += held.eq(row)
+
+
+class SpeculationPath(wiring.Component):
+    """Everything that a draft reads, up to fields in their lanes (paper, Figure 8, decoder).
+
+    Latency: four cycles from the rows of a beat to the beat. Throughput: one beat in each cycle
+    while rows are there and no window is starved for; about eight cycles between segments.
+    Buffering: four words of the region, a window, the rank queue, two blocks of fields and two
+    beats. A command is taken when the segment before it is done.
+
+    Illegal input ends the segment with a beat that has ``abort`` and ``last`` set, pulses a bit of
+    ``errors``, and drains the region. ``last`` beats wait until the region is drained.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        self.schedule = _Schedule(config)
+        self.reader = SuperblockReader(
+            lanes=config.lanes, take_max=self.schedule.take_max, superblock=config.superblock
+        )
+        self.book = Codebook(lanes=config.lanes, size=config.codebook)
+        super().__init__(
+            {
+                "command": In(stream.Signature(CommandLayout)),
+                "codebook": In(stream.Signature(self.book.load_layout)),
+                "words": In(stream.Signature(self.reader.word_layout)),
+                "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
+                "errors": Out(ErrorLayout),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.schedule = self.schedule
+        m.submodules.reader = reader = self.reader
+        wiring.connect(m, wiring.flipped(self.words), reader.words)
+        self.active = Signal(CommandLayout)
+        self.kill = Signal()  # the segment is given up from the pipeline
+        self.spoilt = Signal()  # the region in hand was too long
+        self.drained = Signal()  # the region of the latest segment is done with
+        self.empty = Signal()  # no beat is in the pipeline
+        self._control(m)
+        beat = self._fields(m)
+        self._lookup(m, beat)
+        return m
+
+    def _bad_command(self, command: data.View) -> Value:
+        """Schemes that are not built in, and groups that the format does not allow."""
+        config = self.config
+        known = [name for name in ("unary", "mx", "exact") if config.has(name)]
+        codes = {"unary": UNARY, "mx": MX, "exact": EXACT}
+        scheme_ok = Value.cast(0)
+        for name in known:
+            scheme_ok = scheme_ok | (command.scheme == codes[name])
+        low = (config.lanes - 1).bit_length()
+        group_ok = (command.log2_group >= low) & (command.log2_group <= 8)
+        return ~scheme_ok | ((command.scheme != UNARY) & ~group_ok)
+
+    def _control(self, m: Module) -> None:
+        """Start on a command; when the schedule is through or given up, drain the region."""
+        schedule, reader = self.schedule, self.reader
+        bad, short, finishing, drain = Signal(), Signal(), Signal(), Signal()
+        idle = Signal(init=1)
+        self.abort_now = Signal()
+        m.d.comb += [
+            bad.eq(self._bad_command(self.active)),
+            self.command.ready.eq(idle & self.empty & self.book.idle),
+            short.eq(schedule.starved & reader.ended & ~self.kill),
+            schedule.command.eq(self.active),
+            schedule.rows.eq(reader.rows),
+            schedule.level.eq(reader.level),
+            schedule.stop.eq(short | self.kill),
+            reader.take.eq(schedule.take),
+            reader.finish.eq(finishing),
+            self.errors.short.eq(short),
+            self.errors.long.eq(reader.drained & reader.overlong & ~self.spoilt),
+            self.busy.eq(~idle | ~self.empty),
+        ]
+        begin = Signal()
+        m.d.sync += begin.eq(self.command.valid & self.command.ready)
+        with m.If(self.command.valid & self.command.ready):
+            m.d.sync += [self.active.eq(self.command.payload), idle.eq(0)]
+        with m.If(begin):
+            m.d.comb += [
+                schedule.start.eq(~bad),
+                self.abort_now.eq(bad),
+                self.errors.command.eq(bad),
+            ]
+            m.d.sync += [self.spoilt.eq(bad), self.drained.eq(0)]
+        with m.If(short):
+            m.d.comb += self.abort_now.eq(1)
+        with m.If(short | self.kill):
+            m.d.sync += self.spoilt.eq(1)
+        over = Signal()
+        m.d.comb += [
+            over.eq(~idle & ~begin & ~schedule.running & ~drain),
+            finishing.eq(over),
+        ]
+        with m.If(finishing):
+            m.d.sync += drain.eq(1)
+        with m.If(reader.drained):
+            m.d.sync += [
+                drain.eq(0),
+                idle.eq(1),
+                self.drained.eq(1),
+                self.spoilt.eq(self.spoilt | reader.overlong),
+            ]
+
+    def _fields(self, m: Module) -> Signal:
+        """Stages 1 and 2: fields and ranks go to their lanes. Returns the stage-2 beat."""
+        config, schedule = self.config, self.schedule
+        lanes = config.lanes
+        m.submodules.sign_high = high = BlockBuffer(lanes=lanes, planes=HIGH_PLANES)
+        m.submodules.exponents = path = ExponentPath(
+            lanes=lanes, window=config.window, limit=config.codebook
+        )
+        stage1 = Signal(_stage_layout(lanes))
+        stage2 = Signal(_beat_layout(lanes, config.codebook))
+        valid1, self.valid2, self.free2 = Signal(), Signal(), Signal()
+        free1, move = Signal(), Signal()
+        m.d.comb += [
+            move.eq(valid1 & self.free2),
+            free1.eq(~valid1 | self.free2),
+            schedule.enable.eq(free1),
+            path.window.eq(schedule.window),
+            path.window_valid.eq(schedule.window_valid),
+            path.lane_mask.eq(stage1.kept),
+            path.advance.eq(move),
+            path.clear.eq(schedule.start),
+            high.block.eq(schedule.block),
+            high.load.eq(schedule.block_valid),
+            high.lane_mask.eq(stage1.kept),
+            high.advance.eq(move),
+            high.clear.eq(schedule.start),
+            self.errors.code.eq(move & path.overflow & ~stage1.abort & (self.active.scheme == UNARY)),
+        ]
+        abort_held = Signal()
+        with m.If(free1):
+            m.d.sync += valid1.eq(schedule.beat_valid | self.abort_now | abort_held)
+            m.d.sync += abort_held.eq(0)
+            m.d.sync += [
+                stage1.kept.eq(schedule.kept),
+                stage1.present.eq(schedule.present),
+                stage1.count.eq(schedule.count),
+                stage1.shared.eq(schedule.shared),
+                stage1.last.eq(schedule.last | self.abort_now | abort_held),
+                stage1.abort.eq(self.abort_now | abort_held),
+            ]
+        with m.Elif(self.abort_now):
+            m.d.sync += abort_held.eq(1)
+        with m.If(self.free2):
+            m.d.sync += self.valid2.eq(valid1)
+            m.d.sync += [stage2[name].eq(stage1[name]) for name in _CARRIED]
+            m.d.sync += [
+                stage2.high.eq(high.fields),
+                stage2.ranks.eq(path.ranks),
+                stage2.shared.eq(stage1.shared),
+                stage2.abort.eq(
+                    stage1.abort | (path.overflow & (self.active.scheme == UNARY))
+                ),
+            ]
+        with m.If(self.kill):
+            m.d.sync += [valid1.eq(0), self.valid2.eq(0), abort_held.eq(0)]
+        self.pipeline_busy = valid1 | self.valid2 | abort_held
+        return stage2
+
+    def _lookup(self, m: Module, beat: data.View) -> None:
+        """Stage 3: ranks to exponents; errors of the beat; the output register."""
+        lanes = self.config.lanes
+        m.submodules.codebook = book = self.book
+        wiring.connect(m, wiring.flipped(self.codebook), book.load)
+        unary = self.active.scheme == UNARY
+        out = Signal(SpeculationBeat(lanes))
+        valid, bad_rank, bad_group = Signal(), Signal(), Signal()
+        left, move, last_ready = Signal(), Signal(), Signal()
+        long = Signal()
+        m.d.comb += [
+            book.enable.eq(~self.busy),
+            book.ranks.eq(beat.ranks),
+            bad_rank.eq(unary & (book.missing & beat.kept).any() & ~beat.abort),
+            bad_group.eq(~unary & _bad_shared(beat.shared, self.active.scheme) & ~beat.abort),
+            last_ready.eq(~out.last | self.drained),
+            long.eq(out.last & self.spoilt),
+            self.beats.valid.eq(valid & last_ready),
+            self.beats.payload.eq(out),
+            self.beats.payload.abort.eq(out.abort | long),
+            left.eq(~valid | (self.beats.valid & self.beats.ready)),
+            self.free2.eq(left),
+            move.eq(self.valid2 & left),
+            self.errors.rank.eq(move & bad_rank),
+            self.errors.group.eq(move & bad_group),
+            self.empty.eq(~self.pipeline_busy & ~valid),
+        ]
+        abort = beat.abort | bad_rank | bad_group
+        m.d.comb += self.kill.eq(move & abort & ~beat.last)
+        with m.If(left):
+            m.d.sync += valid.eq(self.valid2)
+            m.d.sync += [out[name].eq(beat[name]) for name in _CARRIED]
+            m.d.sync += [
+                out.high.eq(beat.high),
+                out.last.eq(beat.last | abort),
+                out.abort.eq(abort),
+            ]
+            for lane in range(lanes):
+                exponent = Mux(unary, book.exponents[lane], beat.shared)
+                m.d.sync += out.exponent[lane].eq(exponent)
+
+
+_CARRIED = ("kept", "present", "count", "last")
+
+
+def _stage_layout(lanes: int) -> data.StructLayout:
+    beat = SpeculationBeat(lanes)
+    fields = {name: beat[name].shape for name in (*_CARRIED, "abort")}
+    return data.StructLayout({**fields, "shared": 8})
+
+
+def _beat_layout(lanes: int, limit: int) -> data.StructLayout:
+    fields = {name: field.shape for name, field in _stage_layout(lanes)}
+    ranks = data.ArrayLayout(range(limit + 1), lanes)
+    return data.StructLayout(
+        {**fields, "high": data.ArrayLayout(HIGH_PLANES, lanes), "ranks": ranks}
+    )
+
+
+def _bad_shared(shared: Value, scheme: Value) -> Value:
+    return (shared == 0) | ((shared == 255) & (scheme == MX))

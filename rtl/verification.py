@@ -1,0 +1,535 @@
+"""The verification path: low bits, residues and pruned values join the fields of each beat."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.bitmap_expand import BitmapExpand, BlockBuffer
+from rtl.command import EXACT, UNARY, CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
+from rtl.mantissa import LOW_PLANES, MantissaConcat
+from rtl.networks import popcount
+from rtl.residue import FIELD_MAX, ResidueUnpack
+from rtl.shifter import DynamicShifter
+from rtl.superblock_reader import SuperblockReader
+
+__all__ = ["ValueBeat", "VerificationPath"]
+
+VALUE = 16
+"""Bits of a BF16 value."""
+
+
+def ValueBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
+    """One beat of decoded values.
+
+    ``present`` marks the lanes that have a value, contiguous from lane 0. ``last`` ends the
+    segment; ``error`` says that it broke the format (then no lane is present).
+    """
+    return data.StructLayout(
+        {
+            "values": data.ArrayLayout(VALUE, lanes),
+            "present": lanes,
+            "last": 1,
+            "error": 1,
+        }
+    )
+
+
+def _aligned_layout(lanes: int) -> data.StructLayout:
+    """A beat after concatenation and shift; ``raw`` lanes take their value from ``pruned``."""
+    return data.StructLayout(
+        {
+            "values": data.ArrayLayout(VALUE, lanes),
+            "widths": data.ArrayLayout(3, lanes),  # residue bits of the lane
+            "flagged": lanes,  # the residue bit is a zero flag
+            "raw": lanes,
+            "present": lanes,
+            "need": range(FIELD_MAX * lanes + 1),  # residue bits of the beat
+            "last": 1,
+            "abort": 1,
+        }
+    )
+
+
+def _joined_layout(lanes: int) -> data.StructLayout:
+    return data.StructLayout(
+        {
+            "values": data.ArrayLayout(VALUE, lanes),
+            "raw": lanes,
+            "present": lanes,
+            "last": 1,
+            "abort": 1,
+        }
+    )
+
+
+class _Align(wiring.Component):
+    """Concatenate and shift every lane of a beat. Combinational."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "command": In(CommandLayout),
+                "beat": In(SpeculationBeat(config.lanes)),
+                "low": In(data.ArrayLayout(LOW_PLANES, config.lanes)),
+                "aligned": Out(_aligned_layout(config.lanes)),
+                "bad_window": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes = self.config.lanes
+        bad = Signal(lanes)
+        for lane in range(lanes):
+            self._lane(m, lane, bad)
+        m.d.comb += [
+            self.bad_window.eq(bad.any() & ~self.beat.abort),
+            self.aligned.present.eq(self.beat.present),
+            self.aligned.last.eq(self.beat.last),
+            self.aligned.abort.eq(self.beat.abort | bad.any()),
+        ]
+        terms: list[Value] = [Value.cast(self.aligned.widths[lane]) for lane in range(lanes)]
+        while len(terms) > 1:
+            terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
+        m.d.comb += self.aligned.need.eq(terms[0])
+        return m
+
+    def _lane(self, m: Module, lane: int, bad: Signal) -> None:
+        m.submodules[f"concat_{lane}"] = concat = MantissaConcat()
+        command, beat = self.command, self.beat
+        unary = command.scheme == UNARY
+        kept = beat.kept[lane]
+        m.d.comb += [
+            concat.high.eq(beat.high[lane]),
+            concat.low.eq(self.low[lane]),
+            concat.unary.eq(unary),
+            concat.target.eq(command.target),
+            concat.midpoint.eq(command.midpoint),
+            concat.truncated.eq(command.truncated),
+        ]
+        exponent, mantissa = Signal(8, name=f"e_{lane}"), Signal(7, name=f"m_{lane}")
+        m.d.comb += [exponent.eq(beat.exponent[lane]), mantissa.eq(concat.magnitude[:7])]
+        escape = Signal(name=f"escape_{lane}")
+        if self.config.has("mx") or self.config.has("exact"):
+            self._shift(m, lane, concat, ~unary, exponent, mantissa, escape, bad)
+        value = Mux(kept, Cat(mantissa, exponent, concat.sign), 0)
+        missing = beat.present[lane] & ~kept
+        m.d.comb += [
+            self.aligned.values[lane].eq(value),
+            self.aligned.raw[lane].eq(command.target & (missing | escape)),
+        ]
+
+    def _shift(
+        self,
+        m: Module,
+        lane: int,
+        concat: MantissaConcat,
+        enable: Value,
+        exponent: Signal,
+        mantissa: Signal,
+        escape: Signal,
+        bad: Signal,
+    ) -> None:
+        """Shared exponents: normalise; in exact targets read the residue's width off the window."""
+        m.submodules[f"shifter_{lane}"] = shifter = DynamicShifter()
+        m.d.comb += [
+            shifter.shared.eq(self.beat.exponent[lane]),
+            shifter.magnitude.eq(concat.magnitude),
+        ]
+        with m.If(enable):
+            m.d.comb += [exponent.eq(shifter.exponent), mantissa.eq(shifter.mantissa)]
+        if not self.config.has("exact"):
+            return
+        windowed = Signal(name=f"windowed_{lane}")
+        zero, full = Signal(name=f"zero_{lane}"), Signal(name=f"full_{lane}")
+        m.d.comb += [
+            windowed.eq((self.command.scheme == EXACT) & self.command.target & self.beat.kept[lane]),
+            zero.eq(concat.magnitude == 0),
+            full.eq(concat.magnitude == 255),
+            self.aligned.flagged[lane].eq(windowed & zero),
+            escape.eq(windowed & full),
+            bad[lane].eq(windowed & ~full & shifter.subnormal),
+        ]
+        with m.If(windowed):
+            m.d.comb += self.aligned.widths[lane].eq(
+                Mux(zero, 1, Mux(full, 0, shifter.zeros[:3]))
+            )
+
+
+class _Residue(wiring.Component):
+    """Join the residue to a beat. Combinational, but for what is left of a row.
+
+    Rows come from the reader; fewer than ``lanes`` bits are kept for the next beat.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        lanes = config.lanes
+        super().__init__(
+            {
+                "rows": In(data.ArrayLayout(lanes, FIELD_MAX)),
+                "beat": In(_aligned_layout(lanes)),
+                "enable": In(1),  # the beat moves on
+                "clear": In(1),
+                "wanted": Out(range(FIELD_MAX + 1)),  # rows that the beat needs
+                "joined": Out(_joined_layout(lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, beat = self.config.lanes, self.beat
+        bits = (lanes - 1).bit_length()
+        held, level = Signal(lanes), Signal(bits)
+        rows = Signal(lanes * FIELD_MAX)
+        run = Signal(lanes * (FIELD_MAX + 1))
+        unpack = ResidueUnpack(lanes=lanes)
+        m.submodules.unpack = unpack
+        m.d.comb += [
+            self.wanted.eq((beat.need + (lanes - 1) - level) >> bits),
+            rows.eq(self.rows),
+            run.eq(held | (rows << level)),
+            unpack.bits.eq(run),
+            unpack.widths.eq(beat.widths),
+            self.joined.present.eq(beat.present),
+            self.joined.last.eq(beat.last),
+            self.joined.abort.eq(beat.abort),
+        ]
+        rest = Signal(range(lanes * (FIELD_MAX + 1)))
+        m.d.comb += rest.eq((self.wanted << bits) + level - beat.need)
+        with m.If(self.enable):
+            left = (run >> beat.need)[:lanes]
+            keep = ((1 << rest) - 1)[:lanes]
+            m.d.sync += [level.eq(rest), held.eq(left & keep)]
+        with m.If(self.clear):
+            m.d.sync += [level.eq(0), held.eq(0)]
+        for lane in range(lanes):
+            field = Mux(beat.flagged[lane], 0, unpack.fields[lane])
+            escape = beat.flagged[lane] & ~unpack.fields[lane][0]
+            m.d.comb += [
+                self.joined.values[lane].eq(beat.values[lane] | field),
+                self.joined.raw[lane].eq(beat.raw[lane] | escape),
+            ]
+        return m
+
+
+class _Pruned(wiring.Component):
+    """Put pruned values and escapes into their lanes. Combinational, but for half a row.
+
+    With 32 lanes a row holds two values, and one may be left for the next beat.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        self.rows_max = VALUE  # lanes values of 16 bits, in rows of lanes bits
+        super().__init__(
+            {
+                "rows": In(data.ArrayLayout(config.lanes, self.rows_max)),
+                "beat": In(_joined_layout(config.lanes)),
+                "enable": In(1),  # the beat moves on
+                "clear": In(1),
+                "wanted": Out(range(self.rows_max + 1)),
+                "values": Out(data.ArrayLayout(VALUE, config.lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, beat = self.config.lanes, self.beat
+        m.submodules.expand = net = BitmapExpand(lanes=lanes, width=VALUE)
+        count = Signal(range(lanes + 1))
+        rows = Signal(lanes * VALUE)
+        m.d.comb += [count.eq(popcount(beat.raw)), rows.eq(self.rows), net.lane_mask.eq(beat.raw)]
+        if lanes > VALUE:
+            self._halves(m, net, rows, count)
+        else:
+            m.d.comb += [net.elements.eq(rows), self.wanted.eq(count * (VALUE // lanes))]
+        for lane in range(lanes):
+            chosen = Mux(beat.raw[lane], net.lanes_out[lane], beat.values[lane])
+            m.d.comb += self.values[lane].eq(chosen)
+        return m
+
+    def _halves(self, m: Module, net: BitmapExpand, rows: Signal, count: Signal) -> None:
+        held, full = Signal(VALUE), Signal()
+        run = Signal(len(rows) + VALUE)
+        odd = Signal()
+        m.d.comb += [
+            run.eq(Mux(full, Cat(held, rows), rows)),
+            net.elements.eq(run),
+            self.wanted.eq((count + 1 - full) >> 1),
+            odd.eq(full ^ count[0]),
+        ]
+        with m.If(self.enable):
+            m.d.sync += [full.eq(odd), held.eq(run.word_select(count, VALUE))]
+        with m.If(self.clear):
+            m.d.sync += full.eq(0)
+
+
+class VerificationPath(wiring.Component):
+    """Target values from the fields of a beat and the verification region; drafts pass through.
+
+    Latency: four cycles. Throughput: one beat in each cycle in draft mode; in target mode one in
+    two (phase P takes rows of ``pruned``, phase Q those of ``low`` and ``residue``), if the bus
+    keeps up. Buffering: four words of the region, two blocks of low bits, four beats.
+
+    Illegal input ends the segment with a beat that has ``error`` and ``last`` set, pulses a bit of
+    ``errors`` and drains the region and the beats that are still to come. The last beat waits
+    until the region is drained, so a good last beat means a good segment.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        self.take_max = max(VALUE, LOW_PLANES + FIELD_MAX)
+        self.reader = SuperblockReader(
+            lanes=config.lanes, take_max=self.take_max, superblock=config.superblock
+        )
+        super().__init__(
+            {
+                "command": In(stream.Signature(CommandLayout)),
+                "beats": In(stream.Signature(SpeculationBeat(config.lanes))),
+                "words": In(stream.Signature(self.reader.word_layout)),
+                "values": Out(stream.Signature(ValueBeat(config.lanes))),
+                "errors": Out(ErrorLayout),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes = self.config.lanes
+        m.submodules.reader = self.reader
+        m.submodules.low = self.low = BlockBuffer(lanes=lanes, planes=LOW_PLANES)
+        m.submodules.align = self.align = _Align(self.config)
+        m.submodules.residue = self.residue = _Residue(self.config)
+        m.submodules.pruned = self.pruned = _Pruned(self.config)
+        wiring.connect(m, wiring.flipped(self.words), self.reader.words)
+        self.active = Signal(CommandLayout)
+        self.running, self.giving_up, self.clear = Signal(), Signal(), Signal()
+        self.region = Signal()  # the segment has a region that must be drained
+        self.ended = Signal()  # no more rows will come
+        # Beats in flight: waiting for low, for the residue, for pruned values, and out.
+        self.beat_a = Signal(SpeculationBeat(lanes))
+        self.beat_1 = Signal(_aligned_layout(lanes))
+        self.beat_2 = Signal(_joined_layout(lanes))
+        self.out = Signal(ValueBeat(lanes))
+        self.full_a, self.full_1, self.full_2, self.full_out = (Signal() for _ in range(4))
+        self.take_beat, self.move_a, self.move_1, self.move_2 = (Signal() for _ in range(4))
+        self.free_out = Signal()
+        self._phases(m)
+        self._stages(m)
+        self._output(m)
+        self._control(m)
+        return m
+
+    def _phases(self, m: Module) -> None:
+        """The demand schedule of the verification region; in draft mode stages just move on."""
+        active, reader = self.active, self.reader
+        self.phase_q = Signal(init=1)
+        self.low_done, self.residue_on, self.residue_done = Signal(), Signal(), Signal()
+        self.pruned_on, self.short = Signal(), Signal()
+        self.take_low = Signal()
+        fields = Signal(range(2 * self.config.lanes))  # avail of the format
+        p_ready, q_ready, q_rows = Signal(), Signal(), Signal(range(self.take_max + 1))
+        p_fire, q_fire, p_skip = Signal(), Signal(), Signal()
+        beat_here = self.beats.valid & ~self.full_a & self.running & ~self.giving_up
+        target = active.target
+        m.d.comb += [
+            self.take_low.eq(
+                ~self.low_done & (active.truncated != 0) & (fields < self.beats.payload.count)
+            ),
+            q_rows.eq(Mux(self.take_low, active.truncated, 0) + self._residue_rows()),
+            p_ready.eq(~self.phase_q & self.pruned_on & self.full_2 & self.free_out),
+            p_skip.eq(~self.phase_q & ~self.pruned_on),
+            q_ready.eq(
+                self.phase_q
+                & (self.low_done | beat_here)
+                & (~self.residue_on | self.residue_done | self.full_1)
+                & ~self.full_2
+            ),
+        ]
+        go = self.running & ~self.giving_up & target
+        m.d.comb += [
+            p_fire.eq(go & p_ready & (reader.level >= self.pruned.wanted)),
+            q_fire.eq(go & q_ready & (reader.level >= q_rows)),
+            self.short.eq(
+                go
+                & self.ended
+                & ((p_ready & ~p_fire) | (q_ready & ~q_fire))
+            ),
+            reader.take.eq(Mux(p_fire, self.pruned.wanted, Mux(q_fire, q_rows, 0))),
+        ]
+        with m.If(go & (p_fire | p_skip | q_fire)):
+            m.d.sync += self.phase_q.eq(~self.phase_q)
+        with m.If(q_fire):
+            m.d.sync += [self.residue_on.eq(1), self.pruned_on.eq(self.residue_on)]
+            with m.If(~self.low_done):
+                held = Mux(self.take_low, self.config.lanes, 0)
+                used = Mux(active.truncated != 0, self.beats.payload.count, 0)
+                m.d.sync += [
+                    fields.eq(fields + held - used),
+                    self.low_done.eq(self.beats.payload.last),
+                ]
+            with m.If(self.full_1):
+                m.d.sync += self.residue_done.eq(self.beat_1.last)
+        self._moves(m, p_fire, q_fire, beat_here)
+        with m.If(self.clear):
+            flags = (self.low_done, self.residue_on, self.residue_done, self.pruned_on)
+            m.d.sync += [flag.eq(0) for flag in flags]
+            m.d.sync += [self.phase_q.eq(1), fields.eq(0)]
+
+    def _residue_rows(self) -> Value:
+        waiting = self.residue_on & ~self.residue_done & self.full_1
+        return Mux(waiting, self.residue.wanted, 0)
+
+    def _moves(self, m: Module, p_fire: Value, q_fire: Value, beat_here: Value) -> None:
+        """When each stage hands its beat on."""
+        target = self.active.target
+        free_2 = ~self.full_2 | self.move_2
+        free_1 = ~self.full_1 | self.move_1
+        draft_room = ~self.full_a | self.move_a
+        draft_take = (
+            self.beats.valid & self.running & ~self.giving_up & draft_room & ~self.low_done
+        )
+        m.d.comb += [
+            self.move_2.eq(Mux(target, p_fire, self.full_2 & self.free_out)),
+            self.move_1.eq(Mux(target, q_fire & self.full_1, self.full_1 & free_2)),
+            self.move_a.eq(self.full_a & free_1),
+            self.take_beat.eq(Mux(target, q_fire & ~self.low_done, draft_take)),
+            self.beats.ready.eq(self.take_beat | (self.giving_up & ~self.low_done)),
+        ]
+        with m.If(~target & self.take_beat):
+            m.d.sync += self.low_done.eq(self.beats.payload.last)
+        with m.If(self.giving_up & self.beats.valid & self.beats.ready):
+            m.d.sync += self.low_done.eq(self.beats.payload.last)
+
+    def _stages(self, m: Module) -> None:
+        """The beats in flight and the buffers of their streams."""
+        reader, low = self.reader, self.low
+        rows = [reader.rows[i] for i in range(self.take_max)]
+        truncated = self.active.truncated
+        for plane in range(LOW_PLANES):
+            m.d.comb += low.block[plane].eq(Mux(truncated > plane, rows[plane], 0))
+        flat = Cat(rows[: LOW_PLANES + FIELD_MAX])
+        shift = Mux(self.take_low, truncated, 0)
+        for row in range(FIELD_MAX):
+            place = Signal(range(LOW_PLANES + FIELD_MAX), name=f"residue_row_{row}")
+            m.d.comb += place.eq(shift + row)
+            m.d.comb += self.residue.rows[row].eq(flat.word_select(place, self.config.lanes))
+        m.d.comb += [
+            low.load.eq(self.take_beat & self.take_low & self.active.target),
+            low.lane_mask.eq(self.beat_a.kept),
+            low.advance.eq(self.move_a),
+            low.clear.eq(self.clear),
+            self.align.command.eq(self.active),
+            self.align.beat.eq(self.beat_a),
+            self.align.low.eq(low.fields),
+            self.residue.beat.eq(self.beat_1),
+            self.residue.enable.eq(self.move_1),
+            self.residue.clear.eq(self.clear),
+            self.pruned.rows.eq(Cat(rows[:VALUE])),
+            self.pruned.beat.eq(self.beat_2),
+            self.pruned.enable.eq(self.move_2),
+            self.pruned.clear.eq(self.clear),
+        ]
+        moves = (
+            (self.take_beat, self.full_a, self.beat_a, self.beats.payload, self.move_a),
+            (self.move_a, self.full_1, self.beat_1, self.align.aligned, self.move_1),
+            (self.move_1, self.full_2, self.beat_2, self.residue.joined, self.move_2),
+        )
+        for fill, full, register, source, leave in moves:
+            with m.If(fill):
+                m.d.sync += [register.eq(source), full.eq(1)]
+            with m.Elif(leave):
+                m.d.sync += full.eq(0)
+            with m.If(self.clear):
+                m.d.sync += full.eq(0)
+
+    def _output(self, m: Module) -> None:
+        """The output register; the last beat waits until the region is drained."""
+        reader = self.reader
+        self.drained, self.spoilt = Signal(), Signal()
+        self.error_beat = Signal()  # the register takes the beat that ends a bad segment
+        bad = self.out.last & (self.out.error | self.spoilt)
+        m.d.comb += [
+            self.values.valid.eq(self.full_out & (~self.out.last | self.drained)),
+            self.values.payload.eq(self.out),
+            self.values.payload.error.eq(bad),
+            self.free_out.eq(~self.full_out | (self.values.valid & self.values.ready)),
+        ]
+        with m.If(bad):
+            m.d.comb += self.values.payload.present.eq(0)
+        with m.If(self.error_beat):
+            m.d.sync += [
+                self.full_out.eq(1),
+                self.out.last.eq(1),
+                self.out.error.eq(1),
+            ]
+        with m.Elif(self.move_2):
+            m.d.sync += [
+                self.full_out.eq(1),
+                self.out.values.eq(self.pruned.values),
+                self.out.present.eq(self.beat_2.present),
+                self.out.last.eq(self.beat_2.last),
+                self.out.error.eq(0),
+            ]
+        with m.Elif(self.free_out):
+            m.d.sync += self.full_out.eq(0)
+
+    def _control(self, m: Module) -> None:
+        """Segments begin with a command and end with a last beat that has left."""
+        reader = self.reader
+        abort = Signal()
+        bad_window = self.move_a & self.align.bad_window
+        finish, drain, over = Signal(), Signal(), Signal()
+        gone = self.values.valid & self.values.ready & self.out.last
+        m.d.comb += [
+            self.busy.eq(self.running),
+            self.command.ready.eq(~self.running),
+            self.clear.eq(self.command.valid & self.command.ready),
+            self.ended.eq(reader.ended | ~self.region),
+            self.errors.short.eq(self.short),
+            self.errors.window.eq(bad_window & ~self.giving_up),
+            self.errors.long.eq(reader.drained & reader.overlong & ~self.giving_up),
+            abort.eq(
+                self.short
+                | (self.move_a & self.align.aligned.abort)
+            ),
+            reader.finish.eq(finish),
+        ]
+        with m.If(self.clear):
+            m.d.sync += [
+                self.active.eq(self.command.payload),
+                self.running.eq(1),
+                self.giving_up.eq(0),
+                self.region.eq(self.command.payload.target & self.command.payload.verification),
+                self.drained.eq(0),
+                self.spoilt.eq(0),
+                drain.eq(0),
+                over.eq(0),
+            ]
+        with m.If(self.running & abort & ~self.giving_up):
+            m.d.sync += self.giving_up.eq(1)
+        with m.If(self.move_2 & self.beat_2.last):
+            m.d.sync += over.eq(1)
+        self._give_up(m, over)
+        with m.If(self.running & over & ~drain):
+            m.d.comb += finish.eq(self.region)
+            m.d.sync += [drain.eq(1), self.drained.eq(~self.region)]
+        with m.If(reader.drained):
+            m.d.sync += [self.drained.eq(1), self.spoilt.eq(reader.overlong)]
+        with m.If(self.running & gone):
+            m.d.sync += self.running.eq(0)
+
+    def _give_up(self, m: Module, over: Signal) -> None:
+        """Drop the beats in flight, swallow those to come, and send the beat that says so."""
+        sent = Signal()
+        m.d.comb += self.error_beat.eq(self.giving_up & ~sent & self.free_out & self.low_done)
+        with m.If(self.giving_up):
+            m.d.sync += [self.full_a.eq(0), self.full_1.eq(0), self.full_2.eq(0)]
+        with m.If(self.error_beat):
+            m.d.sync += [sent.eq(1), over.eq(1)]
+        with m.If(self.clear):
+            m.d.sync += sent.eq(0)
