@@ -1,0 +1,71 @@
+"""The recipe cocotb + cocotb-test + Verilator, on a design of one adder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from golden.errors import CassandraError
+from verif.runner import SuiteError, choose_seed, run_suite
+
+TESTBENCH = "tests.house.adder_testbench"
+
+
+class Adder(wiring.Component):
+    """total <= a + b + offset, one cycle later."""
+
+    def __init__(self, offset: int = 0) -> None:
+        self.offset = offset
+        super().__init__({"a": In(8), "b": In(8), "total": Out(9)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += self.total.eq(self.a + self.b + self.offset)
+        return m
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("adder")
+
+
+def test_a_component_runs_and_is_not_built_twice(build: Path) -> None:
+    first = run_suite(Adder(), TESTBENCH, "adder", build_dir=build, seed=7, waves=False)
+    assert first.seed == 7
+    assert len(first.tests) == 2
+    program = build / "program" / "adder"
+    made = program.stat().st_mtime_ns
+    run_suite(Adder(), TESTBENCH, "adder", build_dir=build, seed=8, waves=False)
+    assert program.stat().st_mtime_ns == made
+
+
+def test_the_seed_replays(build: Path) -> None:
+    logs = []
+    for seed in (7, 7, 8):
+        result = run_suite(Adder(), TESTBENCH, "adder", build_dir=build, seed=seed, waves=False)
+        drawn = [line for line in result.log.read_text().splitlines() if "operands" in line]
+        logs.append(drawn)
+    assert logs[0] == logs[1] != logs[2]
+
+
+def test_a_wrong_design_fails_with_the_name_of_the_test(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=r"SEED=3.*failed: .*adds") as caught:
+        run_suite(Adder(1), TESTBENCH, "adder", build_dir=tmp_path, seed=3, waves=False)
+    assert "AssertionError" in str(caught.value)
+
+
+def test_no_matching_test_is_an_error(build: Path) -> None:
+    with pytest.raises(SuiteError):
+        run_suite(
+            Adder(), TESTBENCH, "adder", build_dir=build, waves=False, testcase="no_such_test"
+        )
+
+
+def test_a_seed_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEED", "seven")
+    with pytest.raises(CassandraError, match="SEED must be a number or 'random', not 'seven'"):
+        choose_seed()

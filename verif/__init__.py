@@ -1,0 +1,1 @@
+"""Verification of the gateware: drivers, scoreboards, coverage, and the bulk harness."""
