@@ -2,7 +2,7 @@
 
 from golden.errors import CassandraError, DecodeError, FileError
 from golden.format import Format
-from golden.packed import Codec, Packed, Segment
+from golden.packed import Codec, Packed, Segment, concatenate
 
 __all__ = [
     "CassandraError",
@@ -12,4 +12,5 @@ __all__ = [
     "Format",
     "Packed",
     "Segment",
+    "concatenate",
 ]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.errors import CassandraError
 from golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
 
-__all__ = ["Codec", "Packed", "Segment"]
+__all__ = ["Codec", "Packed", "Segment", "concatenate"]
 
 Bytes = NDArray[np.uint8]
 Values = NDArray[np.uint16]
@@ -68,6 +69,28 @@ class Packed:
             verification=self.verification[ver : ver + entry["verification_length"] * unit],
         )
 
+    def part(self, start: int, stop: int) -> Packed:
+        """Segments ``start`` to ``stop`` as a packed tensor of their own, to decode in pieces.
+
+        Regions are views. ``stream_bits`` is empty, as it is counted for whole tensors.
+        """
+        directory = self.directory[start:stop].copy()
+        unit = self.format.superblock
+        regions = []
+        for column, region in ((0, self.speculation), (2, self.verification)):
+            first = int(directory[0, column]) if len(directory) else 0
+            length = int(directory[:, column + 1].sum(dtype=np.int64))
+            directory[:, column] -= np.uint32(first)
+            regions.append(region[first * unit : (first + length) * unit])
+        return dataclasses.replace(
+            self,
+            count=max(min(stop * self.format.segment, self.count) - start * self.format.segment, 0),
+            speculation=regions[0],
+            verification=regions[1],
+            directory=directory,
+            stream_bits={},
+        )
+
     def bits(self) -> dict[str, float]:
         """Bits per value by stream, then ``padding`` of both regions, ``speculation``,
         ``verification`` and ``total`` as stored (directory included in ``total``)."""
@@ -79,6 +102,47 @@ class Packed:
         used["verification"] = 8 * self.verification.size / count
         used["total"] = (stored + 8 * self.directory.nbytes) / count
         return used
+
+
+def concatenate(parts: Sequence[Packed]) -> Packed:
+    """One packed tensor from consecutive parts that were encoded with the same codebooks.
+
+    Every part but the last must be whole segments; at least one part is needed.
+    """
+    first = parts[0]
+    for part in parts:
+        _check_part(first, part, last=part is parts[-1])
+    directories, offsets = [], np.zeros(2, np.uint32)
+    for part in parts:
+        moved = part.directory.copy()
+        moved[:, [0, 2]] += offsets
+        offsets += part.directory[:, [1, 3]].sum(axis=0, dtype=np.uint32)
+        directories.append(moved)
+    return dataclasses.replace(
+        first,
+        count=sum(part.count for part in parts),
+        speculation=np.concatenate([part.speculation for part in parts]),
+        verification=np.concatenate([part.verification for part in parts]),
+        directory=np.concatenate(directories),
+        stream_bits=_sum_bits([part.stream_bits for part in parts]),
+        saturated=sum(part.saturated for part in parts),
+    )
+
+
+def _sum_bits(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    names = dict.fromkeys(name for count in counts for name in count)
+    return {name: sum(count.get(name, 0) for count in counts) for name in names}
+
+
+def _check_part(first: Packed, part: Packed, *, last: bool) -> None:
+    same = (part.format, part.codebook, part.pruned_codebook)
+    if same != (first.format, first.codebook, first.pruned_codebook):
+        raise CassandraError("parts of a tensor must share one format and its codebooks")
+    if part.count % first.format.segment and not last:
+        raise CassandraError(
+            f"count of a part before the last must be a multiple of {first.format.segment}, "
+            f"not {part.count}"
+        )
 
 
 class Codec(Protocol):
