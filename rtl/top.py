@@ -28,9 +28,10 @@ class DecoderTop(wiring.Component):
         window: int = 2,
         superblock: int = 128,
     ) -> None:
-        self.config = DecoderConfig(
+        self.config = config = DecoderConfig(
             lanes=lanes, schemes=schemes, codebook=codebook, window=window, superblock=superblock
         )
+        lanes = config.lanes
         bus = BUS_ROWS * lanes
         super().__init__(
             {
@@ -50,6 +51,17 @@ class DecoderTop(wiring.Component):
                 "clear_error": In(1),
                 "busy": Out(1),
             }
+        )
+
+    @classmethod
+    def of(cls, config: DecoderConfig) -> DecoderTop:
+        """The top of a configuration."""
+        return cls(
+            lanes=config.lanes,
+            schemes=config.schemes,
+            codebook=config.codebook,
+            window=config.window,
+            superblock=config.superblock,
         )
 
     @property

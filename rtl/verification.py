@@ -104,7 +104,7 @@ class _Align(wiring.Component):
         kept = beat.kept[lane]
         m.d.comb += [
             concat.high.eq(beat.high[lane]),
-            concat.low.eq(self.low[lane]),
+            concat.low.eq(Mux(command.truncated != 0, self.low[lane], 0)),  # else stale
             concat.unary.eq(unary),
             concat.target.eq(command.target),
             concat.midpoint.eq(command.midpoint),

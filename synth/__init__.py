@@ -1,0 +1,1 @@
+"""Export of the gateware for other people's tools."""
