@@ -1,0 +1,199 @@
+"""What an encoder is asked to do, checked: one place for the errors of codec and oracle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.errors import CassandraError
+from golden.format import Format
+from golden.packed import Packed, Values
+
+__all__ = ["Arguments", "Nonfinite", "check_arguments", "check_packed", "group_count"]
+
+Nonfinite = Literal["error", "saturate"]
+
+_EXPONENT = 0x7F80
+_MANTISSA = 0x007F
+_SIGN = 0x8000
+_LARGEST_FINITE = 0x7F7F
+_SUBNORMAL_FLOOR = 9
+"""Least group exponent of a group with a kept subnormal (docs/format.md, 4.3)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Checked arguments of ``encode``; ``None`` stands for a default that the codec chooses."""
+
+    format: Format
+    values: Values  # uint16 [count]; finite if the scheme is mx
+    kept: NDArray[np.bool_] | None  # [count]
+    codebook: tuple[int, ...] | None
+    pruned_codebook: tuple[int, ...] | None
+    group_exponents: NDArray[np.uint8] | None  # [groups of the tensor]
+    saturated: int  # values that were replaced to make them finite
+
+
+def group_count(count: int, format: Format) -> int:
+    """Groups of a tensor of ``count`` values."""
+    return -(-count // format.group)
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {list(value.shape)}"
+    return repr(value)
+
+
+def _check_array(
+    name: str, value: object, dtype: type[np.generic], length: int | None
+) -> NDArray[np.generic]:
+    size = "" if length is None else f" of {length} elements"
+    shape_ok = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == dtype
+    if not shape_ok or not isinstance(value, np.ndarray) or length not in (None, value.size):
+        expected = f"a 1-D array of {np.dtype(dtype)}{size}"
+        raise CassandraError(f"{name} must be {expected}, not {_describe(value)}")
+    return value
+
+
+def _check_codebook(name: str, book: Sequence[int], limit: int) -> tuple[int, ...]:
+    entries = tuple(int(entry) for entry in book)
+    distinct = len(set(entries)) == len(entries)
+    if not distinct or len(entries) > limit or any(not 0 <= e <= 255 for e in entries):
+        expected = f"at most {limit} distinct exponents from 0 to 255"
+        raise CassandraError(f"{name} must be {expected}, not {list(entries)}")
+    return entries
+
+
+def _optional_codebook(
+    name: str, book: Sequence[int] | None, limit: int, used: bool, needs: str
+) -> tuple[int, ...] | None:
+    if book is None:
+        return None
+    if not used:
+        raise CassandraError(f"{name} must be None unless {needs}, not {list(book)}")
+    return _check_codebook(name, book, limit)
+
+
+def _make_finite(values: Values, nonfinite: Nonfinite) -> tuple[Values, int]:
+    bad = (values & _EXPONENT) == _EXPONENT
+    count = int(np.count_nonzero(bad))
+    if not count:
+        return values, 0
+    if nonfinite == "error":
+        first = int(np.argmax(bad))
+        raise CassandraError(
+            f"values must be finite in scheme mx, not {count} NaN or infinite "
+            f"(first {int(values[first]):#06x} at index {first})"
+        )
+    return np.where(bad, (values & _SIGN) | _LARGEST_FINITE, values).astype(np.uint16), count
+
+
+def _check_exponent_range(exponents: NDArray[np.uint8], format: Format) -> None:
+    high = 254 if format.scheme == "mx" else 255
+    bad = (exponents < 1) | (exponents > high)
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise CassandraError(
+            f"group_exponents must be from 1 to {high}, not {exponents[first]} (group {first})"
+        )
+
+
+def _check_subnormals(
+    exponents: NDArray[np.uint8], values: Values, kept: NDArray[np.bool_] | None, format: Format
+) -> None:
+    subnormal = ((values & _EXPONENT) == 0) & ((values & _MANTISSA) != 0)
+    if kept is not None:
+        subnormal &= kept
+    groups = np.flatnonzero(subnormal) // format.group
+    bad = groups[exponents[groups] < _SUBNORMAL_FLOOR]
+    if bad.size:
+        raise CassandraError(
+            f"group_exponents must be at least {_SUBNORMAL_FLOOR} in a group with a kept "
+            f"subnormal, not {exponents[bad[0]]} (group {bad[0]})"
+        )
+
+
+def _check_group_exponents(
+    exponents: object, values: Values, kept: NDArray[np.bool_] | None, format: Format
+) -> NDArray[np.uint8]:
+    if format.scheme == "unary":
+        raise CassandraError(
+            f"group_exponents must be None in scheme unary, not {_describe(exponents)}"
+        )
+    array = _check_array(
+        "group_exponents", exponents, np.uint8, group_count(values.size, format)
+    ).astype(np.uint8, copy=False)
+    _check_exponent_range(array, format)
+    if format.scheme == "exact":
+        _check_subnormals(array, values, kept, format)
+    return array
+
+
+def check_arguments(
+    values: object,
+    format: Format,
+    *,
+    kept: object = None,
+    codebook: Sequence[int] | None = None,
+    pruned_codebook: Sequence[int] | None = None,
+    group_exponents: object = None,
+    nonfinite: str = "error",
+) -> Arguments:
+    """Check the arguments of ``encode`` (docs/format.md, sections 2 and 4).
+
+    Raises :class:`CassandraError` that names the argument and what was expected. With
+    ``nonfinite="saturate"`` in scheme mx the values that come back are finite and ``saturated``
+    counts the replacements.
+    """
+    if nonfinite not in ("error", "saturate"):
+        raise CassandraError(f"nonfinite must be 'error' or 'saturate', not {nonfinite!r}")
+    array = _check_array("values", values, np.uint16, None).astype(np.uint16, copy=False)
+    mask = None
+    if kept is not None:
+        mask = _check_array("kept", kept, np.bool_, array.size).astype(np.bool_, copy=False)
+    saturated = 0
+    if format.scheme == "mx":
+        array, saturated = _make_finite(array, "error" if nonfinite == "error" else "saturate")
+    unary = format.scheme == "unary"
+    coded = format.pruned_exponent == "coded"
+    exponents = None
+    if group_exponents is not None:
+        exponents = _check_group_exponents(group_exponents, array, mask, format)
+    return Arguments(
+        format=format,
+        values=array,
+        kept=mask,
+        codebook=_optional_codebook(
+            "codebook", codebook, format.codebook, unary, "the scheme is unary"
+        ),
+        pruned_codebook=_optional_codebook(
+            "pruned_codebook",
+            pruned_codebook,
+            format.codebook - 1,
+            coded,
+            "pruned_exponent is 'coded'",
+        ),
+        group_exponents=exponents,
+        saturated=saturated,
+    )
+
+
+def check_packed(packed: Packed) -> None:
+    """Hold the directory and codebooks of ``packed`` to its format and count.
+
+    Raises :class:`CassandraError` that names the field.
+    """
+    format = packed.format
+    segments = -(-packed.count // format.segment)
+    if packed.directory.shape != (segments, 5):
+        raise CassandraError(
+            f"directory must be {[segments, 5]} for {packed.count} values, "
+            f"not {list(packed.directory.shape)}"
+        )
+    _check_codebook("codebook", packed.codebook, format.codebook)
+    _check_codebook("pruned_codebook", packed.pruned_codebook, format.codebook - 1)
