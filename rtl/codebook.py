@@ -13,8 +13,8 @@ class Codebook(wiring.Component):
     """A table of exponents with one read port for each lane (paper, V.A step 4).
 
     Reads are combinational; a load takes one cycle for each entry and never stalls while
-    ``enable`` is set. Illegal input: a rank without an entry raises ``missing`` for its lane; entries
-    past the ``size``-th of a packet are taken and ignored.
+    ``enable`` is set. Illegal input: a rank without an entry raises ``missing`` for its lane;
+    entries past the ``size``-th of a packet are taken and ignored.
 
     Members
     -------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from amaranth.hdl import Shape
+from amaranth.hdl import Const, Shape, Value
 from amaranth.lib import data
 
 from golden.errors import CassandraError
@@ -19,10 +19,10 @@ COMMAND_WIDTH = 32
 CommandLayout = data.StructLayout({field.name: field.width for field in COMMAND_FIELDS})
 """The command word that starts a segment."""
 
-ErrorLayout = data.StructLayout({cause: 1 for cause in ERROR_CAUSES})
-"""One bit for each cause of an error."""
 
-UNARY, MX, EXACT = (SCHEMES.index(name) for name in ("unary", "mx", "exact"))
+def ErrorLayout(*causes: str) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """One bit for each of some causes of an error; by default for all of them."""
+    return data.StructLayout({cause: 1 for cause in causes or ERROR_CAUSES})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,13 +87,24 @@ class DecoderConfig:
         """Whether the decoder holds this scheme."""
         return scheme in self.schemes
 
+    def selects(self, command: data.View, scheme: Scheme) -> Value:
+        """1 if the command asks for this scheme; a constant where the choice is built in.
+
+        Commands for schemes that are not built in are rejected elsewhere.
+        """
+        if self.schemes == (scheme,):
+            return Const(1, 1)
+        if not self.has(scheme):
+            return Const(0, 1)
+        return command.scheme == SCHEMES.index(scheme)
+
 
 def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
     """One beat as the speculation path hands it on.
 
-    ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponent of the value
-    (unary) or of its group (mx, exact); both arbitrary in lanes that are not ``kept``. ``count`` is
-    the number of kept lanes. ``abort`` ends the segment: nothing else of the beat counts.
+    ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponent of the
+    value (unary) or of its group (mx, exact); both arbitrary in lanes that are not ``kept``.
+    ``count`` is the number of kept lanes. ``abort`` ends the segment: nothing else counts.
     """
     return data.StructLayout(
         {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.format import Format, Scheme
+from golden.format import ERROR_CAUSES, Format, Scheme
 from rtl.command import CommandLayout, DecoderConfig, ErrorLayout
 from rtl.speculation import SpeculationPath
 from rtl.verification import ValueBeat, VerificationPath
@@ -20,13 +20,13 @@ class Decoder(wiring.Component):
     Mode, scheme, truncation, fill and group come with the command word of each segment.
 
     Latency: about ten cycles from the first word of a segment to its first beat. Throughput:
-    ``lanes`` values in each cycle in draft mode; half that in target mode; while the bus (eight rows
-    in each cycle and region) keeps up and the exponents do not starve; about ten cycles between
-    segments. Buffering: see :class:`SpeculationPath` and :class:`VerificationPath`.
+    ``lanes`` values in each cycle in draft mode; half that in target mode; while the bus (eight
+    rows in each cycle and region) keeps up and the exponents do not starve; about ten cycles
+    between segments. Buffering: see :class:`SpeculationPath` and :class:`VerificationPath`.
 
-    Illegal input sets a bit of ``error`` (sticky, until ``clear_error``) and ends the packet of values
-    with ``error`` set and no lane present; what is left of the segment's packets is drained and the
-    next segment is decoded as usual. ``docs/format.md``, section 7, lists the causes.
+    Illegal input sets a bit of ``error`` (sticky, until ``clear_error``) and ends the packet of
+    values with ``error`` set and no lane present; what is left of the segment's packets is drained
+    and the next segment is decoded as usual. ``docs/format.md``, section 7, lists the causes.
 
     Members
     -------
@@ -38,7 +38,7 @@ class Decoder(wiring.Component):
         Regions, a packet each; no verification packet in draft mode, or if the command says there
         is none.
     values : Out(stream of ValueBeat)
-    error : Out(ErrorLayout), clear_error : In(1), busy : Out(1)
+    error : Out(ErrorLayout()), clear_error : In(1), busy : Out(1)
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -53,7 +53,7 @@ class Decoder(wiring.Component):
                 "speculation": In(stream.Signature(words)),
                 "verification": In(stream.Signature(words)),
                 "values": Out(stream.Signature(ValueBeat(config.lanes))),
-                "error": Out(ErrorLayout),
+                "error": Out(ErrorLayout()),
                 "clear_error": In(1),
                 "busy": Out(1),
             }
@@ -75,9 +75,10 @@ class Decoder(wiring.Component):
         wiring.connect(m, back.values, wiring.flipped(self.values))
         pending = self._fork(m)
         m.d.comb += self.busy.eq(front.busy | back.busy | pending)
-        for cause in ErrorLayout.members:
+        for cause in ERROR_CAUSES:
             sticky = self.error[cause]
-            seen = front.errors[cause] | back.errors[cause]
+            sources = [path.errors for path in (front, back) if cause in path.causes]
+            seen = Cat(errors[cause] for errors in sources).any()
             with m.If(seen):
                 m.d.sync += sticky.eq(1)
             with m.Elif(self.clear_error):

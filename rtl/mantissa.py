@@ -59,5 +59,3 @@ class MantissaConcat(wiring.Component):
             self.magnitude.eq(high | Mux(self.target, self.low, fill)),
         ]
         return m
-
-

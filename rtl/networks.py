@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Module, Mux, Shape, Signal, Value, ValueLike
 
-__all__ = ["compact", "expand", "popcount", "prefix_sums", "rotate", "select_bit"]
+__all__ = ["compact", "expand", "popcount", "prefix_sums", "rotate", "select_bit", "shift"]
 
 
 def _signal(m: Module, value: ValueLike, name: str, width: int | None = None) -> Signal:
@@ -52,15 +52,13 @@ def prefix_sums(m: Module, terms: Sequence[Value], width: int, name: str) -> lis
 
 
 def select_bit(start: Value, bit: int, place: int) -> Value:
-    """Bit ``bit`` of the number that belongs at ``place`` of a half-block that begins at ``start``."""
-    if bit == 0:
-        return start[0]
+    """Bit ``bit`` of the number at ``place`` of a half-block whose first number is ``start``."""
+    if place == (1 << bit) - 1:
+        return start[bit]
     return start[bit] ^ (start[:bit] > place)
 
 
-def rotate(
-    m: Module, store: Sequence[Value], head: Value, outputs: int, name: str
-) -> list[Value]:
+def rotate(m: Module, store: Sequence[Value], head: Value, outputs: int, name: str) -> list[Value]:
     """Elements ``head``, ``head + 1``, ... (``outputs`` of them) of a circular store of ``2^k``."""
     nodes = list(store)
     for bit in reversed(range(len(head))):
@@ -76,9 +74,21 @@ def rotate(
     return nodes[:outputs]
 
 
-def expand(
-    m: Module, store: Sequence[Value], starts: Sequence[Value], name: str
-) -> list[Signal]:
+def shift(m: Module, items: Sequence[Value], amount: Value, outputs: int, name: str) -> list[Value]:
+    """Items ``amount``, ``amount + 1``, ... (``outputs`` of them); zero past the last item."""
+    nodes = list(items)
+    for bit in reversed(range(len(amount))):
+        step = 1 << bit
+        needed = min(len(nodes), outputs + step - 1)
+        higher: list[ValueLike] = [*nodes[step:], *([0] * step)]
+        nodes = [
+            _signal(m, Mux(amount[bit], higher[i], nodes[i]), f"{name}_{bit}_{i}")
+            for i in range(needed)
+        ]
+    return nodes[:outputs]
+
+
+def expand(m: Module, store: Sequence[Value], starts: Sequence[Value], name: str) -> list[Signal]:
     """Lane ``i`` gets element number ``starts[i]`` of a circular store.
 
     ``store`` has ``2^k`` places, at least as many as there are lanes; ``starts[i]`` has at least
@@ -111,9 +121,7 @@ def _expand_level(
     return level
 
 
-def compact(
-    m: Module, inputs: Sequence[Value], starts: Sequence[Value], name: str
-) -> list[Value]:
+def compact(m: Module, inputs: Sequence[Value], starts: Sequence[Value], name: str) -> list[Value]:
     """Element ``i`` goes to place ``starts[i] mod n``; the mirror of :func:`expand`.
 
     ``inputs`` has ``n = 2^k`` elements; ``starts[i]`` grows by one after each element that counts

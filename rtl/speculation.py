@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from golden.format import SCHEMES
 from rtl.bitmap_expand import BlockBuffer
 from rtl.codebook import Codebook
-from rtl.command import EXACT, MX, UNARY, CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
+from rtl.command import CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
 from rtl.exponent_path import ExponentPath
 from rtl.mantissa import HIGH_PLANES
 from rtl.networks import popcount
@@ -66,7 +67,7 @@ class _Schedule(wiring.Component):
         self.take_mask, self.take_window = Signal(), Signal()
         self.take_shared, self.take_block = Signal(), Signal()
         m.d.comb += [
-            self.unary.eq(self.command.scheme == UNARY),
+            self.unary.eq(self.config.selects(self.command, "unary")),
             self.more.eq(self.remaining != 0),
         ]
         self._decide(m)
@@ -187,8 +188,11 @@ class _Schedule(wiring.Component):
             place.eq(self.number >> (log2_group - bits)[:3]),
             self.take_shared.eq(~self.unary & self.inside & ((self.number & period) == 0)),
             row.eq(Mux(self.take_shared, self.first[0], held)),
-            self.shared.eq(row.word_select(place[: (groups - 1).bit_length()], 8)),
+            self.shared.eq(row[:8]),
         ]
+        for group in range(1, groups):
+            with m.If(place[: (groups - 1).bit_length()] == group):
+                m.d.comb += self.shared.eq(row.word_select(group, 8))
         with m.If(self.step & self.take_shared):
             m.d.sync += held.eq(row)
 
@@ -205,6 +209,8 @@ class SpeculationPath(wiring.Component):
     ``errors``, and drains the region. ``last`` beats wait until the region is drained.
     """
 
+    causes = ("short", "long", "code", "rank", "group", "command")
+
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         self.schedule = _Schedule(config)
@@ -218,7 +224,7 @@ class SpeculationPath(wiring.Component):
                 "codebook": In(stream.Signature(self.book.load_layout)),
                 "words": In(stream.Signature(self.reader.word_layout)),
                 "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
-                "errors": Out(ErrorLayout),
+                "errors": Out(ErrorLayout(*self.causes)),
                 "busy": Out(1),
             }
         )
@@ -241,14 +247,10 @@ class SpeculationPath(wiring.Component):
     def _bad_command(self, command: data.View) -> Value:
         """Schemes that are not built in, and groups that the format does not allow."""
         config = self.config
-        known = [name for name in ("unary", "mx", "exact") if config.has(name)]
-        codes = {"unary": UNARY, "mx": MX, "exact": EXACT}
-        scheme_ok = Value.cast(0)
-        for name in known:
-            scheme_ok = scheme_ok | (command.scheme == codes[name])
+        scheme_ok = command.scheme.matches(*(SCHEMES.index(name) for name in config.schemes))
         low = (config.lanes - 1).bit_length()
         group_ok = (command.log2_group >= low) & (command.log2_group <= 8)
-        return ~scheme_ok | ((command.scheme != UNARY) & ~group_ok)
+        return ~scheme_ok | (~config.selects(command, "unary") & ~group_ok)
 
     def _control(self, m: Module) -> None:
         """Start on a command; when the schedule is through or given up, drain the region."""
@@ -305,9 +307,6 @@ class SpeculationPath(wiring.Component):
         config, schedule = self.config, self.schedule
         lanes = config.lanes
         m.submodules.sign_high = high = BlockBuffer(lanes=lanes, planes=HIGH_PLANES)
-        m.submodules.exponents = path = ExponentPath(
-            lanes=lanes, window=config.window, limit=config.codebook
-        )
         stage1 = Signal(_stage_layout(lanes))
         stage2 = Signal(_beat_layout(lanes, config.codebook))
         valid1, self.valid2, self.free2 = Signal(), Signal(), Signal()
@@ -316,18 +315,14 @@ class SpeculationPath(wiring.Component):
             move.eq(valid1 & self.free2),
             free1.eq(~valid1 | self.free2),
             schedule.enable.eq(free1),
-            path.window.eq(schedule.window),
-            path.window_valid.eq(schedule.window_valid),
-            path.lane_mask.eq(stage1.kept),
-            path.advance.eq(move),
-            path.clear.eq(schedule.start),
             high.block.eq(schedule.block),
             high.load.eq(schedule.block_valid),
             high.lane_mask.eq(stage1.kept),
             high.advance.eq(move),
             high.clear.eq(schedule.start),
-            self.errors.code.eq(move & path.overflow & ~stage1.abort & (self.active.scheme == UNARY)),
         ]
+        ranks, overflow = self._ranks(m, stage1.kept, move)
+        m.d.comb += self.errors.code.eq(move & overflow & ~stage1.abort)
         abort_held = Signal()
         with m.If(free1):
             m.d.sync += valid1.eq(schedule.beat_valid | self.abort_now | abort_held)
@@ -347,23 +342,38 @@ class SpeculationPath(wiring.Component):
             m.d.sync += [stage2[name].eq(stage1[name]) for name in _CARRIED]
             m.d.sync += [
                 stage2.high.eq(high.fields),
-                stage2.ranks.eq(path.ranks),
+                stage2.ranks.eq(ranks),
                 stage2.shared.eq(stage1.shared),
-                stage2.abort.eq(
-                    stage1.abort | (path.overflow & (self.active.scheme == UNARY))
-                ),
+                stage2.abort.eq(stage1.abort | overflow),
             ]
         with m.If(self.kill):
             m.d.sync += [valid1.eq(0), self.valid2.eq(0), abort_held.eq(0)]
         self.pipeline_busy = valid1 | self.valid2 | abort_held
         return stage2
 
+    def _ranks(self, m: Module, kept: Value, move: Value) -> tuple[Value, Value]:
+        """Ranks of the stage-1 beat, and whether its stream had an illegal code (unary)."""
+        config, schedule = self.config, self.schedule
+        if not config.has("unary"):
+            return Const(0), Const(0, 1)
+        m.submodules.exponents = path = ExponentPath(
+            lanes=config.lanes, window=config.window, limit=config.codebook
+        )
+        m.d.comb += [
+            path.window.eq(schedule.window),
+            path.window_valid.eq(schedule.window_valid),
+            path.lane_mask.eq(kept),
+            path.advance.eq(move),
+            path.clear.eq(schedule.start),
+        ]
+        return Value.cast(path.ranks), path.overflow & config.selects(self.active, "unary")
+
     def _lookup(self, m: Module, beat: data.View) -> None:
         """Stage 3: ranks to exponents; errors of the beat; the output register."""
         lanes = self.config.lanes
         m.submodules.codebook = book = self.book
         wiring.connect(m, wiring.flipped(self.codebook), book.load)
-        unary = self.active.scheme == UNARY
+        unary = self.config.selects(self.active, "unary")
         out = Signal(SpeculationBeat(lanes))
         valid, bad_rank, bad_group = Signal(), Signal(), Signal()
         left, move, last_ready = Signal(), Signal(), Signal()
@@ -372,7 +382,7 @@ class SpeculationPath(wiring.Component):
             book.enable.eq(~self.busy),
             book.ranks.eq(beat.ranks),
             bad_rank.eq(unary & (book.missing & beat.kept).any() & ~beat.abort),
-            bad_group.eq(~unary & _bad_shared(beat.shared, self.active.scheme) & ~beat.abort),
+            bad_group.eq(~unary & self._bad_shared(beat.shared) & ~beat.abort),
             last_ready.eq(~out.last | self.drained),
             long.eq(out.last & self.spoilt),
             self.beats.valid.eq(valid & last_ready),
@@ -399,6 +409,9 @@ class SpeculationPath(wiring.Component):
                 exponent = Mux(unary, book.exponents[lane], beat.shared)
                 m.d.sync += out.exponent[lane].eq(exponent)
 
+    def _bad_shared(self, shared: Value) -> Value:
+        return (shared == 0) | ((shared == 255) & self.config.selects(self.active, "mx"))
+
 
 _CARRIED = ("kept", "present", "count", "last")
 
@@ -415,7 +428,3 @@ def _beat_layout(lanes: int, limit: int) -> data.StructLayout:
     return data.StructLayout(
         {**fields, "high": data.ArrayLayout(HIGH_PLANES, lanes), "ranks": ranks}
     )
-
-
-def _bad_shared(shared: Value, scheme: Value) -> Value:
-    return (shared == 0) | ((shared == 255) & (scheme == MX))

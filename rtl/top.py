@@ -17,7 +17,7 @@ __all__ = ["DecoderTop", "to_rtlil", "to_verilog"]
 
 
 class DecoderTop(wiring.Component):
-    """:class:`rtl.decoder.Decoder` behind AXI4-Stream ports; same behaviour, no logic of its own."""
+    """:class:`rtl.decoder.Decoder` behind AXI4-Stream ports; it has no logic of its own."""
 
     def __init__(
         self,

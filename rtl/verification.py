@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.bitmap_expand import BitmapExpand, BlockBuffer
-from rtl.command import EXACT, UNARY, CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
+from rtl.command import CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
 from rtl.mantissa import LOW_PLANES, MantissaConcat
-from rtl.networks import popcount
+from rtl.networks import popcount, shift
 from rtl.residue import FIELD_MAX, ResidueUnpack
 from rtl.shifter import DynamicShifter
 from rtl.superblock_reader import SuperblockReader
@@ -100,7 +100,7 @@ class _Align(wiring.Component):
     def _lane(self, m: Module, lane: int, bad: Signal) -> None:
         m.submodules[f"concat_{lane}"] = concat = MantissaConcat()
         command, beat = self.command, self.beat
-        unary = command.scheme == UNARY
+        unary = self.config.selects(command, "unary")
         kept = beat.kept[lane]
         m.d.comb += [
             concat.high.eq(beat.high[lane]),
@@ -143,10 +143,11 @@ class _Align(wiring.Component):
             m.d.comb += [exponent.eq(shifter.exponent), mantissa.eq(shifter.mantissa)]
         if not self.config.has("exact"):
             return
+        exact = self.config.selects(self.command, "exact")
         windowed = Signal(name=f"windowed_{lane}")
         zero, full = Signal(name=f"zero_{lane}"), Signal(name=f"full_{lane}")
         m.d.comb += [
-            windowed.eq((self.command.scheme == EXACT) & self.command.target & self.beat.kept[lane]),
+            windowed.eq(exact & self.command.target & self.beat.kept[lane]),
             zero.eq(concat.magnitude == 0),
             full.eq(concat.magnitude == 255),
             self.aligned.flagged[lane].eq(windowed & zero),
@@ -154,9 +155,7 @@ class _Align(wiring.Component):
             bad[lane].eq(windowed & ~full & shifter.subnormal),
         ]
         with m.If(windowed):
-            m.d.comb += self.aligned.widths[lane].eq(
-                Mux(zero, 1, Mux(full, 0, shifter.zeros[:3]))
-            )
+            m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.zeros[:3])))
 
 
 class _Residue(wiring.Component):
@@ -256,6 +255,8 @@ class _Pruned(wiring.Component):
         held, full = Signal(VALUE), Signal()
         run = Signal(len(rows) + VALUE)
         odd = Signal()
+        last = self.config.lanes  # the run has one value more than there are lanes
+        elements = Array(run.word_select(min(i, last), VALUE) for i in range(2 * last))
         m.d.comb += [
             run.eq(Mux(full, Cat(held, rows), rows)),
             net.elements.eq(run),
@@ -263,7 +264,7 @@ class _Pruned(wiring.Component):
             odd.eq(full ^ count[0]),
         ]
         with m.If(self.enable):
-            m.d.sync += [full.eq(odd), held.eq(run.word_select(count, VALUE))]
+            m.d.sync += [full.eq(odd), held.eq(elements[count])]
         with m.If(self.clear):
             m.d.sync += full.eq(0)
 
@@ -280,6 +281,8 @@ class VerificationPath(wiring.Component):
     until the region is drained, so a good last beat means a good segment.
     """
 
+    causes = ("short", "long", "window")
+
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         self.take_max = max(VALUE, LOW_PLANES + FIELD_MAX)
@@ -292,7 +295,7 @@ class VerificationPath(wiring.Component):
                 "beats": In(stream.Signature(SpeculationBeat(config.lanes))),
                 "words": In(stream.Signature(self.reader.word_layout)),
                 "values": Out(stream.Signature(ValueBeat(config.lanes))),
-                "errors": Out(ErrorLayout),
+                "errors": Out(ErrorLayout(*self.causes)),
                 "busy": Out(1),
             }
         )
@@ -354,11 +357,7 @@ class VerificationPath(wiring.Component):
         m.d.comb += [
             p_fire.eq(go & p_ready & (reader.level >= self.pruned.wanted)),
             q_fire.eq(go & q_ready & (reader.level >= q_rows)),
-            self.short.eq(
-                go
-                & self.ended
-                & ((p_ready & ~p_fire) | (q_ready & ~q_fire))
-            ),
+            self.short.eq(go & self.ended & ((p_ready & ~p_fire) | (q_ready & ~q_fire))),
             reader.take.eq(Mux(p_fire, self.pruned.wanted, Mux(q_fire, q_rows, 0))),
         ]
         with m.If(go & (p_fire | p_skip | q_fire)):
@@ -390,9 +389,7 @@ class VerificationPath(wiring.Component):
         free_2 = ~self.full_2 | self.move_2
         free_1 = ~self.full_1 | self.move_1
         draft_room = ~self.full_a | self.move_a
-        draft_take = (
-            self.beats.valid & self.running & ~self.giving_up & draft_room & ~self.low_done
-        )
+        draft_take = self.beats.valid & self.running & ~self.giving_up & draft_room & ~self.low_done
         m.d.comb += [
             self.move_2.eq(Mux(target, p_fire, self.full_2 & self.free_out)),
             self.move_1.eq(Mux(target, q_fire & self.full_1, self.full_1 & free_2)),
@@ -412,12 +409,9 @@ class VerificationPath(wiring.Component):
         truncated = self.active.truncated
         for plane in range(LOW_PLANES):
             m.d.comb += low.block[plane].eq(Mux(truncated > plane, rows[plane], 0))
-        flat = Cat(rows[: LOW_PLANES + FIELD_MAX])
-        shift = Mux(self.take_low, truncated, 0)
-        for row in range(FIELD_MAX):
-            place = Signal(range(LOW_PLANES + FIELD_MAX), name=f"residue_row_{row}")
-            m.d.comb += place.eq(shift + row)
-            m.d.comb += self.residue.rows[row].eq(flat.word_select(place, self.config.lanes))
+        amount = Mux(self.take_low, truncated, 0)
+        after_low = shift(m, rows[: LOW_PLANES + FIELD_MAX], amount, FIELD_MAX, "residue")
+        m.d.comb += [self.residue.rows[i].eq(row) for i, row in enumerate(after_low)]
         m.d.comb += [
             low.load.eq(self.take_beat & self.take_low & self.active.target),
             low.lane_mask.eq(self.beat_a.kept),
@@ -449,7 +443,6 @@ class VerificationPath(wiring.Component):
 
     def _output(self, m: Module) -> None:
         """The output register; the last beat waits until the region is drained."""
-        reader = self.reader
         self.drained, self.spoilt = Signal(), Signal()
         self.error_beat = Signal()  # the register takes the beat that ends a bad segment
         bad = self.out.last & (self.out.error | self.spoilt)
@@ -493,10 +486,7 @@ class VerificationPath(wiring.Component):
             self.errors.short.eq(self.short),
             self.errors.window.eq(bad_window & ~self.giving_up),
             self.errors.long.eq(reader.drained & reader.overlong & ~self.giving_up),
-            abort.eq(
-                self.short
-                | (self.move_a & self.align.aligned.abort)
-            ),
+            abort.eq(self.short | (self.move_a & self.align.aligned.abort)),
             reader.finish.eq(finish),
         ]
         with m.If(self.clear):

@@ -114,7 +114,8 @@ def export(out: Path, config: DecoderConfig) -> Path:
             _write(out / file, text)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise CassandraError(f"out must be a folder that can be written, not {out}: {reason}") from error
+        message = f"out must be a folder that can be written, not {out}: {reason}"
+        raise CassandraError(message) from error
     return out / f"{name}.v"
 
 
