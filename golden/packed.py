@@ -93,7 +93,8 @@ class Packed:
 
     def bits(self) -> dict[str, float]:
         """Bits per value by stream, then ``padding`` of both regions, ``speculation``,
-        ``verification`` and ``total`` as stored (directory included in ``total``)."""
+        ``verification`` and ``total`` as stored (directory included in ``total``).
+        """
         count = max(self.count, 1)
         used = {name: bits / count for name, bits in self.stream_bits.items()}
         stored = 8 * (self.speculation.size + self.verification.size)

@@ -22,7 +22,7 @@ CommandLayout = data.StructLayout({field.name: field.width for field in COMMAND_
 
 def ErrorLayout(*causes: str) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
     """One bit for each of some causes of an error; by default for all of them."""
-    return data.StructLayout({cause: 1 for cause in causes or ERROR_CAUSES})
+    return data.StructLayout(dict.fromkeys(causes or ERROR_CAUSES, 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

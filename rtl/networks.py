@@ -104,7 +104,7 @@ def expand(m: Module, store: Sequence[Value], starts: Sequence[Value], name: str
     while half:
         nodes = _expand_level(m, nodes, starts[::half], half, name)
         half //= 2
-    return nodes  # type: ignore[return-value]
+    return nodes
 
 
 def _expand_level(

@@ -1,0 +1,109 @@
+"""Configurations of the decoder: checked at once, and described where users look."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from golden import CassandraError, Format
+from golden.format import COMMAND_FIELDS, ERROR_CAUSES
+from rtl.command import COMMAND_WIDTH, CommandLayout, DecoderConfig
+from rtl.decoder import Decoder
+from rtl.exponent_path import ExponentPath, queue_entries
+from rtl.zero_counter import ParallelZeroCounter, ZeroCounter
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "microarchitecture.md"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lanes": 12}, "beat must be 8 or 16 or 32, not 12"),
+        ({"codebook": 64}, "codebook must be 16 or 32, not 64"),
+        ({"window": 5}, "window must be an integer from 1 to 4, not 5"),
+        ({"superblock": 100}, "superblock must be a multiple of 128"),
+        ({"schemes": ()}, r"schemes must be distinct names of unary, mx, exact, not \(\)"),
+        ({"schemes": ("huffman",)}, r"schemes must be distinct names .* not \('huffman',\)"),
+        ({"schemes": ("mx", "mx")}, "schemes must be distinct names"),
+    ],
+)
+def test_bad_configurations_name_field_value_and_expectation(fields, message):
+    with pytest.raises(CassandraError, match=message):
+        DecoderConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lead": 2}, "lead must be 1 for the gateware, not 2"),
+        ({"pruned_exponent": "coded"}, "pruned_exponent must be 'raw' for the gateware"),
+    ],
+)
+def test_formats_that_the_gateware_does_not_decode_are_named(fields, message):
+    with pytest.raises(CassandraError, match=message):
+        Decoder.of(Format(**fields))
+
+
+def test_decoder_of_a_format_takes_its_parameters():
+    fmt = Format(scheme="exact", beat=32, group=64, window=3, codebook=32, superblock=256)
+    config = Decoder.of(fmt).config
+    assert config == DecoderConfig(
+        lanes=32, schemes=("exact",), codebook=32, window=3, superblock=256
+    )
+
+
+def test_each_configuration_has_a_name_of_its_own():
+    configs = [
+        DecoderConfig(lanes=lanes, schemes=schemes, codebook=codebook, window=w, superblock=s)
+        for lanes in (8, 16, 32)
+        for schemes in (("unary",), ("mx", "exact"), ("unary", "mx", "exact"))
+        for codebook in (16, 32)
+        for w in (1, 2)
+        for s in (128, 256)
+    ]
+    assert len({config.module_name for config in configs}) == len(configs)
+
+
+def test_command_word_fits_the_bus():
+    assert CommandLayout.size == sum(field.width for field in COMMAND_FIELDS) <= COMMAND_WIDTH
+
+
+def test_the_documented_command_word_is_the_one_that_is_built():
+    text = DOCUMENT.read_text()
+    table = re.search(r"<!-- command-table -->\n(.*?)<!-- /command-table -->", text, re.DOTALL)
+    assert table is not None
+    rows = [row.strip("| ").split(" | ") for row in table[1].splitlines()[2:]]
+    expected, low = [], 0
+    for field in COMMAND_FIELDS:
+        high = low + field.width - 1
+        bits = f"{high}:{low}" if high > low else f"{low}"
+        expected.append([bits, f"`{field.name}`", field.meaning])
+        low += field.width
+    assert rows == expected
+
+
+def test_the_documented_causes_are_those_of_the_port():
+    text = DOCUMENT.read_text().replace("\n", " ")
+    documented = re.findall(r"(\d) `(\w+)`", text[text.index("Error causes, by bit") :])
+    assert [name for _, name in documented[: len(ERROR_CAUSES)]] == list(ERROR_CAUSES)
+    assert [int(bit) for bit, _ in documented[: len(ERROR_CAUSES)]] == list(
+        range(len(ERROR_CAUSES))
+    )
+
+
+@pytest.mark.parametrize("lanes", [8, 16, 32])
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_rank_queue_holds_what_the_schedule_can_leave_in_it(lanes, window):
+    worst = (lanes - 1) + window * lanes + lanes
+    assert worst <= queue_entries(lanes, window) < 2 * worst
+    assert ExponentPath(lanes=lanes, window=window, limit=16).entries == queue_entries(
+        lanes, window
+    )
+
+
+@pytest.mark.parametrize("counter", [ZeroCounter, ParallelZeroCounter])
+def test_zero_counters_reject_bad_widths_and_limits(counter):
+    with pytest.raises(CassandraError, match="width must be an integer of at least 1, not 0"):
+        counter(0)
+    with pytest.raises(CassandraError, match="limit must be an integer of at least 8, not 7"):
+        counter(8, limit=7)
