@@ -55,7 +55,6 @@ _COMPANIONS = (
     "merges.txt",
     "chat_template.*",
 )
-_ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,12 +144,10 @@ class DirectorySource:
         """Values ``start`` to ``stop``; F16 and F32 are rounded to nearest, ties to even."""
         tensor = self.tensors[name]
         stop = tensor.count if stop is None else stop
-        size = _item_bytes(self._files[name].path, tensor)
+        _require_float(self._files[name].path, tensor)
+        size = bf16.ITEM_BYTES[tensor.dtype]
         data = self._files[name].read(name, start * size, stop * size)
-        if tensor.dtype == "F32":
-            return bf16.from_f32(data.view("<u4"))
-        patterns = data.view("<u2")
-        return patterns if tensor.dtype == "BF16" else bf16.from_f16(patterns)
+        return bf16.from_bytes(tensor.dtype, data)
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
         """All bytes of a tensor as the file has them."""
@@ -232,17 +229,16 @@ def _describe(file: SafetensorsFile, name: str, architecture: Architecture, tied
     kind = architecture.kind(name, tied=tied)
     tensor = Tensor(name=name, shape=raw.shape, dtype=raw.dtype, nbytes=raw.nbytes, kind=kind)
     if kind != "other":
-        _item_bytes(file.path, tensor)
+        _require_float(file.path, tensor)
         if len(raw.shape) != 2:
             raise FileError(f"{file.path}: {name} must have 2 dimensions, not {len(raw.shape)}")
     return tensor
 
 
-def _item_bytes(path: Path, tensor: Tensor) -> int:
-    if tensor.dtype not in _ITEM_BYTES:
-        known = ", ".join(_ITEM_BYTES)
+def _require_float(path: Path, tensor: Tensor) -> None:
+    if tensor.dtype not in bf16.ITEM_BYTES:
+        known = ", ".join(bf16.ITEM_BYTES)
         raise FileError(f"{path}: {tensor.name} must have a dtype of {known}, not {tensor.dtype}")
-    return _ITEM_BYTES[tensor.dtype]
 
 
 def _require_weights(path: Path, source: Source) -> None:

@@ -1,0 +1,105 @@
+"""A function over many items in worker processes: in order, a bounded number at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import connection, resource_tracker
+from types import TracebackType
+from typing import TypeVar
+
+from golden import CassandraError
+
+__all__ = ["Workers"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_AHEAD = 2  # items in flight for each worker: one at work, one waiting
+
+
+class Workers:
+    """``jobs`` processes (the machine's cores by default); one job works in this process.
+
+    A context manager: leaving it, by an exception too, ends the workers after their current item.
+    Workers do not see interrupts from the keyboard, and end by themselves if this process dies.
+    """
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self.jobs = os.cpu_count() or 1 if jobs is None else jobs
+        if self.jobs < 1:
+            raise CassandraError(f"jobs must be at least 1, not {jobs}")
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        """Prepare the processes; they start with the first items."""
+        if self.jobs > 1:
+            resource_tracker.ensure_running()  # it would unblock signals when it starts
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self.jobs, context, _end_with_parent)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drop what has not begun and wait for the rest."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(
+        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> Iterator[_Result]:
+        """Yield ``function(item)`` in the order of ``items``, which are taken as workers free up.
+
+        Function, items and results must be picklable. What the function raises is raised here.
+        """
+        if self._pool is None:
+            yield from map(function, items)
+            return
+        pending: deque[Future[_Result]] = deque()
+        for item in items:
+            with _interrupts_blocked():  # workers that start now inherit this
+                pending.append(self._pool.submit(function, item))
+            if len(pending) >= _AHEAD * self.jobs:
+                yield _result(pending.popleft())
+        while pending:
+            yield _result(pending.popleft())
+
+
+def _result(future: Future[_Result]) -> _Result:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise CassandraError("a worker process was killed (is there enough memory?)") from error
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent() -> None:
+    """Watch the process that started this worker, which cannot tell it of a sudden death."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch(sentinel: int) -> None:
+        connection.wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()

@@ -1,0 +1,107 @@
+"""A transformers model from any supply of weights, and its greedy reply to a chat prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.initialization import no_init_weights
+
+from golden import CassandraError
+from golden.file import PackedFile
+from model import bf16
+from model.sources import Values
+
+__all__ = ["Reply", "build_model", "packed_reader", "reply"]
+
+Read = Callable[[str], Values]
+"""Gives the BF16 patterns of a tensor, uint16 in row-major order, by Hugging Face's name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a model answered."""
+
+    text: str
+    tokens: tuple[int, ...]  # generated, the one that ended the reply included
+
+
+def build_model(directory: Path, read: Read) -> Any:
+    """A transformers model in BF16: config from ``directory``, weights from ``read``.
+
+    Each parameter is asked for once, a tied one under the embedding's name. Raises
+    :class:`CassandraError` if a tensor has another size than the config says.
+    """
+    config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.tie_weights()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(_tensor(name, tuple(parameter.shape), read(name)))
+    return model.eval()
+
+
+def _tensor(name: str, shape: tuple[int, ...], values: Values) -> torch.Tensor:
+    if values.size != np.prod(shape, dtype=np.int64):
+        raise CassandraError(f"{name} must have the shape {list(shape)}, not {values.size} values")
+    patterns = torch.from_numpy(np.ascontiguousarray(values).view(np.int16))
+    return patterns.view(torch.bfloat16).reshape(shape)
+
+
+def packed_reader(packed: PackedFile, decode: Callable[[Any], NDArray[np.uint16]]) -> Read:
+    """Weights of a packed model: packed tensors through ``decode``, the others as they are.
+
+    ``decode`` is one of the two methods of a :class:`golden.Codec`.
+    """
+
+    def read(name: str) -> Values:
+        if name in packed.tensors:
+            return decode(packed.read_packed(name))
+        data = packed.read_raw(name)
+        return bf16.from_bytes(packed.others[name].dtype, data)
+
+    return read
+
+
+def reply(model: Any, directory: Path, prompt: str, *, tokens: int) -> Reply:
+    """Generate greedily, at most ``tokens`` tokens, with the chat template of ``directory``."""
+    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    inputs = _encode_prompt(tokenizer, prompt)
+    settings = GenerationConfig(
+        max_new_tokens=tokens,
+        do_sample=False,
+        eos_token_id=_stop_tokens(model, tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.inference_mode():
+        output = model.generate(
+            inputs, attention_mask=torch.ones_like(inputs), generation_config=settings
+        )
+    generated = output[0, inputs.shape[1] :].tolist()
+    text = tokenizer.decode(generated, skip_special_tokens=True)
+    return Reply(text=text.strip(), tokens=tuple(generated))
+
+
+def _encode_prompt(tokenizer: Any, prompt: str) -> torch.Tensor:
+    """Token numbers of the prompt, int64 [1, tokens]."""
+    text = prompt
+    if tokenizer.chat_template:
+        chat = [{"role": "user", "content": prompt}]
+        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    encoded: torch.Tensor = tokenizer(
+        text, return_tensors="pt", add_special_tokens=not tokenizer.chat_template
+    ).input_ids
+    return encoded
+
+
+def _stop_tokens(model: Any, tokenizer: Any) -> list[int] | None:
+    stated = model.config.eos_token_id
+    stops = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
+    return sorted(stop for stop in stops if stop is not None) or None

@@ -1,0 +1,37 @@
+"""What the paper says of exponents, measured: entropy and mean length of the unary code."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["entropy_bits", "exponent_counts", "frequent_exponents", "mean_unary_length"]
+
+Counts = NDArray[np.int64]
+
+
+def exponent_counts(values: NDArray[np.uint16], kept: NDArray[np.bool_] | None = None) -> Counts:
+    """How often each exponent occurs (int64 [256]) among BF16 patterns, or the kept ones."""
+    chosen = values if kept is None else values[kept]
+    exponents = ((chosen >> 7) & 0xFF).astype(np.uint8)
+    return np.bincount(exponents, minlength=256).astype(np.int64)
+
+
+def frequent_exponents(counts: Counts, entries: int) -> tuple[int, ...]:
+    """The codebook of docs/format.md, 4.1: most frequent first, the smaller exponent on ties."""
+    order = np.lexsort((np.arange(counts.size), -counts))
+    return tuple(int(exponent) for exponent in order[:entries] if counts[exponent])
+
+
+def entropy_bits(counts: Counts) -> float:
+    """Shannon entropy of a distribution of counts in bits per value (0 for no values)."""
+    total = int(counts.sum())
+    shares = counts[counts > 0] / max(total, 1)
+    return float(-(shares * np.log2(shares)).sum()) if total else 0.0
+
+
+def mean_unary_length(counts: Counts, codebook: tuple[int, ...]) -> float:
+    """Mean length in bits of the codes (rank + 1) of values whose exponent has one."""
+    used = counts[list(codebook)]
+    lengths = np.arange(1, len(codebook) + 1)
+    return float((used * lengths).sum() / max(int(used.sum()), 1))
