@@ -9,6 +9,7 @@ Only the ports of the top are visible to cocotb unless ``internals`` is set, bec
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import random
 import signal
@@ -83,7 +84,8 @@ def run_suite(
         toplevel: name of the top module (an Amaranth component gets it).
         build_dir: folder of this suite alone; a design that has not changed is not built again.
         seed: random seed of cocotb; None: see :func:`choose_seed`.
-        waves: write ``waves.fst`` into ``build_dir``; None: if the variable WAVES is 1.
+        waves: record an FST file, in the folder that the variable WAVES_DIR names, else in
+            ``build_dir``; None: if WAVES_DIR names a folder.
         parameters: Verilog parameters of the top (sources only).
         testcase: a regular expression that selects tests by name; None runs all.
         extra_env: environment variables for the tests.
@@ -94,8 +96,10 @@ def run_suite(
     CassandraError if there is no Verilator, or no headers for waves.
     """
     build = Path(build_dir).resolve()
+    if any(character.isspace() for character in str(build)):
+        raise CassandraError(f"build_dir must be a path without spaces (make), not {str(build)!r}")
     build.mkdir(parents=True, exist_ok=True)
-    waves = os.environ.get("WAVES", "0") == "1" if waves is None else waves
+    waves = bool(os.environ.get("WAVES_DIR")) if waves is None else waves
     if waves:
         require_fst_headers()
     sources = _sources(design, toplevel, build, internals)
@@ -111,7 +115,8 @@ def run_suite(
         waves=waves,
         timescale="1ns/1ps",
     ) as suite:
-        return suite.run_to_end(dict(extra_env or {}))
+        fst = _waves_file(build, f"{module}.{toplevel}") if waves else None
+        return suite.run_to_end(dict(extra_env or {}), fst)
 
 
 def choose_seed(seed: int | None = None) -> int:
@@ -130,6 +135,15 @@ def write_if_changed(path: Path, text: str) -> None:
     """Write ``text`` unless the file has it already, so that make sees no newer source."""
     if not path.is_file() or path.read_text() != text:
         path.write_text(text)
+
+
+def _waves_file(build: Path, title: str) -> Path:
+    """``title.fst`` in the folder WAVES_DIR, else in ``build``; numbered if it is there already."""
+    folder = Path(os.environ.get("WAVES_DIR") or build).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    title = title.removeprefix("tests.")
+    names = itertools.chain([title], (f"{title}.{number}" for number in itertools.count(2)))
+    return next(path for name in names if not (path := folder / f"{name}.fst").exists())
 
 
 def _sources(
@@ -168,15 +182,12 @@ class _Suite(Verilator):  # type: ignore[misc]  # cocotb-test is not typed
         return Path(self.sim_dir)
 
     @property
-    def _waves_file(self) -> Path | None:
-        return self._folder / "waves.fst" if self.waves else None
-
-    @property
     def _log(self) -> Path:
         return self._folder / "log.txt"
 
-    def run_to_end(self, extra_env: dict[str, str]) -> SuiteResult:
+    def run_to_end(self, extra_env: dict[str, str], fst: Path | None) -> SuiteResult:
         """Build, run, read the results file."""
+        self.fst = fst
         results = self._folder / "results.xml"
         results.unlink(missing_ok=True)
         self._log.unlink(missing_ok=True)
@@ -185,7 +196,7 @@ class _Suite(Verilator):  # type: ignore[misc]  # cocotb-test is not typed
         print(f"cocotb suite {self.module} on {self.toplevel_module}: SEED={seed}", flush=True)
         self.execute(self.build_command())
         passed = self._read(results)
-        return SuiteResult(tests=passed, seed=seed, log=self._log, waves=self._waves_file)
+        return SuiteResult(tests=passed, seed=seed, log=self._log, waves=fst)
 
     def _set_environment(self, extra_env: Mapping[str, str], results: Path) -> None:
         """Environment of the commands; cocotb-test's ``set_env`` finds the embedded Python."""
@@ -201,8 +212,8 @@ class _Suite(Verilator):  # type: ignore[misc]  # cocotb-test is not typed
         """Commands that translate, compile and run."""
         program = self._folder / self.toplevel_module
         run = [str(program)]
-        if self._waves_file:
-            run += ["--trace", "--trace-file", str(self._waves_file)]
+        if self.fst:
+            run += ["--trace", "--trace-file", str(self.fst)]
         return [self._translate(), ["make", "-j2", "-C", self.sim_dir, "-f", "Vtop.mk"], run]
 
     def _translate(self) -> list[str]:

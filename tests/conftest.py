@@ -1,0 +1,21 @@
+"""Settings of the whole test run."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Tests build small models themselves or take the packaged one: nothing is fetched.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# A failure prints a line that replays it. There is no deadline: two test processes and the
+# compiler share the machine.
+settings.register_profile(
+    "cassandra",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("cassandra")

@@ -1,0 +1,136 @@
+"""The layers: which package may import which, and that there are no cycles."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Package: the packages of the project that it may import beside itself.
+ALLOWED: dict[str, set[str]] = {
+    "golden": set(),
+    "rtl": {"golden"},
+    "verif": {"golden", "rtl"},
+    "model": {"golden"},
+    "synth": {"golden", "rtl"},
+    "native": {"golden"},
+    "system": set(),
+    "casspec": {"golden", "rtl", "verif", "model", "synth", "native", "system"},
+}
+# What the lower layers may import from outside, so that they stay usable alone.
+OUTSIDE: dict[str, set[str]] = {
+    "golden": {"numpy"},
+    "rtl": {"amaranth", "numpy"},
+    "synth": {"amaranth", "numpy"},
+    "system": {"numpy"},
+}
+OUTSIDE_OF_MODULE: dict[str, set[str]] = {"golden.file": {"safetensors"}}
+
+
+def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
+    """Full names of the modules that a module imports, wherever in it and however."""
+    parent = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=name, level=0) if name:
+                yield name
+            case ast.ImportFrom(module=name, level=level):
+                yield ".".join([*parent[: len(parent) - level + 1], *([name] if name else [])])
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]) if (
+                "import" in ast.unparse(function).rsplit(".", maxsplit=1)[-1]
+            ):
+                yield name
+
+
+def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
+    """Imports of a module that its layer does not allow."""
+    layer = module.split(".")[0]
+    outside = OUTSIDE.get(layer)
+    extra = OUTSIDE_OF_MODULE.get(module, set())
+    wrong = []
+    for name in imports(source, module, is_package=is_package):
+        top = name.split(".")[0]
+        if top in ALLOWED or top == "tests":
+            allowed = top == layer or top in ALLOWED[layer]
+        else:
+            allowed = outside is None or top in outside | extra | sys.stdlib_module_names
+        if not allowed:
+            wrong.append(f"{module} must not import {name}")
+    return wrong
+
+
+def modules() -> list[tuple[Path, str]]:
+    """Every source file of the layers, with its module name."""
+    found = []
+    for layer in ALLOWED:
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found.append((path, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)))
+    return found
+
+
+@pytest.mark.parametrize(("path", "module"), modules(), ids=lambda value: str(value))
+def test_a_module_imports_only_what_its_layer_allows(path: Path, module: str) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert violations(source, module, is_package=path.stem == "__init__") == []
+
+
+def test_every_layer_that_the_house_needs_is_there() -> None:
+    seen = {module.split(".")[0] for _, module in modules()}
+    assert {"golden", "rtl", "verif", "model", "synth", "casspec"} <= seen
+
+
+def test_the_allowed_edges_have_no_cycle() -> None:
+    left = dict(ALLOWED)
+    while left:
+        ready = {name for name, needs in left.items() if not needs & set(left)}
+        assert ready, f"cycle among {sorted(left)}"
+        left = {name: needs for name, needs in left.items() if name not in ready}
+
+
+def test_no_top_level_package_escapes_the_table() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages - {"tests"} <= set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("golden.codec", "import torch"),
+        ("golden.codec", "import safetensors.numpy"),
+        ("golden.codec", "def f():\n    from rtl.top import DecoderTop"),
+        ("rtl.decoder", "from verif import runner"),
+        ("rtl.decoder", "import cocotb"),
+        ("model.pack", "from rtl import decoder"),
+        ("verif.bulk", "import model.sources as sources"),
+        ("verif.bulk", "import importlib\nimportlib.import_module('model.sources')"),
+        ("synth.export", "from verif.toolchain import verilator_binary"),
+        ("synth.export", "from tests.house import test_layers"),
+        ("golden.codec", "from ..rtl import decoder"),
+        ("system.device", "import golden"),
+    ],
+)
+def test_a_wrong_import_is_found(module: str, source: str) -> None:
+    assert len(violations(source, module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("golden.file", "from safetensors import safe_open"),
+        ("golden.codec", "from .format import Format"),
+        ("golden.codec", "import numpy as np\nimport dataclasses"),
+        ("rtl.decoder", "from golden import Format"),
+        ("verif.bulk", "from rtl.top import DecoderTop\nimport cocotb"),
+        ("casspec.__main__", "import model, verif.bulk, golden, synth.export"),
+    ],
+)
+def test_a_right_import_is_not(module: str, source: str) -> None:
+    assert violations(source, module) == []

@@ -1,0 +1,123 @@
+"""The Makefile: help, the dependency on the set-up, and what an interrupted set-up leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = ["setup", "sim", "test", "lint", "verilog", "waves", "bench", "clean"]
+
+
+def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MAKE") and name != "MFLAGS"
+    }
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """A copy of the files that the set-up depends on, in a folder with a space in its name."""
+    folder = tmp_path / "a house"
+    (folder / "verif").mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-model.txt"):
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / "verif" / "preflight.py", folder / "verif")
+    return folder
+
+
+def pretend_ready(folder: Path) -> None:
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / ".ready").touch()
+
+
+def test_help_has_one_line_for_each_target() -> None:
+    run = make("help")
+    assert run.returncode == 0
+    named = [re.match(r"^  make ([a-z]+) +[A-Z].*\.$", line) for line in run.stdout.splitlines()]
+    assert all(named), run.stdout
+    assert [match[1] for match in named if match] == ["help", *TARGETS]
+
+
+def test_help_is_what_make_alone_prints() -> None:
+    assert make().stdout == make("help").stdout
+
+
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != "clean"])
+def test_a_target_sets_up_first(house: Path, target: str) -> None:
+    before = make("-n", target, folder=house)
+    assert before.returncode == 0, before.stderr
+    assert "pip install" in before.stdout
+    pretend_ready(house)
+    assert "pip install" not in make("-n", target, folder=house).stdout
+
+
+def test_a_current_setup_runs_nothing(house: Path) -> None:
+    pretend_ready(house)
+    assert make("-q", "setup", folder=house).returncode == 0
+
+
+@pytest.mark.parametrize("file", ["pyproject.toml", "requirements.txt", "requirements-model.txt"])
+def test_a_changed_pin_sets_up_again(house: Path, file: str) -> None:
+    pretend_ready(house)
+    newer = (house / ".venv" / ".ready").stat().st_mtime_ns + 1_000_000_000
+    os.utime(house / file, ns=(newer, newer))
+    assert make("-q", "setup", folder=house).returncode == 1
+
+
+def test_a_setup_that_fails_leaves_no_stamp(house: Path) -> None:
+    pretend_ready(house)
+    newer = (house / ".venv" / ".ready").stat().st_mtime_ns + 1_000_000_000
+    os.utime(house / "requirements.txt", ns=(newer, newer))
+    run = make("setup", "PYTHON=false", folder=house)
+    assert run.returncode != 0
+    assert not (house / ".venv" / ".ready").exists()
+
+
+def test_an_old_python_is_refused_in_one_line(house: Path) -> None:
+    old = house / "python-old"
+    old.write_text(
+        "#!/bin/sh\nexec python3 -c '"
+        "import runpy, sys; sys.version_info = (3, 9, 2); sys.argv = sys.argv[1:];"
+        'runpy.run_path(sys.argv[0], run_name="__main__")\' "$@"\n'
+    )
+    old.chmod(0o755)
+    run = make("setup", "PYTHON=./python-old", folder=house)
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[0] == "Python must be 3.11 or newer, not 3.9 (make PYTHON=...)"
+
+
+def test_sim_takes_the_quick_flag(house: Path) -> None:
+    pretend_ready(house)
+    assert "--quick" in make("-n", "sim", "QUICK=1", folder=house).stdout
+    assert "--quick" not in make("-n", "sim", "QUICK=0", folder=house).stdout
+    assert "--quick" not in make("-n", "sim", folder=house).stdout
+
+
+def test_clean_keeps_the_environment_and_the_sources(house: Path) -> None:
+    pretend_ready(house)
+    cache = house / "verif" / "__pycache__"
+    for folder in (house / "build" / "rtl", cache, house / ".pytest_cache"):
+        folder.mkdir(parents=True)
+    assert make("clean", folder=house).returncode == 0
+    assert sorted(path.name for path in house.iterdir()) == [
+        ".venv",
+        "Makefile",
+        "pyproject.toml",
+        "requirements-model.txt",
+        "requirements.txt",
+        "verif",
+    ]
+    assert not cache.exists()
+    assert (house / ".venv" / ".ready").exists()

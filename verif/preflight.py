@@ -1,0 +1,101 @@
+"""What must be on the machine before ``make setup``: checked before anything is downloaded.
+
+Runs as a script with nothing installed, so it imports the standard library alone.
+``--packages`` prints the Debian packages that are missing (with ``--waves`` also those for FST
+waves) for a script to install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+
+__all__ = ["main", "missing"]
+
+MINIMUM_PYTHON = (3, 11)
+
+
+def has_venv() -> bool:
+    """The interpreter can make virtual environments with pip in them."""
+    return all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
+
+
+def has_compiler() -> bool:
+    """There is a C++ compiler: ``$CXX`` or g++."""
+    return shutil.which(_compiler()) is not None
+
+
+def has_shared_python() -> bool:
+    """The interpreter exists as a shared library, which cocotb loads into the simulation."""
+    name = sysconfig.get_config_var("INSTSONAME")
+    if not name or ".so" not in name:
+        return False
+    beside = os.path.join(sysconfig.get_config_var("LIBDIR"), name)  # noqa: PTH118 (as given)
+    try:
+        ctypes.CDLL(beside if os.path.exists(beside) else name)  # noqa: PTH110
+    except OSError:
+        return False
+    return True
+
+
+def has_header(name: str) -> bool:
+    """The compiler finds the header."""
+    command = [_compiler(), "-fsyntax-only", "-x", "c++", "-"]
+    code = f"#include <{name}>\n"
+    try:
+        run = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return run.returncode == 0
+
+
+_NEEDED: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+    ("a C++ compiler", "g++", has_compiler),
+    ("make", "make", lambda: shutil.which("make") is not None),
+    ("Python's venv module", "python3-venv", has_venv),
+    ("Python as a shared library", "libpython3-dev", has_shared_python),
+)
+_NEEDED_FOR_WAVES: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+    ("lz4.h", "liblz4-dev", lambda: has_header("lz4.h")),
+    ("zlib.h", "zlib1g-dev", lambda: has_header("zlib.h")),
+)
+
+
+def missing(*, waves: bool = False) -> list[tuple[str, str]]:
+    """What is not there, as (thing, Debian package)."""
+    checks = _NEEDED + (_NEEDED_FOR_WAVES if waves else ())
+    return [(thing, package) for thing, package, present in checks if not present()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what is missing; 2 if anything is."""
+    parser = argparse.ArgumentParser(prog="preflight", description=__doc__)
+    parser.add_argument("--waves", action="store_true", help="check what FST waves need, too")
+    parser.add_argument("--packages", action="store_true", help="print package names alone")
+    options = parser.parse_args(argv)
+    absent = missing(waves=options.waves)
+    if options.packages:
+        print(*(package for _, package in absent))
+        return 0
+    if sys.version_info < MINIMUM_PYTHON:
+        wanted, found = (".".join(map(str, v[:2])) for v in (MINIMUM_PYTHON, sys.version_info))
+        print(f"Python must be {wanted} or newer, not {found} (make PYTHON=...)", file=sys.stderr)
+        return 2
+    for thing, package in absent:
+        print(f"{thing} must be installed: apt install {package}", file=sys.stderr)
+    return 2 if absent else 0
+
+
+def _compiler() -> str:
+    return os.environ.get("CXX", "g++")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
