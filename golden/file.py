@@ -396,6 +396,14 @@ class PackedFile:
         self._known(name, self.others)
         return self._read_checked(name, self._checksums[name])
 
+    def verify(self) -> int:
+        """Read everything and check every checksum; returns how many there are."""
+        for name in self.tensors:
+            self.read_packed(name)
+        for name in self.others:
+            self.read_raw(name)
+        return len(_PARTS) * len(self.tensors) + len(self.others)
+
     def stored_bytes(self, name: str) -> dict[str, int]:
         """Bytes of the parts of a packed tensor."""
         self._known(name, self.tensors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ def staged_directory(destination: Path) -> Iterator[Path]:
     ``destination`` must be absent or an empty directory, in a directory that exists. Whatever ends
     the block early, an interrupt included, leaves nothing behind.
     """
-    place = Path(os.path.abspath(destination))
+    place = destination.resolve()
     _check_place(destination, place)
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")
     temporary.mkdir()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from golden import CassandraError, Format, Packed, concatenate
-from golden.codec import choose_group_exponents, decode_draft, decode_target, encode
+from golden.codec import decode_draft, decode_target, encode
 from golden.file import PackedFile, PackedTensor, RawTensor, Writer
 from model.masks import check_prune, kept_by_magnitude
 from model.output import staged_directory
@@ -241,6 +241,8 @@ def _encode(piece: _Piece) -> Packed:
     try:
         chosen = None
         if recipe.group_exponents == "chosen":
+            from golden import choose_group_exponents
+
             chosen = choose_group_exponents(values, recipe.format, kept=kept)
         return encode(
             values,
@@ -256,9 +258,7 @@ def _encode(piece: _Piece) -> Packed:
         raise CassandraError(f"{where}: {error}") from error
 
 
-def _join(
-    results: Iterator[Packed], spec: PackedTensor, update: Callable[[int], object]
-) -> Packed:
+def _join(results: Iterator[Packed], spec: PackedTensor, update: Callable[[int], object]) -> Packed:
     """The next tensor from the pieces that come."""
     if not spec.count:
         return encode(np.zeros(0, np.uint16), spec.format)
@@ -312,9 +312,7 @@ def _codebooks(counts: Counts, format: Format) -> _Codebooks:
     )
 
 
-def _with_codebooks(
-    pieces: Iterable[_Piece], books: Mapping[str, _Codebooks]
-) -> Iterator[_Piece]:
+def _with_codebooks(pieces: Iterable[_Piece], books: Mapping[str, _Codebooks]) -> Iterator[_Piece]:
     for piece in pieces:
         book = books[piece.name]
         yield dataclasses.replace(
@@ -356,9 +354,7 @@ def _total(tensors: Iterable[Tensor | PackedTensor]) -> int:
     return sum(tensor.count for tensor in tensors)
 
 
-def _bar(
-    title: str, tensors: Iterable[Tensor | PackedTensor], progress: bool
-) -> tqdm[None]:
+def _bar(title: str, tensors: Iterable[Tensor | PackedTensor], progress: bool) -> tqdm[None]:
     return tqdm(
         desc=f"{title:9}",
         total=_total(tensors),

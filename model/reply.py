@@ -72,7 +72,7 @@ def packed_reader(packed: PackedFile, decode: Callable[[Any], NDArray[np.uint16]
 
 def reply(model: Any, directory: Path, prompt: str, *, tokens: int) -> Reply:
     """Generate greedily, at most ``tokens`` tokens, with the chat template of ``directory``."""
-    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     inputs = _encode_prompt(tokenizer, prompt)
     settings = GenerationConfig(
         max_new_tokens=tokens,

