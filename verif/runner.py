@@ -166,8 +166,12 @@ def _visibility_args(internals: bool) -> list[str]:
     return ["--public-flat-rw"] if internals else []
 
 
-class _Suite(Verilator):  # type: ignore[misc]  # cocotb-test is not typed
+class _Suite(Verilator):
     """cocotb-test's Verilator flow with our Verilator, its own log file and visible ports only."""
+
+    # set by cocotb-test, which has no types
+    env: dict[str, str]
+    process: subprocess.Popen[bytes] | None
 
     def __enter__(self) -> _Suite:
         return self
