@@ -1,6 +1,16 @@
 """The Cassandra format and its bit-exact codec (docs/format.md): numpy alone, integers only."""
 
+from golden.codec import (
+    GoldenCodec,
+    decode_draft,
+    decode_draft_segment,
+    decode_target,
+    decode_target_segment,
+    encode,
+    encode_parts,
+)
 from golden.errors import CassandraError, DecodeError, FileError
+from golden.exponents import choose_group_exponents
 from golden.format import Format
 from golden.packed import Codec, Packed, Segment, concatenate
 
@@ -10,7 +20,15 @@ __all__ = [
     "DecodeError",
     "FileError",
     "Format",
+    "GoldenCodec",
     "Packed",
     "Segment",
+    "choose_group_exponents",
     "concatenate",
+    "decode_draft",
+    "decode_draft_segment",
+    "decode_target",
+    "decode_target_segment",
+    "encode",
+    "encode_parts",
 ]

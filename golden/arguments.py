@@ -13,7 +13,14 @@ from golden.errors import CassandraError
 from golden.format import Format
 from golden.packed import Packed, Values
 
-__all__ = ["Arguments", "Nonfinite", "check_arguments", "check_packed", "group_count"]
+__all__ = [
+    "Arguments",
+    "Nonfinite",
+    "check_arguments",
+    "check_importance",
+    "check_packed",
+    "group_count",
+]
 
 Nonfinite = Literal["error", "saturate"]
 
@@ -181,6 +188,19 @@ def check_arguments(
         group_exponents=exponents,
         saturated=saturated,
     )
+
+
+def check_importance(importance: object, count: int) -> NDArray[np.unsignedinteger] | None:
+    """Weights of values: unsigned integers [count], or None."""
+    if importance is None:
+        return None
+    unsigned = isinstance(importance, np.ndarray) and importance.dtype.kind == "u"
+    if not isinstance(importance, np.ndarray) or not unsigned or importance.shape != (count,):
+        raise CassandraError(
+            f"importance must be a 1-D array of unsigned integers of {count} elements, "
+            f"not {_describe(importance)}"
+        )
+    return importance
 
 
 def check_packed(packed: Packed) -> None:

@@ -1,0 +1,117 @@
+"""Bits, planes, rows and unary codes of arrays (docs/format.md, sections 1 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Flags",
+    "Ints",
+    "Octets",
+    "Rows",
+    "completed",
+    "fields_from_planes",
+    "pack_bits",
+    "pack_fields",
+    "planes_from_fields",
+    "row_dtype",
+    "span_indices",
+    "to_bytes",
+    "to_rows",
+    "trimmed",
+    "unpack_bits",
+]
+
+Octets = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Rows = NDArray[Any]
+"""Rows of a region, one little-endian unsigned integer of ``beat`` bits each."""
+
+
+def row_dtype(beat: int) -> np.dtype[Any]:
+    """Integer type of a row."""
+    return np.dtype(f"<u{beat // 8}")
+
+
+def to_rows(octets: Octets, beat: int) -> Rows:
+    """Bytes (a whole number of rows) as rows."""
+    return np.ascontiguousarray(octets).view(row_dtype(beat))
+
+
+def to_bytes(rows: Rows) -> Octets:
+    """Rows of any shape as flat bytes."""
+    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+
+
+def pack_bits(bits: NDArray[Any]) -> Octets:
+    """Flat bits (0/1, a multiple of 8) as bytes; bit i is bit i mod 8 of byte i // 8."""
+    return np.packbits(bits, bitorder="little")
+
+
+def unpack_bits(octets: Octets) -> Octets:
+    """Bytes as flat bits, uint8 0/1; the inverse of :func:`pack_bits`."""
+    return np.unpackbits(octets, bitorder="little")
+
+
+def span_indices(starts: Ints, lengths: Ints) -> Ints:
+    """Concatenate ``range(start, start + length)`` for each span."""
+    total = int(lengths.sum())
+    before = np.cumsum(lengths) - lengths
+    return np.arange(total, dtype=np.int64) + np.repeat(starts - before, lengths)
+
+
+def completed(flat: NDArray[Any], sizes: Ints, unit: int) -> NDArray[Any]:
+    """Complete each run of ``sizes`` elements of ``flat`` with zeros to whole units."""
+    whole = -(-sizes // unit) * unit
+    if (whole == sizes).all():
+        return flat
+    result = np.zeros(int(whole.sum()), dtype=flat.dtype)
+    source, target = 0, 0
+    for size, room in zip(sizes.tolist(), whole.tolist(), strict=True):
+        result[target : target + size] = flat[source : source + size]
+        source, target = source + size, target + room
+    return result
+
+
+def trimmed(flat: NDArray[Any], sizes: Ints, unit: int) -> NDArray[Any]:
+    """Drop what :func:`completed` added."""
+    whole = -(-sizes // unit) * unit
+    if (whole == sizes).all():
+        return flat[: int(sizes.sum())]
+    starts = (np.cumsum(whole) - whole).tolist()
+    pieces = [flat[at : at + n] for at, n in zip(starts, sizes.tolist(), strict=True)]
+    return np.concatenate(pieces)
+
+
+def planes_from_fields(fields: NDArray[Any], places: Sequence[int], beat: int) -> Rows:
+    """Rows [blocks, planes] of a blocked stream.
+
+    ``fields`` has ``blocks * beat`` elements; plane j is their bit ``places[j]``.
+    """
+    blocks = fields.size // beat
+    rows = np.empty((blocks, len(places)), dtype=row_dtype(beat))
+    for plane, place in enumerate(places):
+        bits = (fields & fields.dtype.type(1 << place)) != 0
+        rows[:, plane] = to_rows(pack_bits(bits), beat)
+    return rows
+
+
+def fields_from_planes(rows: Rows, places: Sequence[int]) -> Octets:
+    """Fields of up to 8 bits from planes [blocks, planes]; uint8 [blocks * beat]."""
+    beat = 8 * rows.dtype.itemsize
+    fields = np.zeros(rows.shape[0] * beat, dtype=np.uint8)
+    for plane, place in enumerate(places):
+        bits = unpack_bits(to_bytes(rows[:, plane]))
+        fields |= bits << np.uint8(place) if place else bits
+    return fields
+
+
+def pack_fields(fields: Octets, widths: Octets) -> Octets:
+    """Flat bits (uint8 0/1) of fields of ``widths`` 0..8 bits, least significant first."""
+    bits = unpack_bits(fields).reshape(-1, 8)
+    return bits[np.arange(8, dtype=np.uint8) < widths[:, None]]

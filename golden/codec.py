@@ -1,0 +1,243 @@
+"""The codec: tensors to packed tensors and back, vectorised over runs of segments.
+
+Integers only. It is held to :mod:`golden.oracle` byte for byte. Memory beyond input and output is
+bounded by the size of a run (a few million values), whatever the size of the tensor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.arguments import Arguments, check_arguments, check_packed
+from golden.arithmetic import exponents_of
+from golden.bitops import Flags, Ints
+from golden.decoder import decode_run
+from golden.encoder import Books, EncodedRun, encode_run
+from golden.format import DIRECTORY_FIELDS, Format
+from golden.packed import Packed, Values, concatenate
+
+__all__ = [
+    "GoldenCodec",
+    "decode_draft",
+    "decode_draft_segment",
+    "decode_target",
+    "decode_target_segment",
+    "encode",
+    "encode_parts",
+]
+
+RUN_VALUES = 1 << 21
+"""Values that are encoded or decoded together (rounded to whole segments, at least one)."""
+
+_SLICE = 1 << 20  # values whose exponents are counted at a time
+
+
+def _most_frequent(counts: Ints, limit: int) -> tuple[int, ...]:
+    """Exponents by frequency, the smaller first among equals (section 4.1)."""
+    order = np.argsort(-counts, kind="stable")[:limit]
+    return tuple(int(exponent) for exponent in order if counts[exponent])
+
+
+def _count_exponents(args: Arguments, book: tuple[int, ...] | None) -> Ints:
+    """Frequency of each exponent among kept values; among pruned ones if a codebook is given."""
+    counts = np.zeros(256, dtype=np.int64)
+    in_book = np.isin(np.arange(256), book or ())
+    for start in range(0, args.values.size, _SLICE):
+        exponents = exponents_of(args.values[start : start + _SLICE])
+        kept = None if args.kept is None else args.kept[start : start + _SLICE]
+        if book is not None:
+            chosen = ~in_book[exponents]
+            exponents = exponents[chosen if kept is None else chosen | ~kept]
+        elif kept is not None:
+            exponents = exponents[kept]
+        counts += np.bincount(exponents, minlength=256)
+    return counts
+
+
+def _choose_books(args: Arguments) -> Books:
+    if args.format.scheme != "unary":
+        return Books()
+    book, pruned = args.codebook, args.pruned_codebook
+    if book is None:
+        book = _most_frequent(_count_exponents(args, None), args.format.codebook)
+    if args.format.pruned_exponent == "raw":
+        return Books(codebook=book)
+    if pruned is None:
+        pruned = _most_frequent(_count_exponents(args, book), args.format.codebook - 1)
+    return Books(codebook=book, pruned=pruned)
+
+
+def _run_length(format: Format) -> int:
+    return max(RUN_VALUES // format.segment, 1) * format.segment
+
+
+def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
+    format = args.format
+    groups = args.group_exponents
+    if groups is not None:
+        groups = groups[start // format.group : -(-stop // format.group)]
+    run: EncodedRun = encode_run(
+        args.values[start:stop],
+        format,
+        None if args.kept is None else args.kept[start:stop],
+        groups,
+        books,
+    )
+    return Packed(
+        format=format,
+        count=stop - start,
+        speculation=run.speculation,
+        verification=run.verification,
+        directory=run.directory.astype(np.uint32),
+        codebook=books.codebook,
+        pruned_codebook=books.pruned,
+        stream_bits=run.stream_bits,
+    )
+
+
+def encode_parts(
+    values: Values,
+    format: Format,
+    *,
+    kept: Flags | None = None,
+    codebook: Sequence[int] | None = None,
+    pruned_codebook: Sequence[int] | None = None,
+    group_exponents: NDArray[np.uint8] | None = None,
+    nonfinite: str = "error",
+) -> Iterator[Packed]:
+    """Pack a tensor in parts of a few million values, for writers that store them as they come.
+
+    Arguments as for :func:`encode`; they are checked, and the codebooks chosen over the whole
+    tensor, before this returns. Each part is a packed tensor of its own (whole segments, except at
+    the end); :func:`golden.concatenate` makes one of them. A tensor of no values has no parts.
+    """
+    args = check_arguments(
+        values,
+        format,
+        kept=kept,
+        codebook=codebook,
+        pruned_codebook=pruned_codebook,
+        group_exponents=group_exponents,
+        nonfinite=nonfinite,
+    )
+    return _parts(args, _choose_books(args))
+
+
+def _parts(args: Arguments, books: Books) -> Iterator[Packed]:
+    saturated = args.saturated
+    length = _run_length(args.format)
+    for start in range(0, args.values.size, length):
+        part = _part(args, books, start, min(start + length, args.values.size))
+        yield dataclasses.replace(part, saturated=saturated)
+        saturated = 0  # counted once
+
+
+def _empty(format: Format, books: Books) -> Packed:
+    return Packed(
+        format=format,
+        count=0,
+        speculation=np.zeros(0, dtype=np.uint8),
+        verification=np.zeros(0, dtype=np.uint8),
+        directory=np.zeros((0, len(DIRECTORY_FIELDS)), dtype=np.uint32),
+        codebook=books.codebook,
+        pruned_codebook=books.pruned,
+        stream_bits={stream.name: 0 for stream in format.streams},
+    )
+
+
+def encode(
+    values: Values,
+    format: Format,
+    *,
+    kept: Flags | None = None,
+    codebook: Sequence[int] | None = None,
+    pruned_codebook: Sequence[int] | None = None,
+    group_exponents: NDArray[np.uint8] | None = None,
+    nonfinite: str = "error",
+) -> Packed:
+    """Pack a tensor (docs/format.md).
+
+    Args:
+        values: BF16 patterns, uint16 [count].
+        format: the parameters.
+        kept: bool [count], the values that a draft sees; all by default (section 4).
+        codebook: exponents by rank (unary); by default the most frequent kept ones.
+        pruned_codebook: likewise for pruned values (unary with coded pruned exponents).
+        group_exponents: uint8 [groups] (mx, exact); by default the largest exponents.
+        nonfinite: in scheme mx, ``"error"`` or ``"saturate"`` NaN and infinite values.
+
+    Returns:
+        The packed tensor; ``saturated`` counts replaced values.
+
+    Raises:
+        CassandraError: an argument is not as above; its text names the argument.
+    """
+    args = check_arguments(
+        values,
+        format,
+        kept=kept,
+        codebook=codebook,
+        pruned_codebook=pruned_codebook,
+        group_exponents=group_exponents,
+        nonfinite=nonfinite,
+    )
+    books = _choose_books(args)
+    if not args.values.size:
+        return _empty(format, books)
+    parts = list(_parts(args, books))
+    return parts[0] if len(parts) == 1 else concatenate(parts)
+
+
+def _decode(packed: Packed, target: bool) -> Values:
+    check_packed(packed)
+    result = np.empty(packed.count, dtype=np.uint16)
+    run = _run_length(packed.format) // packed.format.segment
+    for first in range(0, len(packed.directory), run):
+        last = min(first + run, len(packed.directory))
+        segments = [packed.segment(index) for index in range(first, last)]
+        start = first * packed.format.segment
+        stop = min(last * packed.format.segment, packed.count)
+        result[start:stop] = decode_run(packed, segments, target)
+    return result
+
+
+def decode_draft(packed: Packed) -> Values:
+    """Draft values, uint16 [count]; reads nothing but speculation data.
+
+    Raises :class:`golden.errors.DecodeError` (section 7) for the first broken segment.
+    """
+    return _decode(packed, target=False)
+
+
+def decode_target(packed: Packed) -> Values:
+    """Target values, uint16 [count]; in unary and exact, the values that were encoded.
+
+    Raises :class:`golden.errors.DecodeError` (section 7) for the first broken segment.
+    """
+    return _decode(packed, target=True)
+
+
+def decode_draft_segment(packed: Packed, index: int) -> Values:
+    """Draft values of one segment; no other segment is read."""
+    return decode_run(packed, [packed.segment(index)], target=False)
+
+
+def decode_target_segment(packed: Packed, index: int) -> Values:
+    """Target values of one segment; no other segment is read."""
+    return decode_run(packed, [packed.segment(index)], target=True)
+
+
+class GoldenCodec:
+    """This codec behind the interface :class:`golden.packed.Codec`."""
+
+    def decode_draft(self, packed: Packed) -> Values:
+        """Draft values, uint16 [count]."""
+        return decode_draft(packed)
+
+    def decode_target(self, packed: Packed) -> Values:
+        """Target values, uint16 [count]."""
+        return decode_target(packed)
