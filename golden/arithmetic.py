@@ -150,7 +150,8 @@ def restore(signs: Octets, exponents: Octets, magnitude: Octets, scheme: Scheme)
     """A value from its parts: concatenated in unary, normalised in mx and exact."""
     if scheme != "unary":
         return values_of(signs, exponents, magnitude)
-    result = signs.astype(np.uint16) << 8
+    result = signs.astype(np.uint16)
+    result <<= 8
     result |= exponents
     result <<= 7
     result |= magnitude
@@ -166,7 +167,8 @@ def restore_exact(
     break the format (``window``).
     """
     zeros = LEADING_ZEROS.take(windows)
-    result = signs.astype(np.uint16) << 8
+    result = signs.astype(np.uint16)
+    result <<= 8
     result |= groups - zeros
     result <<= 7
     result |= ((windows << zeros) | residue) & 0x7F

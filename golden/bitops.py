@@ -62,7 +62,9 @@ def span_indices(starts: Ints, lengths: Ints) -> Ints:
     """Concatenate ``range(start, start + length)`` for each span."""
     total = int(lengths.sum())
     before = np.cumsum(lengths) - lengths
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - before, lengths)
+    result = np.arange(total, dtype=np.int64)
+    result += np.repeat(starts - before, lengths)
+    return result
 
 
 def completed(flat: NDArray[Any], sizes: Ints, unit: int) -> NDArray[Any]:

@@ -119,7 +119,8 @@ class _Run:
         limit = self.format.codebook
         long_runs = np.zeros(ends.size, dtype=np.bool_)
         long_runs[np.searchsorted(owner, np.flatnonzero(zeros >= limit), side="right")] = True
-        self.reject("code", long_runs | (tail >= limit), lambda s: f"{limit} or more zeros in a row")
+        bad = long_runs | (tail >= limit)
+        self.reject("code", bad, lambda s: f"{limit} or more zeros in a row")
         return zeros[bitops.span_indices(first, used)].astype(np.uint8)
 
     def _by_segment(self, bad: Flags, sizes: Ints) -> Flags:
@@ -130,7 +131,9 @@ class _Run:
 
     # -- speculation ------------------------------------------------------------------------------
 
-    def _region(self, rows: RegionRows, rules: tuple[Rule, ...], counts: dict[str, Ints]) -> _Region:
+    def _region(
+        self, rows: RegionRows, rules: tuple[Rule, ...], counts: dict[str, Ints]
+    ) -> _Region:
         return _Region(rows, Layout(rules, counts), self)
 
     def draft(self) -> _Draft:
@@ -288,12 +291,12 @@ class _Run:
         octets = bitops.to_bytes(region.rows(1, "pruned"))
         octets = bitops.trimmed(octets, totals, self.format.beat // 8)
         first = np.cumsum(widths) - widths
-        low = octets[first].astype(np.uint16)
+        low = octets[first]
         table = np.zeros(256, dtype=np.uint8)
         table[: len(book)] = book
         exponents = table.take(ranks)
         exponents[escape] = octets[first[escape] + 1]
-        return (low >> 7) << 15 | exponents.astype(np.uint16) << 7 | (low & 0x7F)
+        return arithmetic.restore(low >> 7, exponents, low & 0x7F, self.format.scheme)
 
     def _exact(self, draft: _Draft, rows: RegionRows) -> Values:
         missing = self.existing - draft.counts

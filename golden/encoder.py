@@ -102,7 +102,12 @@ class _Run:
     """Values of consecutive segments on their grid, and the streams that they make."""
 
     def __init__(
-        self, values: Values, format: Format, kept: Flags | None, groups: Octets | None, books: Books
+        self,
+        values: Values,
+        format: Format,
+        kept: Flags | None,
+        groups: Octets | None,
+        books: Books,
     ) -> None:
         self.format = format
         self.grid = Grid(format=format, count=values.size)

@@ -35,7 +35,7 @@ def _fixed_point(values: Values, exponents: Octets, default: Octets) -> Ints:
     """Magnitudes of values in units of 2^-8 of a magnitude of the default exponent, cut off."""
     significand = (values & 0x7F).astype(np.int64) | (exponents > 0).astype(np.int64) << 7
     shift = default.astype(np.int64) - arithmetic.EFFECTIVE[exponents]
-    return (significand << _FRACTION) >> np.minimum(shift, 2 * _FRACTION)
+    return np.asarray((significand << _FRACTION) >> np.minimum(shift, 2 * _FRACTION))
 
 
 def _errors(

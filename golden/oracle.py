@@ -95,8 +95,8 @@ def _aligned(number: _Number, group: int) -> int:
     shift = group - number.effective
     if shift < 0:
         return 255
-    whole, rest = divmod(number.significand, 2**shift)
-    if 2 * rest > 2**shift or (2 * rest == 2**shift and whole % 2 == 1):
+    whole, rest = divmod(number.significand, 1 << shift)
+    if 2 * rest > 1 << shift or (2 * rest == 1 << shift and whole % 2 == 1):
         whole += 1
     return min(whole, 255)
 
@@ -283,7 +283,8 @@ def _speculation(shape: _Shape, source: _Source) -> Beats:
         if shape.is_beat(slot):
             fields = sign_high.take(sum(kept[slot]))
             own = [_exponent_of(rank, shape, source) for rank in ranks]
-            drafts[slot] = _place(kept[slot], fields, own if unary else [group] * len(fields), shape)
+            shared = [group] * len(fields)
+            drafts[slot] = _place(kept[slot], fields, own if unary else shared, shape)
     return drafts
 
 
@@ -362,10 +363,9 @@ class _Verifier:
 
     def _take_low(self, beat: int) -> None:
         drafts = self._drafts[beat]
-        planes = [[]] * len(drafts) if not self._shape.format.truncated else None
-        if planes is None:
-            planes = self._low.take(len(drafts) - drafts.count(None))
-        lows = iter(planes)
+        kept = len(drafts) - drafts.count(None)
+        nothing: list[Bits] = [[] for _ in range(kept)]
+        lows = iter(self._low.take(kept) if self._shape.format.truncated else nothing)
         self._magnitudes[beat] = [
             None if draft is None else draft.high | _number(next(lows)) for draft in drafts
         ]
@@ -591,9 +591,7 @@ class _SegmentFields:
 
     def residue(self) -> Bits:
         return [
-            bit
-            for n, group in self._kept_numbers
-            for bit in _residue(n, self._magnitude(n, group))
+            bit for n, group in self._kept_numbers for bit in _residue(n, self._magnitude(n, group))
         ]
 
     def _pruned_rank(self, number: _Number) -> int:
@@ -646,9 +644,7 @@ def _encode_segment(fields: _SegmentFields) -> tuple[bytes, bytes, bool]:
     """Regions of a segment, and whether it has a mask."""
     format = fields.format
     has_mask = not all(fields.kept)
-    shape = _Shape(
-        format, len(fields.numbers), has_mask, fields.codebook, fields.pruned_codebook
-    )
+    shape = _Shape(format, len(fields.numbers), has_mask, fields.codebook, fields.pruned_codebook)
     names = [stream.name for stream in format.streams]
     spec = _Recorder({name: fields.rows(name) for name in names}, format.beat)
     drafts = _speculation(shape, spec)
@@ -758,9 +754,8 @@ def _groups(
         return []
     if chosen is not None:
         return [int(exponent) for exponent in chosen]
-    return [
-        _default_group_exponent(
-            format, [numbers[i] for i in range(start, min(start + format.group, len(numbers))) if flags[i]]
-        )
-        for start in range(0, len(numbers), format.group)
-    ]
+    groups = []
+    for start in range(0, len(numbers), format.group):
+        places = range(start, min(start + format.group, len(numbers)))
+        groups.append(_default_group_exponent(format, [numbers[i] for i in places if flags[i]]))
+    return groups

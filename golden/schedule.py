@@ -94,13 +94,13 @@ class Grid:
     def sizes(self) -> Ints:
         """Values of each segment."""
         starts = np.arange(self.segments, dtype=np.int64) * self.format.segment
-        return np.minimum(self.count - starts, self.format.segment)
+        return np.asarray(np.minimum(self.count - starts, self.format.segment))
 
     @property
     def existing(self) -> Ints:
         """Positions that exist, [segments, beats]; 0 where a beat does not exist."""
         before = np.arange(self.beats, dtype=np.int64) * self.format.beat
-        return np.clip(self.sizes[:, None] - before, 0, self.format.beat)
+        return np.asarray(np.clip(self.sizes[:, None] - before, 0, self.format.beat))
 
 
 class Layout:
@@ -142,18 +142,16 @@ class Layout:
         cells = np.flatnonzero(counts)
         counts, starts = counts[cells], starts[cells]
         if (counts == 1).all():
-            return starts
+            return np.asarray(starts)
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(starts, counts) + rows * within
-
-
-def _increments(totals: Ints) -> Ints:
-    return np.diff(totals, axis=1, prepend=0)
+        places: Ints = np.repeat(starts, counts) + rows * within
+        return places
 
 
 def packed_counts(needs: Ints, beat: int) -> Ints:
     """Rows that rule ``packed`` takes for each beat; ``needs`` in bits, [segments, beats]."""
-    return _increments(-(-np.cumsum(needs, axis=1) // beat))
+    rows: Ints = -(-np.cumsum(needs, axis=1) // beat)
+    return np.asarray(np.diff(rows, axis=1, prepend=0))
 
 
 def blocked_counts(kept: Ints, beat: int) -> Ints:
@@ -163,7 +161,8 @@ def blocked_counts(kept: Ints, beat: int) -> Ints:
 
 def mask_counts(grid: Grid, has_mask: Flags) -> Ints:
     """Rows of ``mask`` for each beat: one where the segment has a mask."""
-    return ((grid.existing > 0) & has_mask[:, None]).astype(np.int64)
+    present: Ints = ((grid.existing > 0) & has_mask[:, None]).astype(np.int64)
+    return present
 
 
 def exponent_needs(grid: Grid) -> Ints:

@@ -45,7 +45,7 @@ class Windows:
     """What a walk of scheme exact has decoded on its way."""
 
     windows: Octets  # [segments, blocks, beat] in the order of kept values
-    offsets: Ints  # [segments, (blocks + 1) * beat] bit of ``residue`` where each one's field starts
+    offsets: Ints  # [segments, (blocks + 1) * beat] start of each one's residue
     residue: Rows  # [segments, rows]
 
 
@@ -309,7 +309,7 @@ class _ExactWalk:
 
     def _read_planes(self, places: Ints) -> Octets:
         """Low bits of blocks whose planes are the rows at ``places`` [blocks, planes]."""
-        octets = self._region.at(places).view(np.uint8).reshape(*places.shape, self._format.beat // 8)
+        octets = self._region.at(places)[:, :, None].view(np.uint8)
         bits = np.unpackbits(octets, axis=2, bitorder="little")
         return np.packbits(bits, axis=1, bitorder="little")[:, 0]
 
