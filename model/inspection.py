@@ -80,7 +80,8 @@ def _kept(spec: PackedTensor) -> int:
 def _bits(spec: PackedTensor, stored: dict[str, int]) -> dict[str, float]:
     count = max(spec.count, 1)
     regions = 8 * (stored["speculation"] + stored["verification"])
-    bits = {name: used / count for name, used in spec.stream_bits.items()}
+    names = [stream.name for stream in spec.format.streams]
+    bits = {name: spec.stream_bits.get(name, 0) / count for name in names}
     bits["padding"] = (regions - sum(spec.stream_bits.values())) / count
     bits["directory"] = 8 * stored["directory"] / count
     bits["speculation"] = 8 * stored["speculation"] / count

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from golden import Format
+from golden.codec import encode
+from model.statistics import (
+    entropy_bits,
+    exponent_counts,
+    frequent_exponents,
+    mean_unary_length,
+)
+
+
+def values_of(exponents: list[int]) -> np.ndarray:
+    return np.array([exponent << 7 | 0x8005 for exponent in exponents], np.uint16)
+
+
+def test_counts_are_of_exponents_of_kept_values() -> None:
+    values = values_of([1, 1, 3, 255])
+    counts = exponent_counts(values, np.array([True, False, True, True]))
+    assert {int(e): int(counts[e]) for e in np.flatnonzero(counts)} == {1: 1, 3: 1, 255: 1}
+
+
+def test_equal_shares_of_four_exponents_are_two_bits() -> None:
+    assert entropy_bits(exponent_counts(values_of([1, 2, 3, 4] * 5))) == 2.0
+
+
+@pytest.mark.parametrize("exponents", [[], [7, 7, 7]])
+def test_no_choice_is_no_bits(exponents: list[int]) -> None:
+    assert entropy_bits(exponent_counts(values_of(exponents))) == 0.0
+
+
+def test_the_unary_length_is_rank_plus_one_of_what_has_a_code() -> None:
+    counts = exponent_counts(values_of([5, 5, 5, 6, 9]))
+    assert mean_unary_length(counts, (5, 6)) == (3 * 1 + 1 * 2) / 4
+    assert mean_unary_length(counts, ()) == 0.0
+
+
+@given(
+    hnp.arrays(np.uint16, st.integers(0, 300), elements=st.integers(0, 0xFFFF)),
+    st.sampled_from([16, 32]),
+)
+def test_frequent_exponents_are_the_codebook_of_the_codec(values: np.ndarray, size: int) -> None:
+    packed = encode(values, Format(codebook=size))
+    assert frequent_exponents(exponent_counts(values), size) == packed.codebook

@@ -1,0 +1,91 @@
+"""Small models in Hugging Face's layout, written by transformers itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+MODEL_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")
+WORDS = ("<end>", "<unknown>", *(f"word{number}" for number in range(94)))
+
+
+def write_model(
+    path: Path,
+    *,
+    model_type: str = "llama",
+    dtype: torch.dtype = torch.bfloat16,
+    tied: bool = False,
+    shard: str = "1GB",
+) -> Path:
+    """A model of random weights with a tokenizer; about 90,000 values."""
+    config = AutoConfig.for_model(
+        model_type,
+        hidden_size=48,
+        intermediate_size=80,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=12,
+        vocab_size=len(WORDS),
+        max_position_embeddings=64,
+        tie_word_embeddings=tied,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms of ones would hide mistakes
+            parameter.copy_(torch.randn(parameter.shape) / 4)
+    model.save_pretrained(path, max_shard_size=shard)
+    _write_tokenizer(path)
+    return path
+
+
+def _write_tokenizer(path: Path) -> None:
+    words = {word: number for number, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token=WORDS[1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=WORDS[0], pad_token=WORDS[0], unk_token=WORDS[1]
+    )
+    fast.chat_template = "{% for m in messages %}{{ m['content'] }} word3{% endfor %}"
+    fast.save_pretrained(path)
+
+
+def patterns(tensor: torch.Tensor) -> NDArray[np.uint16]:
+    """The bits of a BF16 tensor, flat."""
+    return tensor.contiguous().view(torch.int16).numpy().view(np.uint16).reshape(-1)
+
+
+def tensors_of(path: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a directory, as the safetensors library reads them."""
+    found: dict[str, torch.Tensor] = {}
+    for file in sorted(path.glob("*.safetensors")):
+        found |= load_file(file)
+    return found
+
+
+def replace_tensors(path: Path, changes: Mapping[str, torch.Tensor | None]) -> Path:
+    """Change, add or (None) remove tensors of a model in one file."""
+    tensors: dict[str, torch.Tensor | None] = {**tensors_of(path), **changes}
+    left = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    save_file(left, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def change_config(path: Path, **entries: object) -> Path:
+    """Set entries of config.json; None removes one."""
+    config = json.loads((path / "config.json").read_text()) | entries
+    left = {name: value for name, value in config.items() if value is not None}
+    (path / "config.json").write_text(json.dumps(left))
+    return path
