@@ -122,18 +122,18 @@ INTENTS: tuple[Intent, ...] = (
     ),
     Intent(
         name="group_size",
-        prose="Every group from the beat (at least 16) to 256, in mx and exact.",
+        prose="Every group from 32 to 256, in mx and exact.",
         bins=_product(("mx", "exact"), (32, 64, 128, 256)),
         shown="`group_size.SCHEME.SIZE`",
     ),
     Intent(
         name="value",
         prose="Values of every class, kept and pruned, in target mode of every scheme: NaN with"
-        " payload, infinities, both zeros, subnormals, normal values (mx keeps finite values only).",
+        " payload, infinities, both zeros, subnormals, normal values (mx has finite values only).",
         bins=tuple(
             name
             for name in _product(SCHEMES, ("kept", "pruned"), _CLASSES)
-            if name not in ("mx.kept.nan", "mx.kept.infinity")
+            if name not in ("mx.kept.nan", "mx.kept.infinity", "mx.pruned.nan", "mx.pruned.infinity")
         ),
         shown="`value.SCHEME.FATE.CLASS`",
     ),

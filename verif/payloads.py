@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.arithmetic import default_group_exponents
-from golden.codec import encode
+from golden.codec import decode_draft, decode_target, encode
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Format, Scheme
 from golden.packed import Packed
@@ -60,6 +60,16 @@ class Payload:
             codebook=self.codebook,
             group_exponents=self.group_exponents,
         )
+
+    @functools.cached_property
+    def draft(self) -> Values:
+        """What a draft must give, by golden."""
+        return decode_draft(self.packed)
+
+    @functools.cached_property
+    def target(self) -> Values:
+        """What a target must give, by golden."""
+        return decode_target(self.packed)
 
     @functools.cached_property
     def fate(self) -> Flags:
