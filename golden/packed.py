@@ -111,8 +111,8 @@ def concatenate(parts: Sequence[Packed]) -> Packed:
     Every part but the last must be whole segments; at least one part is needed.
     """
     first = parts[0]
-    for part in parts:
-        _check_part(first, part, last=part is parts[-1])
+    for place, part in enumerate(parts, start=1):
+        _check_part(first, part, last=place == len(parts))
     directories, offsets = [], np.zeros(2, np.uint32)
     for part in parts:
         moved = part.directory.copy()
