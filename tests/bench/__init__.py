@@ -1,0 +1,1 @@
+"""Speed of the codec and of the Verilated decoder, measured, not tested."""

@@ -1,0 +1,30 @@
+"""`make bench` runs and prints what it says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.bench.__main__ import CONFIGURATIONS, main, take_weights
+
+
+def test_it_prints_a_line_for_every_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--values", "40000", "--repeat", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"3\d,\d{3} weights of smollm2, best of 1, one thread", lines[0])
+    starts = [name for name, _, _ in CONFIGURATIONS] + ["zstd -3", "unary, draft", "exact, target"]
+    for start in starts:
+        assert any(line.startswith(f"{start} ") for line in lines), start
+
+
+def test_the_weights_are_rows_of_real_ones() -> None:
+    rows = take_weights("smollm2", 10_000)
+    assert 10_000 - rows.shape[1] < rows.size <= 10_000
+    assert rows.ndim == 2
+    assert len(set(rows.reshape(-1).tolist())) > 100
+
+
+def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--source", "no/such/model"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
