@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def test_parts_decode_alone_and_make_the_whole_again(
 ) -> None:
     whole = sample(format_, count)
     places = sorted({0, *(min(cut, len(whole.directory)) for cut in cuts), len(whole.directory)})
-    parts = [whole.part(a, b) for a, b in zip(places[:-1], places[1:], strict=True)]
+    parts = [whole.part(a, b) for a, b in itertools.pairwise(places)]
     for decode in (decode_draft, decode_target):
         np.testing.assert_array_equal(
             np.concatenate([decode(part) for part in parts]), decode(whole)

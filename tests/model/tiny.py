@@ -16,6 +16,20 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 MODEL_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")
 WORDS = ("<end>", "<unknown>", *(f"word{number}" for number in range(94)))
 
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "vocab_size": len(WORDS),
+    "max_position_embeddings": 64,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
+
 
 def write_model(
     path: Path,
@@ -24,22 +38,14 @@ def write_model(
     dtype: torch.dtype = torch.bfloat16,
     tied: bool = False,
     shard: str = "1GB",
+    **entries: object,
 ) -> Path:
-    """A model of random weights with a tokenizer; about 90,000 values."""
+    """A model of random weights with a tokenizer; about 60,000 values.
+
+    ``entries`` go into the config.
+    """
     config = AutoConfig.for_model(
-        model_type,
-        hidden_size=48,
-        intermediate_size=80,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=12,
-        vocab_size=len(WORDS),
-        max_position_embeddings=64,
-        tie_word_embeddings=tied,
-        bos_token_id=0,
-        eos_token_id=0,
-        pad_token_id=0,
+        model_type, **{**SIZES, "tie_word_embeddings": tied, **entries}
     )
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
