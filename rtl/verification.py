@@ -339,6 +339,7 @@ class VerificationPath(wiring.Component):
         p_fire, q_fire, p_skip = Signal(), Signal(), Signal()
         beat_here = self.beats.valid & ~self.full_a & self.running & ~self.giving_up
         target = active.target
+        level = Mux(self.region, reader.level, 0)  # else the rows are the next segment's
         m.d.comb += [
             self.take_low.eq(
                 ~self.low_done & (active.truncated != 0) & (fields < self.beats.payload.count)
@@ -355,8 +356,8 @@ class VerificationPath(wiring.Component):
         ]
         go = self.running & ~self.giving_up & target
         m.d.comb += [
-            p_fire.eq(go & p_ready & (reader.level >= self.pruned.wanted)),
-            q_fire.eq(go & q_ready & (reader.level >= q_rows)),
+            p_fire.eq(go & p_ready & (level >= self.pruned.wanted)),
+            q_fire.eq(go & q_ready & (level >= q_rows)),
             self.short.eq(go & self.ended & ((p_ready & ~p_fire) | (q_ready & ~q_fire))),
             reader.take.eq(Mux(p_fire, self.pruned.wanted, Mux(q_fire, q_rows, 0))),
         ]
