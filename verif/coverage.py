@@ -88,10 +88,10 @@ INTENTS: tuple[Intent, ...] = (
     ),
     Intent(
         name="last_beat",
-        prose="The last beat of a segment has every number of lanes from 1 to all (as sixteenths"
-        " of the beat, rounded up).",
-        bins=_product(range(1, 17)),
-        shown="`last_beat.1` … `last_beat.16`",
+        prose="The last beat of a segment has every number of lanes from 1 to all, in decoders of 8,"
+        " 16 and 32 lanes.",
+        bins=tuple(f"{lanes}.{last}" for lanes in (8, 16, 32) for last in range(1, lanes + 1)),
+        shown="`last_beat.LANES.PRESENT`",
     ),
     Intent(
         name="size",

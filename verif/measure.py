@@ -53,8 +53,7 @@ def _sample_sizes(coverage: Coverage, job: Job, count: int) -> None:
     for name, size in names.items():
         coverage.sample_if(count == size, f"size.{name}")
     coverage.sample_if(count % fmt.group != 0, "size.short_group")
-    lanes = (count - 1) % fmt.beat + 1
-    coverage.sample(f"last_beat.{-(-16 * lanes // fmt.beat)}")
+    coverage.sample(f"last_beat.{fmt.beat}.{(count - 1) % fmt.beat + 1}")
 
 
 def _sample_mask(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:

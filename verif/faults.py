@@ -1,0 +1,148 @@
+"""Segments that break the format, each in one way, and the cause that must be reported."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.format import Format, Scheme
+from verif.bulk import Request
+from verif.command import command_fields, pack_fields
+from verif.jobs import Job
+from verif.payloads import Payload, draw, gaussian
+
+__all__ = ["Fault", "faults", "flip_bits"]
+
+Bytes = NDArray[np.uint8]
+Generator = np.random.Generator
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A request that must be flagged."""
+
+    bin: str  # of the coverage plan
+    cause: str
+    request: Request
+
+
+def faults(rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...]) -> Iterator[Fault]:
+    """Every fault of the plan that a decoder of these schemes can have, on random segments."""
+    for target in (False, True):
+        for scheme in schemes:
+            yield from _wrong_lengths(rng, lanes, scheme, target)
+            yield _bad_scheme(_job(rng, lanes, scheme, target))
+        if "unary" in schemes:
+            yield from _bad_codes(rng, lanes, target)
+        for scheme in schemes:
+            if scheme != "unary":
+                yield from _bad_groups(rng, lanes, scheme, target)
+    if "exact" in schemes:
+        yield _bad_window(rng, lanes)
+
+
+def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
+    """The request of a job with some bits of its regions flipped."""
+    request = job.request
+    regions = {"speculation": request.segment.speculation}
+    if job.target and request.segment.verification.size:
+        regions["verification"] = request.segment.verification
+    regions = {name: region.copy() for name, region in regions.items()}
+    for _ in range(flips):
+        region = regions[str(rng.choice(list(regions)))]
+        region[rng.integers(region.size)] ^= 1 << rng.integers(8)
+    return _with(request, **regions)
+
+
+def _job(rng: Generator, lanes: int, scheme: Scheme, target: bool, kind: str = "weights") -> Job:
+    """A segment of several superblocks."""
+    fmt = Format(
+        scheme=scheme,
+        beat=lanes,
+        segment=1024,
+        group=int(rng.choice([32, 64, 256])),
+        truncated=int(rng.integers(1, 6)),
+        fill=("zero", "midpoint")[rng.integers(2)],
+    )
+    payload = draw(rng, fmt, int(rng.integers(900, 1025)), kind)
+    return Job(payload=payload, index=0, target=target)
+
+
+def _with(request: Request, **regions: Bytes) -> Request:
+    return dataclasses.replace(request, segment=dataclasses.replace(request.segment, **regions))
+
+
+def _wrong_lengths(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> Iterator[Fault]:
+    for name in ("speculation", "verification") if target else ("speculation",):
+        request = _job(rng, lanes, scheme, target).request
+        region: Bytes = getattr(request.segment, name)
+        words = (region.size - request.format.superblock) // lanes
+        short = region[: lanes * int(rng.integers(1, words + 1))]
+        more = request.format.superblock * int(rng.integers(1, 4))
+        long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
+        for cause, changed in (("short", short), ("long", long)):
+            yield Fault(bin=f"{cause}.{name}", cause=cause, request=_with(request, **{name: changed}))
+    if target:
+        none = _with(request, verification=np.zeros(0, np.uint8))
+        yield Fault(bin="short.no_verification", cause="short", request=none)
+
+
+def _bad_scheme(job: Job) -> Fault:
+    fields = command_fields(job.payload.format, job.request.segment, target=job.target)
+    word = pack_fields({**fields, "scheme": 3})
+    request = dataclasses.replace(job.request, command=word)
+    return Fault(bin="command.scheme", cause="command", request=request)
+
+
+def _bad_codes(rng: Generator, lanes: int, target: bool) -> Iterator[Fault]:
+    mode = "target" if target else "draft"
+    request = _job(rng, lanes, "unary", target).request
+    first = request.format.beat * int(request.segment.has_mask)
+    bits = np.unpackbits(request.segment.speculation, bitorder="little")
+    start = first + int(rng.integers(request.format.window_bits - request.format.codebook + 1))
+    bits[start : start + request.format.codebook] = 0
+    changed = np.packbits(bits, bitorder="little")
+    yield Fault(bin=f"code.{mode}", cause="code", request=_with(request, speculation=changed))
+    request = _job(rng, lanes, "unary", target, "longest").request
+    cut = request.codebook[: -int(rng.integers(1, 15))]
+    yield Fault(
+        bin=f"rank.{mode}", cause="rank", request=dataclasses.replace(request, codebook=cut)
+    )
+
+
+def _dense(rng: Generator, fmt: Format, target: bool) -> Job:
+    payload = Payload(name="dense", format=fmt, values=gaussian(rng, 500))
+    return Job(payload=payload, index=0, target=target)
+
+
+def _bad_groups(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> Iterator[Fault]:
+    """The first byte of a segment without a mask is the exponent of its first group."""
+    fmt = Format(scheme=scheme, beat=lanes, segment=512, group=int(rng.choice([32, 64, 256])))
+    request = _dense(rng, fmt, target).request
+    for name, exponent in (("zero", 0), ("255", 255)):
+        if (scheme, name) != ("exact", "255"):
+            changed = request.segment.speculation.copy()
+            changed[0] = exponent
+            yield Fault(
+                bin=f"group.{scheme}_{name}",
+                cause="group",
+                request=_with(request, speculation=changed),
+            )
+    fields = command_fields(fmt, request.segment, target=target)
+    word = pack_fields({**fields, "log2_group": int(rng.choice([0, 2, 9, 15]))})
+    yield Fault(
+        bin="command.group", cause="command", request=dataclasses.replace(request, command=word)
+    )
+
+
+def _bad_window(rng: Generator, lanes: int) -> Fault:
+    """An exponent of 1 for values whose windows have leading zeros."""
+    fmt = Format(scheme="exact", beat=lanes, segment=512)
+    request = _dense(rng, fmt, True).request
+    changed = request.segment.speculation.copy()
+    changed[0] = 1
+    return Fault(bin="window.target", cause="window", request=_with(request, speculation=changed))
+
