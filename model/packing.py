@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from golden import CassandraError, Format, Packed, concatenate
-from golden.codec import decode_draft, decode_target, encode
+from golden import (
+    CassandraError,
+    Format,
+    Packed,
+    choose_group_exponents,
+    concatenate,
+    decode_draft,
+    decode_target,
+    encode,
+)
 from golden.file import PackedFile, PackedTensor, RawTensor, Writer
 from model.masks import check_prune, kept_by_magnitude
 from model.output import staged_directory
@@ -241,8 +249,6 @@ def _encode(piece: _Piece) -> Packed:
     try:
         chosen = None
         if recipe.group_exponents == "chosen":
-            from golden import choose_group_exponents
-
             chosen = choose_group_exponents(values, recipe.format, kept=kept)
         return encode(
             values,

@@ -87,9 +87,7 @@ def test_quantised_tensors_are_dequantised_and_rounded(tmp_path: Path, kind: Kin
     for tensor in packed_tensors(source):
         blocks = gguf.quants.quantize(expected[tensor.name].float().numpy(), kind)
         values = torch.from_numpy(gguf.quants.dequantize(blocks, kind).astype(np.float32))
-        np.testing.assert_array_equal(
-            source.read(tensor.name), patterns(values.to(torch.bfloat16))
-        )
+        np.testing.assert_array_equal(source.read(tensor.name), patterns(values.to(torch.bfloat16)))
     quantised = (f"tensors of {kind.name} are dequantised and rounded to BF16",)
     assert source.notes == (() if kind == Kind.F16 else quantised)
 

@@ -44,9 +44,7 @@ def write_model(
 
     ``entries`` go into the config.
     """
-    config = AutoConfig.for_model(
-        model_type, **{**SIZES, "tie_word_embeddings": tied, **entries}
-    )
+    config = AutoConfig.for_model(model_type, **{**SIZES, "tie_word_embeddings": tied, **entries})
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     with torch.no_grad():

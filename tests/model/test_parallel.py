@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from golden import CassandraError
+from model.parallel import Workers
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def fail_at_three(number: int) -> int:
+    if number == 3:
+        raise CassandraError("three must not be used")
+    return number
+
+
+def die(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def worker_id(number: int) -> int:
+    return os.getpid()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_come_in_order(jobs: int) -> None:
+    with Workers(jobs) as workers:
+        assert list(workers.map(square, range(20))) == [n * n for n in range(20)]
+        assert list(workers.map(square, [])) == []
+
+
+def test_the_work_is_done_elsewhere() -> None:
+    with Workers(2) as workers:
+        assert os.getpid() not in set(workers.map(worker_id, range(8)))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_bounded_number_of_items_is_taken(jobs: int) -> None:
+    taken = 0
+
+    def items() -> Iterator[int]:
+        nonlocal taken
+        for number in range(50):
+            taken += 1
+            yield number
+
+    with Workers(jobs) as workers:
+        for done, _ in enumerate(workers.map(square, items()), start=1):
+            assert taken - done < 2 * jobs
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_of_the_function_is_raised_here(jobs: int) -> None:
+    with (
+        Workers(jobs) as workers,
+        pytest.raises(CassandraError, match="^three must not be used$"),
+    ):
+        list(workers.map(fail_at_three, range(10)))
+
+
+def test_a_killed_worker_is_an_error() -> None:
+    with Workers(2) as workers, pytest.raises(CassandraError, match="a worker process was killed"):
+        list(workers.map(die, range(3)))
+
+
+def test_jobs_must_be_positive() -> None:
+    with pytest.raises(CassandraError, match="jobs must be at least 1, not 0"):
+        Workers(0)
+
+
+PARENT = """
+import sys, time
+from model.parallel import Workers
+from tests.model.test_parallel import worker_id
+if __name__ == "__main__":
+    with Workers(2) as workers:
+        print(*set(workers.map(worker_id, range(9))), flush=True)
+        time.sleep(60)
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{process}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_workers_end_with_their_parent() -> None:
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [int(number) for number in parent.stdout.readline().split()]
+        assert workers
+        assert all(map(is_running, workers))
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while any(map(is_running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_running, workers))
