@@ -24,6 +24,8 @@ FORMATS = {
     "mx": Format(scheme="mx", segment=256),
     "exact": Format(scheme="exact", segment=256, truncated=0),
 }
+Plan = dict[str, RawTensor | PackedTensor]
+
 NORM = np.arange(6, dtype=np.uint16) + 0x3F80
 ODD = np.array([1, 0, 1], np.uint8)
 
@@ -44,7 +46,7 @@ def packed_tensors() -> dict[str, Packed]:
 
 def write_sample(path: Path) -> dict[str, Packed]:
     tensors = packed_tensors()
-    plan: dict[str, RawTensor | PackedTensor] = {
+    plan: Plan = {
         name: PackedTensor(format=packed.format, shape=(20, 30)) for name, packed in tensors.items()
     }
     plan['norm é"\\'] = RawTensor(dtype="BF16", shape=(2, 3), nbytes=12)
@@ -127,11 +129,11 @@ def test_the_header_fills_its_room_with_spaces_and_the_data_have_no_holes(sample
 def test_the_room_is_that_of_the_longest_header(tmp_path: Path) -> None:
     """A tensor that uses every entry of every field to its end still fits."""
     fmt = Format(codebook=32, pruned_exponent="coded", segment=32)
-    values = (np.arange(100 * 62) % 62 + 190).astype(np.uint16) << 7
+    values = ((np.arange(100 * 62) % 62 + 190) << 7).astype(np.uint16)
     packed = encode(values, fmt)
     assert len(packed.codebook) == 32
     assert len(packed.pruned_codebook) >= 30
-    plan = {f"t{number}": PackedTensor(format=fmt, shape=(100, 62)) for number in range(20)}
+    plan: Plan = {f"t{number}": PackedTensor(format=fmt, shape=(100, 62)) for number in range(20)}
     with Writer(tmp_path / "x.safetensors", plan) as writer:
         for name in plan:
             writer.write_packed(name, packed)
@@ -147,7 +149,7 @@ def test_writing_and_reading_take_the_memory_of_a_piece(tmp_path: Path) -> None:
             yield np.zeros(piece, np.uint8)
 
     tracemalloc.start()
-    plan = {name: RawTensor(dtype="U8", shape=(size,), nbytes=size) for name in ("a", "b")}
+    plan: Plan = {name: RawTensor(dtype="U8", shape=(size,), nbytes=size) for name in ("a", "b")}
     with Writer(path, plan) as writer:
         for name in plan:
             writer.write_raw(name, chunks())
@@ -220,7 +222,7 @@ def test_what_was_not_planned_is_refused(
 
 @pytest.mark.parametrize("name", ["a.directory", "__metadata__"])
 def test_names_that_collide_are_refused(tmp_path: Path, name: str) -> None:
-    plan = {"a": PackedTensor(format=Format(), shape=(7,)), name: ONE["a"]}
+    plan: Plan = {"a": PackedTensor(format=Format(), shape=(7,)), name: ONE["a"]}
     with pytest.raises(CassandraError, match="tensor names must be distinct"):
         Writer(tmp_path / "x.safetensors", plan)
     assert list(tmp_path.iterdir()) == []
@@ -239,7 +241,7 @@ def read_everything(path: Path) -> dict[str, Any]:
 
 def small_file(path: Path) -> Path:
     packed = encode(NORM, Format(beat=8, group=8, segment=8))
-    plan = {
+    plan: Plan = {
         "w": PackedTensor(format=packed.format, shape=(2, 3)),
         "n": RawTensor(dtype="BF16", shape=(6,), nbytes=12),
     }

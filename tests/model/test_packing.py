@@ -26,16 +26,16 @@ from model.packing import Recipe, open_packed, pack_model, pack_values, unpack_m
 from model.sources import EMBEDDING, Source, open_source, weights
 from tests.model.tiny import patterns, replace_tensors, tensors_of, write_model
 
-SMALL = {"segment": 256, "superblock": 128}
+SMALL = Format(segment=256)
 RECIPES = {
-    "unary": Recipe(format=Format(**SMALL)),
-    "unary pruned": Recipe(format=Format(**SMALL), prune=0.4),
-    "unary coded": Recipe(format=Format(pruned_exponent="coded", **SMALL), prune=0.3),
-    "mx": Recipe(format=Format(scheme="mx", **SMALL)),
-    "mx pruned": Recipe(format=Format(scheme="mx", **SMALL), prune=0.25),
-    "exact": Recipe(format=Format(scheme="exact", **SMALL)),
+    "unary": Recipe(format=SMALL),
+    "unary pruned": Recipe(format=SMALL, prune=0.4),
+    "unary coded": Recipe(format=dataclasses.replace(SMALL, pruned_exponent="coded"), prune=0.3),
+    "mx": Recipe(format=dataclasses.replace(SMALL, scheme="mx")),
+    "mx pruned": Recipe(format=dataclasses.replace(SMALL, scheme="mx"), prune=0.25),
+    "exact": Recipe(format=dataclasses.replace(SMALL, scheme="exact")),
     "exact chosen": Recipe(
-        format=Format(scheme="exact", truncated=5, fill="midpoint", **SMALL),
+        format=dataclasses.replace(SMALL, scheme="exact", truncated=5, fill="midpoint"),
         prune=0.1,
         group_exponents="chosen",
     ),

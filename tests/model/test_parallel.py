@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_bounded_number_of_items_is_taken(jobs: int) -> None:
 def test_an_error_of_the_function_is_raised_here(jobs: int) -> None:
     with (
         Workers(jobs) as workers,
-        pytest.raises(CassandraError, match="^three must not be used$"),
+        pytest.raises(CassandraError, match=r"^three must not be used$"),
     ):
         list(workers.map(fail_at_three, range(10)))
 
@@ -94,8 +95,8 @@ def is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    with open(f"/proc/{process}/stat") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return state != "Z"
 
 
 def test_workers_end_with_their_parent() -> None:
