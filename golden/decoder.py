@@ -49,9 +49,12 @@ class _Region:
     def check_length(self) -> None:
         """Causes ``short`` and ``long``."""
         room = self._rows.limits - self._rows.bases
+        short = self._layout.lengths > room
+        if short.size == 1 and short[0]:
+            self._check_codes_in_region()
         self._run.reject(
             "short",
-            self._layout.lengths > room,
+            short,
             lambda s: f"needs {self._layout.lengths[s]} rows of a region of {room[s]}",
         )
         extra = self._rows.sizes - self._layout.lengths * (self._format.beat // 8)
@@ -60,6 +63,14 @@ class _Region:
             extra >= self._format.superblock,
             lambda s: f"leaves {extra[s]} bytes of a region of {self._rows.sizes[s]}",
         )
+
+    def _check_codes_in_region(self) -> None:
+        """Zeros that make a region seem too short, because codes run on and on, are ``code``."""
+        places = self._layout.places(self._rows.bases, "starve", "prefetch")
+        places = places[places + self._format.window <= self._rows.limits[0]]
+        rows = self._rows.at(places[:, None] + np.arange(self._format.window))
+        taken = np.array([places.size * self._format.window_bits])
+        self._run.ranks(bitops.unpack_bits(bitops.to_bytes(rows)), taken, np.zeros(1, np.int64))
 
     def rows(self, unit: int, *names: str) -> Rows:
         """Rows [units, unit] of the stream that these rules take."""

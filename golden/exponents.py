@@ -16,11 +16,11 @@ __all__ = ["choose_group_exponents"]
 
 _RUN_GROUPS = 1 << 14  # groups that are judged together
 _FRACTION = 8  # bits below the unit of the default exponent
-_IMPORTANCE_BITS = 20  # squares have 34 bits, sums over 256 values 8 more
+_IMPORTANCE_BITS = 22  # squares have 32 bits, sums over 256 values 8 more
 
 
 def _bounded(importance: NDArray[np.unsignedinteger] | None, shape: tuple[int, int]) -> Ints:
-    """Importance [groups, group] in at most 20 bits: each group's is shifted right as needed."""
+    """Importance [groups, group] in at most 22 bits: each group's is shifted right as needed."""
     if importance is None:
         return np.ones(shape, dtype=np.int64)
     weights = importance.astype(np.uint64).reshape(shape)
@@ -35,7 +35,7 @@ def _fixed_point(values: Values, exponents: Octets, default: Octets) -> Ints:
     """Magnitudes of values in units of 2^-8 of a magnitude of the default exponent, cut off."""
     significand = (values & 0x7F).astype(np.int64) | (exponents > 0).astype(np.int64) << 7
     shift = default.astype(np.int64) - arithmetic.EFFECTIVE[exponents]
-    return np.asarray((significand << _FRACTION) >> np.minimum(shift, 2 * _FRACTION))
+    return np.asarray((significand << _FRACTION) >> np.clip(shift, 0, 2 * _FRACTION))
 
 
 def _errors(
@@ -80,10 +80,11 @@ def choose_group_exponents(
     """Default group exponents, or one less where the draft comes out closer.
 
     Closer means a smaller sum over the group's kept finite values of importance times squared
-    error of the draft. All in 64-bit integers: values are cut off 8 bits below the unit of a
-    magnitude (of the default exponent; only values below 2^-8 of the group's largest lose
-    anything), which bounds an error by 2^17; importance is shifted right in each group until the
-    largest has 20 bits; so a sum over 256 values stays below 2^(34 + 20 + 8) = 2^62.
+    error of the draft. All in 64-bit integers: with E the default exponent, values are cut off
+    below 2^(E - 142), 8 bits under the unit of a magnitude (which changes only values whose own
+    exponent is more than 8 below E), so that an error has at most 16 bits; importance is shifted
+    right in each group until its largest has at most 22 bits; so a sum over 256 values stays
+    below 2^(32 + 22 + 8) = 2^62.
 
     Args:
         values: BF16 patterns, uint16 [count].

@@ -1,0 +1,41 @@
+"""The arithmetic of sections 4.2 to 4.4 in exact rationals, independent of codec and oracle.
+
+Nothing here knows of significands, shifts or leading zeros: a pattern is a rational number (by way
+of float32), a shared exponent is a unit, and rounding is that of rationals.
+"""
+
+from __future__ import annotations
+
+import struct
+from fractions import Fraction
+
+from golden import Format
+
+
+def rational(pattern: int) -> Fraction:
+    """The number that a finite BF16 pattern stands for."""
+    (number,) = struct.unpack("<f", struct.pack("<I", pattern << 16))
+    return Fraction(number)
+
+
+def unit(group: int) -> Fraction:
+    """What a magnitude of 1 stands for in a group of exponent ``group``."""
+    return Fraction(2) ** (group - 134)
+
+
+def magnitude(number: Fraction, group: int, scheme: str) -> int:
+    """The number in units, rounded (mx) or cut off (exact), and saturated."""
+    units = abs(number) / unit(group)
+    return min(round(units) if scheme == "mx" else int(units), 255)
+
+
+def draft_magnitude(number: Fraction, group: int, format: Format) -> int:
+    """The magnitude with the fill in place of its low bits."""
+    step = 1 << format.truncated
+    fill = step // 2 if format.fill == "midpoint" else 0
+    return magnitude(number, group, format.scheme) // step * step + fill
+
+
+def draft(number: Fraction, group: int, format: Format) -> Fraction:
+    """The draft's distance from zero."""
+    return draft_magnitude(number, group, format) * unit(group)
