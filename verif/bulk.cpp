@@ -37,7 +37,7 @@ struct Segment {
 struct Outcome {
   uint32_t values;  // that came out
   uint32_t flagged;  // the packet ended with tuser
-  uint32_t causes;  // `error` at that moment
+  uint32_t causes;  // `error` at that moment; cleared then in serial batches only
   uint32_t done;
   uint64_t cycles;  // from the start of the batch to the end of the packet
 };
@@ -112,7 +112,7 @@ struct Feed {
 
 class Harness {
  public:
-  Harness() : context_(new VerilatedContext), model_(new Vdecoder(context_.get())) { reset(); }
+  Harness() : context_(new VerilatedContext), model_(new Vdecoder(context_.get())) {}
   ~Harness() { model_->final(); }
 
   void reset() {
@@ -278,7 +278,7 @@ int Harness::run(const Segment* segments, size_t count, uint8_t* out, Outcome* o
         out += 2 * static_cast<size_t>(s.count);
         values = 0;
         if (flagged && !options.go_on) return kFlagged;
-        clear = flagged;
+        clear = flagged && options.serial;  // else it could be the next segment's cause
         ++at;
       }
     }
@@ -302,18 +302,18 @@ void cassandra_sizes(uint32_t* sizes) {
 }
 
 // Decodes a batch. `out` has room for the values of all segments; a segment's values start where
-// those of the segments before it end. Whatever ends a batch but kDone also resets the decoder.
+// those of the segments before it end. Every batch starts with a reset: no codebook is loaded.
 int cassandra_run(void* handle, const Segment* segments, uint64_t count, uint8_t* out,
                   Outcome* outcomes, const Options* options, Statistics* statistics,
                   uint64_t* at) {
   auto& harness = *static_cast<Harness*>(handle);
+  harness.reset();
   bool patterns = false;
   for (const Pattern& pattern : options->patterns) patterns |= pattern.kind != 0;
   const int status =
       patterns ? harness.run<true>(segments, count, out, outcomes, *options, *statistics)
                : harness.run<false>(segments, count, out, outcomes, *options, *statistics);
   *at = harness.at;
-  if (status != kDone) harness.reset();
   return status;
 }
 }

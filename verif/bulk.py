@@ -181,7 +181,8 @@ class Outcome:
     """How one segment ended."""
 
     values: int  # that came out before the end
-    causes: tuple[str, ...]  # of the flag at the last beat; none: the segment is good
+    causes: tuple[str, ...]  # of the flag at the last beat; none: the segment is good. Unless the
+    # traffic is serial, causes of segments before it (and, rarely, of the next) are among them
     cycle: int  # of the batch, in which the last beat left
 
 

@@ -107,7 +107,15 @@ INTENTS: tuple[Intent, ...] = (
         prose="Adjacent segments differ in mode, in scheme (each ordered pair), in t, in fill, in"
         " group, in having a mask, and in codebook.",
         bins=(
-            *("draft_to_target", "target_to_draft", "truncated", "fill", "group", "mask", "codebook"),
+            *(
+                "draft_to_target",
+                "target_to_draft",
+                "truncated",
+                "fill",
+                "group",
+                "mask",
+                "codebook",
+            ),
             *(f"{a}_to_{b}" for a, b in itertools.permutations(SCHEMES, 2)),
         ),
     ),
@@ -133,7 +141,8 @@ INTENTS: tuple[Intent, ...] = (
         bins=tuple(
             name
             for name in _product(SCHEMES, ("kept", "pruned"), _CLASSES)
-            if name not in ("mx.kept.nan", "mx.kept.infinity", "mx.pruned.nan", "mx.pruned.infinity")
+            if name
+            not in ("mx.kept.nan", "mx.kept.infinity", "mx.pruned.nan", "mx.pruned.infinity")
         ),
         shown="`value.SCHEME.FATE.CLASS`",
     ),

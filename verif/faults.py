@@ -84,7 +84,9 @@ def _wrong_lengths(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> 
         more = request.format.superblock * int(rng.integers(1, 4))
         long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
         for cause, changed in (("short", short), ("long", long)):
-            yield Fault(bin=f"{cause}.{name}", cause=cause, request=_with(request, **{name: changed}))
+            yield Fault(
+                bin=f"{cause}.{name}", cause=cause, request=_with(request, **{name: changed})
+            )
     if target:
         none = _with(request, verification=np.zeros(0, np.uint8))
         yield Fault(bin="short.no_verification", cause="short", request=none)
@@ -145,4 +147,3 @@ def _bad_window(rng: Generator, lanes: int) -> Fault:
     changed = request.segment.speculation.copy()
     changed[0] = 1
     return Fault(bin="window.target", cause="window", request=_with(request, speculation=changed))
-

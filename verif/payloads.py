@@ -114,7 +114,10 @@ def _pad(values: Values, group: int, fill: int) -> NDArray[np.uint16]:
 
 def _default_groups(payload: Payload) -> NDArray[np.uint8]:
     group = payload.format.group
-    values, kept = _pad(payload.values, group, 0), np.pad(payload.fate, (0, -len(payload.fate) % group))
+    values, kept = (
+        _pad(payload.values, group, 0),
+        np.pad(payload.fate, (0, -len(payload.fate) % group)),
+    )
     scheme: Scheme = "mx" if payload.format.scheme == "mx" else "exact"
     return default_group_exponents(values, kept, group, scheme)
 

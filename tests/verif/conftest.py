@@ -1,0 +1,27 @@
+"""What the tests of the gateware share."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from verif.bulk import RtlCodec
+from verif.runner import choose_seed
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Seeded with SEED and the test's name; a failure shows the seed that replays it."""
+    seed = choose_seed()
+    print(f"SEED={seed}")
+    return np.random.default_rng([seed, zlib.crc32(request.node.name.encode())])
+
+
+@pytest.fixture(scope="session")
+def codec_of() -> Callable[[int], RtlCodec]:
+    """Decoders of all schemes, by lanes."""
+    return functools.cache(lambda lanes: RtlCodec(lanes=lanes))

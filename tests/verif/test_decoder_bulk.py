@@ -1,0 +1,213 @@
+"""The decoder against golden in bulk: thousands of segments, every crossing of patterns."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from golden import codec
+from golden.errors import DecodeError
+from golden.format import SCHEMES, Format, Scheme
+from golden.packed import Packed
+from verif.bulk import PORTS, Request, Result, RtlCodec, Traffic
+from verif.coverage import FOLDER, Coverage
+from verif.faults import Fault, faults, flip_bits
+from verif.jobs import Job, jobs_of, mixed_jobs
+from verif.measure import sample_job, sample_switch
+from verif.patterns import PATTERNS
+from verif.payloads import KINDS, directed, random_format
+
+CodecOf = Callable[[int], RtlCodec]
+LANES = (8, 16, 32)
+
+# What this suite shows without question; the rest is the business of the cocotb suite.
+DEMANDS = (
+    *("code_length.*", "mask.*", "size.*", "switch.*", "setting.*", "group_size.*", "value.*"),
+    *("miss.*", "shared.*", "residue.*", "escape.*", "error.*", "recovery.*"),
+    *("reset.draft", "reset.target", "stall.speculation.*", "stall.verification.*"),
+    *("stall.values.*", "stall.command.*", "stall.codebook.*"),
+)
+
+
+@pytest.fixture(scope="module")
+def coverage() -> Coverage:
+    return Coverage()
+
+
+def traffic_of(rng: np.random.Generator, **settings: bool) -> Traffic:
+    names = [str(rng.choice(list(PATTERNS))) for _ in PORTS]
+    patterns = {port: PATTERNS[name] for port, name in zip(PORTS, names, strict=True)}
+    print("patterns", dict(zip(PORTS, names, strict=True)))
+    return Traffic(patterns=patterns, seed=int(rng.integers(1 << 62)), **settings)
+
+
+def split(result: Result, requests: Sequence[Request]) -> list[NDArray[np.uint16]]:
+    """Values of each segment."""
+    ends = np.cumsum([request.segment.count for request in requests])
+    return np.split(result.values, ends[:-1])
+
+
+def check(rtl: RtlCodec, jobs: Sequence[Job], traffic: Traffic, coverage: Coverage) -> None:
+    """Decode, compare and sample."""
+    requests = [job.request for job in jobs]
+    result = rtl.run(requests, traffic)
+    for job, values in zip(jobs, split(result, requests), strict=True):
+        assert np.array_equal(values, job.expected), str(job)
+        sample_job(coverage, job)
+    for before, after in itertools.pairwise(jobs):
+        sample_switch(coverage, before, after)
+    sample_stalls(coverage, result)
+
+
+def sample_stalls(coverage: Coverage, result: Result) -> None:
+    for name, count in result.statistics.ports.items():
+        coverage.sample(f"stall.{name}.held", count.stalled)
+        coverage.sample(f"stall.{name}.starved", count.starved)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("values", PATTERNS)
+@pytest.mark.parametrize("regions", PATTERNS)
+def test_idle_by_back_pressure_by_payload(
+    codec_of: CodecOf,
+    rng: np.random.Generator,
+    coverage: Coverage,
+    lanes: int,
+    regions: str,
+    values: str,
+) -> None:
+    patterns = dict.fromkeys(PORTS, PATTERNS[regions]) | {"values": PATTERNS[values]}
+    traffic = Traffic(patterns=patterns, seed=int(rng.integers(1 << 62)))
+    jobs = mixed_jobs(rng, lanes=lanes, count=60)
+    check(codec_of(lanes), jobs, traffic, coverage)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("lanes", LANES)
+def test_every_directed_payload(
+    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int, scheme: Scheme
+) -> None:
+    for truncated in range(8):
+        fmt = random_format(rng, lanes=lanes, scheme=scheme, segment=256)
+        fmt = dataclasses.replace(fmt, truncated=truncated)
+        jobs = [job for payload in directed(rng, fmt) for job in jobs_of(payload)]
+        check(codec_of(lanes), jobs, traffic_of(rng), coverage)
+    coverage.require(f"last_beat.{lanes}.*")
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_every_chunk_with_every_carry(
+    codec_of: CodecOf, rng: np.random.Generator, lanes: int
+) -> None:
+    chunks = Coverage()
+    fmt = Format(beat=lanes, segment=1 << 16, group=32)
+    payload = KINDS["chunks"](fmt, rng, 0)
+    check(codec_of(lanes), list(jobs_of(payload)), Traffic(), chunks)
+    chunks.require("chunk.*", "code_length.*")
+    chunks.save(FOLDER / f"chunks_{lanes}.json")
+
+
+@pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])
+@pytest.mark.parametrize("lanes", LANES)
+def test_faults_are_flagged_and_what_follows_is_right(
+    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int, serial: bool
+) -> None:
+    items = with_faults(rng, lanes)
+    requests = [item.request for item in items]
+    result = codec_of(lanes).run(requests, traffic_of(rng, serial=serial, go_on=True))
+    values = split(result, requests)
+    for item, outcome, got in zip(items, result.outcomes, values, strict=True):
+        assert outcome is not None
+        if isinstance(item, Fault):
+            assert item.cause in outcome.causes, item.bin
+            assert not serial or outcome.causes == (item.cause,), item.bin
+            coverage.sample(f"error.{item.bin}")
+        else:
+            assert outcome.causes == (), str(item)
+            assert np.array_equal(got, item.expected), str(item)
+    for before, after in itertools.pairwise(items):
+        if isinstance(before, Fault) and isinstance(after, Job):
+            coverage.sample(f"recovery.{before.cause}")
+
+
+def with_faults(rng: np.random.Generator, lanes: int) -> list[Fault | Job]:
+    """Good segments with every fault between them, some faults side by side."""
+    good = mixed_jobs(rng, lanes=lanes, count=40)
+    items: list[Fault | Job] = []
+    for fault in faults(rng, lanes=lanes, schemes=SCHEMES):
+        items.append(fault)
+        if rng.random() < 0.7:
+            items.append(good[rng.integers(len(good))])
+    return [*items, good[0]]
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_flipped_bits_are_flagged_exactly_when_golden_rejects_them(
+    codec_of: CodecOf, rng: np.random.Generator, lanes: int
+) -> None:
+    """Where several causes apply, golden and the gateware may name different ones."""
+    for _ in range(4):
+        jobs = mixed_jobs(rng, lanes=lanes, count=150)
+        # Without entries a codebook cannot be sent: the one before it stays.
+        jobs = [job for job in jobs if job.payload.packed.codebook or not is_unary(job)]
+        requests = [flip_bits(rng, job, int(rng.integers(1, 4))) for job in jobs]
+        result = codec_of(lanes).run(requests, traffic_of(rng, serial=True, go_on=True))
+        results = zip(requests, jobs, result.outcomes, split(result, requests), strict=True)
+        for request, job, outcome, values in results:
+            assert outcome is not None
+            wanted = golden_result(request)
+            assert (wanted is None) == bool(outcome.causes), str(job)
+            assert wanted is None or np.array_equal(values, wanted), str(job)
+
+
+def is_unary(job: Job) -> bool:
+    return job.payload.format.scheme == "unary"
+
+
+def golden_result(request: Request) -> NDArray[np.uint16] | None:
+    """What golden decodes; None if it rejects the segment."""
+    segment, unit = request.segment, request.format.superblock
+    lengths = [segment.speculation.size // unit, segment.verification.size // unit]
+    entry = [0, lengths[0], 0, lengths[1], int(segment.has_mask)]
+    packed = Packed(
+        format=request.format,
+        count=segment.count,
+        speculation=segment.speculation,
+        verification=segment.verification,
+        directory=np.array([entry], np.uint32),
+        codebook=request.codebook,
+    )
+    try:
+        return codec.decode_target(packed) if request.target else codec.decode_draft(packed)
+    except DecodeError:
+        return None
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_reset_in_the_middle(
+    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
+) -> None:
+    rtl = codec_of(lanes)
+    for target in (False, True):
+        for limit in rng.integers(10, 400, size=12).tolist():
+            jobs = [
+                dataclasses.replace(j, target=target)
+                for j in mixed_jobs(rng, lanes=lanes, count=20)
+            ]
+            cut = dataclasses.replace(traffic_of(rng), limit_cycles=limit)
+            result = rtl.run([job.request for job in jobs], cut)
+            assert result.outcomes[-1] is None
+            check(rtl, jobs, traffic_of(rng), coverage)
+            coverage.sample("reset.target" if target else "reset.draft")
+
+
+def test_the_plan_is_covered(coverage: Coverage) -> None:
+    """Runs last in this file, which one process runs in order."""
+    coverage.save(FOLDER / "bulk.json")
+    print(coverage.report())
+    coverage.require(*DEMANDS)
