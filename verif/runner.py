@@ -228,6 +228,7 @@ class _Suite(Verilator):
             *[verilator_binary(), "-cc", "--exe", "--vpi", "--prefix", "Vtop"],
             *["-Mdir", self.sim_dir, "--top-module", self.toplevel_module],
             *["-o", self.toplevel_module, "--timescale", self.timescale],
+            *["-Wno-lint", "-Wno-fatal"],  # `make lint` is where warnings count
             *["-LDFLAGS", libraries, *waves, *self.compile_args],
             *self.get_parameter_commands(self.parameters),
             *[str(main), *self.verilog_sources_flat],
