@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from golden.errors import CassandraError, DecodeError
 from golden.format import ERROR_CAUSES, SCHEMES, Format, Scheme
 from golden.packed import Packed, Segment
+from rtl.command import DecoderConfig
 from rtl.top import DecoderTop, to_verilog
 from verif.command import command_word
 from verif.patterns import ALWAYS, Pattern
@@ -51,6 +52,7 @@ __all__ = [
     "Statistics",
     "Traffic",
     "build_library",
+    "library_path",
     "requests_of",
 ]
 
@@ -202,6 +204,8 @@ class RtlCodec:
         lanes, schemes, codebook, window, superblock: as of :class:`rtl.top.DecoderTop`.
         instances: decoders that share the segments of a call, each with a thread of its own.
         traffic: how ports are driven in :meth:`decode_draft` and :meth:`decode_target`.
+        verilog: text to simulate instead of the gateware's own: another module of the same name
+            and ports, such as a netlist from synthesis.
         build: folder for the library.
 
     ``statistics`` sums all calls, ``latest`` is of the last one. One codec serves one thread.
@@ -218,15 +222,16 @@ class RtlCodec:
         superblock: int = 128,
         instances: int = 1,
         traffic: Traffic | None = None,
+        verilog: str | None = None,
         build: Path = BUILD,
     ) -> None:
-        top = DecoderTop(
+        self.config = DecoderConfig(
             lanes=lanes, schemes=schemes, codebook=codebook, window=window, superblock=superblock
         )
-        self.config = top.config
         self.traffic = traffic or Traffic()
-        library = _load(build_library(to_verilog(top), top.module_name, lanes, build))
-        self._instances = [_Instance(library) for _ in range(instances)]
+        text = _verilog_of(self.config) if verilog is None else verilog
+        self.library = build_library(text, self.config.module_name, lanes, build)
+        self._instances = [_Instance(_load(self.library)) for _ in range(instances)]
         self.latest = self.statistics = Statistics.none()
 
     def decode_draft(self, packed: Packed) -> NDArray[np.uint16]:
@@ -265,7 +270,7 @@ class RtlCodec:
 
     def _check(self, request: Request) -> None:
         fmt, config = request.format, self.config
-        found = type(config).of(fmt)
+        found = DecoderConfig.of(fmt)
         if not config.has(fmt.scheme):
             raise CassandraError(
                 f"scheme must be one of {', '.join(config.schemes)} for this decoder,"
@@ -416,28 +421,36 @@ def _split(requests: list[Request], parts: int) -> Iterator[list[Request]]:
         yield requests[first:last]
 
 
+@functools.cache
+def _verilog_of(config: DecoderConfig) -> str:
+    return to_verilog(DecoderTop.of(config))
+
+
 def build_library(verilog: str, module: str, lanes: int, build: Path = BUILD) -> Path:
     """The shared library around a Verilog module with the ports of the top; built if need be.
 
     Raises CassandraError with what the tool printed if a step of the build fails.
     """
-    flags = (*_CXX_FLAGS, *_native_flags())
-    parts = (verilog, module, _SOURCE.read_text(), *_VERILATOR_FLAGS, *flags, _compiler_identity())
-    text = "\0".join([*parts, str(lanes), str(verilator_version())])
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    folder = build / f"{module}-{digest}"
-    library = folder / "libdecoder.so"
+    library = library_path(verilog, module, lanes, build)
     build.mkdir(parents=True, exist_ok=True)
     with _Lock(build / f"{module}.lock"):
         if not library.is_file():
-            _build(verilog, module, lanes, folder, flags)
+            _build(verilog, module, lanes, library.parent)
     return library
 
 
-def _build(verilog: str, module: str, lanes: int, folder: Path, flags: Sequence[str]) -> None:
+def library_path(verilog: str, module: str, lanes: int, build: Path = BUILD) -> Path:
+    """Where the library is, or will be: another place for other sources, tools or flags."""
+    sources = (verilog, module, _SOURCE.read_text(), str(lanes))
+    tools = (*_VERILATOR_FLAGS, str(verilator_version()), *_cxx_flags(), _compiler_identity())
+    digest = hashlib.sha256("\0".join([*sources, *tools]).encode()).hexdigest()[:16]
+    return build / f"{module}-{digest}" / "libdecoder.so"
+
+
+def _build(verilog: str, module: str, lanes: int, folder: Path) -> None:
     """Build in a folder aside, which takes its place only when it is complete."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{module}-") as name:
-        work = Path(name)
+        work, flags = Path(name), _cxx_flags()
         source = work / f"{module}.v"
         source.write_text(verilog)
         translate = [verilator_binary(), *_VERILATOR_FLAGS, "--top-module", module]
@@ -450,7 +463,7 @@ def _build(verilog: str, module: str, lanes: int, folder: Path, flags: Sequence[
         _step([*link, *archives, "-shared", "-pthread", "-o", str(work / "libdecoder.so")])
         folder.mkdir(exist_ok=True)
         shutil.copy(source, folder)
-        os.replace(work / "libdecoder.so", folder / "libdecoder.so")
+        (work / "libdecoder.so").replace(folder / "libdecoder.so")
 
 
 def _include() -> Path:
@@ -498,6 +511,10 @@ def _compiler() -> str:
 def _native_flags() -> tuple[str, ...]:
     """``-march=native`` where the compiler knows it."""
     return ("-march=native",) if _macros("-march=native") is not None else ()
+
+
+def _cxx_flags() -> tuple[str, ...]:
+    return (*_CXX_FLAGS, *_native_flags())
 
 
 @functools.cache

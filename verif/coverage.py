@@ -82,21 +82,21 @@ INTENTS: tuple[Intent, ...] = (
     ),
     Intent(
         name="mask",
-        prose="Beats that are kept whole, pruned whole, in part, by a single value, and in turn full"
-        " and empty; segments without a mask stream, and segments in which nothing is kept.",
+        prose="Beats that are kept whole, pruned whole, in part, by a single value, and in turn"
+        " full and empty; segments without a mask stream, and segments in which nothing is kept.",
         bins=("full", "empty", "partial", "single", "alternating", "no_stream", "all_pruned"),
     ),
     Intent(
         name="last_beat",
-        prose="The last beat of a segment has every number of lanes from 1 to all, in decoders of 8,"
-        " 16 and 32 lanes.",
+        prose="The last beat of a segment has every number of lanes from 1 to all, in decoders of"
+        " 8, 16 and 32 lanes.",
         bins=tuple(f"{lanes}.{last}" for lanes in (8, 16, 32) for last in range(1, lanes + 1)),
         shown="`last_beat.LANES.PRESENT`",
     ),
     Intent(
         name="size",
-        prose="Segments of one value, one less and one more than a beat and a group, exactly a beat,"
-        " a group and a full segment, and a last group that is cut short.",
+        prose="Segments of one value, one less and one more than a beat and a group, exactly a"
+        " beat, a group and a full segment, and a last group that is cut short.",
         bins=(
             *("one", "beat_less_1", "beat", "beat_more_1", "group_less_1", "group"),
             *("group_more_1", "full", "short_group"),
@@ -177,8 +177,8 @@ INTENTS: tuple[Intent, ...] = (
     ),
     Intent(
         name="stall",
-        prose="Every stream waits for its other end: sources for the decoder (valid, not ready), the"
-        " decoder for sources (ready, not valid), and the other way round for values.",
+        prose="Every stream waits for its other end: sources for the decoder (valid, not ready),"
+        " the decoder for sources (ready, not valid), and the other way round for values.",
         bins=_product(PORTS, ("held", "starved")),
         shown="`stall.PORT.held`, `stall.PORT.starved`",
     ),

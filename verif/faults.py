@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def _job(rng: Generator, lanes: int, scheme: Scheme, target: bool, kind: str = "
     return Job(payload=payload, index=0, target=target)
 
 
-def _with(request: Request, **regions: Bytes) -> Request:
+def _with(request: Request, **regions: Any) -> Request:
     return dataclasses.replace(request, segment=dataclasses.replace(request.segment, **regions))
 
 

@@ -69,7 +69,7 @@ def mixed_jobs(
     """Random segments of random payloads in random order: every neighbour is a switch."""
     jobs: list[Job] = []
     while len(jobs) < count:
-        scheme = schemes[rng.integers(len(schemes))]
+        scheme = schemes[int(rng.integers(len(schemes)))]
         fmt = random_format(rng, lanes=lanes, scheme=scheme, segment=segment)
         jobs.extend(jobs_of(draw(rng, fmt, int(rng.integers(1, 3 * fmt.segment)))))
     return [jobs[place] for place in rng.permutation(len(jobs))[:count]]

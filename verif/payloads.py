@@ -142,7 +142,8 @@ def _patterns(fmt: Format, rng: Generator, count: int) -> Payload:
 
 def _zeros(fmt: Format, rng: Generator, count: int) -> Payload:
     signs = rng.integers(2, size=count, dtype=np.uint16)
-    return Payload(name="zeros", format=fmt, values=signs << 15, kept=rng.random(count) < 0.8)
+    values = (signs << 15).astype(np.uint16)
+    return Payload(name="zeros", format=fmt, values=values, kept=rng.random(count) < 0.8)
 
 
 def _equal(fmt: Format, rng: Generator, count: int) -> Payload:
@@ -168,7 +169,7 @@ def _rare(fmt: Format, rng: Generator, count: int) -> Payload:
     """More exponents than a codebook holds; no mask of the user's."""
     exponents = rng.integers(96, 96 + 3 * fmt.codebook // 2, size=count).astype(np.uint16)
     noise = rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
-    return Payload(name="rare", format=fmt, values=exponents << 7 | noise)
+    return Payload(name="rare", format=fmt, values=(exponents << 7 | noise).astype(np.uint16))
 
 
 def _pruned(fmt: Format, rng: Generator, count: int) -> Payload:
@@ -236,7 +237,8 @@ def _one_entry(fmt: Format, rng: Generator, count: int) -> Payload:
 def _wide(fmt: Format, rng: Generator, count: int) -> Payload:
     """Exponents spread by more than a window: residues of every width, and values too small."""
     exponents = rng.integers(110, 122, size=count).astype(np.uint16)
-    values = exponents << 7 | rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
+    noise = rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
+    values = (exponents << 7 | noise).astype(np.uint16)
     return Payload(name="wide", format=fmt, values=values, kept=rng.random(count) < 0.8)
 
 

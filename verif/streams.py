@@ -129,6 +129,7 @@ class Source(_Counted):
         super().__init__(port, rng, pattern)
         self.queue: deque[Item] = deque()
         self._offered: Item | None = None
+        self._driving = True
         self.reset()
 
     @property
@@ -141,6 +142,7 @@ class Source(_Counted):
         self.queue.extend(items)
 
     def drive(self) -> None:
+        """Offer the next transfer, if the pattern lets it."""
         active = next(self._active)
         if self._offered is None and active and self.queue:
             self._offered = self.queue.popleft()
@@ -151,11 +153,13 @@ class Source(_Counted):
             self._withdraw()
 
     def sample(self) -> None:
+        """See whether the transfer was taken."""
         ready = bool(self.port.ready.value)
         if self._count(self._offered is not None, ready):
             self._offered = None
 
     def reset(self) -> None:
+        """Drop what is queued and offered."""
         self.queue.clear()
         self._offered = None
         self._withdraw()
@@ -181,6 +185,7 @@ class Sink(_Counted):
         super().__init__(port, rng, pattern)
         self.received: deque[dict[str, int]] = deque()
         self._checker = HandshakeChecker(port.name)
+        self._ready = self._valid = False
         self.reset()
 
     @property
@@ -189,12 +194,14 @@ class Sink(_Counted):
         return self._valid
 
     def drive(self) -> None:
+        """Set ready as the pattern says."""
         ready = next(self._active)
         if ready != self._ready:
             self.port.ready.value = int(ready)
             self._ready = ready
 
     def sample(self) -> None:
+        """Check the rules; take what moves."""
         self._valid = bool(self.port.valid.value)
         payload = self._payload() if self._valid else None
         self._checker.cycle(self._valid, self._ready, payload)
@@ -202,6 +209,7 @@ class Sink(_Counted):
             self.received.append(payload)
 
     def reset(self) -> None:
+        """Drop what was received; ready goes low."""
         self.received.clear()
         self._checker.reset()
         self._ready = self._valid = False

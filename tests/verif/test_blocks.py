@@ -1,0 +1,29 @@
+"""The cocotb suites of the blocks, each in one simulation of its block in several sizes."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from verif.runner import run_suite
+
+BUILD = Path(__file__).parents[2] / "build" / "suites"
+
+BLOCKS = (
+    "zero_counter",
+    "networks",
+    "mantissa",
+    "shifter",
+    "residue",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", BLOCKS)
+def test_block(block: str) -> None:
+    module = f"verif.blocks.{block}"
+    design = importlib.import_module(module).design()
+    result = run_suite(design, module, f"{block}_bench", build_dir=BUILD / f"block_{block}")
+    assert len(result.tests) >= 1

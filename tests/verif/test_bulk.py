@@ -1,0 +1,197 @@
+"""The bulk harness as a codec: results, counts, errors, and the library that it builds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden import codec
+from golden.errors import CassandraError, DecodeError
+from golden.format import SCHEMES, Format, Scheme
+from golden.packed import Packed
+from tests.verif import stand_in
+from verif.bulk import (
+    GatewareError,
+    Request,
+    RtlCodec,
+    Traffic,
+    build_library,
+    library_path,
+    requests_of,
+)
+from verif.patterns import PATTERNS
+from verif.payloads import draw, gaussian
+
+CodecOf = Callable[[int], RtlCodec]
+
+
+@pytest.fixture(scope="module")
+def misbehaving() -> RtlCodec:
+    return RtlCodec(lanes=stand_in.LANES, schemes=("unary",), verilog=stand_in.VERILOG)
+
+
+def packed_of(rng: np.random.Generator, scheme: Scheme = "unary", count: int = 3000) -> Packed:
+    fmt = Format(scheme=scheme, segment=512)
+    return draw(rng, fmt, count, "weights").packed
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_it_is_a_codec(codec_of: CodecOf, rng: np.random.Generator, scheme: Scheme) -> None:
+    packed = packed_of(rng, scheme)
+    rtl = codec_of(16)
+    assert np.array_equal(rtl.decode_draft(packed), codec.decode_draft(packed))
+    assert np.array_equal(rtl.decode_target(packed), codec.decode_target(packed))
+
+
+def test_a_tensor_of_no_values(codec_of: CodecOf, rng: np.random.Generator) -> None:
+    values = codec_of(16).decode_target(packed_of(rng, count=0))
+    assert values.shape == (0,)
+    assert values.dtype == np.uint16
+
+
+@pytest.mark.parametrize("instances", [1, 2, 3, 9])
+def test_instances_share_the_segments(rng: np.random.Generator, instances: int) -> None:
+    packed = packed_of(rng)
+    rtl = RtlCodec(instances=instances)
+    assert np.array_equal(rtl.decode_target(packed), codec.decode_target(packed))
+    assert rtl.latest.ports["command"].moved == len(packed.directory)
+
+
+def test_statistics_count_transfers(rng: np.random.Generator) -> None:
+    packed = packed_of(rng)
+    rtl = RtlCodec()
+    rtl.decode_draft(packed)
+    draft = rtl.latest
+    assert draft.values == 3000
+    assert draft.beats == -(-3000 // 16)
+    assert draft.ports["command"].moved == 6
+    assert draft.ports["codebook"].moved == len(packed.codebook)
+    assert draft.ports["speculation"].moved == packed.speculation.size // 16
+    assert draft.ports["verification"].moved == 0
+    assert draft.beats <= draft.cycles
+    assert draft.values_per_cycle == draft.values / draft.cycles
+    rtl.decode_target(packed)
+    assert rtl.latest.ports["verification"].moved == packed.verification.size // 16
+    assert rtl.statistics == draft + rtl.latest
+
+
+def test_the_sink_is_counted_when_it_stalls(rng: np.random.Generator) -> None:
+    rtl = RtlCodec(traffic=Traffic(patterns={"values": PATTERNS["alternate"]}))
+    packed = packed_of(rng)
+    assert np.array_equal(rtl.decode_draft(packed), codec.decode_draft(packed))
+    assert rtl.latest.ports["values"].stalled > 0
+
+
+def test_a_segment_that_breaks_the_format_is_named(
+    codec_of: CodecOf, rng: np.random.Generator
+) -> None:
+    packed = packed_of(rng)
+    directory = packed.directory.copy()
+    directory[3, 1] -= 1
+    broken = dataclasses.replace(packed, directory=directory)
+    for decode in (codec_of(16).decode_draft, codec_of(16).decode_target, codec.decode_draft):
+        with pytest.raises(DecodeError, match=r"segment 3: .*\(short\)") as caught:
+            decode(broken)
+        assert (caught.value.cause, caught.value.segment) == ("short", 3)
+    assert np.array_equal(codec_of(16).decode_draft(packed), codec.decode_draft(packed))
+
+
+def test_no_codebook_is_left_from_another_tensor(
+    codec_of: CodecOf, rng: np.random.Generator
+) -> None:
+    packed = packed_of(rng)
+    without = dataclasses.replace(packed, codebook=())
+    codec_of(16).decode_draft(packed)
+    for decode in (codec_of(16).decode_draft, codec.decode_draft):
+        with pytest.raises(DecodeError, match="rank"):
+            decode(without)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"beat": 8}, "lanes must be 16 for this decoder, not 8"),
+        ({"codebook": 32}, "codebook must be 16 for this decoder, not 32"),
+        ({"window": 1}, "window must be 2 for this decoder, not 1"),
+        ({"superblock": 256}, "superblock must be 128 for this decoder, not 256"),
+        ({"lead": 2}, "lead must be 1 for the gateware, not 2"),
+        ({"pruned_exponent": "coded"}, "pruned_exponent must be 'raw' for the gateware"),
+    ],
+)
+def test_formats_of_another_decoder_are_refused(
+    codec_of: CodecOf, rng: np.random.Generator, fields: dict[str, object], message: str
+) -> None:
+    packed = codec.encode(gaussian(rng, 100), Format.from_dict(fields))
+    with pytest.raises(CassandraError, match=message):
+        codec_of(16).decode_draft(packed)
+
+
+def test_a_scheme_that_the_decoder_lacks_is_refused(
+    misbehaving: RtlCodec, rng: np.random.Generator
+) -> None:
+    packed = codec.encode(gaussian(rng, 100), Format(scheme="mx", beat=8))
+    with pytest.raises(CassandraError, match=r"scheme must be one of unary .*, not 'mx'"):
+        misbehaving.decode_draft(packed)
+
+
+def test_a_port_of_traffic_must_exist() -> None:
+    with pytest.raises(CassandraError, match=r"port must be one of command, .*, not 'vlaues'"):
+        Traffic(patterns={"vlaues": PATTERNS["half"]})
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        (stand_in.SILENT, r"segment 1 \(number 1 .*nothing moves any more; transfers so far: com"),
+        (stand_in.DROPS, "tvalid fell before"),
+        (stand_in.CHANGES, "changed while the beat waited"),
+        (stand_in.GAP, "tkeep must be contiguous"),
+        (stand_in.FEW, "wrong number of values"),
+        (stand_in.MANY, "wrong number of values"),
+        (stand_in.NO_CAUSE, "flagged without a cause"),
+    ],
+)
+def test_gateware_that_breaks_a_rule_is_named(
+    misbehaving: RtlCodec, rng: np.random.Generator, behaviour: int, message: str
+) -> None:
+    slow = Traffic(patterns={"values": PATTERNS["rare"]}, hang_cycles=500)
+    good, bad = behaving(rng, stand_in.GOOD), behaving(rng, behaviour)
+    for order in ([good[0], bad[1]], [bad[0]]):
+        if order[0] is good[0] or behaviour != stand_in.SILENT:
+            with pytest.raises(GatewareError, match=message):
+                misbehaving.run(order, slow)
+    result = misbehaving.run(good, slow)
+    assert not result.values.any()
+
+
+def behaving(rng: np.random.Generator, behaviour: int) -> list[Request]:
+    fmt = Format(beat=stand_in.LANES, truncated=behaviour, segment=64)
+    return list(requests_of(codec.encode(gaussian(rng, 128), fmt), target=False))
+
+
+def test_a_library_is_built_once(misbehaving: RtlCodec) -> None:
+    made = misbehaving.library.stat().st_mtime_ns
+    again = RtlCodec(lanes=stand_in.LANES, schemes=("unary",), verilog=stand_in.VERILOG)
+    assert again.library == misbehaving.library
+    assert again.library.stat().st_mtime_ns == made
+
+
+def test_other_sources_or_flags_make_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, module = stand_in.VERILOG, stand_in.MODULE
+    paths = [library_path(text, module, 8), library_path(text + "\n", module, 8)]
+    paths += [library_path(text, "other", 8), library_path(text, module, 16)]
+    monkeypatch.setattr("verif.bulk._CXX_FLAGS", ("-O0",))
+    paths.append(library_path(text, module, 8))
+    monkeypatch.setattr("verif.bulk._VERILATOR_FLAGS", ("--cc",))
+    paths.append(library_path(text, module, 8))
+    assert len(set(paths)) == len(paths)
+
+
+def test_a_failed_build_shows_why_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CassandraError, match=r"(?s)verilator.* failed .*%Error"):
+        build_library("module broken (input clk; endmodule", "broken", 8, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.lock"]
