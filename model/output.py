@@ -30,7 +30,10 @@ def staged_directory(destination: Path) -> Iterator[Path]:
         sync_directory(temporary)
         temporary.replace(place)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+        finally:  # once more, if a second interrupt came in between
+            shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_directory(place.parent)
 

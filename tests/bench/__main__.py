@@ -1,16 +1,19 @@
 """``make bench``: encode and decode MB/s on real weights, beside zstd -3 on the same bytes.
 
-MB/s are 10^6 bytes of BF16 values per second of wall time, the best of some repetitions, on one
-thread. The gateware's rate is clock cycles simulated per second.
+MB/s are 10^6 bytes of BF16 values per second of wall time, on one thread. Everything is measured
+once in each of several rounds, so that what disturbs the machine disturbs all alike: a figure is
+the median of the rounds with the least and the most in brackets, and a ratio is the median of the
+ratios within a round. The gateware's rate is clock cycles simulated per second.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import zstandard
@@ -25,7 +28,6 @@ from model.masks import kept_by_magnitude
 from model.sources import BUNDLED, open_source, packed_tensors
 from verif.bulk import RtlCodec
 
-Result = TypeVar("Result")
 Rows = NDArray[np.uint16]
 
 PRUNED_SHARE = 0.4  # of the weights, as in the paper
@@ -39,16 +41,36 @@ CONFIGURATIONS: tuple[tuple[str, Format, float], ...] = (
 """Name, format and share of pruned weights of each row."""
 
 ZSTD_LEVEL = 3
+ZSTD = f"zstd -{ZSTD_LEVEL}"
 
 
-def fastest(work: Callable[[], Result], repeat: int) -> tuple[float, Result]:
-    """Least seconds of several calls, and what the last one returned."""
-    best = float("inf")
-    for _ in range(repeat):
-        start = time.perf_counter()
-        result = work()
-        best = min(best, time.perf_counter() - start)
-    return best, result
+Task = Callable[[], object]
+Tasks = dict[tuple[str, str], Task]
+Seconds = dict[tuple[str, str], list[float]]
+"""Seconds of each round, by row and column."""
+
+
+def measure(tasks: Mapping[tuple[str, str], Task], rounds: int) -> Seconds:
+    """Every task once in each round."""
+    seconds: Seconds = {key: [] for key in tasks}
+    for _ in range(rounds):
+        for key, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            seconds[key].append(time.perf_counter() - start)
+    return seconds
+
+
+def spread(amount: float, seconds: Sequence[float], digits: int = 0) -> str:
+    """Median, least and most of ``amount`` per second."""
+    rates = sorted(amount / second for second in seconds)
+    median = statistics.median(rates)
+    return f"{median:.{digits}f} ({rates[0]:.{digits}f}-{rates[-1]:.{digits}f})"
+
+
+def ratio(seconds: Sequence[float], yardstick: Sequence[float]) -> str:
+    """How much faster than the yardstick, paired by rounds."""
+    return f"{statistics.median(y / s for s, y in zip(seconds, yardstick, strict=True)):.2f}"
 
 
 def take_weights(location: str, count: int) -> Rows:
@@ -64,58 +86,87 @@ def take_weights(location: str, count: int) -> Rows:
     return np.concatenate(parts).reshape(-1, columns)
 
 
-def codec_row(rows: Rows, name: str, format: Format, pruned: float, repeat: int) -> list[str]:
-    """Golden's codec in one configuration."""
+def codec_tasks(rows: Rows, name: str, format: Format, pruned: float) -> tuple[Packed, Tasks]:
+    """Golden's codec in one configuration; its target is checked."""
     values = rows.reshape(-1)
     kept = kept_by_magnitude(rows, pruned).reshape(-1) if pruned else None
-    encoding, packed = fastest(lambda: encode(values, format, kept=kept), repeat)
-    draft, _ = fastest(lambda: decode_draft(packed), repeat)
-    target, decoded = fastest(lambda: decode_target(packed), repeat)
-    if format.scheme != "mx" and not np.array_equal(decoded, values):
+    packed = encode(values, format, kept=kept)
+    if format.scheme != "mx" and not np.array_equal(decode_target(packed), values):
         raise AssertionError(f"{name}: the target must be the original")
-    rates = [f"{values.nbytes / seconds / 1e6:.0f}" for seconds in (encoding, draft, target)]
-    return [name, f"{packed.bits()['total']:.2f}", *rates]
+    return packed, {
+        (name, "encode"): lambda: encode(values, format, kept=kept),
+        (name, "draft"): lambda: decode_draft(packed),
+        (name, "target"): lambda: decode_target(packed),
+    }
 
 
-def zstd_row(rows: Rows, repeat: int) -> list[str]:
-    """The same bytes through zstd."""
+def zstd_tasks(rows: Rows) -> tuple[bytes, Tasks]:
+    """The same bytes through zstd; what it decodes is checked."""
     raw = rows.tobytes()
-    encoding, packed = fastest(lambda: zstandard.compress(raw, ZSTD_LEVEL), repeat)
-    decoding, decoded = fastest(lambda: zstandard.decompress(packed), repeat)
-    if decoded != raw:
+    packed = zstandard.compress(raw, ZSTD_LEVEL)
+    if zstandard.decompress(packed) != raw:
         raise AssertionError("zstd must return the original")
-    rates = [f"{len(raw) / seconds / 1e6:.0f}" for seconds in (encoding, decoding)]
-    return [f"zstd -{ZSTD_LEVEL}", f"{16 * len(packed) / len(raw):.2f}", rates[0], "", rates[1]]
+    return packed, {
+        (ZSTD, "encode"): lambda: zstandard.compress(raw, ZSTD_LEVEL),
+        (ZSTD, "target"): lambda: zstandard.decompress(packed),
+    }
 
 
-def gateware_row(codec: RtlCodec, packed: Packed, repeat: int, *, target: bool) -> list[str]:
-    """The Verilated decoder in one scheme and mode."""
-    decode = codec.decode_target if target else codec.decode_draft
-    seconds, values = fastest(lambda: decode(packed), repeat)
-    return [
-        f"{packed.format.scheme}, {'target' if target else 'draft'}",
-        f"{codec.latest.cycles / seconds / 1e6:.2f}",
-        f"{codec.latest.values_per_cycle:.2f}",
-        f"{values.nbytes / seconds / 1e6:.1f}",
-    ]
+def codec_table(rows: Rows, rounds: int) -> str:
+    """Every configuration of golden's codec, and zstd."""
+    compressed, tasks = zstd_tasks(rows)
+    bits = {ZSTD: 16 * len(compressed) / rows.nbytes}
+    for name, format, pruned in CONFIGURATIONS:
+        packed, own = codec_tasks(rows, name, format, pruned)
+        bits[name] = packed.bits()["total"]
+        tasks |= own
+    seconds = measure(tasks, rounds)
+    lines = []
+    for name, size in bits.items():
+        line = [name, f"{size:.2f}"]
+        for column, yardstick in (("encode", "encode"), ("draft", "target"), ("target", "target")):
+            own_seconds = seconds.get((name, column))
+            line += (
+                ["", ""]
+                if own_seconds is None
+                else [
+                    spread(rows.nbytes / 1e6, own_seconds),
+                    ratio(own_seconds, seconds[ZSTD, yardstick]),
+                ]
+            )
+        lines.append(line)
+    header = ["codec", "bits/value"]
+    for column in ("encode", "draft", "target"):
+        header += [f"{column} MB/s", "x zstd"]
+    return table(header, lines)
 
 
-def gateware_rows(rows: Rows, repeat: int) -> Iterator[list[str]]:
+def gateware_table(rows: Rows, rounds: int) -> str:
     """Every scheme and mode of the Verilated decoder."""
     codec = RtlCodec()
+    lines = []
     for scheme in SCHEMES:
         packed = encode(rows.reshape(-1), Format(scheme=scheme))
-        for target in (False, True):
-            yield gateware_row(codec, packed, repeat, target=target)
+        for mode, decode in (("draft", codec.decode_draft), ("target", codec.decode_target)):
+            name = f"{scheme}, {mode}"
+            (seconds,) = measure({(name, mode): partial(decode, packed)}, rounds).values()
+            cost = codec.latest
+            lines.append(
+                [
+                    name,
+                    spread(cost.cycles / 1e6, seconds, 2),
+                    f"{cost.values_per_cycle:.2f}",
+                    spread(rows.nbytes / 1e6, seconds, 1),
+                ]
+            )
+    return table(["scheme, mode", "Mcycles/s", "values/cycle", "MB/s"], lines)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
     parser.add_argument("--values", type=int, default=1 << 22, help="weights to measure with")
-    parser.add_argument(
-        "--repeat", type=int, default=3, help="repetitions, of which the best counts"
-    )
+    parser.add_argument("--repeat", type=int, default=5, help="rounds of measurement")
     return parser
 
 
@@ -124,13 +175,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         rows = take_weights(args.source, args.values)
-        print(f"{rows.size:,} weights of {args.source}, best of {args.repeat}, one thread\n")
-        lines = [codec_row(rows, *line, args.repeat) for line in CONFIGURATIONS]
-        lines.append(zstd_row(rows, args.repeat))
-        print(table(["codec", "bits/value", "encode MB/s", "draft MB/s", "target MB/s"], lines))
+        print(f"{rows.size:,} weights of {args.source}, {args.repeat} rounds, one thread\n")
+        print(codec_table(rows, args.repeat))
         print("\nVerilated decoder, 16 lanes, one instance\n")
-        lines = list(gateware_rows(rows, args.repeat))
-        print(table(["scheme, mode", "Mcycles/s", "values/cycle", "MB/s"], lines))
+        print(gateware_table(rows, args.repeat))
     except CassandraError as error:
         print(error, file=sys.stderr)
         return 2

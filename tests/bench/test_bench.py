@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from tests.bench.__main__ import CONFIGURATIONS, main, take_weights
+from tests.bench.__main__ import CONFIGURATIONS, main, measure, ratio, spread, take_weights
 
 
 def test_it_prints_a_line_for_every_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--values", "40000", "--repeat", "1"]) == 0
+    assert main(["--values", "40000", "--repeat", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"3\d,\d{3} weights of smollm2, best of 1, one thread", lines[0])
+    assert re.fullmatch(r"3\d,\d{3} weights of smollm2, 2 rounds, one thread", lines[0])
     starts = [name for name, _, _ in CONFIGURATIONS] + ["zstd -3", "unary, draft", "exact, target"]
     for start in starts:
         assert any(line.startswith(f"{start} ") for line in lines), start
@@ -28,3 +28,16 @@ def test_the_weights_are_rows_of_real_ones() -> None:
 def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--source", "no/such/model"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_every_task_runs_once_in_each_round() -> None:
+    done: list[str] = []
+    tasks = {("a", "encode"): lambda: done.append("a"), ("b", "encode"): lambda: done.append("b")}
+    seconds = measure(tasks, 3)
+    assert done == ["a", "b"] * 3
+    assert [len(times) for times in seconds.values()] == [3, 3]
+
+
+def test_figures_are_medians() -> None:
+    assert spread(10, [1, 5, 2]) == "5 (2-10)"
+    assert ratio([1, 2, 4], [4, 4, 4]) == "2.00"

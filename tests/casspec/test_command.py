@@ -152,9 +152,7 @@ def test_inspect_verifies(packed: Path, capsys: Output) -> None:
     assert "must have the CRC-32" in error_of(capsys, "inspect", packed, "--verify")
 
 
-def test_rtl_exports_the_configurations_that_the_flags_name(
-    tmp_path: Path, capsys: Output
-) -> None:
+def test_rtl_exports_the_configurations_that_the_flags_name(tmp_path: Path, capsys: Output) -> None:
     flags = ["--lanes", 8, "--schemes", "exact", "mx", "--codebook", 32]
     assert run("rtl", "--out", tmp_path / "rtl", *flags) == 0
     name = "cassandra_decoder_l8_mx_exact_b32"

@@ -109,7 +109,7 @@ def test_an_interrupt(
     large: Path, tmp_path: Path, number: int, code: int, line: str, jobs: int
 ) -> None:
     """As from a terminal: an interrupt goes to the workers, too."""
-    command = [*COMMAND, "pack", large, tmp_path / "p", "--quiet", "--jobs", str(jobs)]
+    command = [*COMMAND, "pack", str(large), str(tmp_path / "p"), "--quiet", "--jobs", str(jobs)]
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -135,7 +135,7 @@ def test_an_interrupt_at_any_time_leaves_one_line(
     large: Path, tmp_path: Path, delay: float
 ) -> None:
     """While modules are loaded, while workers start, while they work."""
-    command = [sys.executable, "-c", ANNOUNCED, "pack", large, tmp_path / "p", "--quiet"]
+    command = [sys.executable, "-c", ANNOUNCED, "pack", str(large), str(tmp_path / "p"), "--quiet"]
     with subprocess.Popen(
         [*command, "--jobs", "2"],
         cwd=ROOT,
