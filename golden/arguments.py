@@ -28,6 +28,7 @@ _EXPONENT = 0x7F80
 _MANTISSA = 0x007F
 _SIGN = 0x8000
 _LARGEST_FINITE = 0x7F7F
+_SLICE = 1 << 20  # values that are looked at together
 _SUBNORMAL_FLOOR = 9
 """Least group exponent of a group with a kept subnormal (docs/format.md, 4.3)."""
 
@@ -87,17 +88,21 @@ def _optional_codebook(
 
 
 def _make_finite(values: Values, nonfinite: Nonfinite) -> tuple[Values, int]:
-    bad = (values & _EXPONENT) == _EXPONENT
-    count = int(np.count_nonzero(bad))
-    if not count:
+    found = [
+        start + np.flatnonzero((values[start : start + _SLICE] & _EXPONENT) == _EXPONENT)
+        for start in range(0, values.size, _SLICE)
+    ]
+    bad = np.concatenate([np.zeros(0, dtype=np.int64), *found])
+    if not bad.size:
         return values, 0
     if nonfinite == "error":
-        first = int(np.argmax(bad))
         raise CassandraError(
-            f"values must be finite in scheme mx, not {count} NaN or infinite "
-            f"(first {int(values[first]):#06x} at index {first})"
+            f"values must be finite in scheme mx, not {bad.size} NaN or infinite "
+            f"(first {int(values[bad[0]]):#06x} at index {bad[0]})"
         )
-    return np.where(bad, (values & _SIGN) | _LARGEST_FINITE, values).astype(np.uint16), count
+    replaced = values.copy()
+    replaced[bad] = (values[bad] & _SIGN) | _LARGEST_FINITE
+    return replaced, bad.size
 
 
 def _check_exponent_range(exponents: NDArray[np.uint8], format: Format) -> None:
@@ -113,16 +118,18 @@ def _check_exponent_range(exponents: NDArray[np.uint8], format: Format) -> None:
 def _check_subnormals(
     exponents: NDArray[np.uint8], values: Values, kept: NDArray[np.bool_] | None, format: Format
 ) -> None:
-    subnormal = ((values & _EXPONENT) == 0) & ((values & _MANTISSA) != 0)
-    if kept is not None:
-        subnormal &= kept
-    groups = np.flatnonzero(subnormal) // format.group
-    bad = groups[exponents[groups] < _SUBNORMAL_FLOOR]
-    if bad.size:
-        raise CassandraError(
-            f"group_exponents must be at least {_SUBNORMAL_FLOOR} in a group with a kept "
-            f"subnormal, not {exponents[bad[0]]} (group {bad[0]})"
-        )
+    for start in range(0, values.size, _SLICE):
+        part = values[start : start + _SLICE]
+        subnormal = ((part & _EXPONENT) == 0) & ((part & _MANTISSA) != 0)
+        if kept is not None:
+            subnormal &= kept[start : start + _SLICE]
+        groups = (start + np.flatnonzero(subnormal)) // format.group
+        bad = groups[exponents[groups] < _SUBNORMAL_FLOOR]
+        if bad.size:
+            raise CassandraError(
+                f"group_exponents must be at least {_SUBNORMAL_FLOOR} in a group with a kept "
+                f"subnormal, not {exponents[bad[0]]} (group {bad[0]})"
+            )
 
 
 def _check_group_exponents(

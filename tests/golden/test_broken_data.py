@@ -69,10 +69,11 @@ def outcome(decode: Decoder, packed: Packed) -> tuple[str, Any]:
     try:
         return "values", decode(packed).tolist()
     except DecodeError as error:
-        assert error.cause in CAUSES
-        assert str(error).startswith(f"segment {error.segment}: ")
-        assert str(error).endswith(f"({error.cause})")
-        return "error", error.segment
+        broken = error
+    assert broken.cause in CAUSES
+    assert str(broken).startswith(f"segment {broken.segment}: ")
+    assert str(broken).endswith(f"({broken.cause})")
+    return "error", broken.segment
 
 
 def assert_agree(packed: Packed) -> None:
@@ -91,8 +92,8 @@ def test_damaged_regions_are_judged_as_by_the_oracle(
     case: Case, region: str, damage: Callable[[Octets, np.random.Generator], Octets], seed: int
 ) -> None:
     packed = encode(case.values, case.format, **case.options)
-    broken = damage(getattr(packed, region), np.random.default_rng(seed))
-    assert_agree(dataclasses.replace(packed, **{region: broken}))
+    broken: dict[str, Any] = {region: damage(getattr(packed, region), np.random.default_rng(seed))}
+    assert_agree(dataclasses.replace(packed, **broken))
 
 
 @settings(max_examples=150)
@@ -112,7 +113,7 @@ def test_damaged_directories_are_judged_as_by_the_oracle(case: Case, seed: int) 
 def test_shorter_codebooks_are_judged_as_by_the_oracle(case: Case, seed: int) -> None:
     packed = encode(case.values, case.format, **case.options)
     rng = np.random.default_rng(seed)
-    books = {
+    books: dict[str, Any] = {
         "codebook": packed.codebook[: rng.integers(0, len(packed.codebook) + 1)],
         "pruned_codebook": packed.pruned_codebook[: rng.integers(0, 16)],
     }
@@ -134,8 +135,8 @@ def test_a_region_that_lacks_a_superblock_is_short_and_one_more_is_long(
             directory = packed.directory.copy()
             directory[segment, column] = int(directory[segment, column]) + change
             room = np.zeros(packed.format.superblock, dtype=np.uint8)
-            longer = np.concatenate([getattr(packed, region), room])
-            broken = dataclasses.replace(packed, **{region: longer}, directory=directory)
+            fields: dict[str, Any] = {region: np.concatenate([getattr(packed, region), room])}
+            broken = dataclasses.replace(packed, **fields, directory=directory)
             for decode in (decode_target, oracle.decode_target):
                 with pytest.raises(DecodeError) as raised:
                     decode(broken)

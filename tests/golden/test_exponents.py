@@ -79,7 +79,7 @@ def test_without_importance_all_values_weigh_the_same() -> None:
     rng = np.random.default_rng(4)
     values = ((rng.normal(size=5000)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     for scheme in ("mx", "exact"):
-        format = Format(scheme=scheme, truncated=5)  # type: ignore[arg-type]
+        format = Format(scheme=scheme, truncated=5)
         ones = np.full(values.size, 3, dtype=np.uint16)
         default = choose_group_exponents(values, format)
         np.testing.assert_array_equal(
@@ -125,9 +125,9 @@ def test_bad_arguments_are_named() -> None:
         choose_group_exponents(
             values,
             Format(scheme="exact"),
-            importance=np.ones(2, dtype=np.int64),  # type: ignore[arg-type]
+            importance=np.ones(2, dtype=np.int64),
         )
-    with pytest.raises(CassandraError, match="importance must be .* of 2 elements, not uint8"):
+    with pytest.raises(CassandraError, match=r"importance must be .* of 2 elements, not uint8"):
         choose_group_exponents(
             values, Format(scheme="exact"), importance=np.ones(3, dtype=np.uint8)
         )

@@ -147,6 +147,7 @@ def test_mx_refuses_or_replaces_values_that_are_not_finite(bad: int, pruned: boo
     packed = encode(values, Format(scheme="mx"), nonfinite="saturate", **options)
     assert packed.saturated == 2
     assert set(decode_target(packed)[[7, 33]].tolist()) == {bad & 0x8000 | 0x7F7F}
+    assert values[7] == bad
     assert encode(values[:7], Format(scheme="mx")).saturated == 0
 
 
