@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+import reprlib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -54,7 +56,7 @@ def group_count(count: int, format: Format) -> int:
 def _describe(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {list(value.shape)}"
-    return repr(value)
+    return reprlib.repr(value)
 
 
 def _check_array(
@@ -69,11 +71,14 @@ def _check_array(
 
 
 def _check_codebook(name: str, book: Sequence[int], limit: int) -> tuple[int, ...]:
-    entries = tuple(int(entry) for entry in book)
+    try:
+        entries = tuple(operator.index(entry) for entry in book)
+    except TypeError:
+        entries = (-1,)
     distinct = len(set(entries)) == len(entries)
     if not distinct or len(entries) > limit or any(not 0 <= e <= 255 for e in entries):
         expected = f"at most {limit} distinct exponents from 0 to 255"
-        raise CassandraError(f"{name} must be {expected}, not {list(entries)}")
+        raise CassandraError(f"{name} must be {expected}, not {_describe(book)}")
     return entries
 
 
@@ -83,7 +88,7 @@ def _optional_codebook(
     if book is None:
         return None
     if not used:
-        raise CassandraError(f"{name} must be None unless {needs}, not {list(book)}")
+        raise CassandraError(f"{name} must be None unless {needs}, not {_describe(book)}")
     return _check_codebook(name, book, limit)
 
 

@@ -17,6 +17,7 @@ from golden.arithmetic import exponents_of
 from golden.bitops import Flags, Ints
 from golden.decoder import decode_run
 from golden.encoder import Books, EncodedRun, encode_run
+from golden.errors import CassandraError
 from golden.format import DIRECTORY_FIELDS, Format
 from golden.packed import Packed, Values, concatenate
 
@@ -223,12 +224,22 @@ def decode_target(packed: Packed) -> Values:
 
 def decode_draft_segment(packed: Packed, index: int) -> Values:
     """Draft values of one segment; no other segment is read."""
-    return decode_run(packed, [packed.segment(index)], target=False)
+    return _decode_segment(packed, index, target=False)
 
 
 def decode_target_segment(packed: Packed, index: int) -> Values:
     """Target values of one segment; no other segment is read."""
-    return decode_run(packed, [packed.segment(index)], target=True)
+    return _decode_segment(packed, index, target=True)
+
+
+def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
+    check_packed(packed)
+    if not 0 <= index < len(packed.directory):
+        raise CassandraError(
+            f"index must be less than {len(packed.directory)} (segments) and not negative, "
+            f"not {index}"
+        )
+    return decode_run(packed, [packed.segment(index)], target)
 
 
 class GoldenCodec:

@@ -374,7 +374,7 @@ def decode_run(packed: Packed, segments: Sequence[Segment], target: bool) -> Val
         run = _Run(packed, segments)
         return run.target_values() if target else run.draft_values()
     except DecodeError:
-        if len(segments) == 1:
-            raise
-    # Together they tell that one is broken; one by one, which is the first and why.
-    return np.concatenate([decode_run(packed, [segment], target) for segment in segments])
+        # Together they tell that one is broken; one by one, which is the first and why.
+        for segment in segments if len(segments) > 1 else ():
+            decode_run(packed, [segment], target)
+        raise

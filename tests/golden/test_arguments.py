@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden import CassandraError, Format, encode, oracle
+from golden import (
+    CassandraError,
+    Format,
+    decode_draft_segment,
+    decode_target_segment,
+    encode,
+    encode_parts,
+    oracle,
+)
 
 VALUES = np.array([0x3F80, 0x0001, 0x4000], dtype=np.uint16)
 ONE = np.array([127], dtype=np.uint8)
@@ -39,7 +47,8 @@ ONE = np.array([127], dtype=np.uint8)
             "codebook must be at most 16 distinct exponents from 0 to 255",
         ),
         ({}, {"codebook": (1, 1)}, "codebook must be at most 16 distinct exponents"),
-        ({}, {"codebook": (256,)}, "not [256]"),
+        ({}, {"codebook": (256,)}, "not (256,)"),
+        ({}, {"codebook": ("1",)}, "codebook must be at most 16 distinct exponents"),
         (
             {},
             {"pruned_codebook": (1,)},
@@ -105,3 +114,16 @@ def test_the_arguments_are_left_as_they_are() -> None:
     kept.flags.writeable = False
     for scheme in ("unary", "mx", "exact"):
         encode(values, Format(scheme=scheme), kept=kept, nonfinite="saturate")
+
+
+def test_parts_are_checked_before_the_first_is_asked_for() -> None:
+    with pytest.raises(CassandraError, match="kept must be"):
+        encode_parts(VALUES, Format(), kept=np.ones(2, bool))
+
+
+@pytest.mark.parametrize("index", [-1, 1, 7])
+def test_a_segment_that_is_not_there_is_named(index: int) -> None:
+    packed = encode(VALUES, Format())
+    for function in (decode_draft_segment, decode_target_segment):
+        with pytest.raises(CassandraError, match=f"index must be less than 1 .*, not {index}"):
+            function(packed, index)

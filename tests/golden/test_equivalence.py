@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from golden import (
+    Codec,
     Format,
     GoldenCodec,
     Packed,
@@ -133,8 +134,9 @@ def test_no_values_are_a_tensor_too(scheme: str) -> None:
 
 def test_the_codec_class_decodes_like_the_functions() -> None:
     packed = encode(ALL_PATTERNS[:1000], Format(segment=512))
-    np.testing.assert_array_equal(GoldenCodec().decode_draft(packed), decode_draft(packed))
-    np.testing.assert_array_equal(GoldenCodec().decode_target(packed), decode_target(packed))
+    golden: Codec = GoldenCodec()
+    np.testing.assert_array_equal(golden.decode_draft(packed), decode_draft(packed))
+    np.testing.assert_array_equal(golden.decode_target(packed), decode_target(packed))
 
 
 def test_the_codebook_ranks_kept_values_by_frequency_then_size() -> None:
