@@ -1,0 +1,109 @@
+"""What a value costs in each scheme: bits that a draft reads, and bits of the whole format."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+from system.errors import SystemModelError, check_number, unknown
+from system.files import HERE, read_toml
+
+__all__ = ["Bits", "FormatCost", "load_format", "load_formats"]
+
+FULL = 16.0
+"""Bits of BF16: what embedding, norms and activations cost always."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bits:
+    """Bits per value of one kind of data.
+
+    Attributes:
+        draft: read by a draft pass; at most ``whole``.
+        whole: stored, and read by a target pass.
+        source: where the figures are from.
+    """
+
+    draft: float
+    whole: float
+    source: str
+
+    def __post_init__(self) -> None:
+        check_number("draft bits", self.draft)
+        check_number("whole bits", self.whole)
+        if self.draft > self.whole:
+            raise SystemModelError(f"draft bits must be at most {self.whole}, not {self.draft}")
+        if not self.source:
+            raise SystemModelError("source of bits must say where they are from")
+
+    def read(self, *, draft: bool) -> float:
+        """Bits per value that a pass reads."""
+        return self.draft if draft else self.whole
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FormatCost:
+    """Bits of weights, cache and head in one scheme.
+
+    Attributes:
+        name: of the preset.
+        title: for people.
+        weight: linear weights.
+        kv: keys and values.
+        head: the language-model head.
+        coded: whether packed values go through decoders (and the cache through encoders).
+        dtype: of the arithmetic.
+        acceptance: measured accepted over drafted tokens, by gamma; empty where unknown.
+        acceptance_source: where it was measured.
+    """
+
+    name: str
+    title: str
+    weight: Bits
+    kv: Bits
+    head: Bits
+    coded: bool = True
+    dtype: str = "bf16"
+    acceptance: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    acceptance_source: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.acceptance) != bool(self.acceptance_source):
+            raise SystemModelError(f"{self.name}: acceptance must have a source, and only then")
+        object.__setattr__(self, "acceptance", MappingProxyType(dict(self.acceptance)))
+
+    def with_plain_head(self) -> FormatCost:
+        """The same format with a BF16 head."""
+        head = Bits(draft=FULL, whole=FULL, source="BF16")
+        return dataclasses.replace(self, head=head)
+
+
+@cache
+def load_formats() -> Mapping[str, FormatCost]:
+    """The presets of ``formats.toml``, by name."""
+    tables = read_toml(HERE / "formats.toml")
+    return MappingProxyType({name: _format(name, table) for name, table in tables.items()})
+
+
+def load_format(name: str) -> FormatCost:
+    """A preset by name; a :class:`SystemModelError` lists the known ones."""
+    formats = load_formats()
+    return formats[name] if name in formats else unknown("scheme", name, formats)
+
+
+def _format(name: str, table: Mapping[str, Any]) -> FormatCost:
+    acceptance = {int(gamma): rate for gamma, rate in table.get("acceptance", {}).items()}
+    return FormatCost(
+        name=name,
+        title=table["title"],
+        weight=Bits(**table["weight"]),
+        kv=Bits(**table["kv"]),
+        head=Bits(**table["head"]),
+        coded=table.get("coded", True),
+        dtype=table.get("dtype", "bf16"),
+        acceptance=acceptance,
+        acceptance_source=table.get("acceptance_source", ""),
+    )

@@ -1,0 +1,225 @@
+"""Prefill, decoding, and rounds of drafts and verification; what a device makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from system.acceptance import MAX_GAMMA, Acceptance
+from system.costs import FULL, FormatCost, load_format
+from system.device import Device
+from system.errors import check_count
+from system.passes import Pass, PassCost, Traffic, cost_of
+from system.workload import Model, Workload
+
+__all__ = ["Estimate", "Round", "Setup", "cache_tokens", "estimate", "round_of", "weight_bytes"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What is to be estimated.
+
+    Attributes:
+        device: where.
+        model: what.
+        workload: for whom.
+        cost: the format of weights, cache and head.
+        acceptance: of the draft.
+        gamma: drafted tokens in a round; 0 is decoding without speculation.
+    """
+
+    device: Device
+    model: Model
+    workload: Workload
+    cost: FormatCost
+    acceptance: Acceptance
+    gamma: int
+
+    def __post_init__(self) -> None:
+        check_count("gamma", self.gamma, 0, MAX_GAMMA)
+
+    def run(self, step: Pass) -> PassCost:
+        """What a pass takes in this set-up."""
+        return cost_of(self.device, self.model, self.cost, step)
+
+    def plain(self, cost: FormatCost | None = None) -> Setup:
+        """The same without speculation, in the same format or in another."""
+        return dataclasses.replace(self, gamma=0, cost=cost or self.cost)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Round:
+    """``gamma`` drafts and their verification, at one context.
+
+    Attributes:
+        drafts: what the draft passes take, one by one.
+        verification: what the target pass over ``gamma + 1`` tokens takes.
+        tokens: mean tokens that it yields for each request.
+    """
+
+    drafts: tuple[PassCost, ...]
+    verification: PassCost
+    tokens: float
+
+    @property
+    def seconds(self) -> float:
+        """Time of the round."""
+        return sum(draft.seconds for draft in self.drafts) + self.verification.seconds
+
+    @property
+    def traffic(self) -> Traffic:
+        """Bytes of the round, by stream."""
+        return sum((draft.traffic for draft in self.drafts), self.verification.traffic)
+
+    @property
+    def seconds_per_token(self) -> float:
+        """Time of a token of one request (a batch makes one for each request meanwhile)."""
+        return self.seconds / self.tokens
+
+
+def round_of(setup: Setup, context: float | None = None) -> Round:
+    """A round with ``context`` tokens in the cache (default: the mean of the workload).
+
+    Draft number i sees i tokens more, at the draft's bits, as the rest of the cache; verification
+    writes the rows of all gamma + 1 tokens.
+    """
+    start = setup.workload.context if context is None else context
+    batch = setup.workload.batch
+    drafts = tuple(
+        setup.run(Pass(tokens=1, context=start + number, batch=batch, draft=True))
+        for number in range(setup.gamma)
+    )
+    tokens = setup.gamma + 1
+    verification = setup.run(Pass(tokens=tokens, context=start, batch=batch, logits=tokens))
+    yields = setup.acceptance.tokens(setup.gamma)
+    return Round(drafts=drafts, verification=verification, tokens=yields)
+
+
+def weight_bytes(model: Model, cost: FormatCost) -> float:
+    """Bytes of a model in memory: linear weights, head, and embedding if it is not the head.
+
+    A tied head that is packed serves as embedding, too: its rows are decoded when they are used.
+    """
+    linear = model.layers * model.layer_weights * cost.weight.whole
+    embedding = 0.0 if model.tied else model.head_weights * FULL
+    return (linear + model.head_weights * cost.head.whole + embedding) / 8
+
+
+def cache_tokens(device: Device, model: Model, cost: FormatCost) -> int:
+    """Tokens whose keys and values fit beside the weights; 0 if the weights do not fit."""
+    token = model.layers * model.kv_values * cost.kv.whole / 8
+    return max(0, int((device.usable - weight_bytes(model, cost)) / token))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The answer; times in seconds, of one request in its batch.
+
+    Attributes:
+        setup: the question.
+        prefill: time to the first token.
+        prefill_bf16: the same in BF16.
+        step_bf16: time of a token in BF16 without speculation.
+        step_compressed: the same with the compressed target: the honest baseline.
+        round: of drafts and verification.
+        cached: tokens that fit into memory in this format.
+        cached_bf16: the same in BF16.
+    """
+
+    setup: Setup
+    prefill: float
+    prefill_bf16: float
+    step_bf16: float
+    step_compressed: float
+    round: Round
+    cached: int
+    cached_bf16: int
+
+    @property
+    def speedup(self) -> float:
+        """Decoding, against BF16 without speculation."""
+        return self.step_bf16 / self.round.seconds_per_token
+
+    @property
+    def speedup_compressed(self) -> float:
+        """Decoding with the compressed target and no speculation, against BF16."""
+        return self.step_bf16 / self.step_compressed
+
+    @property
+    def gain(self) -> float:
+        """What speculation adds to compression; below 1 it does not pay."""
+        return self.step_compressed / self.round.seconds_per_token
+
+    @property
+    def speedup_whole(self) -> float:
+        """Prefill and decoding together, against BF16."""
+        steps = self.setup.workload.output - 1
+        mine = self.prefill + steps * self.round.seconds_per_token
+        return (self.prefill_bf16 + steps * self.step_bf16) / mine
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain figures for other programs; rates in tokens/s of the whole batch."""
+        setup = self.setup
+        rate = setup.workload.batch
+        return {
+            "device": setup.device.name,
+            "model": setup.model.name,
+            "scheme": setup.cost.name,
+            "workload": dataclasses.asdict(setup.workload),
+            "gamma": setup.gamma,
+            "acceptance": {
+                "given": setup.acceptance.rate,
+                "kind": setup.acceptance.kind,
+                "drafted": setup.acceptance.drafted(max(1, setup.gamma)),
+                "conditional": setup.acceptance.conditional(max(1, setup.gamma)),
+            },
+            "tokens_per_round": self.round.tokens,
+            "seconds": {
+                "prefill": self.prefill,
+                "prefill_bf16": self.prefill_bf16,
+                "drafts": sum(draft.seconds for draft in self.round.drafts),
+                "verification": self.round.verification.seconds,
+            },
+            "tokens_per_second": {
+                "bf16": rate / self.step_bf16,
+                "compressed": rate / self.step_compressed,
+                "speculative": rate / self.round.seconds_per_token,
+            },
+            "speedup": {
+                "decode": self.speedup,
+                "compressed_without_speculation": self.speedup_compressed,
+                "speculation_over_compressed": self.gain,
+                "prefill_and_decode": self.speedup_whole,
+            },
+            "bytes_per_round": self.round.traffic.streams(),
+            "bound": {
+                "draft": self.round.drafts[0].bound if self.round.drafts else None,
+                "verification": self.round.verification.bound,
+            },
+            "cache_tokens": {"bf16": self.cached_bf16, "scheme": self.cached},
+        }
+
+
+def _prefill(setup: Setup) -> float:
+    workload = setup.workload
+    step = Pass(tokens=workload.prompt, context=0, batch=workload.batch)
+    return setup.run(step).seconds
+
+
+def estimate(setup: Setup) -> Estimate:
+    """Everything about one set-up, at the mean context of its workload.
+
+    The mean is exact as long as one stage sets the pace over the whole output, since every stage
+    is linear in the context.
+    """
+    bf16 = setup.plain(load_format("bf16"))
+    return Estimate(
+        setup=setup,
+        prefill=_prefill(setup),
+        prefill_bf16=_prefill(bf16),
+        step_bf16=round_of(bf16).seconds,
+        step_compressed=round_of(setup.plain()).seconds,
+        round=round_of(setup),
+        cached=cache_tokens(setup.device, setup.model, setup.cost),
+        cached_bf16=cache_tokens(setup.device, setup.model, bf16.cost),
+    )

@@ -1,0 +1,139 @@
+"""Devices: what their memory, arithmetic, decoders and encoders deliver."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from system.errors import SystemModelError, check_number, unknown
+from system.files import HERE, constant, read_toml
+
+__all__ = ["UNITS", "Device", "known_devices", "load_device"]
+
+UNITS: Mapping[str, str] = MappingProxyType(
+    {
+        "bandwidth": "bytes/s",
+        "bandwidth_efficiency": "fraction",
+        "compute_efficiency": "fraction",
+        "memory": "bytes",
+        "reserved": "bytes",
+        "clock": "Hz",
+        "layer_overhead": "s",
+        "decoders": "count",
+        "draft_rate": "values/cycle",
+        "target_rate": "values/cycle",
+        "encoders": "count",
+        "encoder_rate": "values/cycle",
+    }
+)
+"""Every constant of a device file, with its unit; ``compute.<dtype>`` is in ``flop/s``."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device with decoders beside its memory (paper sections V.B and VI.A).
+
+    Attributes:
+        name: for people.
+        bandwidth: peak bytes/s of the memory; a pass gets ``bandwidth_efficiency`` of it.
+        compute: peak flop/s by dtype; a pass gets ``compute_efficiency`` of it.
+        memory: bytes in all, of which ``reserved`` are not for the model.
+        clock: Hz of decoders and encoders.
+        layer_overhead: seconds that a pass spends on each layer beside the roofline.
+        decoders: number of decoders; each makes ``draft_rate`` or ``target_rate`` values in a
+            cycle.
+        encoders: number of encoders of the key-value cache; each takes ``encoder_rate`` values in
+            a cycle.
+    """
+
+    name: str
+    bandwidth: float
+    compute: Mapping[str, float]
+    memory: float
+    reserved: float
+    clock: float
+    layer_overhead: float
+    decoders: float
+    draft_rate: float
+    target_rate: float
+    encoders: float
+    encoder_rate: float
+    bandwidth_efficiency: float = 1.0
+    compute_efficiency: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in UNITS:
+            zero = name in ("layer_overhead", "reserved")
+            check_number(name, getattr(self, name), zero=zero)
+        for name in ("bandwidth_efficiency", "compute_efficiency"):
+            if getattr(self, name) > 1:
+                raise SystemModelError(f"{name} must be at most 1, not {getattr(self, name)!r}")
+        if "bf16" not in self.compute:
+            raise SystemModelError(f"compute must have bf16, not only {sorted(self.compute)}")
+        for dtype, value in self.compute.items():
+            check_number(f"compute.{dtype}", value)
+        if self.reserved >= self.memory:
+            raise SystemModelError(f"reserved must be below memory, not {self.reserved!r}")
+        object.__setattr__(self, "compute", MappingProxyType(dict(self.compute)))
+
+    @property
+    def usable(self) -> float:
+        """Bytes of memory for weights and the key-value cache."""
+        return self.memory - self.reserved
+
+    def flops(self, dtype: str = "bf16") -> float:
+        """The flop/s that a pass gets in ``dtype``."""
+        if dtype not in self.compute:
+            unknown("dtype", dtype, self.compute)
+        return self.compute[dtype] * self.compute_efficiency
+
+    def decoded(self, *, draft: bool) -> float:
+        """Values per second of all decoders together."""
+        return self.decoders * self.clock * (self.draft_rate if draft else self.target_rate)
+
+    def encoded(self) -> float:
+        """Values per second of all encoders together."""
+        return self.encoders * self.clock * self.encoder_rate
+
+
+def known_devices() -> dict[str, Path]:
+    """The devices that come with the package, by name."""
+    return {path.stem: path for path in sorted((HERE / "devices").glob("*.toml"))}
+
+
+def load_device(name: str | Path) -> Device:
+    """A device by name (see :func:`known_devices`), or from a ``.toml`` file.
+
+    Raises:
+        SystemModelError: the name is unknown, or the file does not describe a device.
+        OSError: the file cannot be read.
+    """
+    known = known_devices()
+    if str(name) in known:
+        return _from_file(known[str(name)])
+    if not str(name).endswith(".toml"):
+        unknown("device", str(name), [*known, "a .toml file"])
+    return _from_file(Path(name))
+
+
+def _from_file(path: Path) -> Device:
+    table = read_toml(path)
+    wanted = {"name", "compute", *UNITS}
+    if set(table) != wanted:
+        raise SystemModelError(
+            f"{path}: fields must be {', '.join(sorted(wanted))};"
+            f" missing {sorted(wanted - set(table))}, unknown {sorted(set(table) - wanted)}"
+        )
+    if not isinstance(table["compute"], Mapping) or not isinstance(table["name"], str):
+        raise SystemModelError(f"{path}: name must be text and compute a table")
+    values = {name: constant(str(path), name, table[name], unit) for name, unit in UNITS.items()}
+    compute = {
+        dtype: constant(str(path), f"compute.{dtype}", entry, "flop/s")
+        for dtype, entry in table["compute"].items()
+    }
+    try:
+        return Device(name=table["name"], compute=compute, **values)
+    except SystemModelError as error:
+        raise SystemModelError(f"{path}: {error}") from None

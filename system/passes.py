@@ -1,0 +1,189 @@
+"""One pass of a model: bytes by stream, the roofline, decoders and encoders as pipeline stages.
+
+All stages of a layer overlap; the slowest sets its time, and the overhead of a layer comes on top.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from system.costs import FULL, FormatCost
+from system.device import Device
+from system.errors import check_count, check_number
+from system.workload import Model
+
+__all__ = ["Pass", "PassCost", "Traffic", "cost_of", "flops_of", "traffic_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pass:
+    """Some tokens of every request of a batch, through the whole model.
+
+    Attributes:
+        tokens: new tokens of each request.
+        context: tokens of each request that are in the cache before; a mean may be fractional.
+        batch: requests.
+        logits: tokens of each request whose logits are wanted.
+        draft: whether it reads the draft's bits alone.
+    """
+
+    tokens: int
+    context: float
+    batch: int = 1
+    logits: int = 1
+    draft: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("tokens", self.tokens, 1)
+        check_number("context", self.context, zero=True)
+        check_count("batch", self.batch, 1)
+        check_count("logits", self.logits, 1, self.tokens)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the activations in linear layers."""
+        return self.tokens * self.batch
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Bytes between the device and its memory, by stream."""
+
+    weights: float = 0.0
+    head: float = 0.0
+    embedding: float = 0.0
+    kv_read: float = 0.0
+    kv_written: float = 0.0
+    activations: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All streams together."""
+        return sum(self.streams().values())
+
+    def streams(self) -> dict[str, float]:
+        """Bytes by the name of the stream."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __add__(self, other: Traffic) -> Traffic:
+        mine, theirs = self.streams(), other.streams()
+        return Traffic(**{name: mine[name] + theirs[name] for name in mine})
+
+    def __mul__(self, factor: float) -> Traffic:
+        return Traffic(**{name: factor * value for name, value in self.streams().items()})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PassCost:
+    """What a pass takes.
+
+    Attributes:
+        traffic: bytes by stream.
+        flops: of linear layers, attention and head.
+        seconds: in all.
+        stages: seconds that each stage would take alone; ``overhead`` does not overlap.
+    """
+
+    traffic: Traffic
+    flops: float
+    seconds: float
+    stages: Mapping[str, float]
+
+    @property
+    def bound(self) -> str:
+        """The slowest stage."""
+        return max(self.stages, key=lambda name: self.stages[name])
+
+
+def _layer_traffic(model: Model, cost: FormatCost, step: Pass) -> Traffic:
+    kv = model.kv_values * step.batch
+    kv_bits = cost.kv.read(draft=step.draft)
+    return Traffic(
+        weights=model.layer_weights * cost.weight.read(draft=step.draft) / 8,
+        kv_read=kv * step.context * kv_bits / 8,
+        kv_written=kv * step.tokens * kv_bits / 8,
+        activations=model.layer_activations * step.rows * FULL / 8,
+    )
+
+
+def _end_traffic(model: Model, cost: FormatCost, step: Pass) -> Traffic:
+    logits = step.logits * step.batch * (model.hidden + model.vocabulary)
+    return Traffic(
+        head=model.head_weights * cost.head.read(draft=step.draft) / 8,
+        embedding=step.rows * model.hidden * FULL / 8,
+        activations=logits * FULL / 8,
+    )
+
+
+def traffic_of(model: Model, cost: FormatCost, step: Pass) -> Traffic:
+    """Bytes of a pass. Norms (less than .01 % of the weights) are left out."""
+    return _layer_traffic(model, cost, step) * model.layers + _end_traffic(model, cost, step)
+
+
+def _layer_flops(model: Model, step: Pass) -> float:
+    seen = step.context + (step.tokens + 1) / 2  # mean over the new tokens, themselves included
+    attention = 4 * model.heads * model.head_size * seen
+    return step.rows * (2 * model.layer_weights + attention)
+
+
+def _end_flops(model: Model, step: Pass) -> float:
+    return 2.0 * model.head_weights * step.logits * step.batch
+
+
+def flops_of(model: Model, step: Pass) -> float:
+    """Floating-point operations of a pass: two for each product and sum."""
+    return model.layers * _layer_flops(model, step) + _end_flops(model, step)
+
+
+def _stages(
+    device: Device,
+    cost: FormatCost,
+    step: Pass,
+    traffic: Traffic,
+    *,
+    flops: float,
+    decoded: float,
+    encoded: float,
+) -> dict[str, float]:
+    return {
+        "memory": traffic.total / (device.bandwidth * device.bandwidth_efficiency),
+        "compute": flops / device.flops(cost.dtype),
+        "decoders": decoded / device.decoded(draft=step.draft),
+        "encoders": encoded / device.encoded(),
+    }
+
+
+def cost_of(device: Device, model: Model, cost: FormatCost, step: Pass) -> PassCost:
+    """Time of a pass: layers by their slowest stage and their overhead, then the head."""
+    weights, kv, head = (
+        float(cost.coded and bits.whole != FULL) for bits in (cost.weight, cost.kv, cost.head)
+    )
+    cached = kv * model.kv_values * step.batch
+    layer = _stages(
+        device,
+        cost,
+        step,
+        _layer_traffic(model, cost, step),
+        flops=_layer_flops(model, step),
+        decoded=weights * model.layer_weights + cached * step.context,
+        encoded=cached * step.tokens,
+    )
+    end = _stages(
+        device,
+        cost,
+        step,
+        _end_traffic(model, cost, step),
+        flops=_end_flops(model, step),
+        decoded=head * model.head_weights,
+        encoded=0.0,
+    )
+    stages = {name: model.layers * layer[name] + end[name] for name in layer}
+    stages["overhead"] = (model.layers + 1) * device.layer_overhead
+    seconds = model.layers * max(layer.values()) + max(end.values()) + stages["overhead"]
+    return PassCost(
+        traffic=traffic_of(model, cost, step),
+        flops=flops_of(model, step),
+        seconds=seconds,
+        stages=stages,
+    )
