@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from golden import CassandraError, Format, choose_group_exponents, decode_target, encode
+from golden.format import Scheme
 from tests.golden.cases import Case, cases
 from tests.golden.rationals import draft, rational, unit
 from tests.golden.test_shared_exponent import finite, group_of
@@ -89,6 +90,18 @@ def test_without_importance_all_values_weigh_the_same() -> None:
         lowered = default < largest
         assert 0 < lowered.sum() < lowered.size
         assert (default == largest - lowered).all()
+
+
+@pytest.mark.parametrize("scheme", ["mx", "exact"])
+def test_among_equals_the_default_is_taken(scheme: Scheme) -> None:
+    values = np.full(64, 0x3F80, dtype=np.uint16)  # one less saturates
+    format = Format(scheme=scheme, truncated=0)
+    nothing = np.zeros(64, dtype=np.uint8)
+    assert choose_group_exponents(values, format, importance=nothing).tolist() == [127, 127]
+    half = np.full(64, 0x3F00, dtype=np.uint16)
+    half[0] = 0x3F80
+    only_half = (np.arange(64) > 0).astype(np.uint8)  # which both exponents draft exactly
+    assert choose_group_exponents(half, format, importance=only_half).tolist() == [127, 126]
 
 
 def test_the_largest_values_and_weights_do_not_overflow() -> None:
