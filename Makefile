@@ -18,6 +18,9 @@ SEED ?= 1
 ARGS ?=
 # make sim QUICK=1: one layer of each kind instead of the whole model.
 QUICK ?=
+quick := $(filter-out 0,$(QUICK))
+# The cocotb suites: the decoder's top and its blocks.
+SUITES := tests/verif/test_decoder.py tests/verif/test_blocks.py
 
 export SEED
 # The text of the exported Verilog depends on the version of Yosys: use the pinned one.
@@ -42,8 +45,9 @@ $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 	$(PY) -m verif.toolchain
 	@touch $@
 
-sim: $(STAMP) ## Run the main job: a real model through the format and the gateware (QUICK=1: a part of it).
-	$(PY) -m casspec.sim $(if $(filter-out 0,$(QUICK)),--quick)
+sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through format and gateware (QUICK=1: a part).
+	$(PY) -m pytest -n 2 --dist loadfile $(if $(quick),-k "test_decoder and 16") $(SUITES)
+	$(PY) -m casspec.sim $(if $(quick),--quick)
 
 test: $(STAMP) ## Run all tests, the cocotb suites included (ARGS="..." for pytest, SEED=n or random).
 	$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
@@ -60,7 +64,7 @@ verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder 
 
 waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say where they are.
 	rm -rf $(BUILD)/waves
-	WAVES_DIR="$(CURDIR)/$(BUILD)/waves" $(PY) -m pytest tests/verif -k decoder $(ARGS)
+	WAVES_DIR="$(CURDIR)/$(BUILD)/waves" $(PY) -m pytest $(firstword $(SUITES)) $(ARGS)
 	@ls -sh1 $(BUILD)/waves
 	@echo "The waves are in $(BUILD)/waves; open one with: gtkwave FILE, or surfer FILE"
 

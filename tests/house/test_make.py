@@ -98,11 +98,19 @@ def test_an_old_python_is_refused_in_one_line(house: Path) -> None:
     assert run.stderr.splitlines()[0] == "Python must be 3.11 or newer, not 3.9 (make PYTHON=...)"
 
 
-def test_sim_takes_the_quick_flag(house: Path) -> None:
+def test_sim_runs_the_suites_and_takes_the_quick_flag(house: Path) -> None:
     pretend_ready(house)
-    assert "--quick" in make("-n", "sim", "QUICK=1", folder=house).stdout
-    assert "--quick" not in make("-n", "sim", "QUICK=0", folder=house).stdout
-    assert "--quick" not in make("-n", "sim", folder=house).stdout
+    for argument in ("QUICK=", "QUICK=0", "QUICK=1"):
+        suites, job = make("-n", "sim", argument, folder=house).stdout.splitlines()
+        assert "pytest" in suites
+        assert "casspec.sim" in job
+        assert ("--quick" in job) == ("-k" in suites) == (argument == "QUICK=1")
+
+
+def test_the_suites_exist() -> None:
+    listed = re.search(r"^SUITES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert listed
+    assert [name for name in listed[1].split() if not (ROOT / name).is_file()] == []
 
 
 def test_clean_keeps_the_environment_and_the_sources(house: Path) -> None:
