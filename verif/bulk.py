@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import itertools
@@ -33,6 +32,7 @@ from golden.packed import Packed, Segment
 from rtl.command import DecoderConfig
 from rtl.top import DecoderTop, to_verilog
 from verif.command import command_word
+from verif.locking import exclusive
 from verif.patterns import ALWAYS, Pattern
 from verif.toolchain import (
     verilator_binary,
@@ -433,7 +433,7 @@ def build_library(verilog: str, module: str, lanes: int, build: Path = BUILD) ->
     """
     library = library_path(verilog, module, lanes, build)
     build.mkdir(parents=True, exist_ok=True)
-    with _Lock(build / f"{module}.lock"):
+    with exclusive(build / f"{module}.lock"):
         if not library.is_file():
             _build(verilog, module, lanes, library.parent)
     return library
@@ -481,20 +481,6 @@ def _step(command: list[str]) -> None:
     )
     if done.returncode:
         raise CassandraError(f"{Path(command[0]).name} failed on the decoder:\n{done.stdout}")
-
-
-class _Lock:
-    """One builder at a time, among threads and processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        self._file = self._path.open("w")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 def _compiler() -> str:

@@ -25,6 +25,7 @@ from amaranth.hdl import Elaboratable
 from cocotb_test.simulator import Verilator
 
 from golden.errors import CassandraError
+from verif.locking import exclusive
 from verif.toolchain import (
     require_fst_headers,
     verilator_binary,
@@ -103,18 +104,23 @@ def run_suite(
     if waves:
         require_fst_headers()
     sources = _sources(design, toplevel, build, internals)
-    with _Suite(
-        toplevel=toplevel,
-        module=module,
-        verilog_sources=[str(path) for path in sources],
-        parameters=dict(parameters or {}),
-        compile_args=[*_visibility_args(internals), *verilator_args],
-        sim_build=str(build / ("program_waves" if waves else "program")),
-        seed=choose_seed(seed),
-        testcase=testcase,
-        waves=waves,
-        timescale="1ns/1ps",
-    ) as suite:
+    folder = build / ("program_waves" if waves else "program")
+    lock = exclusive(build / f"{folder.name}.lock")  # two builds in one folder spoil each other
+    with (
+        lock,
+        _Suite(
+            toplevel=toplevel,
+            module=module,
+            verilog_sources=[str(path) for path in sources],
+            parameters=dict(parameters or {}),
+            compile_args=[*_visibility_args(internals), *verilator_args],
+            sim_build=str(folder),
+            seed=choose_seed(seed),
+            testcase=testcase,
+            waves=waves,
+            timescale="1ns/1ps",
+        ) as suite,
+    ):
         fst = _waves_file(build, f"{module}.{toplevel}") if waves else None
         return suite.run_to_end(dict(extra_env or {}), fst)
 
