@@ -1,0 +1,102 @@
+"""The linear layer behind one interface: a draft product and a target product.
+
+A kernel that reads packed data directly implements :class:`Products` and is handed to
+:meth:`model.speculative.CassandraForCausalLM.from_pretrained`; the decoding loop does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import linear
+
+from golden import Codec, Packed
+
+__all__ = ["DecodedProducts", "Mode", "PackedLinear", "Products", "ProductsFactory", "decoded"]
+
+
+class Products(Protocol):
+    """The two products of one packed weight matrix [outputs, inputs].
+
+    Every row of a result must depend on the same row of ``x`` alone, and be the same whenever the
+    shape of ``x`` and the place of the row in it are: verification is lossless because of that
+    (docs/runtime.md).
+    """
+
+    def draft(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` [..., inputs] by the draft values, [..., outputs]: reads speculation data alone."""
+        ...
+
+    def target(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` [..., inputs] by the target values, [..., outputs]: reads all data."""
+        ...
+
+
+ProductsFactory = Callable[[Packed, torch.Tensor], Products]
+"""Makes the products of a packed matrix; the tensor holds its decoded target values."""
+
+
+class DecodedProducts:
+    """Products of weights that were decoded into two BF16 matrices when the model was loaded."""
+
+    def __init__(self, *, draft: torch.Tensor, target: torch.Tensor) -> None:
+        self._draft = draft
+        self._target = target
+
+    def draft(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` [..., inputs] by the draft values, [..., outputs]."""
+        return linear(x, self._draft)
+
+    def target(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` [..., inputs] by the target values, [..., outputs]."""
+        return linear(x, self._target)
+
+
+def decoded(codec: Codec) -> ProductsFactory:
+    """A factory of :class:`DecodedProducts` whose draft values come through ``codec``."""
+
+    def make(packed: Packed, target: torch.Tensor) -> Products:
+        draft = _as_bf16(codec.decode_draft(packed)).reshape(target.shape).to(target.dtype)
+        return DecodedProducts(draft=draft, target=target)
+
+    return make
+
+
+def _as_bf16(patterns: NDArray[np.uint16]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(patterns).view(np.int16)).view(torch.bfloat16)
+
+
+class Mode:
+    """Which of the two models the layers that share this object are at the moment."""
+
+    def __init__(self) -> None:
+        self.draft = False
+
+    @contextmanager
+    def drafting(self) -> Iterator[None]:
+        """Be the draft within the block; whatever ends it, be again what was before."""
+        before, self.draft = self.draft, True
+        try:
+            yield
+        finally:
+            self.draft = before
+
+
+class PackedLinear(torch.nn.Module):
+    """A linear layer that is draft or target by its mode; the bias, if any, is common to both."""
+
+    def __init__(self, products: Products, mode: Mode, bias: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.products = products
+        self._mode = mode
+        self._bias = bias
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """``x`` [..., inputs] to [..., outputs]."""
+        product = self.products.draft if self._mode.draft else self.products.target
+        return product(x) if self._bias is None else product(x) + self._bias

@@ -1,0 +1,107 @@
+"""Self-speculative decoding of one sequence (section II.B of the paper)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from golden import CassandraError
+from model.speculative.report import Tally
+from model.speculative.sampling import (
+    GREEDY,
+    Probabilities,
+    Sampling,
+    draw,
+    probabilities,
+    verify,
+)
+
+__all__ = ["Session", "Settings", "decode"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a reply is generated."""
+
+    gamma: int = 3  # most tokens drafted in a round; 0: plain decoding with the target
+    max_tokens: int = 128  # generated, the first included
+    stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
+    sampling: Sampling = GREEDY
+    seed: int | None = None  # of the sampling; None: another one each time
+
+    def __post_init__(self) -> None:
+        if self.gamma < 0:
+            raise CassandraError(f"gamma must be at least 0, not {self.gamma}")
+        if self.max_tokens < 1:
+            raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
+
+
+class Session(Protocol):
+    """Draft and target of one sequence, with the keys and values of what they have seen.
+
+    Both write the keys and values of their own positions and read those of all earlier ones.
+    """
+
+    def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
+        """The target's logits, float32 [last, vocabulary], of the last of ``tokens``."""
+        ...
+
+    def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
+        """The draft's logits, float32 [1, vocabulary], of the last of ``tokens``."""
+        ...
+
+
+def decode(
+    session: Session, prompt: Sequence[int], settings: Settings, tally: Tally
+) -> Iterator[list[int]]:
+    """Yield the tokens of a reply as they are settled: one by the prompt, then each round's.
+
+    A round drafts up to gamma tokens, verifies them in one pass of the target and puts out those
+    that are accepted and one more. Rejected positions are forgotten by going on before them.
+    ``tally`` counts what happens.
+    """
+    random = np.random.default_rng(settings.seed)
+    p = probabilities(session.target(prompt, 0, last=1), settings.sampling)
+    pending = draw(p[0], random)  # put out, and not yet seen by the target
+    position, left = len(prompt), settings.max_tokens - 1
+    yield [pending]
+    while left and pending not in settings.stop_tokens:
+        gamma = min(settings.gamma, left - 1)
+        drafted, q = _draft(session, pending, position, gamma, settings, random)
+        logits = session.target([pending, *drafted], position, last=len(drafted) + 1)
+        n, last = verify(probabilities(logits, settings.sampling), q, drafted, random)
+        settled = _until_stop([*drafted[:n], last], settings.stop_tokens)
+        tally.add_round(position=position, drafted=len(drafted), accepted=n, tokens=len(settled))
+        position, left, pending = position + n + 1, left - len(settled), settled[-1]
+        yield settled
+
+
+def _draft(
+    session: Session,
+    pending: int,
+    position: int,
+    gamma: int,
+    settings: Settings,
+    random: np.random.Generator,
+) -> tuple[list[int], Probabilities]:
+    """Up to gamma tokens, no further than a stop token, and the q of each [drafted, vocabulary]."""
+    drafted: list[int] = []
+    q: list[Probabilities] = []
+    while len(drafted) < gamma and not (drafted and drafted[-1] in settings.stop_tokens):
+        token = drafted[-1] if drafted else pending
+        logits = session.draft([token], position + len(drafted))
+        q.append(probabilities(logits, settings.sampling)[0])
+        drafted.append(draw(q[-1], random))
+    return drafted, np.array(q)
+
+
+def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:
+    """The tokens up to the first stop token, which is included."""
+    for place, token in enumerate(tokens):
+        if token in stops:
+            return tokens[: place + 1]
+    return tokens

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from golden import CassandraError
+from model.speculative import Settings, Tally, decode
+
+VOCABULARY, STOP = 20, 19
+
+
+class Script:
+    """A target that counts on modulo 7 from 10 tokens on, and a draft that errs at some positions.
+
+    The next token of both depends on the position alone; what they are asked for is recorded.
+    """
+
+    def __init__(self, *, wrong: Sequence[int] = (), stop_at: int | None = None) -> None:
+        self.wrong = wrong
+        self.stop_at = stop_at
+        self.verified: list[tuple[list[int], int]] = []
+        self.drafted: list[int] = []
+
+    def truth(self, position: int) -> int:
+        return STOP if position == self.stop_at else position % 7
+
+    def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
+        self.verified.append((list(tokens), position))
+        stop = position + len(tokens)
+        return self._logits([self.truth(place + 1) for place in range(stop - last, stop)])
+
+    def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
+        self.drafted.append(position)
+        token = 8 if position + 1 in self.wrong else self.truth(position + 1)
+        return self._logits([token])
+
+    @staticmethod
+    def _logits(tokens: list[int]) -> torch.Tensor:
+        return torch.eye(VOCABULARY)[tokens]
+
+
+def run(script: Script, *, gamma: int, max_tokens: int) -> tuple[list[list[int]], Tally]:
+    tally = Tally()
+    settings = Settings(gamma=gamma, max_tokens=max_tokens, stop_tokens=frozenset({STOP}))
+    found = list(decode(script, [1, 2, 3], settings, tally))
+    return found, tally
+
+
+def flat(rounds: list[list[int]]) -> list[int]:
+    return list(itertools.chain.from_iterable(rounds))
+
+
+@pytest.mark.parametrize("gamma", range(6))
+@pytest.mark.parametrize("wrong", [(), (4,), (5, 6), (7,), tuple(range(40))])
+@pytest.mark.parametrize("stop_at", [None, 3, 4, 7, 9])
+def test_the_reply_is_the_targets_whatever_is_drafted(
+    gamma: int, wrong: tuple[int, ...], stop_at: int | None
+) -> None:
+    found, tally = run(Script(wrong=wrong, stop_at=stop_at), gamma=gamma, max_tokens=12)
+    last = 15 if stop_at is None else stop_at + 1
+    script = Script(stop_at=stop_at)
+    assert flat(found) == [script.truth(place) for place in range(3, last)]
+    assert tally.tokens == last - 4
+
+
+def test_a_round_verifies_what_was_drafted_and_goes_on_after_what_was_accepted() -> None:
+    script = Script(wrong=(5,))
+    found, tally = run(script, gamma=3, max_tokens=6)
+    assert script.verified == [([1, 2, 3], 0), ([3, 4, 8, 6], 3), ([5, 6, 0], 5)]
+    assert found == [[3], [4, 5], [6, 0, 1]]
+    assert script.drafted == [3, 4, 5, 5, 6]
+    assert (tally.drafted, tally.accepted, tally.tested, tally.rounds) == (5, 3, 4, 2)
+    assert tally.lengths == {1: 1, 2: 1}
+
+
+def test_no_more_is_drafted_than_can_be_put_out() -> None:
+    script = Script()
+    found, tally = run(script, gamma=8, max_tokens=4)
+    assert (flat(found), tally.drafted) == ([3, 4, 5, 6], 2)
+
+
+def test_drafting_ends_with_a_stop_token() -> None:
+    script = Script(stop_at=5)
+    found, tally = run(script, gamma=8, max_tokens=20)
+    assert found == [[3], [4, STOP]]
+    assert (tally.drafted, tally.accepted, tally.tokens) == (2, 2, 2)
+
+
+def test_a_stop_token_by_the_prompt_ends_at_once() -> None:
+    found, tally = run(Script(stop_at=3), gamma=3, max_tokens=20)
+    assert (found, tally.rounds) == ([[STOP]], 0)
+
+
+def test_positions_seen_are_counted() -> None:
+    _, tally = run(Script(wrong=(5,)), gamma=3, max_tokens=6)
+    assert tally.draft_positions == (4 + 5 + 6) + (6 + 7)
+    assert tally.target_positions == 7 + 8
+    assert tally.plain_positions == 4 + 5 + 6 + 7 + 8
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("gamma", -1, "gamma must be at least 0, not -1"),
+        ("max_tokens", 0, "max_tokens must be at least 1, not 0"),
+    ],
+)
+def test_bad_settings_are_named(field: str, value: int, text: str) -> None:
+    with pytest.raises(CassandraError, match=text):
+        Settings(**{field: value})  # type: ignore[arg-type]
