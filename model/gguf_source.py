@@ -75,7 +75,7 @@ class GgufSource:
         from transformers import AutoConfig, AutoTokenizer  # slow to import, needed here alone
 
         place = {"gguf_file": self._path.name, "local_files_only": True}
-        with _errors_of_gguf(self._path):
+        with _errors_of_gguf(self._path), _quiet_transformers():
             config = AutoConfig.from_pretrained(self._path.parent, **place)
             tokenizer = AutoTokenizer.from_pretrained(self._path.parent, **place)
         config.architectures = [self._architecture.class_name]
@@ -140,6 +140,19 @@ def _permuted_heads(name: str, architecture: Architecture) -> str | None:
     if ".q_proj." in name:
         return "head_count"
     return "head_count_kv" if ".k_proj." in name else None
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without its warnings about entries that a GGUF file does not have."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from casspec.__main__ import main
 from casspec.arguments import FORMAT_FLAGS, build_parser
 from golden import Format
 from model.packing import open_packed
+from tests.model.test_gguf import write_gguf
 from tests.model.tiny import change_config, patterns, replace_tensors, tensors_of
 
 Output = pytest.CaptureFixture[str]
@@ -29,13 +30,14 @@ def run(*arguments: object) -> int:
 
 def error_of(output: Output, *arguments: object) -> str:
     """The error of a command that must fail in the way that bad input does."""
-    assert run(*arguments) == 2
+    quiet = ["--quiet"] if arguments[0] in ("pack", "unpack") else []
+    assert run(*arguments, *quiet) == 2
     out, err = output.readouterr()
     assert out == ""
+    assert err.startswith("casspec: error: ")
     assert err.endswith("\n")
-    (line,) = (line for line in err.splitlines() if line.startswith("casspec: "))
-    assert line.startswith("casspec: error: ")
-    return line.removeprefix("casspec: error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("casspec: error: ").rstrip("\n")
 
 
 @pytest.fixture
@@ -273,6 +275,14 @@ def test_a_corrupted_file(packed: Path, tmp_path: Path, capsys: Output) -> None:
     assert message.startswith(f"{path}: ")
     assert "must have the CRC-32" in message
     assert {file.name for file in tmp_path.iterdir()} == {"packed"}
+
+
+def test_a_gguf_file_without_a_tokenizer(llama: Path, tmp_path: Path, capsys: Output) -> None:
+    path = write_gguf(tmp_path / "m.gguf", llama)
+    message = error_of(capsys, "pack", path, tmp_path / "p")
+    assert message.startswith(f"{path} must be a whole GGUF file of a known kind (")
+    assert "tokenizer" in message
+    assert {file.name for file in tmp_path.iterdir()} == {"m.gguf"}
 
 
 def test_nan_in_mx(own_llama: Path, tmp_path: Path, capsys: Output) -> None:

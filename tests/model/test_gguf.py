@@ -116,6 +116,7 @@ def test_no_head_means_a_tied_one(tmp_path: Path) -> None:
 # --- the demonstration model --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_demonstration_model_has_the_tensors_that_transformers_expects(tmp_path: Path) -> None:
     source = open_source(BUNDLED)
     source.save_companions(tmp_path)
