@@ -137,6 +137,8 @@ class CassandraForCausalLM:
                     on_text(number, longer[len(text) :])
                     text = longer
             texts.append(self.tokenizer.decode(tokens, skip_special_tokens=True))
+            if texts[-1] != text:  # the reply ends within a character
+                on_text(number, texts[-1][len(text) :])
             replies.append(tuple(tokens))
         report = make_report(tally, self.costs, gamma=settings.gamma, replies=len(replies))
         return Generation(texts=tuple(texts), tokens=tuple(replies), report=report)
