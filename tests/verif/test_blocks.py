@@ -17,6 +17,9 @@ BLOCKS = (
     "mantissa",
     "shifter",
     "residue",
+    "bitmap_expand",
+    "codebook",
+    "exponent_path",
 )
 
 

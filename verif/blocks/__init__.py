@@ -1,0 +1,1 @@
+"""cocotb suites of the blocks of the decoder; ``tests/verif/test_blocks.py`` runs them."""

@@ -1,0 +1,119 @@
+"""Bitmap expansion for every mask, and the block buffer under the demand rule."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+
+from rtl.bitmap_expand import BitmapExpand, BlockBuffer
+from verif.blocks.bank import Bank, Case, play, rng_of
+from verif.blocks.models import bitmap_expand, bits_of, number_of_bits
+from verif.blocks.workloads import MASKS, Pace, masks_of, paces
+
+WIDTH = 16  # bits of an element
+EXPANDS = (1, 2, 4, 8, 16, 32)  # lanes
+BUFFERS = ((1, 1), (2, 3), (8, 9), (16, 7), (32, 9))  # lanes, planes
+BEATS = 12  # of a segment
+RANDOM_MASKS = 1000
+
+
+def design() -> Bank:
+    """Expansions and buffers of all sizes."""
+    expands = {f"expand_{n}": BitmapExpand(lanes=n, width=WIDTH) for n in EXPANDS}
+    buffers = {f"buffer_{n}": BlockBuffer(lanes=n, planes=planes) for n, planes in BUFFERS}
+    return Bank({**expands, **buffers})
+
+
+def expansions(rng: random.Random, lanes: int) -> Iterator[Case]:
+    """Every mask up to eight lanes, else no lane, all, each one, all but each, and random ones."""
+    every = (1 << lanes) - 1
+    if lanes <= 8:
+        masks = list(range(every + 1))
+    else:
+        single = [1 << lane for lane in range(lanes)]
+        masks = [0, every, *single, *(every ^ mask for mask in single)]
+        masks += [rng.getrandbits(lanes) for _ in range(RANDOM_MASKS)]
+    for mask in masks:
+        elements = rng.sample(range(1 << WIDTH), lanes)
+        out = bitmap_expand(elements, mask, lanes)
+        yield Case({"elements": elements, "lane_mask": mask}, {"lanes_out": out})
+
+
+def buffered_beats(
+    rng: random.Random, lanes: int, planes: int, masks: list[int], step: Pace, leave: Pace
+) -> Iterator[Case]:
+    """One segment: blocks are loaded by the rule ``blocked`` of docs/format.md, section 6.
+
+    As in the decoder, the beat in hand waits in a register while the schedule, one beat ahead,
+    loads what the next one needs. ``step`` and ``leave`` say when the two are ready to move.
+    """
+    yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes)})
+    queue: list[int] = []  # values in the buffer, those of the beat in hand first
+    avail = 0  # of the format
+    hand: int | None = None  # mask of the beat in hand
+    waiting = list(masks)
+    while waiting or hand is not None:
+        advance = hand is not None and leave()
+        steps = bool(waiting) and (hand is None or advance) and step()
+        load = steps and avail < waiting[0].bit_count()
+        block = [rng.getrandbits(planes) for _ in range(lanes)]
+        rows = [number_of_bits(value >> j & 1 for value in block) for j in range(planes)]
+        mask = rng.getrandbits(lanes) if hand is None else hand
+        fields = None if hand is None else bitmap_expand(queue, hand, lanes)
+        yield Case(
+            {"block": rows, "load": int(load), "lane_mask": mask, "advance": int(advance)},
+            {"fields": fields},
+        )
+        if advance:
+            queue, hand = queue[mask.bit_count() :], None
+        if load:
+            queue, avail = queue + block, avail + lanes
+            assert len(queue) <= 2 * lanes, "the demand rule fills two blocks at most"
+        if steps:
+            hand = waiting.pop(0)
+            avail -= hand.bit_count()
+
+
+def segments(rng: random.Random, lanes: int, planes: int) -> Iterator[Case]:
+    """Segments of every kind of mask under every pair of paces; some are cut short by the next."""
+    for kind, (step, leave) in itertools.product(MASKS, paces(rng)):
+        masks = masks_of(rng, kind, lanes, BEATS)
+        beats = buffered_beats(rng, lanes, planes, masks, step, leave)
+        yield from itertools.islice(beats, rng.choice((None, None, rng.randint(1, 2 * BEATS))))
+
+
+@cocotb.test()
+async def expansion_of_every_mask(dut: Any) -> None:
+    """Exhaustive up to 8 lanes."""
+    scripts = {f"expand_{n}": expansions(rng_of("expand", n), n) for n in EXPANDS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+@cocotb.test()
+async def buffer_under_the_demand_rule(dut: Any) -> None:
+    """Masks x paces of the schedule x back-pressure, and new segments at any time."""
+    scripts = {f"buffer_{n}": segments(rng_of("buffer", n), n, planes) for n, planes in BUFFERS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+@cocotb.test()
+async def planes_are_the_bits_of_a_field(dut: Any) -> None:
+    """A block of one set bit shows up in that bit of that lane alone."""
+    scripts = {f"buffer_{n}": single_bits(n, planes) for n, planes in BUFFERS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+def single_bits(lanes: int, planes: int) -> Iterator[Case]:
+    """Every bit of a block in turn."""
+    every = (1 << lanes) - 1
+    for plane, lane in itertools.product(range(planes), range(lanes)):
+        yield Case({"clear": 1})
+        rows = [0] * planes
+        rows[plane] = 1 << lane
+        yield Case({"block": rows, "load": 1})
+        fields = [plane_bit << plane for plane_bit in bits_of(1 << lane, lanes)]
+        yield Case({"lane_mask": every, "advance": 1}, {"fields": fields})

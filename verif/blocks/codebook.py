@@ -1,0 +1,130 @@
+"""The codebook: packets of every length, loaded with pauses, read all the time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+
+from rtl.codebook import Codebook
+from verif.blocks.bank import Bank, Case, play, rng_of
+from verif.blocks.workloads import Pace, paces
+
+BOOKS = ((1, 1), (2, 2), (8, 16), (16, 16), (8, 32))  # lanes, entries
+LENGTHS = ("one", "full", "less", "more", "any", "far_more", "any")
+"""Lengths of packets, by the entries of the codebook; seven, so that paces meet them all."""
+
+
+def design() -> Bank:
+    """Codebooks of all sizes."""
+    return Bank({_name(*book): Codebook(lanes=book[0], size=book[1]) for book in BOOKS})
+
+
+def _name(lanes: int, size: int) -> str:
+    return f"book_{lanes}_{size}"
+
+
+def _reads(rng: random.Random, lanes: int, size: int, book: list[int]) -> tuple[list[int], Any]:
+    """Ranks of all lanes, and what the book has under them."""
+    ranks = [rng.randrange(size + 1) for _ in range(lanes)]
+    return ranks, {
+        "exponents": [book[rank] if rank < len(book) else None for rank in ranks],
+        "missing": sum((rank >= len(book)) << lane for lane, rank in enumerate(ranks)),
+    }
+
+
+def packet_of(rng: random.Random, kind: str, size: int) -> list[int]:
+    """A packet of any entries."""
+    lengths = {
+        "one": 1,
+        "less": max(size - 1, 1),
+        "full": size,
+        "more": size + 1,
+        "far_more": 3 * size,
+        "any": rng.randint(1, size),
+    }
+    return [rng.randrange(256) for _ in range(lengths[kind])]
+
+
+def loads(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
+    """Packets under every pair of paces of the source and of ``enable``; reads in each cycle."""
+    book: list[int] = []
+    ranks, found = _reads(rng, lanes, size, book)
+    yield Case({"ranks": ranks}, {"idle": 1, "load__ready": 0, **found})
+    lengths = itertools.cycle(LENGTHS)
+    for offer, allow in itertools.chain(paces(rng), paces(rng)):
+        packet = packet_of(rng, next(lengths), size)
+        yield from load(rng, lanes, size, book, packet, offer, allow)
+        yield from rest(rng, lanes, size, book)
+
+
+def load(
+    rng: random.Random,
+    lanes: int,
+    size: int,
+    book: list[int],
+    packet: list[int],
+    offer: Pace,
+    allow: Pace,
+) -> Iterator[Case]:
+    """One packet; ``book`` becomes what the codebook must hold."""
+    place, offered = 0, False
+    while place < len(packet):
+        offered = offered or offer()
+        enable = allow()
+        payload = {"exponent": packet[place], "last": int(place == len(packet) - 1)}
+        noise = {"exponent": rng.randrange(256), "last": rng.randrange(2)}
+        ranks, found = _reads(rng, lanes, size, book)
+        inputs = {"load__valid": int(offered), "load__payload": payload if offered else noise}
+        outputs = {"load__ready": int(enable), "idle": int(place == 0 and not offered)}
+        yield Case(
+            {**inputs, "enable": int(enable), "ranks": ranks},
+            {**outputs, **found},
+        )
+        if offered and enable:
+            book[:] = [*(book if place else []), packet[place]][:size]
+            place, offered = place + 1, False
+
+
+def rest(rng: random.Random, lanes: int, size: int, book: list[int]) -> Iterator[Case]:
+    """Nothing is loaded: every rank is read."""
+    for rank in range(size + 1):
+        ranks = [(rank + lane) % (size + 1) for lane in range(lanes)]
+        expected = [book[r] if r < len(book) else None for r in ranks]
+        missing = sum((r >= len(book)) << lane for lane, r in enumerate(ranks))
+        noise = {"exponent": rng.randrange(256), "last": rng.randrange(2)}
+        yield Case(
+            {"load__payload": noise, "enable": rng.randrange(2), "ranks": ranks},
+            {"idle": 1, "exponents": expected, "missing": missing},
+        )
+
+
+@cocotb.test()
+async def packets_of_every_length(dut: Any) -> None:
+    """Idle x enable x length; ranks without an entry are missing, also while a packet comes in."""
+    scripts = {_name(*book): loads(rng_of("load", *book), *book) for book in BOOKS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+@cocotb.test()
+async def a_load_never_stalls(dut: Any) -> None:
+    """With ``enable``, one entry in each cycle, packet after packet."""
+    scripts = {_name(*book): packet_train(rng_of("train", *book), *book) for book in BOOKS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+def packet_train(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
+    """Packets without a pause."""
+    for kind in 3 * LENGTHS:
+        packet = packet_of(rng, kind, size)
+        for place, exponent in enumerate(packet):
+            payload = {"exponent": exponent, "last": int(place == len(packet) - 1)}
+            yield Case(
+                {"load__valid": 1, "load__payload": payload, "enable": 1}, {"load__ready": 1}
+            )
+        ranks = [rng.randrange(min(size, len(packet))) for _ in range(lanes)]
+        exponents = [packet[rank] for rank in ranks]
+        yield Case({"ranks": ranks}, {"exponents": exponents, "missing": 0, "idle": 1})

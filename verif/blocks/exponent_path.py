@@ -1,0 +1,188 @@
+"""The exponent path: windows in and ranks out by the demand schedule, at every pace."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import cocotb
+
+from rtl.exponent_path import ExponentPath, queue_entries
+from verif.blocks.bank import Bank, Case, play, rng_of
+from verif.blocks.models import bitmap_expand, count_zeros, number_of_bits, unary_bits
+from verif.blocks.workloads import MASKS, RANKS, Pace, masks_of, paces, ranks_of
+
+# Lanes, rows of a window, limit.
+PATHS = (
+    *((1, 1, 16), (2, 2, 16), (8, 1, 16), (8, 2, 32)),
+    *((8, 3, 16), (16, 2, 16), (16, 4, 16), (32, 2, 16)),
+)
+BEATS = 8  # of a segment
+FULL_BEATS = 6  # of the segment that fills the queue
+
+Path = tuple[int, int, int]
+
+
+def design() -> Bank:
+    """Exponent paths of all sizes."""
+    return Bank(
+        {_name(*path): ExponentPath(lanes=path[0], window=path[1], limit=path[2]) for path in PATHS}
+    )
+
+
+def _name(lanes: int, window: int, limit: int) -> str:
+    return f"path_{lanes}_{window}_{limit}"
+
+
+@dataclasses.dataclass
+class Ranks:
+    """What is in the block: the window that is being counted, and the ranks after it."""
+
+    limit: int
+    counting: list[int] | None = None  # bits of the window that was taken in the last cycle
+    queue: list[int] = dataclasses.field(default_factory=list)
+    carry: int = 0
+    overflow: int = 0
+    peak: int = 0  # most ranks that were inside
+
+    def cycle(self, window: list[int] | None) -> None:
+        """A rising edge: the window in the register is counted, the next one enters it."""
+        bits = self.counting or []
+        zeros = count_zeros(bits, self.carry, self.limit)
+        self.queue += [run for run, bit in zip(zeros.runs, bits, strict=True) if bit]
+        self.carry = zeros.carry_out
+        self.overflow |= zeros.overflow
+        self.counting = window
+        self.peak = max(self.peak, len(self.queue) + sum(window or []))
+
+
+def scheduled_beats(
+    rng: random.Random,
+    path: Path,
+    model: Ranks,
+    codes: Sequence[int],
+    masks: Sequence[int],
+    step: Pace,
+    leave: Pace,
+) -> Iterator[Case]:
+    """One segment by the rules ``starve`` and ``prefetch`` of docs/format.md, section 6.
+
+    As in the decoder, the beat in hand waits in a register while the schedule, one slot ahead,
+    takes the windows that the next one needs. ``step`` and ``leave`` say when the two may move.
+    """
+    lanes, window, _ = path
+    yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes)})
+    bits = itertools.chain(codes, itertools.repeat(1))
+    q, slot, hand = 0, -1, None  # q of the format; hand: mask of the beat in hand
+    while slot < len(masks) or hand is not None:
+        advance = hand is not None and leave()
+        go = slot < len(masks) and step()
+        need = masks[slot].bit_count() if 0 <= slot < len(masks) else 0
+        starved = go and q < need
+        steps = go and not starved and (hand is None or advance or slot < 0)
+        prefetch = steps and slot + 1 < len(masks) and q - need < lanes
+        taken = list(itertools.islice(bits, window * lanes)) if starved or prefetch else None
+        yield _case(rng, path, model, hand, advance, taken)
+        if advance and hand is not None:
+            del model.queue[: hand.bit_count()]
+            hand = None
+        model.cycle(taken)
+        q += sum(taken or [])
+        if steps:
+            hand = masks[slot] if slot >= 0 else hand
+            q, slot = q - need, slot + 1
+
+
+def _case(
+    rng: random.Random,
+    path: Path,
+    model: Ranks,
+    hand: int | None,
+    advance: bool,
+    taken: list[int] | None,
+) -> Case:
+    """One cycle; without a window or a beat there is noise on the wires."""
+    lanes, window, _ = path
+    noise = rng.getrandbits(window * lanes)
+    inputs = {
+        "window": noise if taken is None else number_of_bits(taken),
+        "window_valid": int(taken is not None),
+        "lane_mask": rng.getrandbits(lanes) if hand is None else hand,
+        "advance": int(advance),
+    }
+    outputs = {
+        "overflow": model.overflow,
+        "busy": int(model.counting is not None),
+        "ranks": None if hand is None else bitmap_expand(model.queue, hand, lanes),
+    }
+    return Case(inputs, outputs)
+
+
+def legal_segments(rng: random.Random, path: Path) -> Iterator[Case]:
+    """Ranks x masks x paces; some segments are cut short by the next."""
+    lanes, _, limit = path
+    kinds = itertools.cycle(itertools.product(RANKS, MASKS))
+    for step, leave in itertools.chain(paces(rng), paces(rng)):
+        rank_kind, mask_kind = next(kinds)
+        masks = masks_of(rng, mask_kind, lanes, BEATS)
+        ranks = ranks_of(rng, rank_kind, limit, sum(mask.bit_count() for mask in masks))
+        model = Ranks(limit)
+        cycles = scheduled_beats(rng, path, model, unary_bits(ranks), masks, step, leave)
+        yield from itertools.islice(cycles, rng.choice((None, None, rng.randint(1, 3 * BEATS))))
+        assert not model.overflow, "the model must not flag legal codes"
+
+
+def illegal_segments(rng: random.Random, path: Path) -> Iterator[Case]:
+    """A code of ``limit`` zeros or more somewhere in a stream, then a legal stream."""
+    lanes, _, limit = path
+    masks = [(1 << lanes) - 1] * BEATS
+    lengths = itertools.cycle((limit, limit + 1, 2 * limit + 5, 4 * limit))
+    for length, (step, leave) in zip(lengths, paces(rng), strict=False):
+        ranks = ranks_of(rng, "weights", limit, BEATS * lanes)
+        broken = list(ranks)
+        broken[rng.randrange(len(broken))] = length
+        for stream, overflow in ((broken, 1), (ranks, 0)):
+            model = Ranks(limit)
+            yield from scheduled_beats(rng, path, model, unary_bits(stream), masks, step, leave)
+            assert model.overflow == overflow
+
+
+def fullest_queue(rng: random.Random, path: Path) -> Iterator[Case]:
+    """The most ranks that the schedule can leave inside, while the beat in hand waits.
+
+    From windows of ones alone, full beats find one rank less than a beat left over, if the values
+    before them leave so many. Beats of one value, in turn more, move the place of the queue.
+    """
+    lanes, window, limit = path
+    most = (lanes - 1) + window * lanes + lanes
+    for turn in range(2 * lanes):
+        ones = (1 - turn) % lanes
+        masks = [1] * turn + [(1 << ones) - 1] + [(1 << lanes) - 1] * FULL_BEATS
+        model = Ranks(limit)
+        leaves = itertools.cycle([False] * 3 + [True])
+        yield from scheduled_beats(rng, path, model, [], masks, lambda: True, leaves.__next__)
+        assert most == model.peak <= queue_entries(lanes, window)
+
+
+@cocotb.test()
+async def legal_streams(dut: Any) -> None:
+    """Every rank comes out in the lane that takes it; nothing overflows."""
+    scripts = {_name(*path): legal_segments(rng_of("legal", *path), path) for path in PATHS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+@cocotb.test()
+async def illegal_codes_raise_overflow_until_clear(dut: Any) -> None:
+    """The flag comes with the window that breaks the limit, stays, and goes with ``clear``."""
+    scripts = {_name(*path): illegal_segments(rng_of("illegal", *path), path) for path in PATHS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+@cocotb.test()
+async def the_queue_holds_what_the_schedule_can_leave_in_it(dut: Any) -> None:
+    """The bound of docs/microarchitecture.md is reached, and nothing is lost."""
+    scripts = {_name(*path): fullest_queue(rng_of("full", *path), path) for path in PATHS}
+    await play(dut, design(), scripts, clocked=True)

@@ -1,0 +1,72 @@
+"""Mantissa concatenation: every legal combination of planes, truncation, mode and fill."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+
+from rtl.mantissa import LOW_PLANES, MantissaConcat
+from verif.blocks.bank import Bank, Case, play, rng_of
+from verif.blocks.models import bits_of, concatenate, number_of_bits
+
+KINDS = [(unary, target) for unary in (0, 1) for target in (0, 1)]
+
+
+def design() -> Bank:
+    """A copy for each format of the number in each mode."""
+    return Bank({_name(*kind): MantissaConcat() for kind in KINDS})
+
+
+def _name(unary: int, target: int) -> str:
+    return f"{'unary' if unary else 'aligned'}_{'target' if target else 'draft'}"
+
+
+def every_field(rng: random.Random, unary: int, target: int) -> Iterator[Case]:
+    """All planes of all truncations; a draft has anything on the low planes (never the next one's).
+
+    A target must not care for ``midpoint``.
+    """
+    for truncated in range(8):
+        planes = (8 if unary else 9) - truncated
+        for high in range(1 << planes):
+            lows = range(1 << truncated) if target else [rng.randrange(1 << LOW_PLANES)] * 2
+            for i, low in enumerate(lows):
+                midpoint = rng.randrange(2) if target else i
+                yield case_of(unary, target, midpoint, truncated, high, low)
+
+
+def case_of(unary: int, target: int, midpoint: int, truncated: int, high: int, low: int) -> Case:
+    """One field and what it means."""
+    settings = {"unary": unary, "target": target, "midpoint": midpoint, "truncated": truncated}
+    sign, magnitude = concatenate(**settings, high=bits_of(high, 9), low=low)
+    return Case({**settings, "high": high, "low": low}, {"sign": sign, "magnitude": magnitude})
+
+
+@cocotb.test()
+async def every_combination(dut: Any) -> None:
+    """Exhaustive over what the speculation path can hand on."""
+    scripts = {_name(*kind): every_field(rng_of("mantissa", *kind), *kind) for kind in KINDS}
+    await play(dut, design(), scripts, clocked=False)
+
+
+@cocotb.test()
+async def planes_join_to_the_number_they_were_cut_from(dut: Any) -> None:
+    """Cut every number at every t as section 3 says: the target is the number again."""
+    scripts = {_name(unary, 1): cut_numbers(unary) for unary in (0, 1)}
+    await play(dut, design(), scripts, clocked=False)
+
+
+def cut_numbers(unary: int) -> Iterator[Case]:
+    """Sign and magnitude of every number, as planes: the sign, then most significant first."""
+    top = 7 if unary else 8
+    for truncated in range(8):
+        for number in range(1 << top):
+            sign = number & 1
+            bits = bits_of(number, top)
+            high = number_of_bits([sign, *reversed(bits[truncated:])])
+            inputs = {"unary": unary, "target": 1, "truncated": truncated, "high": high}
+            low = number_of_bits(bits[:truncated])
+            yield Case({**inputs, "low": low}, {"sign": sign, "magnitude": number})

@@ -1,0 +1,95 @@
+"""Naive models of the blocks: plain numbers, one bit or one lane at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "Zeros",
+    "bitmap_expand",
+    "bits_of",
+    "concatenate",
+    "count_zeros",
+    "join_fields",
+    "number_of_bits",
+    "shared_to_bf16",
+    "unary_bits",
+]
+
+
+def bits_of(number: int, width: int) -> list[int]:
+    """The bits of a number, least significant first."""
+    return [(number >> i) & 1 for i in range(width)]
+
+
+def number_of_bits(bits: Iterable[int]) -> int:
+    """The number with these bits, least significant first."""
+    return sum(bit << i for i, bit in enumerate(bits))
+
+
+def unary_bits(ranks: Iterable[int]) -> list[int]:
+    """The codes of ranks: ``r`` zeros and a one (docs/format.md, section 3)."""
+    return [bit for rank in ranks for bit in [0] * rank + [1]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Zeros:
+    """What a zero counter says of a run of bits."""
+
+    runs: list[int]  # zeros between each bit and the one before it
+    ones: int
+    carry_out: int
+    overflow: int
+
+
+def count_zeros(bits: Sequence[int], carry: int, limit: int) -> Zeros:
+    """Count bit by bit; counts saturate at ``limit``, which no legal code reaches."""
+    zeros, runs, overflow = carry, [], carry >= limit
+    for bit in bits:
+        runs.append(zeros)
+        zeros = 0 if bit else min(zeros + 1, limit)
+        overflow |= zeros >= limit
+    return Zeros(runs, sum(bits), zeros, int(overflow))
+
+
+def bitmap_expand(elements: Iterable[int], mask: int, lanes: int) -> list[int | None]:
+    """Elements in turn for the lanes that are set; None (anything) for the others."""
+    queue = iter(elements)
+    return [next(queue) if mask >> lane & 1 else None for lane in range(lanes)]
+
+
+def concatenate(
+    *, unary: int, target: int, midpoint: int, truncated: int, high: Sequence[int], low: int
+) -> tuple[int, int]:
+    """Sign and magnitude of a value from its planes (docs/format.md, sections 3 and 4.4)."""
+    top = 7 if unary else 8
+    magnitude = 0
+    for plane in range(1, 1 + top - truncated):
+        magnitude |= high[plane] << (top - plane)
+    if target:
+        magnitude |= low
+    elif midpoint and truncated:
+        magnitude |= 1 << (truncated - 1)
+    return high[0], magnitude
+
+
+def shared_to_bf16(shared: int, magnitude: int) -> tuple[int, int]:
+    """Exponent and mantissa of ``magnitude * 2^(shared - 134)`` (docs/format.md, section 4.2).
+
+    Found by moving the leading one up while the exponent allows it.
+    """
+    if magnitude == 0:
+        return 0, 0
+    exponent = shared
+    while magnitude < 128 and exponent > 1:
+        magnitude, exponent = magnitude * 2, exponent - 1
+    return (exponent, magnitude - 128) if magnitude >= 128 else (0, magnitude)
+
+
+def join_fields(fields: Sequence[int], widths: Sequence[int]) -> int:
+    """Fields one after another, the first in the least significant bits."""
+    bits = [
+        bit for field, width in zip(fields, widths, strict=True) for bit in bits_of(field, width)
+    ]
+    return number_of_bits(bits)

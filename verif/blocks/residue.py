@@ -1,0 +1,69 @@
+"""Unpacking of residues: fields of 0 to 7 bits, lane by lane."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+
+from rtl.residue import FIELD_MAX, ResidueUnpack
+from verif.blocks.bank import Bank, Case, play, rng_of
+from verif.blocks.models import join_fields
+from verif.coverage import FOLDER, Coverage
+
+LANES = (1, 2, 4, 8, 16, 32)
+RANDOM_BEATS = 1500
+
+
+def design() -> Bank:
+    """An unpacker for each number of lanes."""
+    return Bank({f"lanes_{lanes}": ResidueUnpack(lanes=lanes) for lanes in LANES})
+
+
+def case_of(rng: random.Random, widths: list[int], ones: bool = False) -> Case:
+    """Fields of these widths, and noise behind them; ``ones`` sets every bit of the fields."""
+    fields = [(1 << w) - 1 if ones else rng.getrandbits(w) if w else 0 for w in widths]
+    used = sum(widths)
+    noise = rng.getrandbits(FIELD_MAX * len(widths)) >> used << used
+    return Case({"bits": join_fields(fields, widths) | noise, "widths": widths}, {"fields": fields})
+
+
+def directed_beats(rng: random.Random, lanes: int) -> Iterator[Case]:
+    """One width in all lanes; one lane with each width among empty, full and random others."""
+    for width in range(FIELD_MAX + 1):
+        yield case_of(rng, [width] * lanes)
+        yield case_of(rng, [width] * lanes, ones=True)
+        for place in range(lanes):
+            for others in (0, FIELD_MAX):
+                widths = [others] * lanes
+                widths[place] = width
+                yield case_of(rng, widths)
+
+
+def random_beats(rng: random.Random, lanes: int, coverage: Coverage) -> Iterator[Case]:
+    """Widths at random: all alike likely, or mostly narrow, as weights have them."""
+    for _ in range(RANDOM_BEATS):
+        most = rng.choice((1, 3, FIELD_MAX))
+        widths = [rng.randint(0, most) for _ in range(lanes)]
+        for width in widths:
+            coverage.sample(f"residue.width.{width}")
+        yield case_of(rng, widths)
+
+
+@cocotb.test()
+async def beats_at_the_edges(dut: Any) -> None:
+    """All empty, all full, and every lane in turn apart from the rest."""
+    scripts = {f"lanes_{n}": directed_beats(rng_of("directed", n), n) for n in LANES}
+    await play(dut, design(), scripts, clocked=False)
+
+
+@cocotb.test()
+async def beats_at_random(dut: Any) -> None:
+    """Random widths and fields."""
+    coverage = Coverage()
+    scripts = {f"lanes_{n}": random_beats(rng_of("random", n), n, coverage) for n in LANES}
+    await play(dut, design(), scripts, clocked=False)
+    coverage.require("residue.width.*")
+    coverage.save(FOLDER / "block_residue.json")
