@@ -75,6 +75,21 @@ class FormatCost:
             raise SystemModelError(f"{self.name}: acceptance must have a source, and only then")
         object.__setattr__(self, "acceptance", MappingProxyType(dict(self.acceptance)))
 
+    def default_acceptance(self, gamma: int) -> float:
+        """Accepted over drafted tokens as measured at ``gamma``; 0 without speculation.
+
+        Raises:
+            SystemModelError: nobody has measured it.
+        """
+        if gamma == 0:
+            return 0.0
+        if gamma not in self.acceptance:
+            known = ", ".join(map(str, self.acceptance)) or "no gamma"
+            raise SystemModelError(
+                f"acceptance must be given: {self.name} has been measured at {known}, not {gamma}"
+            )
+        return self.acceptance[gamma]
+
     def with_plain_head(self) -> FormatCost:
         """The same format with a BF16 head."""
         head = Bits(draft=FULL, whole=FULL, source="BF16")

@@ -13,7 +13,7 @@ from system.decoding import cache_tokens, estimate, round_of, weight_bytes
 from system.device import load_device
 from system.passes import Pass, traffic_of
 from system.workload import Workload, load_model
-from tests.system.simple import DEVICE, HALF, MODEL, PLAIN, device, setup
+from tests.system.simple import DEVICE, HALF, MODEL, PLAIN, WIDE, device, setup
 
 
 def test_a_round_is_its_drafts_and_one_verification() -> None:
@@ -34,8 +34,7 @@ def test_a_round_is_its_drafts_and_one_verification() -> None:
 
 def test_the_speedup_by_weights_alone_is_tokens_over_bits() -> None:
     """Where everything but the weights vanishes: (1 + gamma rate) 16 / (gamma draft + whole)."""
-    model = dataclasses.replace(MODEL, hidden=2048, intermediate=65536, vocabulary=1)
-    answer = estimate(setup(model=model, workload=Workload(prompt=1, output=1), gamma=3))
+    answer = estimate(setup(model=WIDE, workload=Workload(prompt=1, output=1), gamma=3))
     assert answer.speedup == pytest.approx(2.5 * 16 / (3 * 4 + 8), rel=0.01)
     assert answer.speedup_compressed == pytest.approx(2.0, rel=0.01)
     assert answer.gain == pytest.approx(answer.speedup / answer.speedup_compressed)

@@ -1,0 +1,183 @@
+"""What is printed: the answer to one question on one page, and everything about the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from system.acceptance import Acceptance
+from system.beyond import break_even, limits, our_schemes, target_rates, tornado
+from system.costs import Bits, load_format
+from system.decoding import Estimate, Setup
+from system.device import load_device
+from system.paper import figure_3, figure_12, figure_13, figure_14, summary, table_5
+from system.tables import Table
+from system.workload import Workload, load_model
+
+__all__ = ["everything", "markdown", "page"]
+
+_STREAMS = {
+    "weights": "weights",
+    "head": "head",
+    "embedding": "embedding",
+    "kv_read": "cache, read",
+    "kv_written": "cache, written",
+    "activations": "activations",
+}
+
+
+def page(answer: Estimate) -> str:
+    """One page: speeds, where the bytes go, what it rests on."""
+    parts = [_speeds(answer), _bytes(answer)]
+    return "\n\n".join([*(part.text() for part in parts), *_assumptions(answer)])
+
+
+def _speeds(answer: Estimate) -> Table:
+    setup = answer.setup
+    batch = setup.workload.batch
+    rows = [
+        ("BF16", f"{batch / answer.step_bf16:.1f}", "1.00", f"{answer.cached_bf16:,}"),
+        (
+            f"{setup.cost.name}, no speculation",
+            f"{batch / answer.step_compressed:.1f}",
+            f"{answer.speedup_compressed:.2f}",
+            f"{answer.cached:,}",
+        ),
+        (
+            f"{setup.cost.name}, gamma {setup.gamma}",
+            f"{batch / answer.round.seconds_per_token:.1f}",
+            f"{answer.speedup:.2f}",
+            f"{answer.cached:,}",
+        ),
+    ]
+    return Table(
+        title=f"{setup.model.name} on {setup.device.name}, {setup.cost.title}",
+        header=("decoding", "tokens/s", "speed-up", "tokens in memory"),
+        rows=tuple(rows),
+        notes=(
+            f"speculation over compression alone: {answer.gain:.2f}; {_even(setup)}",
+            f"first token after {answer.prefill * 1e3:.1f} ms (BF16"
+            f" {answer.prefill_bf16 * 1e3:.1f} ms); prefill and decoding together:"
+            f" {answer.speedup_whole:.2f} times BF16",
+        ),
+    )
+
+
+def _even(setup: Setup) -> str:
+    if not setup.gamma:
+        return "gamma 0 is no speculation"
+    even = break_even(setup)
+    if even > 1:
+        return "it never pays here, whatever the acceptance"
+    return f"it pays above {even:.2f} accepted/drafted"
+
+
+def _bytes(answer: Estimate) -> Table:
+    done = answer.round
+    drafts = [draft.traffic.streams() for draft in done.drafts]
+    target = done.verification.traffic.streams()
+    rows = [
+        (
+            label,
+            f"{sum(draft[name] for draft in drafts) / 1e6:,.1f}",
+            f"{target[name] / 1e6:,.1f}",
+        )
+        for name, label in _STREAMS.items()
+    ]
+    spent = sum(draft.seconds for draft in done.drafts)
+    bound = done.drafts[0].bound if done.drafts else "-"
+    return Table(
+        title=f"One round: {done.seconds * 1e3:.2f} ms, {done.tokens:.2f} tokens for each request",
+        header=("MB", f"{len(drafts)} drafts", "verification"),
+        rows=tuple(rows),
+        notes=(
+            f"drafts {spent * 1e3:.2f} ms (slowest stage: {bound}), verification"
+            f" {done.verification.seconds * 1e3:.2f} ms ({done.verification.bound})",
+        ),
+    )
+
+
+def _assumptions(answer: Estimate) -> Iterator[str]:
+    setup = answer.setup
+    device, workload = setup.device, setup.workload
+    yield "\n".join(
+        [
+            "Assumptions",
+            f"  {workload.prompt} tokens in, {workload.output} out, {workload.batch} at once; the"
+            f" cache at its mean, {workload.context:,.0f} tokens",
+            *_accepted(setup),
+            *_cost_lines(setup),
+            f"  memory at {device.bandwidth_efficiency:.0%} of"
+            f" {device.bandwidth / 1e9:,.1f} GB/s, arithmetic at {device.compute_efficiency:.0%}"
+            f" of {device.compute[setup.cost.dtype] / 1e12:.1f} TFLOPS,"
+            f" {device.layer_overhead * 1e6:g} us a layer on top",
+            f"  {device.decoders:g} decoders of {device.draft_rate:g} (draft) and"
+            f" {device.target_rate:g} (target) values a cycle at {device.clock / 1e9:g} GHz",
+            "  stages of a layer overlap; the sources of all constants are in the files of system/",
+        ]
+    )
+
+
+def _accepted(setup: Setup) -> Iterator[str]:
+    gamma = max(1, setup.gamma)
+    yield (
+        f"  acceptance: {setup.acceptance.drafted(gamma):.3f} accepted/drafted ="
+        f" {setup.acceptance.conditional(gamma):.3f} conditional on all before, at gamma {gamma}"
+    )
+
+
+def _cost_lines(setup: Setup) -> Iterator[str]:
+    parts: dict[str, Bits] = {
+        "weights": setup.cost.weight,
+        "cache": setup.cost.kv,
+        "head": setup.cost.head,
+    }
+    for name, bits in parts.items():
+        yield f"  {name}: {bits.draft:g} bits in drafts, {bits.whole:g} in all ({bits.source})"
+
+
+def everything() -> Iterator[tuple[str, list[Table]]]:
+    """All tables of ``casspec system reproduce``, by section."""
+    yield "Summary", [summary()]
+    yield "Figure 3", [figure_3()]
+    yield "Figure 12", list(figure_12())
+    yield "Figure 13", [figure_13()]
+    yield "Figure 14", [figure_14()]
+    yield "Table V", list(table_5())
+    yield "Beyond: our schemes", list(_our_tables())
+    yield "Beyond: sensitivity", list(_tornados())
+    yield "Beyond: where speculation stops paying", list(_limit_tables())
+
+
+def _our_tables() -> Iterator[Table]:
+    for device in ("rtx4090", "agx-orin", "npu"):
+        yield our_schemes(device, "smollm2-135m")
+    yield our_schemes("rtx4090", "llama3-8b")
+    yield target_rates("rtx4090", "llama3-8b")
+
+
+def _tornados() -> Iterator[Table]:
+    for scheme, rate, gamma in (("cassandra-1", 0.78, 5), ("exact", 0.84, 3)):
+        yield tornado(
+            Setup(
+                device=load_device("rtx4090"),
+                model=load_model("llama3-8b"),
+                workload=Workload(prompt=222, output=5708),
+                cost=load_format(scheme),
+                acceptance=Acceptance(rate=rate),
+                gamma=gamma,
+            )
+        )
+
+
+def _limit_tables() -> Iterator[Table]:
+    for scheme in ("unary", "exact"):
+        for device in ("rtx4090", "agx-orin"):
+            yield limits(device, "llama3-8b", scheme)
+
+
+def markdown(sections: Iterable[tuple[str, list[Table]]]) -> str:
+    """A document of all sections."""
+    parts = ["# The paper's figures, reproduced by the system model\n"]
+    for name, tables in sections:
+        parts += [f"## {name}\n", *(table.markdown() + "\n" for table in tables)]
+    return "\n".join(parts)
