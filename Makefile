@@ -47,6 +47,7 @@ $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 
 sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through format and gateware (QUICK=1: a part).
 	$(PY) -m pytest -n 2 --dist loadfile $(if $(quick),-k "test_decoder and 16") $(SUITES)
+	$(PY) -m verif.coverage
 	$(PY) -m casspec.sim $(if $(quick),--quick)
 
 test: $(STAMP) ## Run all tests, the cocotb suites included (ARGS="..." for pytest, SEED=n or random).
