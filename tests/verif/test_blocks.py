@@ -20,6 +20,7 @@ BLOCKS = (
     "bitmap_expand",
     "codebook",
     "exponent_path",
+    "superblock_reader",
 )
 
 

@@ -17,7 +17,7 @@ from verif.blocks.workloads import MASKS, Pace, masks_of, paces
 WIDTH = 16  # bits of an element
 EXPANDS = (1, 2, 4, 8, 16, 32)  # lanes
 BUFFERS = ((1, 1), (2, 3), (8, 9), (16, 7), (32, 9))  # lanes, planes
-BEATS = 12  # of a segment
+BEATS = 8  # of a segment
 RANDOM_MASKS = 1000
 
 

@@ -18,7 +18,7 @@ from verif.blocks.workloads import MASKS, RANKS, Pace, masks_of, paces, ranks_of
 # Lanes, rows of a window, limit.
 PATHS = (
     *((1, 1, 16), (2, 2, 16), (8, 1, 16), (8, 2, 32)),
-    *((8, 3, 16), (16, 2, 16), (16, 4, 16), (32, 2, 16)),
+    *((8, 3, 16), (8, 4, 16), (16, 2, 16), (32, 2, 16)),
 )
 BEATS = 8  # of a segment
 FULL_BEATS = 6  # of the segment that fills the queue
@@ -158,7 +158,7 @@ def fullest_queue(rng: random.Random, path: Path) -> Iterator[Case]:
     """
     lanes, window, limit = path
     most = (lanes - 1) + window * lanes + lanes
-    for turn in range(2 * lanes):
+    for turn in range(12):
         ones = (1 - turn) % lanes
         masks = [1] * turn + [(1 << ones) - 1] + [(1 << lanes) - 1] * FULL_BEATS
         model = Ranks(limit)

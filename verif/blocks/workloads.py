@@ -10,7 +10,7 @@ import numpy as np
 
 from verif.patterns import PATTERNS
 
-__all__ = ["MASKS", "RANKS", "Pace", "masks_of", "paces", "ranks_of"]
+__all__ = ["MASKS", "PACES", "RANKS", "Pace", "masks_of", "paces", "ranks_of"]
 
 Pace = Callable[[], bool]
 """Asked once for each cycle: may this side move?"""

@@ -1,0 +1,288 @@
+"""The superblock reader: packets of every length, takes of every size, at every pace."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+
+from rtl.superblock_reader import BUS_ROWS, SuperblockReader
+from verif.blocks.bank import SideBySide
+from verif.blocks.workloads import PACES
+from verif.patterns import ALWAYS, PATTERNS, Pattern
+from verif.streams import Bench, Port, Source
+
+# Lanes, most rows in a take, bytes of a superblock.
+READERS = ((8, 12, 128), (16, 12, 128), (16, 16, 256), (32, 16, 128), (8, 1, 128))
+CAPACITY = 32  # rows
+DRAIN_CYCLES = 2  # from the last word, or from ``finish`` after it, to ``drained``
+
+
+def design() -> SideBySide:
+    """Readers of all sizes."""
+    return SideBySide(
+        {
+            _name(*reader): SuperblockReader(
+                lanes=reader[0], take_max=reader[1], superblock=reader[2]
+            )
+            for reader in READERS
+        }
+    )
+
+
+def _name(lanes: int, take_max: int, superblock: int) -> str:
+    return f"reader_{lanes}_{take_max}_{superblock}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packet:
+    """A region, and how much of it the schedule uses."""
+
+    rows: tuple[int, ...]
+    use: int | None  # rows that are taken; None: all there are, and then more are wanted
+    most: int  # rows in a take
+    greedy: bool = False  # every take is as large as it can be, not of any size
+    pattern: Pattern  # when rows are taken
+
+    @property
+    def spare(self) -> int:
+        """Rows that are left over."""
+        return 0 if self.use is None else len(self.rows) - self.use
+
+    def words(self, lanes: int) -> Iterator[dict[str, int]]:
+        """Payloads of the bus: data and, above it, ``last``."""
+        width = BUS_ROWS * lanes
+        for place in range(0, len(self.rows), BUS_ROWS):
+            part = self.rows[place : place + BUS_ROWS]
+            data = sum(row << i * lanes for i, row in enumerate(part))
+            last = place + BUS_ROWS >= len(self.rows)
+            yield {"payload": data | last << width}
+
+
+class Taker:
+    """Plays the demand schedule: takes rows, asks for the drain, checks every output.
+
+    ``level`` is predicted: a word that is accepted counts from the next cycle on.
+    """
+
+    def __init__(
+        self, bench: Bench, dut: Any, source: Source, reader: tuple[int, int, int]
+    ) -> None:
+        self.lanes, self.take_max, superblock = reader
+        self.name = _name(*reader)
+        self.superblock_rows = 8 * superblock // self.lanes
+        self._dut = dut
+        self._rng = bench.rng
+        self._source = source
+        self._words = source.port
+        self.packets: deque[Packet] = deque()
+        self.fullest = 0
+        self.reset()
+
+    def send(self, packet: Packet) -> None:
+        """Queue a packet, at both ends."""
+        self._source.send(packet.words(self.lanes))
+        self.packets.append(packet)
+
+    @property
+    def done(self) -> bool:
+        """All packets are drained."""
+        return not self.packets
+
+    def _signal(self, member: str) -> Any:
+        return self._dut[f"{self.name}__{member}"]
+
+    def _read(self, member: str) -> int:
+        return int(self._signal(member).value)
+
+    def reset(self) -> None:
+        """Leave the inputs idle."""
+        self.packets.clear()
+        self._begin()
+        self._take = self._finish = -1  # not known, so that both are written
+        self._drive(0, 0)
+
+    def _begin(self) -> None:
+        """Of the packet in hand: words inside, rows taken, level, and where it is."""
+        self._inside = self._taken = self._level = 0
+        self._draining = False
+        self._due = DRAIN_CYCLES
+        self._active: Iterator[bool] | None = None
+
+    def _drive(self, take: int, finish: int) -> None:
+        if (take, finish) != (self._take, self._finish):
+            self._signal("take").value = take
+            self._signal("finish").value = finish
+        self._take, self._finish = take, finish
+
+    def drive(self) -> None:
+        """Take some of what is there, or finish."""
+        if not self.packets or self._draining:
+            self._drive(0, 0)
+            return
+        packet = self.packets[0]
+        self._active = self._active or packet.pattern.cycles(self._rng)
+        moves = next(self._active)
+        if self._complete(packet):
+            self._drive(0, int(moves))
+            return
+        left = len(packet.rows) if packet.use is None else packet.use - self._taken
+        most = min(self._level, left, packet.most, self.take_max)
+        some = most if packet.greedy else int(self._rng.integers(most, endpoint=True))
+        self._drive(some if moves else 0, 0)
+
+    def _complete(self, packet: Packet) -> bool:
+        if packet.use is None:
+            return self._taken == len(packet.rows) and bool(self._read("ended"))
+        return self._taken == packet.use
+
+    def sample(self) -> None:
+        """Compare with the prediction, then predict the next cycle."""
+        offered = bool(self._words.valid.value)
+        ready = bool(self._words.ready.value)
+        drained = bool(self._read("drained"))
+        if not self.packets:
+            assert not drained, f"{self.name}: drained without a packet"
+            return
+        packet = self.packets[0]
+        ended = self._inside * BUS_ROWS == len(packet.rows)
+        assert self._read("ended") == ended, f"{self.name}: ended must be {ended}"
+        assert not (ended and ready), f"{self.name}: a word of the next packet is taken early"
+        if self._draining:
+            self._sample_drain(packet, ended, drained)
+        else:
+            assert not drained, f"{self.name}: drained before finish"
+            self._sample_rows(packet, ready, ended)
+        self._inside += offered and ready
+        self._level += BUS_ROWS * (offered and ready) - self._take
+        self._taken += self._take
+        self.fullest = max(self.fullest, self._level)
+        self._draining |= bool(self._finish)
+        if drained:
+            self.packets.popleft()
+            self._begin()
+
+    def _sample_rows(self, packet: Packet, ready: bool, ended: bool) -> None:
+        level = self._read("level")
+        assert level == self._level, f"{self.name}: level {level} must be {self._level}"
+        room = self._level <= CAPACITY - BUS_ROWS
+        assert ready == (room and not ended), f"{self.name}: ready {ready} at level {level}"
+        shown = min(self._level, self.take_max)
+        rows, mask = self._read("rows"), (1 << self.lanes) - 1
+        got = [rows >> i * self.lanes & mask for i in range(shown)]
+        expected = list(packet.rows[self._taken : self._taken + shown])
+        assert got == expected, f"{self.name}: rows from {self._taken} on: {got}, not {expected}"
+
+    def _sample_drain(self, packet: Packet, ended: bool, drained: bool) -> None:
+        self._due -= ended
+        assert drained or self._due > 0, f"{self.name}: drained must come"
+        if drained:
+            assert ended, f"{self.name}: drained before the end of the packet"
+            overlong = packet.spare >= self.superblock_rows
+            assert self._read("overlong") == overlong, f"{self.name}: {packet.spare} rows to spare"
+
+
+async def _start(dut: Any) -> tuple[Bench, list[tuple[Source, Taker]]]:
+    """A bench with all readers, out of reset."""
+    bench = Bench(dut, cocotb.RANDOM_SEED)
+    pairs = []
+    for reader in READERS:
+        source = bench.source(Port.amaranth(dut, f"{_name(*reader)}__words"))
+        taker = Taker(bench, dut, source, reader)
+        bench.agents.append(taker)
+        pairs.append((source, taker))
+    Clock(dut.clk, 2, unit="ns").start()
+    await bench.reset()
+    return bench, pairs
+
+
+async def _finish(bench: Bench, pairs: list[tuple[Source, Taker]], limit: int) -> int:
+    cycles = await bench.until(
+        lambda: all(taker.done for _, taker in pairs), limit, "the end of all packets"
+    )
+    assert all(source.idle for source, _ in pairs)
+    return cycles
+
+
+def _rows(rng: np.random.Generator, lanes: int, words: int) -> tuple[int, ...]:
+    return tuple(map(int, rng.integers(1 << lanes, size=words * BUS_ROWS)))
+
+
+def _any_packet(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Packet:
+    """Any number of words, takes up to any number of rows, most of it or all of it used."""
+    rows = _rows(rng, taker.lanes, int(rng.integers(1, 17)))
+    use = len(rows) - int(rng.integers(min(len(rows), 2 * BUS_ROWS), endpoint=True))
+    most = int(rng.choice([1, 2, 9, taker.take_max]))
+    wants_more = bool(rng.integers(2))
+    return Packet(rows=rows, use=None if wants_more else use, most=most, pattern=pattern)
+
+
+@cocotb.test()
+async def packets_back_to_back(dut: Any) -> None:
+    """Idle x takes x packets: every row comes out once, in order; the level is exact."""
+    bench, pairs = await _start(dut)
+    for offer, take in itertools.product(PACES, PACES):
+        dut._log.info("words %s, takes %s", offer, take)
+        for source, taker in pairs:
+            source.use(PATTERNS[offer])
+            for _ in range(3):
+                taker.send(_any_packet(bench.rng, taker, PATTERNS[take]))
+        await _finish(bench, pairs, 20_000)
+    assert all(taker.fullest == CAPACITY for _, taker in pairs), "back-pressure must be seen"
+
+
+def _spare_packets(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Iterator[Packet]:
+    """Rows to spare: none, one, and around one and two superblocks; little or much is used."""
+    unit = taker.superblock_rows
+    for spare in (0, 1, unit - 1, unit, unit + 1, 2 * unit - 1, 2 * unit, 5 * unit):
+        use = int(rng.choice([0, 1, 5, 40]))
+        use += -(spare + use) % BUS_ROWS
+        words = max((spare + use) // BUS_ROWS, 1)
+        rows = _rows(rng, taker.lanes, words)
+        yield Packet(rows=rows, use=len(rows) - spare, most=taker.take_max, pattern=pattern)
+
+
+@cocotb.test()
+async def what_is_left_is_drained_and_measured(dut: Any) -> None:
+    """``overlong`` from one superblock to spare on, whether the rest is inside or still to come."""
+    bench, pairs = await _start(dut)
+    for offer, take in itertools.product(("always", "half", "burst"), PACES):
+        for source, taker in pairs:
+            source.use(PATTERNS[offer])
+            for packet in _spare_packets(bench.rng, taker, PATTERNS[take]):
+                taker.send(packet)
+        await _finish(bench, pairs, 20_000)
+
+
+@cocotb.test()
+async def a_word_in_and_its_rows_out_in_each_cycle(dut: Any) -> None:
+    """With words and takes all the time, a word costs a cycle."""
+    bench, pairs = await _start(dut)
+    words = 100
+    for _, taker in pairs:
+        if taker.take_max >= BUS_ROWS:
+            rows = _rows(bench.rng, taker.lanes, words)
+            most = taker.take_max
+            taker.send(Packet(rows=rows, use=None, most=most, pattern=ALWAYS, greedy=True))
+    cycles = await _finish(bench, pairs, 2 * words)
+    assert cycles <= words + 4
+
+
+@cocotb.test()
+async def reset_in_the_middle_of_a_packet(dut: Any) -> None:
+    """After reset, nothing is left of it."""
+    bench, pairs = await _start(dut)
+    for cycles in (1, 2, 3, 5, 8, 13):
+        for _, taker in pairs:
+            taker.send(_any_packet(bench.rng, taker, PATTERNS["half"]))
+        await bench.run(cycles)
+        await bench.reset()
+        for _, taker in pairs:
+            taker.send(_any_packet(bench.rng, taker, PATTERNS["half"]))
+        await _finish(bench, pairs, 20_000)
