@@ -7,9 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from golden import CassandraError, GoldenCodec, Packed
+from golden import CassandraError, Format, GoldenCodec, Packed
 from golden.file import PackedFile
-from model.packing import open_packed, pack_model
+from model.packing import Recipe, open_packed, pack_model
 from model.reply import build_model, packed_reader
 from model.sources import open_source
 from model.speculative import (
@@ -51,6 +51,25 @@ def test_the_reply_is_that_of_plain_decoding(lm: CassandraForCausalLM, prompt: s
     expected = plain(lm, tokens, 60)
     for gamma in (0, 1, 2, 3, 5, 8):
         assert speculate(lm, tokens, gamma=gamma, max_tokens=60) == expected
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(format=Format(scheme="unary", truncated=4), prune=0.4),
+        Recipe(format=Format(scheme="mx", truncated=4, fill="midpoint")),
+        Recipe(format=Format(scheme="exact", truncated=7)),
+    ],
+    ids=lambda recipe: recipe.format.scheme,
+)
+def test_every_scheme_replies_as_its_own_target_does(
+    recipe: Recipe, llama: Path, tmp_path: Path
+) -> None:
+    pack_model(open_source(llama), tmp_path / "packed", recipe, jobs=1)
+    lm = CassandraForCausalLM.from_pretrained(tmp_path / "packed")
+    tokens = lm.encode_prompt(PROMPTS[0])
+    expected = plain(lm, tokens, 40)
+    assert speculate(lm, tokens, gamma=4, max_tokens=40) == expected
 
 
 def test_some_drafted_tokens_are_accepted_and_some_are_not(lm: CassandraForCausalLM) -> None:
