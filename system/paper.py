@@ -339,10 +339,14 @@ def whole_model(cost: FormatCost, model: Model) -> float:
 
 
 def capacity(
-    device: Device, *, drafter: str = "llama-3.2-3b", packed_embedding: bool = True
+    device: Device,
+    *,
+    drafter: str = "llama-3.2-3b",
+    packed_embedding: bool = True,
+    scheme: str = "cassandra-1",
 ) -> Capacity:
     """Figure 14: tokens on a device, for Llama3-8B with each drafter beside it."""
-    model, cost, bf16 = load_model("llama3-8b"), load_format("cassandra-1"), load_format("bf16")
+    model, cost, bf16 = load_model("llama3-8b"), load_format(scheme), load_format("bf16")
     small = load_model(drafter)
     token = model.layers * model.kv_values * 2
     left = device.usable - weight_bytes(model, bf16)
@@ -363,10 +367,13 @@ def figure_14() -> Table:
     decimal = dataclasses.replace(whole, memory=24e9)
     variants = {
         "23 GiB, every matrix packed, Llama-3.2-3B": capacity(device),
-        "the same, embedding in BF16": capacity(device, packed_embedding=False),
-        "the same, all 24 GiB": capacity(whole),
-        "the same, 24e9 bytes": capacity(decimal),
-        "the same, Llama-3.2-1B as drafter": capacity(device, drafter="llama-3.2-1b"),
+        "the first, embedding in BF16": capacity(device, packed_embedding=False),
+        "the first, all 24 GiB": capacity(whole),
+        "the first, 24e9 bytes": capacity(decimal),
+        "the first, Llama-3.2-1B as drafter": capacity(device, drafter="llama-3.2-1b"),
+        "the first, cache not pruned (11.1 bits)": capacity(device, scheme="unary"),
+        "the first, pruned exponents coded": capacity(device, scheme="unary-coded"),
+        "the first, exact": capacity(device, scheme="exact"),
     }
     eagle, llama = _claim("tokens_eagle"), _claim("tokens_llama")
     rows = []
@@ -385,7 +392,7 @@ def figure_14() -> Table:
         header=(
             "assumption",
             "BF16",
-            "Cassandra-1",
+            "Cassandra",
             "EAGLE-3",
             "Llama draft",
             f"paper {eagle}",
