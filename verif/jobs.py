@@ -65,11 +65,15 @@ def mixed_jobs(
     count: int,
     segment: int = 512,
     schemes: Sequence[Scheme] = SCHEMES,
+    **fixed: int,
 ) -> list[Job]:
-    """Random segments of random payloads in random order: every neighbour is a switch."""
+    """Random segments of random payloads in random order: every neighbour is a switch.
+
+    ``fixed`` goes to :func:`verif.payloads.random_format` (codebook, window, superblock).
+    """
     jobs: list[Job] = []
     while len(jobs) < count:
         scheme = schemes[int(rng.integers(len(schemes)))]
-        fmt = random_format(rng, lanes=lanes, scheme=scheme, segment=segment)
+        fmt = random_format(rng, lanes=lanes, scheme=scheme, segment=segment, **fixed)
         jobs.extend(jobs_of(draw(rng, fmt, int(rng.integers(1, 3 * fmt.segment)))))
     return [jobs[place] for place in rng.permutation(len(jobs))[:count]]

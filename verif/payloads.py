@@ -273,6 +273,19 @@ def _above(fmt: Format, rng: Generator, count: int) -> Payload:
     return dataclasses.replace(plain, group_exponents=chosen.astype(np.uint8))
 
 
+def _clipped(fmt: Format, rng: Generator, count: int) -> Payload:
+    """Groups whose values are all too large or all too small for their exponent."""
+    groups = -(-count // fmt.group)
+    exponents = rng.integers(100, 120, size=count).astype(np.uint16)
+    noise = rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
+    return Payload(
+        name="clipped",
+        format=fmt,
+        values=(exponents << 7 | noise).astype(np.uint16),
+        group_exponents=rng.choice(np.array([99, 110, 128], np.uint8), size=groups),
+    )
+
+
 Maker = Callable[[Format, Generator, int], Payload]
 
 _ANY: tuple[Maker, ...] = (
@@ -280,7 +293,7 @@ _ANY: tuple[Maker, ...] = (
     *(_alternating, _runs, _wide, _ordinary, _extremes),
 )
 _UNARY: tuple[Maker, ...] = (_longest, _chunks, _one_entry)
-_GROUPED: tuple[Maker, ...] = (_below, _above)
+_GROUPED: tuple[Maker, ...] = (_below, _above, _clipped)
 
 KINDS: dict[str, Maker] = {maker.__name__[1:]: maker for maker in (*_ANY, *_UNARY, *_GROUPED)}
 """Makers of payloads by name: (format, generator, number of values) to payload."""
@@ -300,9 +313,16 @@ def sizes_of(fmt: Format) -> tuple[int, ...]:
 
 
 def random_format(
-    rng: Generator, *, lanes: int, scheme: Scheme | None = None, segment: int = 512
+    rng: Generator,
+    *,
+    lanes: int,
+    scheme: Scheme | None = None,
+    segment: int = 512,
+    codebook: int = 16,
+    window: int = 2,
+    superblock: int = 128,
 ) -> Format:
-    """Any format that a decoder of ``lanes`` lanes reads; ``segment`` at most so many values."""
+    """Any format that one decoder reads; ``segment`` is the most values in a segment."""
     groups = [size for size in (16, 32, 64, 128, 256) if lanes <= size <= segment]
     group = int(rng.choice(groups))
     return Format(
@@ -312,6 +332,9 @@ def random_format(
         group=group,
         segment=group * int(rng.integers(1, segment // group + 1)),
         beat=lanes,
+        codebook=codebook,
+        window=window,
+        superblock=superblock,
     )
 
 

@@ -100,6 +100,27 @@ def test_every_directed_payload(
     coverage.require(f"last_beat.{lanes}.*")
 
 
+@pytest.mark.parametrize(
+    ("scheme", "lanes", "fixed"),
+    [
+        ("unary", 16, {"codebook": 32, "window": 3, "superblock": 384}),
+        ("mx", 8, {"superblock": 256}),
+        ("exact", 32, {}),
+    ],
+)
+def test_decoders_of_one_scheme(
+    rng: np.random.Generator,
+    coverage: Coverage,
+    scheme: Scheme,
+    lanes: int,
+    fixed: dict[str, int],
+) -> None:
+    rtl = RtlCodec(lanes=lanes, schemes=(scheme,), **fixed)
+    for _ in range(10):
+        jobs = mixed_jobs(rng, lanes=lanes, count=100, schemes=(scheme,), **fixed)
+        check(rtl, jobs, traffic_of(rng), coverage)
+
+
 @pytest.mark.parametrize("lanes", LANES)
 def test_every_chunk_with_every_carry(
     codec_of: CodecOf, rng: np.random.Generator, lanes: int

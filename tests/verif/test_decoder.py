@@ -1,0 +1,36 @@
+"""The cocotb suite of the decoder's top, for each number of lanes, and what it must cover."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl.top import DecoderTop
+from verif.coverage import FOLDER, Coverage
+from verif.runner import run_suite
+
+BUILD = Path(__file__).parents[2] / "build" / "cocotb"
+
+# Beside last_beat; every chunk with every carry is the business of the bulk suite.
+DEMANDS = (
+    *("code_length.*", "mask.*", "size.*", "switch.*", "setting.*", "value.*", "miss.*"),
+    *("shared.*", "residue.*", "escape.*", "stall.*", "error.*", "recovery.*", "reset.*"),
+    *("handshake.*", "group_size.*.32", "group_size.*.64"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", [8, 16, 32])
+def test_decoder(lanes: int) -> None:
+    top = DecoderTop(lanes=lanes)
+    saved = FOLDER / f"cocotb_{lanes}.json"
+    saved.unlink(missing_ok=True)
+    run_suite(
+        top,
+        "verif.decoder_testbench",
+        top.module_name,
+        build_dir=BUILD / f"decoder_l{lanes}",
+        extra_env={"CASSANDRA_COVERAGE": str(saved)},
+    )
+    Coverage.load([saved]).require(*DEMANDS, f"last_beat.{lanes}.*")
