@@ -39,7 +39,7 @@ examples:
   casspec system reproduce --out build/system
 
 Prints the paper's figures beside the model's, the reasons for differences, and what is beyond the
-paper; --out also writes them as Markdown.
+paper; --out also writes them as Markdown, and plots as SVG.
 """
 
 MARKDOWN = "reproduction.md"
@@ -71,7 +71,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         dest="destination",
         type=Path,
         metavar="DIR",
-        help=f"also write {MARKDOWN} into this directory",
+        help=f"also write {MARKDOWN} and plots (SVG) into this directory",
     )
 
 
@@ -146,12 +146,15 @@ def _setup(args: argparse.Namespace) -> Setup:
 
 def reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
+    from system.plots import plots
     from system.report import everything, markdown
 
     sections = list(everything())
     if args.destination is not None:
         args.destination.mkdir(parents=True, exist_ok=True)
         (args.destination / MARKDOWN).write_text(markdown(sections), encoding="utf-8")
+        for plot in plots():
+            (args.destination / f"{plot.name}.svg").write_text(plot.svg(), encoding="utf-8")
     for name, tables in sections:
         print(f"== {name} ==\n")
         print("\n\n".join(table.text() for table in tables) + "\n")

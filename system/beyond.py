@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from system.acceptance import MAX_GAMMA, Acceptance
-from system.costs import Bits, load_formats
+from system.costs import Bits, load_format, load_formats
 from system.decoding import Setup, cache_tokens, estimate, round_of
 from system.device import load_device
 from system.tables import Table
@@ -22,6 +22,7 @@ __all__ = [
     "swings",
     "target_rates",
     "tornado",
+    "tornado_setups",
 ]
 
 BATCHES = (1, 2, 4, 8, 16)
@@ -136,6 +137,19 @@ def swings(setup: Setup) -> list[Swing]:
         for name, low, high in _variants(setup)
     ]
     return sorted(found, key=lambda swing: -swing.width)
+
+
+def tornado_setups() -> Iterator[Setup]:
+    """The paper's lossless setting and our exact scheme, for Llama3-8B on an RTX 4090."""
+    for scheme, rate, gamma in (("cassandra-1", 0.78, 5), ("exact", 0.84, 3)):
+        yield Setup(
+            device=load_device("rtx4090"),
+            model=load_model("llama3-8b"),
+            workload=Workload(prompt=222, output=5708),
+            cost=load_format(scheme),
+            acceptance=Acceptance(rate=rate),
+            gamma=gamma,
+        )
 
 
 def tornado(setup: Setup) -> Table:

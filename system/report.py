@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from system.acceptance import Acceptance
-from system.beyond import break_even, limits, our_schemes, target_rates, tornado
-from system.costs import Bits, load_format
+from system.beyond import break_even, limits, our_schemes, target_rates, tornado, tornado_setups
+from system.costs import Bits
 from system.decoding import Estimate, Setup
-from system.device import load_device
 from system.paper import figure_3, figure_12, figure_13, figure_14, summary, table_5
+from system.plots import plots
 from system.tables import Table
-from system.workload import Workload, load_model
 
 __all__ = ["everything", "markdown", "page"]
 
@@ -144,7 +142,7 @@ def everything() -> Iterator[tuple[str, list[Table]]]:
     yield "Figure 14", [figure_14()]
     yield "Table V", list(table_5())
     yield "Beyond: our schemes", list(_our_tables())
-    yield "Beyond: sensitivity", list(_tornados())
+    yield "Beyond: sensitivity", [tornado(setup) for setup in tornado_setups()]
     yield "Beyond: where speculation stops paying", list(_limit_tables())
 
 
@@ -153,20 +151,6 @@ def _our_tables() -> Iterator[Table]:
         yield our_schemes(device, "smollm2-135m")
     yield our_schemes("rtx4090", "llama3-8b")
     yield target_rates("rtx4090", "llama3-8b")
-
-
-def _tornados() -> Iterator[Table]:
-    for scheme, rate, gamma in (("cassandra-1", 0.78, 5), ("exact", 0.84, 3)):
-        yield tornado(
-            Setup(
-                device=load_device("rtx4090"),
-                model=load_model("llama3-8b"),
-                workload=Workload(prompt=222, output=5708),
-                cost=load_format(scheme),
-                acceptance=Acceptance(rate=rate),
-                gamma=gamma,
-            )
-        )
 
 
 def _limit_tables() -> Iterator[Table]:
@@ -178,6 +162,8 @@ def _limit_tables() -> Iterator[Table]:
 def markdown(sections: Iterable[tuple[str, list[Table]]]) -> str:
     """A document of all sections."""
     parts = ["# The paper's figures, reproduced by the system model\n"]
+    parts += [f"- [{plot.title}]({plot.name}.svg)" for plot in plots()]
+    parts.append("")
     for name, tables in sections:
         parts += [f"## {name}\n", *(table.markdown() + "\n" for table in tables)]
     return "\n".join(parts)

@@ -13,6 +13,7 @@ from casspec.arguments import build_parser
 from system import Acceptance, Setup, Workload, estimate, load_device, load_model
 from system.costs import load_format
 from system.device import known_devices
+from system.plots import plots
 from system.report import everything, markdown, page
 from system.workload import known_models
 
@@ -72,6 +73,9 @@ def test_reproduce_prints_and_writes_everything(tmp_path: Path, capsys: Output) 
         assert all(table.text() in out for table in tables)
     written = tmp_path / "new/out/reproduction.md"
     assert written.read_text(encoding="utf-8") == markdown(sections)
+    drawn = {path.name: path.read_text(encoding="utf-8") for path in written.parent.glob("*.svg")}
+    assert drawn == {f"{plot.name}.svg": plot.svg() for plot in plots()}
+    assert all(f"({name})" in written.read_text(encoding="utf-8") for name in drawn)
 
 
 @pytest.mark.parametrize(
