@@ -21,6 +21,8 @@ BLOCKS = (
     "codebook",
     "exponent_path",
     "superblock_reader",
+    "speculation",
+    "verification",
 )
 
 

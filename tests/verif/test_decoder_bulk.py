@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_decoders_of_one_scheme(
     coverage: Coverage,
     scheme: Scheme,
     lanes: int,
-    fixed: dict[str, int],
+    fixed: dict[str, Any],
 ) -> None:
     rtl = RtlCodec(lanes=lanes, schemes=(scheme,), **fixed)
     for _ in range(10):
