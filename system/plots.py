@@ -20,7 +20,7 @@ from system.workload import Workload, load_model
 __all__ = ["Bar", "Plot", "plots"]
 
 _WIDTH, _LABEL, _ROW, _TOP = 760, 330, 18, 48  # pixels
-_SPAN = _WIDTH - _LABEL - 60
+_SPAN = _WIDTH - _LABEL - 90
 _COLOURS = {"bar": "#4477aa", "mark": "#222222", "line": "#cc3311"}
 
 
@@ -39,6 +39,12 @@ class Bar:
     value: float
     start: float = 0.0
     mark: float | None = None
+
+    @property
+    def shown(self) -> str:
+        """What is written to its right."""
+        end = f"{self.value:,.4g}"
+        return f"{self.start:,.4g} to {end}" if self.start else end
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +105,7 @@ class Plot:
             f'<rect class="bar" x="{left:.2f}" y="{top + 2}" width="{right - left:.2f}"'
             f' height="{_ROW - 5}" fill="{_COLOURS["bar"]}"><title>{escape(tip)}</title></rect>'
         )
-        yield f'<text x="{right + 4:.2f}" y="{top + 12}">{bar.value:,.4g}</text>'
+        yield f'<text x="{right + 4:.2f}" y="{top + 12}">{bar.shown}</text>'
         if bar.mark is not None:
             shown = _COLOURS["mark"]
             yield _upright(self._at(bar.mark), top + 1, top + _ROW - 2, shown, f"{bar.mark:g}")

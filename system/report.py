@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from system.beyond import break_even, limits, our_schemes, target_rates, tornado, tornado_setups
 from system.costs import Bits
 from system.decoding import Estimate, Setup
+from system.events import events_table
 from system.paper import figure_3, figure_12, figure_13, figure_14, summary, table_5
 from system.plots import plots
 from system.tables import Table
@@ -141,6 +142,7 @@ def everything() -> Iterator[tuple[str, list[Table]]]:
     yield "Figure 13", [figure_13()]
     yield "Figure 14", [figure_14()]
     yield "Table V", list(table_5())
+    yield "Decoder buffers", [events_table()]
     yield "Beyond: our schemes", list(_our_tables())
     yield "Beyond: sensitivity", [tornado(setup) for setup in tornado_setups()]
     yield "Beyond: where speculation stops paying", list(_limit_tables())

@@ -42,6 +42,10 @@ def test_bars_marks_and_lines_are_on_one_scale() -> None:
     assert line - left == pytest.approx(4 * one, abs=0.05)
 
 
+def test_both_ends_of_a_bar_are_written() -> None:
+    assert [bar.shown for bar in EXAMPLE.bars] == ["1", "3 to 2"]
+
+
 def test_text_is_escaped() -> None:
     (title, *_), (description,) = parts(EXAMPLE, "title"), parts(EXAMPLE, "desc")
     assert (title.text, description.text) == ("a < b", "c & d")
