@@ -155,11 +155,11 @@ INTENTS: tuple[Intent, ...] = (
     Intent(
         name="shared",
         prose="Group exponents at the ends of their range, groups without a kept value, groups of"
-        " zeros, exponents below the largest (chosen by the encoder), results that are subnormal,"
-        " and alignments that round up past the width.",
+        " zeros, values that saturate because the encoder chose a smaller exponent, and results"
+        " that are subnormal.",
         bins=(
-            *("lowest", "highest", "exact_255", "none_kept", "all_zero", "below_largest"),
-            *("subnormal_result", "saturated"),
+            *("lowest", "highest", "exact_255", "none_kept", "all_zero", "saturated"),
+            "subnormal_result",
         ),
     ),
     Intent(
@@ -184,15 +184,20 @@ INTENTS: tuple[Intent, ...] = (
     ),
     Intent(
         name="error",
-        prose="Each cause of section 7 of docs/format.md, in each region and scheme where it can"
-        " occur, in both modes where it can occur.",
+        prose="Each cause of section 7 of docs/format.md, and commands that the decoder cannot"
+        " obey, in each region, scheme and mode where it can occur.",
         bins=(
-            *_product(("short",), ("speculation", "verification", "no_verification")),
-            *_product(("long",), ("speculation", "verification")),
+            *_product(("short", "long"), ("speculation",), SCHEMES, MODES),
+            *_product(("short", "long"), ("verification",), SCHEMES),
+            *_product(("short",), ("no_verification",), SCHEMES),
             *_product(("code", "rank"), MODES),
-            *_product(("group",), ("mx_zero", "mx_255", "exact_zero")),
-            *("window.target", "command.scheme", "command.group"),
+            *_product(("group",), ("mx_zero", "mx_255", "exact_zero"), MODES),
+            "window.target",
+            *_product(("command",), ("scheme", "group"), MODES),
         ),
+        shown="`error.short.REGION.SCHEME.MODE`, `error.long.REGION.SCHEME.MODE`,"
+        " `error.short.no_verification.SCHEME`, `error.code.MODE`, `error.rank.MODE`,"
+        " `error.group.SCHEME_EXPONENT.MODE`, `error.window.target`, `error.command.FIELD.MODE`",
     ),
     Intent(
         name="recovery",
@@ -207,7 +212,7 @@ INTENTS: tuple[Intent, ...] = (
     ),
     Intent(
         name="handshake",
-        prose="The decoder offers values without waiting for ready, and takes nothing twice.",
+        prose="The decoder offers values without waiting for ready.",
         bins=("valid_first",),
     ),
 )

@@ -72,12 +72,19 @@ def _job(rng: Generator, lanes: int, scheme: Scheme, target: bool, kind: str = "
     return Job(payload=payload, index=0, target=target)
 
 
+def _mode(target: bool) -> str:
+    return "target" if target else "draft"
+
+
 def _with(request: Request, **regions: Any) -> Request:
     return dataclasses.replace(request, segment=dataclasses.replace(request.segment, **regions))
 
 
 def _wrong_lengths(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> Iterator[Fault]:
     for name in ("speculation", "verification") if target else ("speculation",):
+        where = f"{name}.{scheme}"
+        if name == "speculation":
+            where += f".{_mode(target)}"
         request = _job(rng, lanes, scheme, target).request
         region: Bytes = getattr(request.segment, name)
         words = (region.size - request.format.superblock) // lanes
@@ -90,18 +97,18 @@ def _wrong_lengths(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> 
             )
     if target:
         none = _with(request, verification=np.zeros(0, np.uint8))
-        yield Fault(bin="short.no_verification", cause="short", request=none)
+        yield Fault(bin=f"short.no_verification.{scheme}", cause="short", request=none)
 
 
 def _bad_scheme(job: Job) -> Fault:
     fields = command_fields(job.payload.format, job.request.segment, target=job.target)
     word = pack_fields({**fields, "scheme": 3})
     request = dataclasses.replace(job.request, command=word)
-    return Fault(bin="command.scheme", cause="command", request=request)
+    return Fault(bin=f"command.scheme.{_mode(job.target)}", cause="command", request=request)
 
 
 def _bad_codes(rng: Generator, lanes: int, target: bool) -> Iterator[Fault]:
-    mode = "target" if target else "draft"
+    mode = _mode(target)
     request = _job(rng, lanes, "unary", target).request
     first = request.format.beat * int(request.segment.has_mask)
     bits = np.unpackbits(request.segment.speculation, bitorder="little")
@@ -130,14 +137,16 @@ def _bad_groups(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> Ite
             changed = request.segment.speculation.copy()
             changed[0] = exponent
             yield Fault(
-                bin=f"group.{scheme}_{name}",
+                bin=f"group.{scheme}_{name}.{_mode(target)}",
                 cause="group",
                 request=_with(request, speculation=changed),
             )
     fields = command_fields(fmt, request.segment, target=target)
     word = pack_fields({**fields, "log2_group": int(rng.choice([0, 2, 9, 15]))})
     yield Fault(
-        bin="command.group", cause="command", request=dataclasses.replace(request, command=word)
+        bin=f"command.group.{_mode(target)}",
+        cause="command",
+        request=dataclasses.replace(request, command=word),
     )
 
 

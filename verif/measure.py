@@ -121,9 +121,8 @@ def _sample_groups(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> Non
         "exact_255": chosen == 255,
         "none_kept": ~some,
         "all_zero": some & zero,
-        "below_largest": kept & (shift < 0),
         "subnormal_result": normal & (groups <= zeros) if fmt.scheme == "mx" else normal & False,
-        "saturated": kept & (shift < 0) & (seen == 255),
+        "saturated": kept & (shift < 0),
     }
     for name, hits in bins.items():
         coverage.sample(f"shared.{name}", int(hits.sum()))
