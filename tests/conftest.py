@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 # Tests build small models themselves or take the packaged one: nothing is fetched.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Two test processes share the cores; threads of torch on top of that wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A failure prints a line that replays it. There is no deadline: two test processes and the
 # compiler share the machine.
