@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from golden.errors import CassandraError
 
 if TYPE_CHECKING:
-    from system import Setup
+    from system import Acceptance, FormatCost, Setup
 
 __all__ = ["EPILOG", "estimate", "register", "reproduce"]
 
@@ -27,6 +27,7 @@ examples:
   casspec system estimate --device npu --model llama3-8b --scheme mx --acceptance 0.8 --gamma 5
   casspec system estimate --device own.toml --model ~/models/qwen --scheme exact --gamma 3
   casspec system estimate --device npu --model qwen3-4b --scheme mx --gamma 3 --batch 4 --json
+  casspec system estimate --device npu --model packed --scheme exact --report run.json
 
 acceptance is accepted over drafted tokens, or, with --kind conditional, the chance that a token is
 accepted when all before it were: a larger number for the same draft. Devices, models and schemes:
@@ -93,8 +94,13 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
         default="drafted",
         help="what the acceptance counts (default drafted)",
     )
-    parser.add_argument(
-        "--gamma", type=int, required=True, metavar="G", help="drafted tokens in a round, 0 to 8"
+    gamma = parser.add_mutually_exclusive_group(required=True)
+    gamma.add_argument("--gamma", type=int, metavar="G", help="drafted tokens in a round, 0 to 8")
+    gamma.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help="gamma and acceptance of a run: the output of casspec generate --json",
     )
     for name, default, text in (
         ("prompt", 222, "tokens of the prompt"),
@@ -129,19 +135,34 @@ def estimate(args: argparse.Namespace) -> int:
 
 
 def _setup(args: argparse.Namespace) -> Setup:
-    from system import Acceptance, Setup, Workload, load_device, load_model
+    from system import Setup, Workload, load_device, load_model
     from system.costs import load_format
 
     cost = load_format(args.scheme)
-    rate = cost.default_acceptance(args.gamma) if args.acceptance is None else args.acceptance
+    acceptance, gamma = _acceptance(args, cost)
     return Setup(
         device=load_device(args.device),
         model=load_model(args.model),
         workload=Workload(prompt=args.prompt, output=args.output, batch=args.batch),
         cost=cost,
-        acceptance=Acceptance(rate=rate, kind="drafted" if args.acceptance is None else args.kind),
-        gamma=args.gamma,
+        acceptance=acceptance,
+        gamma=gamma,
     )
+
+
+def _acceptance(args: argparse.Namespace, cost: FormatCost) -> tuple[Acceptance, int]:
+    from system import Acceptance, SystemModelError
+    from system.measured import load_measured
+
+    if args.acceptance is None and args.kind != "drafted":
+        raise SystemModelError(f"acceptance must be given with --kind {args.kind}")
+    if args.report is not None:
+        if args.acceptance is not None:
+            raise SystemModelError("acceptance must not be given beside a report, which has one")
+        return load_measured(args.report)
+    if args.acceptance is None:
+        return Acceptance(rate=cost.default_acceptance(args.gamma)), args.gamma
+    return Acceptance(rate=args.acceptance, kind=args.kind), args.gamma
 
 
 def reproduce(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from casspec.__main__ import main
 from casspec.arguments import build_parser
+from model.speculative.report import Report
 from system import Acceptance, Setup, Workload, estimate, load_device, load_model
 from system.costs import load_format
 from system.device import known_devices
@@ -55,6 +57,41 @@ def test_estimate_prints_json(flags: str, wanted: Setup, capsys: Output) -> None
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(estimate(wanted).to_dict()))
 
 
+def test_estimate_takes_the_report_of_a_run(tmp_path: Path, capsys: Output) -> None:
+    run = tmp_path / "run.json"
+    run.write_text(json.dumps({"replies": [], "report": {"acceptance_rate": 0.5, "gamma": 3}}))
+    words = QUESTION.replace("--gamma 3", f"--report {run}").split()
+    assert main(words) == 0
+    assert capsys.readouterr().out == page(estimate(setup(rate=0.5))) + "\n"
+    assert main([*words, "--acceptance", "0.5"]) == 2
+    assert "acceptance must not be given beside a report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "must have a report with acceptance_rate and gamma"),
+        ({"report": {"gamma": 3}}, "must have a report with acceptance_rate and gamma"),
+        ({"report": {"gamma": 3, "acceptance_rate": None}}, "must be of a run that drafted"),
+        ({"report": {"gamma": 9, "acceptance_rate": 0.5}}, "gamma must be an integer, 1 to 8"),
+        ({"report": {"gamma": 3, "acceptance_rate": "x"}}, "acceptance must be a number"),
+    ],
+)
+def test_wrong_reports(
+    content: dict[str, object], message: str, tmp_path: Path, capsys: Output
+) -> None:
+    run = tmp_path / "run.json"
+    run.write_text(json.dumps(content))
+    assert main(QUESTION.replace("--gamma 3", f"--report {run}").split()) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert str(run) in err
+
+
+def test_the_report_has_the_names_that_the_runtime_writes() -> None:
+    assert {"acceptance_rate", "gamma"} <= {field.name for field in dataclasses.fields(Report)}
+
+
 def test_estimate_takes_files(tmp_path: Path, capsys: Output) -> None:
     device, model = tmp_path / "own.toml", tmp_path / "config.json"
     device.write_text(known_devices()["npu"].read_text().replace("the paper's NPU", "our chip"))
@@ -87,6 +124,7 @@ def test_reproduce_prints_and_writes_everything(tmp_path: Path, capsys: Output) 
         ("--gamma 4", "acceptance must be given: mx has been measured at 3, 5, not 4"),
         ("--gamma 9 --acceptance 0.5", "gamma must be an integer, 0 to 8, not 9"),
         ("--acceptance 1.5", "acceptance must be 0 to 1, not 1.5"),
+        ("--kind conditional", "acceptance must be given with --kind conditional"),
         ("--batch 17", "batch must be an integer, 1 to 16, not 17"),
         ("--device none.toml", "none.toml: No such file or directory"),
     ],
