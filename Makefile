@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench clean
+.PHONY: help setup sim test lint verilog waves bench synth clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -71,6 +71,9 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
 	$(PY) -m tests.bench
+
+synth: $(STAMP) ## Report area and timing of the decoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
+	$(PY) -m synth.report --out $(BUILD)/synth
 
 clean: ## Remove what the other targets made, except .venv.
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis

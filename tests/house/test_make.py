@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["setup", "sim", "test", "lint", "verilog", "waves", "bench", "clean"]
+TARGETS = ["setup", "sim", "test", "lint", "verilog", "waves", "bench", "synth", "clean"]
 
 
 def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,179 @@
+"""Tools of the area and timing report: Yosys, OpenSTA, a liberty file, and what they print."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from golden.errors import CassandraError
+
+__all__ = [
+    "DEFAULT_LIBERTY",
+    "CriticalPath",
+    "Library",
+    "Step",
+    "cell_areas",
+    "parse_path",
+    "run_tool",
+]
+
+DEFAULT_LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
+"""Where Debian's qflow-tech-osu018 puts its library."""
+
+_PACKAGES = {"yosys": "yosys", "sta": "opensta"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Library:
+    """A liberty file: areas of its cells, its NAND2 and its flip-flops."""
+
+    path: Path
+    areas: Mapping[str, float]
+    nand2: str
+    flip_flops: frozenset[str]
+
+    @property
+    def gate(self) -> float:
+        """Area of one gate equivalent, in the library's unit."""
+        return self.areas[self.nand2]
+
+    @classmethod
+    def load(cls, path: Path) -> Library:
+        """Read a liberty file.
+
+        Raises CassandraError if there is none, or if it has no two-input NAND or no flip-flop.
+        """
+        try:
+            text = path.read_text(errors="replace")
+        except OSError as error:
+            raise CassandraError(
+                f"LIBERTY must be a liberty file, not {path}: {error.strerror}"
+                " (Debian: apt install qflow-tech-osu018)"
+            ) from error
+        areas, flip_flops = cell_areas(text)
+        nands = [name for name in areas if re.search(r"nand2", name, re.I) and areas[name] > 0]
+        if not nands or not flip_flops:
+            raise CassandraError(
+                f"LIBERTY must have a cell named NAND2 and a flip-flop, not those of {path}"
+            )
+        return cls(
+            path=path,
+            areas=areas,
+            nand2=min(nands, key=lambda name: areas[name]),
+            flip_flops=flip_flops,
+        )
+
+
+def cell_areas(text: str) -> tuple[dict[str, float], frozenset[str]]:
+    """Areas by cell, and the cells with an ``ff`` group, of the text of a liberty file."""
+    areas: dict[str, float] = {}
+    flip_flops = set()
+    parts = re.split(r'\bcell\s*\(\s*"?([\w.]+)"?\s*\)\s*\{', text)
+    for name, body in zip(parts[1::2], parts[2::2], strict=True):
+        area = re.search(r"\barea\s*:\s*([\d.]+)", body)
+        areas[name] = float(area[1]) if area else 0.0
+        if re.search(r"\bff\s*\(", body):
+            flip_flops.add(name)
+    return areas, frozenset(flip_flops)
+
+
+def run_tool(tool: str, arguments: list[str], folder: Path) -> str:
+    """Run ``yosys`` or ``sta`` in ``folder``; returns what it prints.
+
+    Raises CassandraError if the tool is not there or ends with an error.
+    """
+    program = shutil.which(tool)
+    if program is None:
+        raise CassandraError(
+            f"{tool} must be on PATH, not absent (Debian: apt install {_PACKAGES[tool]})"
+        )
+    run = subprocess.run(
+        [program, *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if run.returncode:
+        last = (run.stdout.strip().splitlines() or ["no output"])[-1]
+        raise CassandraError(f"{tool} must end without an error, not with {last!r}")
+    return run.stdout
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """A cell on a path: its delay in ns and the output pin."""
+
+    delay: float
+    pin: str
+    cell: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CriticalPath:
+    """The critical path: from register to register (or port), arrival and slack in ns."""
+
+    start: str
+    end: str
+    steps: tuple[Step, ...]
+    arrival: float
+    slack: float
+
+    @property
+    def depth(self) -> int:
+        """Cells between the two ends."""
+        return sum(not pin.pin.endswith(("/CLK", "/Q", "/D")) for pin in self.steps)
+
+
+def timing_script(netlist: str, top: str, library: Library, period: float) -> str:
+    """OpenSTA commands: one clock, ideal, ports timed as registers without delay."""
+    return f"""\
+read_liberty {library.path}
+read_verilog {netlist}
+link_design {top}
+create_clock -name clk -period {period} [get_ports clk]
+set_input_delay 0 -clock clk [all_inputs]
+set_output_delay 0 -clock clk [all_outputs]
+report_checks -path_delay max -format full -digits 3
+exit
+"""
+
+
+def registers(netlist: str, flip_flops: frozenset[str]) -> dict[str, str]:
+    """Name of the register that each flip-flop of a netlist holds, by instance."""
+    names = "|".join(map(re.escape, sorted(flip_flops)))
+    cell = re.compile(rf"^\s*(?:{names}) (\S+) \((.*?)\);", re.M | re.S)
+    found = {}
+    for instance, pins in cell.findall(netlist):
+        output = re.search(r"\.Q\(\s*\\?(\S+?)\s*\)", pins)
+        if output:
+            found[instance] = output[1]
+    return found
+
+
+def parse_path(text: str, names: Mapping[str, str]) -> CriticalPath:
+    """The path that ``report_checks`` printed; ``names`` are those of :func:`registers`.
+
+    Raises CassandraError if there is none.
+    """
+    ends = re.findall(r"^(?:Start|End)point: (\S+)", text, re.M)
+    arrival = re.search(r"([\d.]+)\s+data arrival time", text)
+    slack = re.search(r"(-?[\d.]+)\s+slack", text)
+    if len(ends) != 2 or arrival is None or slack is None:
+        last = (text.strip().splitlines() or ["nothing"])[-1]
+        raise CassandraError(f"sta must report a path, not {last!r}")
+    steps = re.findall(r"^\s*([\d.]+)\s+[\d.]+ [v^] (\S+/\w+) \((\w+)\)$", text, re.M)
+    return CriticalPath(
+        start=names.get(ends[0], ends[0]),
+        end=names.get(ends[1], ends[1]),
+        steps=tuple(Step(delay=float(d), pin=pin, cell=cell) for d, pin, cell in steps),
+        arrival=float(arrival[1]),
+        slack=float(slack[1]),
+    )
