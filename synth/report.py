@@ -1,7 +1,8 @@
 """Area and timing: ``python -m synth.report`` (``make synth``; docs/synthesis.md).
 
 Every configuration is synthesised three times with Debian's Yosys: flat for area, block by block,
-and flat for speed (outputs of flip-flops stay unbuffered). OpenSTA finds the critical path of the last one.
+and flat for speed (outputs of flip-flops stay unbuffered). OpenSTA finds
+the critical path of the last one.
 """
 
 from __future__ import annotations
