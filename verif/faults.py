@@ -92,9 +92,8 @@ def _wrong_lengths(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> 
         more = request.format.superblock * int(rng.integers(1, 4))
         long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
         for cause, changed in (("short", short), ("long", long)):
-            yield Fault(
-                bin=f"{cause}.{name}", cause=cause, request=_with(request, **{name: changed})
-            )
+            wrong = _with(request, **{name: changed})
+            yield Fault(bin=f"{cause}.{where}", cause=cause, request=wrong)
     if target:
         none = _with(request, verification=np.zeros(0, np.uint8))
         yield Fault(bin=f"short.no_verification.{scheme}", cause="short", request=none)

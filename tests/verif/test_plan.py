@@ -13,7 +13,7 @@ import pytest
 
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Format
-from verif.coverage import INTENTS, Coverage, Intent, legal_chunks, plan_table
+from verif.coverage import INTENTS, Coverage, Intent, legal_chunks, main, plan_table
 from verif.jobs import Job
 from verif.measure import sample_job, sample_switch
 from verif.payloads import Payload
@@ -80,6 +80,21 @@ def test_saved_runs_add_up(tmp_path: Path) -> None:
     paths[0].write_text(json.dumps({"no.such.bin": 1}))
     with pytest.raises(CassandraError, match=r"not 'no\.such\.bin'"):
         Coverage.load(paths)
+
+
+def test_the_report_leaves_out_runs_of_another_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("verif.coverage.FOLDER", tmp_path)
+    monkeypatch.setattr("sys.argv", ["coverage"])
+    coverage = Coverage()
+    coverage.sample("handshake.valid_first")
+    coverage.save(tmp_path / "good.json")
+    (tmp_path / "old.json").write_text(json.dumps({"no.such.bin": 1}))
+    main()
+    printed = capsys.readouterr().out
+    assert re.search(r"^handshake +1 +1$", printed, re.MULTILINE)
+    assert "old.json is left out, its suite must run again" in printed
 
 
 def test_every_intent_is_prose_and_every_bin_is_in_the_plan_once() -> None:
