@@ -16,10 +16,7 @@ from verif.blocks.models import bitmap_expand, count_zeros, number_of_bits, unar
 from verif.blocks.workloads import MASKS, RANKS, Pace, masks_of, paces, ranks_of
 
 # Lanes, rows of a window, limit.
-PATHS = (
-    *((1, 1, 16), (2, 2, 16), (8, 1, 16), (8, 2, 32)),
-    *((8, 3, 16), (8, 4, 16), (16, 2, 16), (32, 2, 16)),
-)
+PATHS = ((1, 1, 16), (2, 2, 16), (8, 1, 32), (8, 3, 16), (8, 4, 16), (16, 2, 16))
 BEATS = 8  # of a segment
 FULL_BEATS = 6  # of the segment that fills the queue
 

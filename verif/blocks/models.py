@@ -12,6 +12,7 @@ __all__ = [
     "concatenate",
     "count_zeros",
     "join_fields",
+    "kept_field",
     "number_of_bits",
     "shared_to_bf16",
     "unary_bits",
@@ -93,3 +94,22 @@ def join_fields(fields: Sequence[int], widths: Sequence[int]) -> int:
         bit for field, width in zip(fields, widths, strict=True) for bit in bits_of(field, width)
     ]
     return number_of_bits(bits)
+
+
+def kept_field(scheme: str, value: int, group: int) -> tuple[int, int, int]:
+    """Sign, magnitude and exponent (own or shared) of a kept value (docs/format.md, section 4).
+
+    The magnitude is the mantissa (unary), the aligned significand (mx) or the window (exact).
+    """
+    sign, exponent, mantissa = value >> 15, value >> 7 & 0xFF, value & 0x7F
+    if scheme == "unary":
+        return sign, mantissa, exponent
+    significand = mantissa + (128 if exponent else 0)
+    shift = group - max(exponent, 1)
+    if shift < 0 or (scheme == "exact" and exponent == 255):
+        return sign, 255, group
+    whole, rest = divmod(significand, 1 << shift)
+    if scheme == "mx":
+        twice = 2 * rest - (1 << shift)  # above, at or below the middle
+        whole += twice > 0 or (twice == 0 and whole % 2 == 1)
+    return sign, min(whole, 255), group

@@ -1,0 +1,212 @@
+"""What the suites of the two paths share: configurations, beats by the format, their bench."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.lib import data
+from cocotb.clock import Clock
+from numpy.typing import NDArray
+
+from golden.format import SCHEMES, Format, Scheme
+from rtl.command import DecoderConfig
+from rtl.superblock_reader import BUS_ROWS
+from verif.blocks.bank import care_of, fields_of, number_of
+from verif.blocks.models import bits_of, kept_field, number_of_bits
+from verif.blocks.workloads import PACES
+from verif.jobs import Job, jobs_of
+from verif.patterns import PATTERNS
+from verif.payloads import draw, kinds_of, random_format
+from verif.streams import Bench, Port, Sink, Source
+
+__all__ = [
+    "CONFIGS",
+    "LIMIT",
+    "PathBench",
+    "beats_of",
+    "crossed_jobs",
+    "cut_short",
+    "last_bit",
+    "mismatch",
+    "noisy",
+    "words_of",
+]
+
+CONFIGS = {
+    "l8": DecoderConfig(lanes=8, codebook=32, window=1, superblock=256),
+    "l32": DecoderConfig(lanes=32),
+}
+"""Decoders at both ends, by the name of the instance."""
+
+LIMIT = 100_000
+"""Cycles that no test comes near, unless something hangs."""
+
+
+def _format(config: DecoderConfig, rng: np.random.Generator, scheme: Scheme) -> Format:
+    """A random format that the decoder reads."""
+    return random_format(
+        rng,
+        lanes=config.lanes,
+        scheme=scheme,
+        segment=512,
+        codebook=config.codebook,
+        window=config.window,
+        superblock=config.superblock,
+    )
+
+
+def crossed_jobs(
+    config: DecoderConfig, rng: np.random.Generator, modes: Sequence[bool]
+) -> Iterator[tuple[str, str, list[Job]]]:
+    """Idle x back-pressure, and some jobs for each: a tensor of every kind, of any size."""
+    kinds = [(scheme, kind) for scheme in SCHEMES for kind in kinds_of(scheme)]
+    order = itertools.cycle(rng.permutation(len(kinds)))
+    for idle, pressure in itertools.product(PACES, PACES):
+        jobs: list[Job] = []
+        while len(jobs) < 3:
+            scheme, kind = kinds[next(order)]
+            fmt = _format(config, rng, scheme)
+            count = int(rng.integers(1, 16 * fmt.beat + 2))
+            jobs.extend(jobs_of(draw(rng, fmt, count, kind), modes))
+        yield idle, pressure, [jobs[place] for place in rng.permutation(len(jobs))]
+
+
+def words_of(region: NDArray[np.uint8], lanes: int) -> Iterator[dict[str, int]]:
+    """A region as payloads of the bus: data and, above it, ``last``."""
+    size = BUS_ROWS * lanes // 8
+    for place in range(0, len(region), size):
+        last = place + size >= len(region)
+        word = int.from_bytes(region[place : place + size].tobytes(), "little")
+        yield {"payload": word | last << 8 * size}
+
+
+def cut_short(words: Sequence[dict[str, int]], count: int, lanes: int) -> list[dict[str, int]]:
+    """The first ``count`` words; the last of them ends the packet."""
+    end = {"payload": words[count - 1]["payload"] | 1 << BUS_ROWS * lanes}
+    return [*words[: count - 1], end]
+
+
+def beats_of(job: Job) -> list[dict[str, Any]]:
+    """The beats that the speculation path hands on, value by value from the tensor itself."""
+    payload, fmt, span = job.payload, job.payload.format, job.span
+    values = [int(value) for value in payload.values[span]]
+    kept = [bool(flag) for flag in payload.fate[span]]
+    groups = [0] * len(values) if fmt.scheme == "unary" else payload.groups[span].tolist()
+    lanes = [
+        _lane(fmt, value, group) if flag else None
+        for value, flag, group in zip(values, kept, groups, strict=True)
+    ]
+    starts = range(0, len(lanes), fmt.beat)
+    return [_beat(fmt, lanes[i : i + fmt.beat], i + fmt.beat >= len(lanes)) for i in starts]
+
+
+def _lane(fmt: Format, value: int, group: int) -> tuple[int, int]:
+    """Planes of ``sign_high`` as one number, and the exponent."""
+    sign, magnitude, exponent = kept_field(fmt.scheme, value, group)
+    bits = bits_of(magnitude, fmt.magnitude_bits)
+    return number_of_bits([sign, *reversed(bits[fmt.truncated :])]), exponent
+
+
+def _beat(fmt: Format, lanes: list[tuple[int, int] | None], last: bool) -> dict[str, Any]:
+    absent = [None] * (fmt.beat - len(lanes))
+    kept = [lane is not None for lane in lanes]
+    return {
+        "high": [lane and lane[0] for lane in lanes] + absent,
+        "exponent": [lane and lane[1] for lane in lanes] + absent,
+        "kept": number_of_bits(kept),
+        "present": (1 << len(lanes)) - 1,
+        "count": sum(kept),
+        "last": int(last),
+        "abort": 0,
+    }
+
+
+def noisy(rng: np.random.Generator, shape: data.StructLayout, beat: Mapping[str, Any]) -> int:
+    """The bits of a beat, with noise where it may be anything."""
+    noise = int.from_bytes(rng.bytes(-(-shape.size // 8)), "little")
+    care = care_of(shape, beat)
+    return number_of(shape, beat) | noise & ~care & ((1 << shape.size) - 1)
+
+
+def mismatch(shape: data.StructLayout, got: int, expected: Mapping[str, Any]) -> str:
+    """What differs where something is expected; empty if nothing does."""
+    if not (got ^ number_of(shape, expected)) & care_of(shape, expected):
+        return ""
+    return f"{fields_of(shape, got)} must be {dict(expected)}"
+
+
+class _Pulses:
+    """Remembers which bits of a port were set in some cycle."""
+
+    def __init__(self, signal: Any, names: tuple[str, ...]) -> None:
+        self._signal = signal
+        self._names = names
+        self._seen = 0
+
+    def drive(self) -> None:
+        """There is nothing to drive."""
+
+    def sample(self) -> None:
+        """Look."""
+        self._seen |= int(self._signal.value)
+
+    def reset(self) -> None:
+        """Forget."""
+        self._seen = 0
+
+    def take(self) -> set[str]:
+        """The bits since the last time, by name."""
+        seen, self._seen = self._seen, 0
+        return {name for bit, name in enumerate(self._names) if seen >> bit & 1}
+
+
+class PathBench:
+    """One instance of a path: its streams by name, its errors, and the clock's loop."""
+
+    def __init__(self, dut: Any, instance: str, sources: Sequence[str], sink: str) -> None:
+        self.config = CONFIGS[instance]
+        self.bench = Bench(dut, cocotb.RANDOM_SEED)
+        self.rng = self.bench.rng
+        self.sources: dict[str, Source] = {
+            name: self.bench.source(Port.amaranth(dut, f"{instance}__{name}")) for name in sources
+        }
+        self.sink: Sink = self.bench.sink(Port.amaranth(dut, f"{instance}__{sink}"))
+        self._dut = dut
+        self._instance = instance
+
+    async def start(self, causes: tuple[str, ...]) -> None:
+        """Clock and reset."""
+        self.errors = _Pulses(self._dut[f"{self._instance}__errors"], causes)
+        self.bench.agents.append(self.errors)
+        Clock(self._dut.clk, 2, unit="ns").start()
+        await self.bench.reset()
+
+    def use(self, idle: str, pressure: str) -> None:
+        """Patterns of all sources, and of the sink."""
+        self._dut._log.info("idle %s, back-pressure %s", idle, pressure)
+        for source in self.sources.values():
+            source.use(PATTERNS[idle])
+        self.sink.use(PATTERNS[pressure])
+
+    async def taken(self, name: str) -> None:
+        """Until everything that was sent to this source is taken."""
+        await self.bench.until(lambda: self.sources[name].idle, LIMIT, f"the end of {name}")
+
+    async def packet(self, last: int) -> list[int]:
+        """The next packet of the sink; bit ``last`` of a payload ends it. Then all is quiet."""
+        received = self.sink.received
+        await self.bench.until(
+            lambda: bool(received) and bool(received[-1]["payload"] >> last & 1), LIMIT, "last"
+        )
+        packet = [item["payload"] for item in received]
+        received.clear()
+        return packet
+
+
+def last_bit(shape: data.StructLayout) -> int:
+    """Place of ``last`` in a payload."""
+    return shape["last"].offset

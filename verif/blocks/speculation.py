@@ -1,0 +1,189 @@
+"""The speculation path: regions in, fields of each beat out, at every pace; bad regions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cocotb
+
+from golden.format import SCHEMES, Format, Scheme
+from rtl.command import SpeculationBeat
+from rtl.speculation import SpeculationPath
+from verif.blocks.bank import SideBySide
+from verif.blocks.paths import (
+    CONFIGS,
+    LIMIT,
+    PathBench,
+    beats_of,
+    crossed_jobs,
+    cut_short,
+    last_bit,
+    mismatch,
+    words_of,
+)
+from verif.blocks.workloads import PACES
+from verif.bulk import Request
+from verif.faults import faults
+from verif.jobs import Job, jobs_of, mixed_jobs
+from verif.payloads import Payload, gaussian, random_format
+
+SOURCES = ("command", "codebook", "words")
+FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained
+
+
+def design() -> SideBySide:
+    """A path of each configuration."""
+    return SideBySide({name: SpeculationPath(config) for name, config in CONFIGS.items()})
+
+
+class _Path(PathBench):
+    """The path with its codebook in mind."""
+
+    def __init__(self, dut: Any, instance: str) -> None:
+        super().__init__(dut, instance, SOURCES, "beats")
+        self.shape = SpeculationBeat(self.config.lanes)
+        self.patient = True  # a command waits until its codebook is loaded
+        self._book: tuple[int, ...] = ()
+
+    async def command(self, request: Request) -> None:
+        """Send the codebook, if it changes, and the command; until it is taken."""
+        book = request.codebook
+        if request.format.scheme == "unary" and book and book != self._book:
+            last = len(book) - 1
+            self.sources["codebook"].send(
+                {"payload": entry | (place == last) << 8} for place, entry in enumerate(book)
+            )
+            if self.patient:
+                await self.taken("codebook")
+            self._book = book
+        self.sources["command"].send([{"payload": request.word}])
+        await self.taken("command")
+
+    def region(self, request: Request) -> None:
+        """Queue the region."""
+        self.sources["words"].send(words_of(request.segment.speculation, self.config.lanes))
+
+    async def check(self, jobs: list[Job]) -> None:
+        """Decode jobs, commands as early as they are taken, and compare beat by beat."""
+        for job in jobs:
+            self.region(job.request)
+        for job in jobs:
+            await self.command(job.request)
+        expected = [(job, beat) for job in jobs for beat in beats_of(job)]
+        received = self.sink.received
+        await self.bench.until(lambda: len(received) >= len(expected), LIMIT, "all beats")
+        for (job, beat), item in zip(expected, list(received), strict=True):
+            wrong = mismatch(self.shape, item["payload"], beat)
+            assert not wrong, f"{job}: {wrong}"
+        received.clear()
+        assert self.errors.take() == set(), "legal segments must not be flagged"
+        assert self.sources["words"].idle, "a last beat waits for the end of the region"
+
+
+async def _start(dut: Any, instance: str) -> _Path:
+    path = _Path(dut, instance)
+    await path.start(SpeculationPath.causes)
+    return path
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def fields_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
+    """Idle x back-pressure x tensors of all schemes."""
+    path = await _start(dut, instance)
+    for idle, pressure, jobs in crossed_jobs(path.config, path.rng, [False]):
+        path.use(idle, pressure)
+        await path.check(jobs)
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def a_beat_in_each_cycle(dut: Any, instance: str) -> None:
+    """With fixed widths, and rows for no more than the bus brings, a beat costs a cycle."""
+    path = await _start(dut, instance)
+    for scheme in ("mx", "exact"):
+        fmt = random_format(
+            path.rng,
+            lanes=path.config.lanes,
+            scheme=scheme,
+            superblock=path.config.superblock,
+            segment=512,
+        )
+        fmt = dataclasses.replace(fmt, truncated=4)
+        job = Job(
+            payload=Payload(name="dense", format=fmt, values=gaussian(path.rng, 512)),
+            index=0,
+            target=False,
+        )
+        start = path.bench.cycle
+        await path.check([job])
+        padding = path.config.superblock // path.config.lanes  # most words
+        assert path.bench.cycle - start <= 512 // fmt.beat + FILL_CYCLES + padding
+
+
+@cocotb.test()
+async def a_waiting_codebook_goes_before_a_waiting_command(dut: Any) -> None:
+    """Both are offered while the segment before them is still decoded with its own codebook."""
+    path = await _start(dut, "l32")
+    jobs: list[Job] = []
+    for place in range(6):
+        fmt = random_format(path.rng, lanes=path.config.lanes, scheme="unary")
+        values = gaussian(path.rng, int(path.rng.integers(1, fmt.segment)), scale=4.0**-place)
+        jobs += jobs_of(Payload(name="dense", format=fmt, values=values), [False])
+    assert len({job.request.codebook for job in jobs}) == len(jobs)
+    path.patient = False
+    await path.check(jobs)
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS), scheme=list(SCHEMES))
+async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
+    """What comes before the abort is right, wherever the region ends."""
+    path = await _start(dut, instance)
+    fmt = Format(
+        scheme=scheme,
+        beat=path.config.lanes,
+        segment=1024,
+        codebook=path.config.codebook,
+        window=path.config.window,
+        superblock=path.config.superblock,
+    )
+    values, kept = gaussian(path.rng, 1000), path.rng.random(1000) < 0.8
+    payload = Payload(name="cut", format=fmt, values=values, kept=kept)
+    job = Job(payload=payload, index=0, target=False)
+    words = list(words_of(job.request.segment.speculation, path.config.lanes))
+    padding = path.config.superblock // path.config.lanes  # most words
+    cuts = range(1, len(words) - padding + 1)
+    assert cuts
+    for cut in cuts:
+        path.use("always", str(path.rng.choice(PACES)))
+        path.sources["words"].send(cut_short(words, cut, path.config.lanes))
+        await path.command(job.request)
+        packet = await path.packet(last_bit(path.shape))
+        assert mismatch(path.shape, packet[-1], {"last": 1, "abort": 1}) == "", f"cut {cut}"
+        for got, beat in zip(packet[:-1], beats_of(job), strict=False):
+            wrong = mismatch(path.shape, got, beat)
+            assert not wrong, f"cut {cut}: {wrong}"
+        assert path.errors.take() == {"short"}, f"cut {cut}"
+
+
+@cocotb.test()
+async def bad_regions_end_with_an_abort(dut: Any) -> None:
+    """Every cause is pulsed, the last beat says so, and the next segment is right."""
+    path = await _start(dut, "l32")
+    rng, lanes = path.rng, path.config.lanes
+    seen = set()
+    for fault in faults(rng, lanes=lanes, schemes=SCHEMES):
+        if fault.request.target or fault.cause not in SpeculationPath.causes:
+            continue
+        seen.add(fault.cause)
+        path.use(str(rng.choice(PACES)), str(rng.choice(PACES)))
+        path.region(fault.request)
+        await path.command(fault.request)
+        packet = await path.packet(last_bit(path.shape))
+        assert path.sources["words"].idle, "the region is drained"
+        assert mismatch(path.shape, packet[-1], {"last": 1, "abort": 1}) == "", fault.bin
+        assert path.errors.take() == {fault.cause}, fault.bin
+        await path.check(mixed_jobs(rng, lanes=lanes, count=1))
+    assert seen == set(SpeculationPath.causes)

@@ -1,0 +1,216 @@
+"""The verification path: beats and regions in, values out, at every pace; bad regions."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.format import SCHEMES, Format, Scheme
+from rtl.command import SpeculationBeat
+from rtl.verification import ValueBeat, VerificationPath
+from verif.blocks.bank import SideBySide
+from verif.blocks.paths import (
+    CONFIGS,
+    LIMIT,
+    PathBench,
+    beats_of,
+    crossed_jobs,
+    last_bit,
+    mismatch,
+    noisy,
+    words_of,
+)
+from verif.blocks.workloads import PACES
+from verif.jobs import Job
+from verif.payloads import Payload, gaussian
+
+SOURCES = ("command", "beats", "words")
+FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained
+
+
+def design() -> SideBySide:
+    """A path of each configuration."""
+    return SideBySide({name: VerificationPath(config) for name, config in CONFIGS.items()})
+
+
+def value_beats(job: Job) -> Iterator[dict[str, Any]]:
+    """The beats that must come out, by golden's decoder."""
+    values, beat = job.expected.tolist(), job.payload.format.beat
+    for start in range(0, len(values), beat):
+        part = values[start : start + beat]
+        yield {
+            "values": part + [None] * (beat - len(part)),
+            "present": (1 << len(part)) - 1,
+            "last": int(start + beat >= len(values)),
+            "error": 0,
+        }
+
+
+class _Path(PathBench):
+    """The path, fed with beats by the format instead of those of a speculation path."""
+
+    def __init__(self, dut: Any, instance: str) -> None:
+        super().__init__(dut, instance, SOURCES, "values")
+        self.shape = ValueBeat(self.config.lanes)
+        self._beat = SpeculationBeat(self.config.lanes)
+
+    def send(
+        self,
+        job: Job,
+        beats: Sequence[dict[str, Any]] | None = None,
+        region: NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Queue a segment: its command, its beats and its region, or others instead of them."""
+        segment = job.request.segment
+        region = segment.verification if region is None else region
+        request = dataclasses.replace(
+            job.request, segment=dataclasses.replace(segment, verification=region)
+        )
+        self.sources["command"].send([{"payload": request.word}])
+        self.sources["beats"].send(
+            {"payload": noisy(self.rng, self._beat, beat)} for beat in beats or beats_of(job)
+        )
+        if job.target:
+            self.sources["words"].send(words_of(region, self.config.lanes))
+
+    async def check(self, jobs: Sequence[Job]) -> None:
+        """Decode jobs, everything queued as early as can be, and compare beat by beat."""
+        for job in jobs:
+            self.send(job)
+        expected = [(job, beat) for job in jobs for beat in value_beats(job)]
+        received = self.sink.received
+        await self.bench.until(lambda: len(received) >= len(expected), LIMIT, "all beats")
+        for (job, beat), item in zip(expected, list(received), strict=True):
+            wrong = mismatch(self.shape, item["payload"], beat)
+            assert not wrong, f"{job}: {wrong}"
+        received.clear()
+        self.check_quiet(set())
+
+    def check_quiet(self, causes: set[str]) -> None:
+        """These causes were pulsed, and all input is used up."""
+        assert self.errors.take() == causes, "causes that were pulsed"
+        assert all(source.idle for source in self.sources.values())
+
+    async def check_broken(
+        self, job: Job, cause: str, beats: Sequence[dict[str, Any]], region: NDArray[np.uint8]
+    ) -> None:
+        """The segment ends with an error; what came before it is right; ``cause`` is pulsed."""
+        self.send(job, beats, region)
+        packet = await self.packet(last_bit(self.shape))
+        end = {"present": 0, "last": 1, "error": 1}
+        assert mismatch(self.shape, packet[-1], end) == "", f"{cause}: {job}"
+        for got, beat in zip(packet[:-1], value_beats(job), strict=False):
+            wrong = mismatch(self.shape, got, beat)
+            assert not wrong, f"{cause}: {job}: {wrong}"
+        self.check_quiet({cause} - {"abort"})
+
+
+async def _start(dut: Any, instance: str) -> _Path:
+    path = _Path(dut, instance)
+    await path.start(VerificationPath.causes)
+    return path
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def values_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
+    """Idle x back-pressure x tensors of all schemes, drafts and targets in turn."""
+    path = await _start(dut, instance)
+    for idle, pressure, jobs in crossed_jobs(path.config, path.rng, [False, True]):
+        path.use(idle, pressure)
+        await path.check(jobs)
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def a_draft_in_one_cycle_and_a_target_in_two(dut: Any, instance: str) -> None:
+    """The rates of docs/microarchitecture.md, where the bus brings the rows in time."""
+    path = await _start(dut, instance)
+    for scheme, target in itertools.product(SCHEMES, (False, True)):
+        job = dense_job(path, scheme, target)
+        start = path.bench.cycle
+        await path.check([job])
+        beats = len(list(value_beats(job)))
+        padding = path.config.superblock // path.config.lanes  # most words
+        assert path.bench.cycle - start <= beats * (2 if target else 1) + FILL_CYCLES + padding
+
+
+def dense_job(path: PathBench, scheme: Scheme, target: bool) -> Job:
+    """A segment without a mask."""
+    config = path.config
+    fmt = Format(
+        scheme=scheme,
+        beat=config.lanes,
+        truncated=3,
+        segment=1024,
+        codebook=config.codebook,
+        window=config.window,
+        superblock=config.superblock,
+    )
+    payload = Payload(name="dense", format=fmt, values=gaussian(path.rng, 1000))
+    return Job(payload=payload, index=0, target=target)
+
+
+def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any], Any]]:
+    """Cause, segment, and beats and region with a fault."""
+    rng, superblock = path.rng, path.config.superblock
+    job = dense_job(path, scheme, target=True)
+    beats, region = beats_of(job), job.request.segment.verification
+    bus = path.config.lanes  # bytes in a word
+    cut = bus * int(rng.integers(1, (len(region) - superblock) // bus + 1))
+    more = rng.integers(256, size=superblock * int(rng.integers(1, 4)), dtype=np.uint8)
+    yield "short", job, beats, region[:cut]
+    yield "short", job, beats, region[:0]
+    yield "long", job, beats, np.concatenate([region, more])
+    place = int(rng.integers(len(beats)))
+    yield "abort", job, [*beats[:place], {**beats[place], "last": 1, "abort": 1}], region
+    if scheme == "exact":
+        low = [{**beat, "exponent": [1] * path.config.lanes} for beat in beats]
+        yield "window", job, low, region
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
+    """Every cause is pulsed, nothing wrong comes before it, and the next segment is right."""
+    path = await _start(dut, instance)
+    for scheme in SCHEMES:
+        for cause, job, beats, region in broken(path, scheme):
+            path.use(str(path.rng.choice(PACES)), str(path.rng.choice(PACES)))
+            await path.check_broken(job, cause, beats, region)
+            follower = next(iter(crossed_jobs(path.config, path.rng, [bool(path.rng.integers(2))])))
+            await path.check(follower[2][:1])
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS), scheme=list(SCHEMES))
+async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
+    """What comes before the error is right, wherever the region ends."""
+    path = await _start(dut, instance)
+    job = dense_job(path, scheme, target=True)
+    region, bus = job.request.segment.verification, path.config.lanes
+    cuts = range(bus, len(region) - path.config.superblock + 1, bus)
+    assert cuts
+    for cut in cuts:
+        path.use("always", str(path.rng.choice(PACES)))
+        await path.check_broken(job, "short", beats_of(job), region[:cut])
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def a_draft_gives_up_on_an_abort(dut: Any, instance: str) -> None:
+    """The beats before it are right; nothing is flagged here, as the other path has done it."""
+    path = await _start(dut, instance)
+    for scheme, place in itertools.product(SCHEMES, (0, 1, 5)):
+        job = dense_job(path, scheme, target=False)
+        beats = beats_of(job)
+        aborted = [*beats[:place], {**beats[place], "last": 1, "abort": 1}]
+        path.use(str(path.rng.choice(PACES)), str(path.rng.choice(PACES)))
+        await path.check_broken(job, "abort", aborted, job.request.segment.verification)
+        await path.check([dense_job(path, scheme, target=bool(place))])
