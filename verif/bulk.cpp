@@ -16,9 +16,9 @@ double sc_time_stamp() { return 0; }
 namespace {
 
 constexpr size_t kLanes = CASSANDRA_LANES;
-constexpr size_t kBusBytes = kLanes;         // eight rows of kLanes bits
-constexpr size_t kBeatBytes = 2 * kLanes;    // BF16 values
-constexpr size_t kPorts = 5;                 // command, codebook, speculation, verification, values
+constexpr size_t kBusBytes = kLanes;       // eight rows of kLanes bits
+constexpr size_t kBeatBytes = 2 * kLanes;  // BF16 values
+constexpr size_t kPorts = 5;
 enum Port { kCommand, kCodebook, kSpeculation, kVerification, kValues };
 
 // The layouts below are repeated in bulk.py, which checks their sizes when it loads the library.
@@ -30,14 +30,14 @@ struct Segment {
   uint64_t codebook;  // loaded before the segment, if codebook_size is not zero
   uint32_t codebook_size;
   uint32_t command;
-  uint32_t count;      // values
+  uint32_t count;  // values
   uint32_t use_verification;  // send the verification region
 };
 
 struct Outcome {
-  uint32_t values;  // that came out
+  uint32_t values;   // that came out
   uint32_t flagged;  // the packet ended with tuser
-  uint32_t causes;  // `error` at that moment; cleared then in serial batches only
+  uint32_t causes;   // `error` at that moment; cleared then in serial batches only
   uint32_t done;
   uint64_t cycles;  // from the start of the batch to the end of the packet
 };
@@ -103,11 +103,175 @@ struct Activity {
   }
 };
 
-// The words of a region or a codebook of one segment after the other.
-struct Feed {
-  size_t segment = 0;
-  uint64_t offset = 0;
-  bool offered = false;
+void tally(PortCount& port, bool valid, bool ready) {
+  port.moved += valid & ready;
+  port.stalled += valid & !ready;
+  port.starved += !valid & ready;
+}
+
+// The regions of one kind, segment after segment; those that have no words are passed over.
+class Regions {
+ public:
+  Regions(const Segment* segments, size_t count, bool verification)
+      : segments_(segments), count_(count), verification_(verification) {
+    settle();
+  }
+
+  // Drives tdata, tlast and tvalid; what is offered stays so until it is taken.
+  template <typename Data>
+  void drive(Data& data, uint8_t& last, uint8_t& valid, bool may_offer) {
+    static_assert(sizeof(Data) == kBusBytes);
+    offered_ = segment_ < count_ && (offered_ || may_offer);
+    valid = offered_;
+    if (!offered_) {  // nobody may look
+      memset(&data, 0xA5, kBusBytes);
+      last = 1;
+      return;
+    }
+    memcpy(&data, address() + offset_, kBusBytes);
+    last = offset_ + kBusBytes >= size();
+  }
+
+  void taken() {
+    offered_ = false;
+    offset_ += kBusBytes;
+    settle();
+  }
+
+ private:
+  uint64_t size() const {
+    const Segment& s = segments_[segment_];
+    if (!verification_) return s.speculation_bytes;
+    return s.use_verification ? s.verification_bytes : 0;
+  }
+  const uint8_t* address() const {
+    const Segment& s = segments_[segment_];
+    return reinterpret_cast<const uint8_t*>(verification_ ? s.verification : s.speculation);
+  }
+  void settle() {
+    while (segment_ < count_ && offset_ >= size()) offset_ = 0, ++segment_;
+  }
+
+  const Segment* segments_;
+  size_t count_, segment_ = 0;
+  uint64_t offset_ = 0;
+  bool verification_, offered_ = false;
+};
+
+// Codebooks and commands in their order: a codebook before the command that needs it.
+class Control {
+ public:
+  Control(const Segment* segments, size_t count) : segments_(segments), count_(count) {}
+
+  // `ended`: packets that are out. A serial command waits for the one before it.
+  void drive(Vdecoder& m, size_t ended, bool serial, bool may_command, bool may_book) {
+    const bool turn = segment_ < count_ && (!serial || ended == segment_);
+    const bool book = turn && entry_ < segments_[segment_].codebook_size;
+    offered_ = turn && (offered_ || (book ? may_book : may_command));
+    m.s_axis_codebook_tvalid = book && offered_;
+    m.s_axis_command_tvalid = !book && offered_;
+    if (!offered_) return;
+    const Segment& s = segments_[segment_];
+    if (book) {
+      m.s_axis_codebook_tdata = reinterpret_cast<const uint8_t*>(s.codebook)[entry_];
+      m.s_axis_codebook_tlast = entry_ + 1 == s.codebook_size;
+    } else {
+      m.s_axis_command_tdata = s.command;
+    }
+  }
+
+  void book_taken() { ++entry_, offered_ = false; }
+  void command_taken() { ++segment_, entry_ = 0, offered_ = false; }
+
+ private:
+  const Segment* segments_;
+  size_t count_, segment_ = 0;
+  uint32_t entry_ = 0;  // of the codebook
+  bool offered_ = false;
+};
+
+// The rules of a stream: valid stays until ready, and so does the payload.
+class Rules {
+ public:
+  Status check(const Vdecoder& m, bool moves) {
+    const bool valid = m.m_axis_values_tvalid;
+    if (waiting_ && !valid) return kDropped;
+    if (waiting_ && (flags(m) != flags_ || m.m_axis_values_tkeep != keep_ ||
+                     memcmp(data_, &m.m_axis_values_tdata, kBeatBytes)))
+      return kChanged;
+    waiting_ = valid && !moves;
+    if (waiting_) {
+      memcpy(data_, &m.m_axis_values_tdata, kBeatBytes);
+      keep_ = m.m_axis_values_tkeep, flags_ = flags(m);
+    }
+    return kDone;
+  }
+
+ private:
+  static unsigned flags(const Vdecoder& m) {
+    return m.m_axis_values_tlast | m.m_axis_values_tuser << 1;
+  }
+
+  uint8_t data_[kBeatBytes];
+  uint64_t keep_ = 0;
+  unsigned flags_ = 0;
+  bool waiting_ = false;
+};
+
+// Packets of values, one for each segment.
+class Packets {
+ public:
+  Packets(const Segment* segments, uint8_t* out, Outcome* outcomes)
+      : segments_(segments), out_(out), outcomes_(outcomes) {}
+
+  size_t ended() const { return ended_; }
+
+  // Takes the beat that moves in this cycle; sets `flagged` if it ends a packet with an error.
+  Status take(const Vdecoder& m, uint64_t cycle, bool& flagged) {
+    const uint64_t keep = m.m_axis_values_tkeep;
+    const bool last = m.m_axis_values_tlast;
+    const size_t bytes = __builtin_popcountll(keep), lanes = bytes / 2;
+    flagged = m.m_axis_values_tuser;
+    if ((keep & (keep + 1)) != 0 || bytes % 2) return kKeep;
+    if (!last && (flagged || bytes != kBeatBytes)) return kKeep;
+    if (flagged && keep) return kKeep;
+    const uint32_t count = segments_[ended_].count;
+    if (values_ + lanes > count) return kCount;
+    memcpy(out_ + 2 * values_, &m.m_axis_values_tdata, bytes);
+    values_ += lanes;
+    if (!last) return kDone;
+    if (!flagged && values_ != count) return kCount;
+    outcomes_[ended_] = {values_, flagged, m.error, 1, cycle + 1};
+    out_ += 2 * static_cast<size_t>(count);
+    values_ = 0;
+    return kDone;
+  }
+
+  void next() { ++ended_; }
+
+ private:
+  const Segment* segments_;
+  uint8_t* out_;
+  Outcome* outcomes_;
+  size_t ended_ = 0;
+  uint32_t values_ = 0;  // of the packet in hand
+};
+
+// When each port may move.
+template <bool kPatterns>
+class Clearance {
+ public:
+  explicit Clearance(const Options& options) : random_{options.seed | 1} {
+    for (size_t i = 0; i < kPorts; ++i) activity_[i].pattern = options.patterns[i];
+  }
+  bool operator()(Port port) {
+    if constexpr (kPatterns) return activity_[port].next(random_);
+    return true;
+  }
+
+ private:
+  Random random_;
+  Activity activity_[kPorts];
 };
 
 class Harness {
@@ -125,13 +289,66 @@ class Harness {
     m.rst = 0;
   }
 
+  // Decodes a batch; `at` is the segment whose packet was in hand at the end.
   template <bool kPatterns>
-  int run(const Segment* segments, size_t count, uint8_t* out, Outcome* outcomes,
-          const Options& options, Statistics& statistics);
-
-  size_t at = 0;  // segment whose packet was in hand when run() returned
+  Status run(const Segment* segments, size_t count, uint8_t* out, Outcome* outcomes,
+             const Options& options, Statistics& statistics, uint64_t& at) {
+    auto& m = *model_;
+    Clearance<kPatterns> may(options);
+    Control control(segments, count);
+    Regions spec(segments, count, false), ver(segments, count, true);
+    Rules rules;
+    Packets packets(segments, out, outcomes);
+    bool clear = false;
+    uint64_t quiet = 0;
+    for (uint64_t cycle = 0; (at = packets.ended()) < count; ++cycle) {
+      if (quiet > options.hang_cycles) return kHang;
+      if (options.limit_cycles && cycle >= options.limit_cycles) return kLimit;
+      control.drive(m, at, options.serial, may(kCommand), may(kCodebook));
+      spec.drive(m.s_axis_speculation_tdata, m.s_axis_speculation_tlast,
+                 m.s_axis_speculation_tvalid, may(kSpeculation));
+      ver.drive(m.s_axis_verification_tdata, m.s_axis_verification_tlast,
+                m.s_axis_verification_tvalid, may(kVerification));
+      m.m_axis_values_tready = may(kValues);
+      m.clear_error = clear;
+      clear = false;
+      settle();
+      count_ports(statistics);
+      if (moves(m.s_axis_command_tvalid, m.s_axis_command_tready)) control.command_taken();
+      if (moves(m.s_axis_codebook_tvalid, m.s_axis_codebook_tready)) control.book_taken();
+      if (moves(m.s_axis_speculation_tvalid, m.s_axis_speculation_tready)) spec.taken();
+      if (moves(m.s_axis_verification_tvalid, m.s_axis_verification_tready)) ver.taken();
+      const bool beat = moves(m.m_axis_values_tvalid, m.m_axis_values_tready);
+      quiet = moved_ ? 0 : quiet + 1;
+      moved_ = false;
+      if (const Status status = rules.check(m, beat)) return status;
+      if (beat) {
+        bool flagged;
+        if (const Status status = packets.take(m, cycle, flagged)) return status;
+        if (flagged && !options.go_on) return kFlagged;
+        clear = flagged && options.serial;  // else it could be the next segment's cause
+        if (m.m_axis_values_tlast) packets.next();
+      }
+      tick();
+    }
+    return kDone;
+  }
 
  private:
+  bool moves(bool valid, bool ready) {
+    moved_ |= valid && ready;
+    return valid && ready;
+  }
+  void count_ports(Statistics& statistics) {
+    const auto& m = *model_;
+    auto* ports = statistics.ports;
+    ++statistics.cycles;
+    tally(ports[kCommand], m.s_axis_command_tvalid, m.s_axis_command_tready);
+    tally(ports[kCodebook], m.s_axis_codebook_tvalid, m.s_axis_codebook_tready);
+    tally(ports[kSpeculation], m.s_axis_speculation_tvalid, m.s_axis_speculation_tready);
+    tally(ports[kVerification], m.s_axis_verification_tvalid, m.s_axis_verification_tready);
+    tally(ports[kValues], m.m_axis_values_tvalid, m.m_axis_values_tready);
+  }
   void settle() {
     model_->clk = 0;
     model_->eval();
@@ -143,149 +360,8 @@ class Harness {
 
   std::unique_ptr<VerilatedContext> context_;
   std::unique_ptr<Vdecoder> model_;
+  bool moved_ = false;  // a transfer in this cycle
 };
-
-void tally(PortCount& port, bool valid, bool ready) {
-  port.moved += valid & ready;
-  port.stalled += valid & !ready;
-  port.starved += !valid & ready;
-}
-
-template <typename Data>
-void put(Data& port, uint64_t address, uint64_t offset) {
-  static_assert(sizeof(Data) == kBusBytes);
-  memcpy(&port, reinterpret_cast<const uint8_t*>(address) + offset, kBusBytes);
-}
-
-template <bool kPatterns>
-int Harness::run(const Segment* segments, size_t count, uint8_t* out, Outcome* outcomes,
-                 const Options& options, Statistics& statistics) {
-  auto& m = *model_;
-  Random random{options.seed | 1};
-  Activity activity[kPorts];
-  for (size_t i = 0; i < kPorts; ++i) activity[i].pattern = options.patterns[i];
-  Feed control, spec, ver;
-  bool book_done = false;
-  uint8_t waiting[kBeatBytes];
-  uint64_t waiting_keep = 0;
-  uint32_t waiting_flags = 0;
-  bool was_waiting = false, clear = false;
-  uint64_t quiet = 0, values = 0;
-  at = 0;
-  // Regions that have no words are passed over.
-  auto skip = [&](Feed& feed, bool verification) {
-    while (feed.segment < count) {
-      const Segment& s = segments[feed.segment];
-      const uint64_t size = verification ? (s.use_verification ? s.verification_bytes : 0)
-                                         : s.speculation_bytes;
-      if (feed.offset < size) return;
-      feed.offset = 0, ++feed.segment;
-    }
-  };
-  auto allowed = [&](size_t port) {
-    if constexpr (kPatterns) return activity[port].next(random);
-    return true;
-  };
-  skip(spec, false), skip(ver, true);
-  for (uint64_t cycle = 0; at < count; ++cycle) {
-    if (quiet > options.hang_cycles) return kHang;
-    if (options.limit_cycles && cycle >= options.limit_cycles) return kLimit;
-    // Inputs.
-    const Segment* next = control.segment < count ? segments + control.segment : nullptr;
-    const bool turn = next && (!options.serial || at == control.segment);
-    const bool book = turn && !book_done && next->codebook_size;
-    const bool may_command = allowed(kCommand), may_book = allowed(kCodebook);
-    if (turn) {
-      if (book) {
-        control.offered |= may_book;
-        const uint8_t* entries = reinterpret_cast<const uint8_t*>(next->codebook);
-        m.s_axis_codebook_tdata = entries[control.offset];
-        m.s_axis_codebook_tlast = control.offset + 1 == next->codebook_size;
-      } else {
-        control.offered |= may_command;
-        m.s_axis_command_tdata = next->command;
-      }
-    }
-    m.s_axis_codebook_tvalid = book && control.offered;
-    m.s_axis_command_tvalid = turn && !book && control.offered;
-    spec.offered = spec.segment < count && (spec.offered | allowed(kSpeculation));
-    if (spec.offered) {
-      const Segment& s = segments[spec.segment];
-      put(m.s_axis_speculation_tdata, s.speculation, spec.offset);
-      m.s_axis_speculation_tlast = spec.offset + kBusBytes >= s.speculation_bytes;
-    }
-    m.s_axis_speculation_tvalid = spec.offered;
-    ver.offered = ver.segment < count && (ver.offered | allowed(kVerification));
-    if (ver.offered) {
-      const Segment& s = segments[ver.segment];
-      put(m.s_axis_verification_tdata, s.verification, ver.offset);
-      m.s_axis_verification_tlast = ver.offset + kBusBytes >= s.verification_bytes;
-    }
-    m.s_axis_verification_tvalid = ver.offered;
-    m.m_axis_values_tready = allowed(kValues);
-    m.clear_error = clear;
-    clear = false;
-    settle();
-    // Handshakes.
-    const bool command_moves = m.s_axis_command_tvalid && m.s_axis_command_tready;
-    const bool book_moves = m.s_axis_codebook_tvalid && m.s_axis_codebook_tready;
-    const bool spec_moves = m.s_axis_speculation_tvalid && m.s_axis_speculation_tready;
-    const bool ver_moves = m.s_axis_verification_tvalid && m.s_axis_verification_tready;
-    const bool valid = m.m_axis_values_tvalid;
-    const bool values_move = valid && m.m_axis_values_tready;
-    ++statistics.cycles;
-    tally(statistics.ports[kCommand], m.s_axis_command_tvalid, m.s_axis_command_tready);
-    tally(statistics.ports[kCodebook], m.s_axis_codebook_tvalid, m.s_axis_codebook_tready);
-    tally(statistics.ports[kSpeculation], m.s_axis_speculation_tvalid,
-          m.s_axis_speculation_tready);
-    tally(statistics.ports[kVerification], m.s_axis_verification_tvalid,
-          m.s_axis_verification_tready);
-    tally(statistics.ports[kValues], valid, m.m_axis_values_tready);
-    const bool moved = command_moves | book_moves | spec_moves | ver_moves | values_move;
-    quiet = moved ? 0 : quiet + 1;
-    if (was_waiting) {
-      if (!valid) return kDropped;
-      const uint32_t flags = m.m_axis_values_tlast | m.m_axis_values_tuser << 1;
-      if (flags != waiting_flags || waiting_keep != m.m_axis_values_tkeep ||
-          memcmp(waiting, &m.m_axis_values_tdata, kBeatBytes))
-        return kChanged;
-    }
-    was_waiting = valid && !values_move;
-    if (was_waiting) {
-      memcpy(waiting, &m.m_axis_values_tdata, kBeatBytes);
-      waiting_keep = m.m_axis_values_tkeep;
-      waiting_flags = m.m_axis_values_tlast | m.m_axis_values_tuser << 1;
-    }
-    if (book_moves && ++control.offset == next->codebook_size) book_done = true, control.offset = 0;
-    if (book_moves) control.offered = false;
-    if (command_moves) ++control.segment, control.offered = book_done = false;
-    if (spec_moves) spec.offered = false, spec.offset += kBusBytes, skip(spec, false);
-    if (ver_moves) ver.offered = false, ver.offset += kBusBytes, skip(ver, true);
-    if (values_move) {
-      const Segment& s = segments[at];
-      const uint64_t keep = m.m_axis_values_tkeep;
-      const bool last = m.m_axis_values_tlast, flagged = m.m_axis_values_tuser;
-      const size_t bytes = __builtin_popcountll(keep);
-      const bool contiguous = (keep & (keep + 1)) == 0 && bytes % 2 == 0;
-      if (!contiguous || (flagged && keep) || (!last && bytes != kBeatBytes)) return kKeep;
-      if (flagged && !last) return kKeep;
-      if (values + bytes / 2 > s.count) return kCount;
-      memcpy(out + 2 * values, &m.m_axis_values_tdata, bytes);
-      values += bytes / 2;
-      if (last) {
-        if (!flagged && values != s.count) return kCount;
-        outcomes[at] = {static_cast<uint32_t>(values), flagged, m.error, 1, cycle + 1};
-        out += 2 * static_cast<size_t>(s.count);
-        values = 0;
-        if (flagged && !options.go_on) return kFlagged;
-        clear = flagged && options.serial;  // else it could be the next segment's cause
-        ++at;
-      }
-    }
-    tick();
-  }
-  return kDone;
-}
 
 }  // namespace
 
@@ -307,13 +383,11 @@ int cassandra_run(void* handle, const Segment* segments, uint64_t count, uint8_t
                   Outcome* outcomes, const Options* options, Statistics* statistics,
                   uint64_t* at) {
   auto& harness = *static_cast<Harness*>(handle);
-  harness.reset();
   bool patterns = false;
   for (const Pattern& pattern : options->patterns) patterns |= pattern.kind != 0;
-  const int status =
-      patterns ? harness.run<true>(segments, count, out, outcomes, *options, *statistics)
-               : harness.run<false>(segments, count, out, outcomes, *options, *statistics);
-  *at = harness.at;
-  return status;
+  harness.reset();
+  return patterns
+             ? harness.run<true>(segments, count, out, outcomes, *options, *statistics, *at)
+             : harness.run<false>(segments, count, out, outcomes, *options, *statistics, *at);
 }
 }
