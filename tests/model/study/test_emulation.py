@@ -1,0 +1,117 @@
+"""Emulated acceptance against the decoding loop itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from golden import CassandraError, Format
+from model.packing import Recipe, pack_model
+from model.sources import open_source
+from model.speculative import CassandraForCausalLM, Settings, Tally, decode
+from model.study.emulation import Replies, greedy_replies, rounds, run_lengths
+from tests.model.tiny import MODEL_TYPES, write_model
+
+PROMPTS = [[5, 9, 2, 33], [7], list(range(20, 51)), [3, 3, 3, 3, 3, 3, 3]]
+LENGTH = 40
+DEPTH = 8
+
+
+@pytest.fixture(scope="module", params=MODEL_TYPES)
+def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
+    """A packed model whose draft is right now and then, in float32: no ties by rounding."""
+    folder = tmp_path_factory.mktemp("emulation")
+    extra = {"sliding_window": 16} if request.param == "gemma3_text" else {}
+    source = write_model(
+        folder / "plain", model_type=request.param, max_position_embeddings=256, **extra
+    )
+    format = Format(scheme="exact", group=32, segment=1024, truncated=3, fill="midpoint")
+    pack_model(open_source(source), folder / "packed", Recipe(format=format), jobs=1)
+    return _in_float32(CassandraForCausalLM.from_pretrained(folder / "packed"))
+
+
+def _in_float32(lm: CassandraForCausalLM) -> CassandraForCausalLM:
+    lm.network.float()
+    for module in lm.network.modules():
+        products = getattr(module, "products", None)
+        if products is not None:
+            products._draft, products._target = products._draft.float(), products._target.float()
+    return lm
+
+
+def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, list[Tally]]:
+    network = lm.network
+    before = network.config._attn_implementation
+    try:
+        replies = greedy_replies(network, PROMPTS, max_tokens=LENGTH, stop_tokens=stops)
+        with lm._mode.drafting():
+            lengths = run_lengths(network, replies, replies.sequences, depth=DEPTH)
+    finally:
+        network.config._attn_implementation = before
+    return replies, [
+        tally for gamma in (1, 3, DEPTH) for tally in rounds(replies, lengths, gamma)
+    ]
+
+
+def _decode(lm: CassandraForCausalLM, stops: frozenset[int]) -> Iterator[tuple[list[int], Tally]]:
+    for gamma in (1, 3, DEPTH):
+        settings = Settings(gamma=gamma, max_tokens=LENGTH, stop_tokens=stops)
+        for prompt in PROMPTS:
+            tally, session = Tally(), lm.session(len(prompt) + LENGTH)
+            tokens = [t for settled in decode(session, prompt, settings, tally) for t in settled]
+            yield tokens, tally
+
+
+def test_rounds_are_those_of_the_loop(lm: CassandraForCausalLM) -> None:
+    replies, emulated = _emulate(lm, frozenset())
+    decoded = list(_decode(lm, frozenset()))
+    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3
+    assert emulated == [tally for _, tally in decoded]
+    assert 0 < sum(tally.accepted for tally in emulated) < sum(t.drafted for t in emulated)
+
+
+def test_stop_tokens_end_replies_and_drafts(lm: CassandraForCausalLM) -> None:
+    plain, _ = _emulate(lm, frozenset())
+    stops = frozenset(reply[len(reply) // 2] for reply in plain.replies)
+    replies, emulated = _emulate(lm, stops)
+    decoded = list(_decode(lm, stops))
+    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3
+    assert min(map(len, replies.replies)) < LENGTH
+    for ours, (_, theirs) in zip(emulated, decoded, strict=True):
+        ours, theirs = copy.copy(ours), copy.copy(theirs)
+        # Late stop tokens of a draft that is wrong already are not followed.
+        assert ours.drafted >= theirs.drafted
+        ours.drafted = theirs.drafted = ours.draft_positions = theirs.draft_positions = 0
+        assert ours == theirs
+
+
+def test_a_perfect_draft_is_always_right(lm: CassandraForCausalLM) -> None:
+    network = lm.network
+    before = network.config._attn_implementation
+    replies = greedy_replies(network, PROMPTS, max_tokens=LENGTH, stop_tokens=frozenset())
+    lengths = run_lengths(network, replies, replies.sequences, depth=DEPTH)
+    network.config._attn_implementation = before
+    for length, reply in zip(lengths, replies.replies, strict=True):
+        places = range(len(reply) - 1)
+        assert length.right.tolist() == [min(DEPTH, len(reply) - 1 - k) for k in places]
+
+
+def test_what_a_draft_reads_is_what_it_is_given(lm: CassandraForCausalLM) -> None:
+    network = lm.network
+    before = network.config._attn_implementation
+    replies = greedy_replies(network, PROMPTS, max_tokens=LENGTH, stop_tokens=frozenset())
+    spoilt = replies.sequences.map(torch.zeros_like)
+    lengths = run_lengths(network, replies, spoilt, depth=DEPTH)
+    network.config._attn_implementation = before
+    assert sum(int(length.right.sum()) for length in lengths) < replies.tokens
+
+
+def test_prompts_are_required() -> None:
+    for prompts in ([], [[1], []]):
+        with pytest.raises(CassandraError, match="prompts must be at least one"):
+            greedy_replies(None, prompts, max_tokens=1, stop_tokens=frozenset())
+
+
