@@ -47,6 +47,7 @@ from model.statistics import Counts, exponent_counts, frequent_exponents
 __all__ = [
     "Outcome",
     "Recipe",
+    "decode_tensors",
     "open_packed",
     "pack_model",
     "pack_values",
@@ -186,6 +187,20 @@ def unpack_model(
                     out.write_raw(name, _chunks(results, packed.tensors[name], bar.update))
         size = (folder / MODEL_FILE).stat().st_size
     return Outcome(values=_total(packed.tensors.values()), bytes=size)
+
+
+def decode_tensors(
+    packed: PackedFile, *, draft: bool = False, jobs: int | None = None, progress: bool = False
+) -> Iterator[tuple[str, Values]]:
+    """Every packed tensor by name with its target values (or draft values), BF16 patterns, flat."""
+    with Workers(jobs) as workers, _bar("decoding", packed.tensors.values(), progress) as bar:
+        results = workers.map(partial(_decode, draft=draft), _parts(packed, packed.tensors))
+        for name, spec in packed.tensors.items():
+            parts = []
+            for part in itertools.islice(results, _piece_count(spec)):
+                bar.update(part.size)
+                parts.append(part)
+            yield name, np.concatenate(parts) if parts else np.zeros(0, np.uint16)
 
 
 # --- plans --------------------------------------------------------------------------------------

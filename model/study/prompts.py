@@ -1,0 +1,39 @@
+"""The prompts that come with the project, by what they are for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from golden import CassandraError
+
+__all__ = ["Prompt", "Use", "bundled_prompts"]
+
+Use = Literal["bench", "development", "soak"]
+"""For figures; for choosing settings, so that figures are of prompts that chose nothing; more for
+the regression, which runs over all three."""
+
+_FILE = Path(__file__).parents[1] / "data" / "prompts.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A chat prompt."""
+
+    use: Use
+    kind: str  # what it asks for: code, story, ...
+    text: str
+
+
+@cache
+def bundled_prompts(*uses: Use) -> tuple[Prompt, ...]:
+    """The prompts of some uses, all by default, in the file's order."""
+    known = get_args(Use)
+    for use in uses:
+        if use not in known:
+            raise CassandraError(f"use must be one of {', '.join(known)}, not {use!r}")
+    every = [Prompt(**entry) for entry in json.loads(_FILE.read_text(encoding="utf-8"))]
+    return tuple(prompt for prompt in every if prompt.use in (uses or known))
