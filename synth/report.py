@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import json
 import os
 import re
@@ -23,13 +24,17 @@ from rtl.command import DecoderConfig
 from rtl.superblock_reader import BUS_ROWS
 from rtl.top import DecoderTop, to_rtlil
 from synth.timing import (
+    ACTIVITY,
     DEFAULT_LIBERTY,
     CriticalPath,
     Library,
+    Power,
     parse_path,
+    parse_power,
     registers,
     run_tool,
     timing_script,
+    version_of,
 )
 
 __all__ = ["DEFAULT_CONFIGS", "Report", "analyse", "main", "markdown"]
@@ -93,6 +98,8 @@ class Report:
     speed_total: float  # gate equivalents of the netlist that was timed
     path: CriticalPath
     period: float
+    power: Power  # of the netlist that was timed
+    made: Mapping[str, str]  # date, tools and library
 
     @property
     def readers(self) -> float:
@@ -207,7 +214,19 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
         speed_total=chip_areas((out / f"{top}.speed.txt").read_text())[top] / library.gate,
         path=parse_path(timed, names),
         period=period,
+        power=parse_power(timed, f"inputs change in {ACTIVITY} of the cycles, OpenSTA propagates"),
+        made=_made(library, out),
     )
+
+
+def _made(library: Library, out: Path) -> dict[str, str]:
+    """Where the figures are from."""
+    return {
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "yosys": version_of("yosys", out),
+        "opensta": version_of("sta", out),
+        "library": library.path.stem,
+    }
 
 
 def _row(cells: Iterable[object]) -> str:
@@ -305,6 +324,7 @@ def as_json(report: Report) -> dict[str, object]:
         "readers": report.readers,
         "without_fifos": report.without_fifos,
         "mm2": report.mm2(report.total),
+        "watts": report.power.total,
     }
 
 

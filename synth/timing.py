@@ -1,4 +1,4 @@
-"""Tools of the area and timing report: Yosys, OpenSTA, a liberty file, and what they print."""
+"""Tools of the area, timing and power report: Yosys, OpenSTA, a liberty file, what they print."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from pathlib import Path
 from golden.errors import CassandraError
 
 __all__ = [
+    "ACTIVITY",
     "DEFAULT_LIBERTY",
     "CriticalPath",
     "Library",
+    "Power",
     "Step",
     "cell_areas",
     "parse_path",
+    "parse_power",
     "run_tool",
+    "version_of",
 ]
+
+ACTIVITY = 0.1
+"""Assumed transitions of every input in a clock cycle, OpenSTA's own default."""
 
 DEFAULT_LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 """Where Debian's qflow-tech-osu018 puts its library."""
@@ -133,7 +140,7 @@ class CriticalPath:
 
 
 def timing_script(netlist: str, top: str, library: Library, period: float) -> str:
-    """OpenSTA commands: one clock, ideal, ports timed as registers without delay."""
+    """OpenSTA commands: one clock, ideal, ports timed as registers without delay; then power."""
     return f"""\
 read_liberty {library.path}
 read_verilog {netlist}
@@ -142,6 +149,8 @@ create_clock -name clk -period {period} [get_ports clk]
 set_input_delay 0 -clock clk [all_inputs]
 set_output_delay 0 -clock clk [all_outputs]
 report_checks -path_delay max -format full -digits 3
+set_power_activity -input -activity {ACTIVITY} -duty 0.5
+report_power -digits 6
 exit
 """
 
@@ -177,3 +186,43 @@ def parse_path(text: str, names: Mapping[str, str]) -> CriticalPath:
         arrival=float(arrival[1]),
         slack=float(slack[1]),
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Power:
+    """Power in W at the clock period of the report, in the library's process and voltage.
+
+    Attributes:
+        internal: of the cells, the clock pins of flip-flops among them.
+        switching: of the nets, as loads of pins without wires.
+        leakage: while nothing switches.
+        activity: which activity it is of.
+    """
+
+    internal: float
+    switching: float
+    leakage: float
+    activity: str
+
+    @property
+    def total(self) -> float:
+        """All together."""
+        return self.internal + self.switching + self.leakage
+
+
+def parse_power(text: str, activity: str) -> Power:
+    """The last line of the table that ``report_power`` printed.
+
+    Raises CassandraError if there is none.
+    """
+    found = re.search(r"^Total +([\d.e+-]+) +([\d.e+-]+) +([\d.e+-]+) ", text, re.M)
+    if found is None:
+        last = (text.strip().splitlines() or ["nothing"])[-1]
+        raise CassandraError(f"sta must report power, not {last!r}")
+    internal, switching, leakage = (float(part) for part in found.groups())
+    return Power(internal=internal, switching=switching, leakage=leakage, activity=activity)
+
+
+def version_of(tool: str, folder: Path) -> str:
+    """What ``yosys`` or ``sta`` says about itself, in a line."""
+    return run_tool(tool, ["-V" if tool == "yosys" else "-version"], folder).strip()

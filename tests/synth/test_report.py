@@ -54,6 +54,32 @@ def test_the_critical_path_has_the_names_of_its_registers() -> None:
     assert (path.arrival, path.slack) == (0.6, 3.815)
 
 
+POWER = """\
+Group                  Internal  Switching    Leakage      Total
+                          Power      Power      Power      Power
+----------------------------------------------------------------
+Sequential           2.1747e-01 1.0584e-02 6.6527e-07 2.2806e-01  34.3%
+Total                5.4707e-01 1.1788e-01 2.9017e-06 6.6495e-01 100.0%
+"""
+
+
+def test_power_is_that_of_all_groups() -> None:
+    power = timing.parse_power(POWER, "assumed")
+    assert (power.internal, power.switching, power.leakage) == (0.54707, 0.11788, 2.9017e-06)
+    assert power.total == pytest.approx(0.66495, abs=1e-5)
+    with pytest.raises(CassandraError, match="sta must report power, not 'Error: no'"):
+        timing.parse_power("Error: no\n", "assumed")
+
+
+def test_the_activity_is_stated_to_the_tool(tmp_path: Path) -> None:
+    (tmp_path / "small.lib").write_text(LIBERTY)
+    library = timing.Library.load(tmp_path / "small.lib")
+    script = timing.timing_script("a.v", "a", library, 4.6)
+    assert (
+        f"set_power_activity -input -activity {timing.ACTIVITY} -duty 0.5\nreport_power" in script
+    )
+
+
 def test_a_run_that_died_inside_abc_is_an_error() -> None:
     with pytest.raises(CassandraError, match="yosys must print `Chip area`"):
         report.chip_areas("End of script.")
