@@ -1,0 +1,161 @@
+"""Codebooks that descriptors name, and what brings them to a decoder before its command."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Module, Signal
+from amaranth.lib import data, fifo, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from golden.format import SCHEMES
+from rtl.command import CommandLayout
+from rtl.dma.config import IN_FLIGHT, DmaConfig
+
+__all__ = ["Books", "Loader", "order_layout"]
+
+
+def order_layout(config: DmaConfig) -> data.StructLayout:
+    """A command for a decoder, and the codebook that it needs in unary."""
+    return data.StructLayout({"command": CommandLayout, "slot": range(max(config.books, 2))})
+
+
+class Books(wiring.Component):
+    """``config.books`` codebooks, a read port for each decoder.
+
+    Latency: reads are combinational, a write shows in the next cycle. Throughput: a write in each
+    cycle. Illegal input: entries and slots that do not exist are not written.
+
+    Members
+    -------
+    write : In(1), slot : In(4), entry : In(5), exponent : In(8), last : In(1)
+        Writes an entry. ``last`` makes the slot defined, with as many entries; other writes
+        undefine it.
+    defined : Out(16)
+        Slots that hold a codebook.
+    ends : Out(5) for each slot
+        Its last entry.
+    read_slot, read_entry : In for each decoder; read_exponent : Out(8) for each decoder
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        count, slots = config.decoders, max(config.books, 2)
+        super().__init__(
+            {
+                "write": In(1),
+                "slot": In(4),
+                "entry": In(5),
+                "exponent": In(8),
+                "last": In(1),
+                "defined": Out(16),
+                "ends": Out(data.ArrayLayout(5, slots)),
+                "read_slot": In(range(slots)).array(count),
+                "read_entry": In(5).array(count),
+                "read_exponent": Out(8).array(count),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        size = self.config.decoder.codebook
+        slots = self.config.books
+        m.submodules.table = table = memory.Memory(shape=8, depth=slots * size, init=[])
+        port = table.write_port()
+        fits = Signal()
+        m.d.comb += [
+            fits.eq((self.slot < slots) & (self.entry < size)),
+            port.addr.eq(self.slot * size + self.entry),
+            port.data.eq(self.exponent),
+            port.en.eq(self.write & fits),
+        ]
+        for slot in range(slots):
+            with m.If(port.en & (self.slot == slot)):
+                m.d.sync += [self.defined[slot].eq(self.last), self.ends[slot].eq(self.entry)]
+        for place in range(self.config.decoders):
+            read = table.read_port(domain="comb")
+            m.d.comb += [
+                read.addr.eq(self.read_slot[place] * size + self.read_entry[place]),
+                self.read_exponent[place].eq(read.data),
+            ]
+        return m
+
+
+class Loader(wiring.Component):
+    """Hands commands to a decoder, each after the codebook that it needs, if that is not there.
+
+    Latency: two cycles. Throughput: a command in two cycles; a codebook takes a cycle for each
+    entry. Buffering: ``IN_FLIGHT`` commands. A slot that is written is loaded again when it is
+    next asked for.
+
+    Members
+    -------
+    orders : In(stream of order_layout)
+    command : Out(stream of CommandLayout), codebook : Out(stream of {exponent: 8, last: 1})
+    written : In(1), slot : In(4)
+        A slot is being written.
+    ends : In(5) for each slot
+    read_slot, read_entry : Out, exponent : In(8)
+        A port of :class:`Books`.
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        slots = max(config.books, 2)
+        entry = data.StructLayout({"exponent": 8, "last": 1})
+        super().__init__(
+            {
+                "orders": In(stream.Signature(order_layout(config))),
+                "command": Out(stream.Signature(CommandLayout)),
+                "codebook": Out(stream.Signature(entry)),
+                "written": In(1),
+                "slot": In(4),
+                "ends": In(data.ArrayLayout(5, slots)),
+                "read_slot": Out(range(slots)),
+                "read_entry": Out(5),
+                "exponent": In(8),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        layout = order_layout(self.config)
+        m.submodules.waiting = waiting = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        order = data.View(layout, waiting.r_data)
+        loaded, inside = Signal(), Signal.like(order.slot)  # whether a book is inside, and which
+        m.d.comb += [
+            waiting.w_data.eq(self.orders.payload),
+            waiting.w_en.eq(self.orders.valid & waiting.w_rdy),
+            self.orders.ready.eq(waiting.w_rdy),
+            self.command.payload.eq(order.command),
+            self.read_slot.eq(order.slot),
+        ]
+        missing = Signal()
+        if self.config.decoder.has("unary"):
+            unary = order.command.scheme == SCHEMES.index("unary")
+            m.d.comb += missing.eq(unary & ~(loaded & (inside == order.slot)))
+        loading, asking = Signal(), Signal()
+        m.d.comb += [
+            self.command.valid.eq(asking),
+            waiting.r_en.eq(self.command.valid & self.command.ready),
+        ]
+        with m.If(loading):
+            self._load(m)
+            with m.If(self.codebook.ready & self.codebook.payload.last):
+                m.d.sync += [loading.eq(0), asking.eq(1), loaded.eq(1), inside.eq(order.slot)]
+        with m.Elif(asking):
+            with m.If(self.command.ready):
+                m.d.sync += asking.eq(0)
+        with m.Elif(waiting.r_rdy):
+            m.d.sync += [self.read_entry.eq(0), loading.eq(missing), asking.eq(~missing)]
+        with m.If(self.written & (self.slot == inside)):
+            m.d.sync += loaded.eq(0)
+        return m
+
+    def _load(self, m: Module) -> None:
+        ends = Array([self.ends[slot] for slot in range(max(self.config.books, 2))])
+        m.d.comb += [
+            self.codebook.valid.eq(1),
+            self.codebook.payload.exponent.eq(self.exponent),
+            self.codebook.payload.last.eq(self.read_entry == ends[self.read_slot]),
+        ]
+        with m.If(self.codebook.ready):
+            m.d.sync += self.read_entry.eq(self.read_entry + 1)

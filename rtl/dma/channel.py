@@ -1,0 +1,122 @@
+"""One decoder with its loader, its regions and the flags of its segments."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.command import ErrorLayout
+from rtl.decoder import Decoder
+from rtl.dma.books import Loader, order_layout
+from rtl.dma.config import IN_FLIGHT, DmaConfig
+from rtl.verification import ValueBeat
+
+__all__ = ["Channel"]
+
+
+class Channel(wiring.Component):
+    """A decoder whose segments are flagged when a read of theirs failed.
+
+    A segment has a tag, counted modulo ``IN_FLIGHT`` in the order of its commands; as many
+    segments may be inside, counted from their order to the last beat of their values. The regions
+    of a segment are whole (or cut short by an error) when that beat is offered, so a fault always
+    comes before it.
+
+    Latency and throughput: those of the decoder. Buffering: ``IN_FLIGHT`` orders.
+
+    Members
+    -------
+    orders : In(stream of order_layout)
+        Ready while fewer than ``IN_FLIGHT`` segments are inside.
+    tag : Out
+        The tag of the next order.
+    words : In(stream) for the two regions
+    values : Out(stream of ValueBeat)
+    fault : In(range(IN_FLIGHT)), fault_valid : In(1) for the two regions
+        A read of the segment with this tag failed.
+    errors : Out(ErrorLayout())
+        Pulses.
+    flying : Out(range(IN_FLIGHT + 1))
+        Segments inside.
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        self.decoder = Decoder(config.decoder)
+        self.loader = Loader(config)
+        words = self.decoder.speculation_path.reader.word_layout
+        loader = self.loader.signature.members
+        books = ("written", "slot", "ends", "read_slot", "read_entry", "exponent")
+        super().__init__(
+            {
+                "orders": In(stream.Signature(order_layout(config))),
+                "tag": Out(range(IN_FLIGHT)),
+                "words": In(stream.Signature(words)).array(2),
+                "values": Out(stream.Signature(ValueBeat(config.decoder.lanes))),
+                "fault": In(range(IN_FLIGHT)).array(2),
+                "fault_valid": In(1).array(2),
+                "errors": Out(ErrorLayout()),
+                "flying": Out(range(IN_FLIGHT + 1)),
+                **{name: loader[name] for name in books},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.decoder, m.submodules.loader = decoder, loader = self.decoder, self.loader
+        wiring.connect(m, loader.command, decoder.command)
+        wiring.connect(m, loader.codebook, decoder.codebook)
+        wiring.connect(m, wiring.flipped(self.words[0]), decoder.speculation)
+        wiring.connect(m, wiring.flipped(self.words[1]), decoder.verification)
+        m.d.comb += [
+            loader.written.eq(self.written),
+            loader.slot.eq(self.slot),
+            loader.ends.eq(self.ends),
+            self.read_slot.eq(loader.read_slot),
+            self.read_entry.eq(loader.read_entry),
+            loader.exponent.eq(self.exponent),
+            decoder.clear_error.eq(1),  # so that causes are pulses
+            self.errors.eq(decoder.error),
+        ]
+        self._count(m)
+        self._flag(m)
+        return m
+
+    def _count(self, m: Module) -> None:
+        orders, loader = self.orders, self.loader.orders
+        begun = orders.valid & orders.ready
+        self.gone = Signal()
+        m.d.comb += [
+            orders.ready.eq(self.flying != IN_FLIGHT),
+            loader.payload.eq(orders.payload),
+            loader.valid.eq(begun),
+            self.gone.eq(self.values.valid & self.values.ready & self.values.payload.last),
+        ]
+        m.d.sync += [
+            self.flying.eq(self.flying + begun - self.gone),
+            self.tag.eq(self.tag + begun),
+        ]
+
+    def _flag(self, m: Module) -> None:
+        flags = Signal(IN_FLIGHT)
+        leaving = Signal(range(IN_FLIGHT))  # the tag of the segment whose values come out
+        beat, failed = self.decoder.values.payload, Signal()
+        with m.If(self.gone):
+            m.d.sync += leaving.eq(leaving + 1)
+        mine = Cat(leaving == tag for tag in range(IN_FLIGHT))
+        for tag in range(IN_FLIGHT):
+            hits = [self.fault_valid[place] & (self.fault[place] == tag) for place in range(2)]
+            with m.If(Cat(hits).any()):
+                m.d.sync += flags[tag].eq(1)
+            with m.Elif(self.gone & mine[tag]):
+                m.d.sync += flags[tag].eq(0)
+        m.d.comb += [
+            failed.eq(beat.last & (flags & mine).any()),
+            self.values.valid.eq(self.decoder.values.valid),
+            self.decoder.values.ready.eq(self.values.ready),
+            self.values.payload.eq(beat),
+            self.values.payload.error.eq(beat.error | failed),
+        ]
+        with m.If(failed):
+            m.d.comb += self.values.payload.present.eq(0)

@@ -1,0 +1,414 @@
+"""The read master: regions of memory as streams of words (AXI4, read channels alone)."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.dma.config import IN_FLIGHT, DmaConfig
+
+__all__ = [
+    "BurstIssuer",
+    "Narrow",
+    "ReadMaster",
+    "RegionReceiver",
+    "burst_layout",
+    "region_layout",
+]
+
+RESPONSE_ERROR = 1
+"""Bit of RRESP that is set in SLVERR and DECERR."""
+
+
+def region_layout(config: DmaConfig) -> data.StructLayout:
+    """A region to read: address and length in bus words, and the segment's tag."""
+    return data.StructLayout(
+        {
+            "address": config.address - config.word_bits,
+            "words": config.count_bits,
+            "tag": range(IN_FLIGHT),
+        }
+    )
+
+
+def burst_layout(config: DmaConfig) -> data.StructLayout:
+    """A burst: the address of its first bus word, and its bus words."""
+    return data.StructLayout(
+        {
+            "address": config.address - config.word_bits,
+            "words": range(config.burst // config.bus + 1),
+        }
+    )
+
+
+def beat_layout(config: DmaConfig) -> data.StructLayout:
+    """A beat of the R channel."""
+    return data.StructLayout({"data": 8 * config.bus, "id": config.id_bits, "resp": 2})
+
+
+def fault_layout(config: DmaConfig) -> data.StructLayout:
+    """A burst that failed: the address of its first byte in bus words, how, and whose."""
+    return data.StructLayout(
+        {
+            "address": config.address - config.word_bits,
+            "decode": 1,
+            "tag": range(IN_FLIGHT),
+        }
+    )
+
+
+class BurstIssuer(wiring.Component):
+    """Cuts regions into bursts, as far as there is room for what they bring.
+
+    Bursts end at multiples of ``config.burst``, so none crosses a page, and all but the first and
+    the last of a region have that length.
+
+    Latency: two cycles from a region to its first burst. Throughput: a burst in two cycles; a
+    region follows another without a pause. Buffering: one region. A burst is offered only while as
+    many words are free in the buffer behind it as it will bring: what comes back is always taken.
+    A region of no words is not legal.
+
+    Members
+    -------
+    regions : In(stream of region_layout)
+    bursts : Out(stream of burst_layout)
+    released : In(1)
+        A bus word has left the buffer.
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "regions": In(stream.Signature(region_layout(config))),
+                "bursts": Out(stream.Signature(burst_layout(config))),
+                "released": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        longest, room = config.burst // config.bus, config.buffer // config.bus
+        burst = self.bursts.payload
+        left = Signal(config.count_bits)  # words of the region that no burst has brought
+        known = Signal()  # the length of the next burst is in ``burst``
+        free = Signal(range(room + 1), init=room)
+        to_border = Signal(range(longest + 1))
+        moved = Signal()
+        m.d.comb += [
+            to_border.eq(longest - (burst.address & (longest - 1))),
+            self.regions.ready.eq(left == 0),
+            self.bursts.valid.eq(known & (free >= burst.words)),
+            moved.eq(self.bursts.valid & self.bursts.ready),
+        ]
+        m.d.sync += free.eq(free + self.released - Mux(moved, burst.words, 0))
+        with m.If(moved):
+            m.d.sync += [
+                burst.address.eq(burst.address + burst.words),
+                left.eq(left - burst.words),
+                known.eq(0),
+            ]
+        with m.Elif((left != 0) & ~known):
+            m.d.sync += [burst.words.eq(Mux(left < to_border, left, to_border)), known.eq(1)]
+        with m.If(self.regions.valid & self.regions.ready):
+            region = self.regions.payload
+            m.d.sync += [burst.address.eq(region.address), left.eq(region.words)]
+        return m
+
+
+class RegionReceiver(wiring.Component):
+    """Beats of the R channel that belong to one ID, back to regions.
+
+    The words of a region become a packet. A beat whose response is an error ends the packet early,
+    and what else comes for the region is dropped: a decoder then finds its region too short, and
+    the reader of ``faults`` knows why.
+
+    Latency: none. Throughput: a beat in each cycle. Buffering: ``IN_FLIGHT`` regions that wait for
+    their first beat. Beats for which no region is waiting are not legal.
+
+    Members
+    -------
+    regions : In(stream of region_layout)
+        Ready while there is room.
+    beat : In(beat_layout), beat_valid : In(1)
+    word : Out({data, last}), word_valid : Out(1)
+    dropped : Out(1)
+        The beat is not passed on.
+    fault : Out(fault_layout), fault_valid : Out(1)
+        The first beat of a region with an error.
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        self.word_layout = data.StructLayout({"data": 8 * config.bus, "last": 1})
+        super().__init__(
+            {
+                "regions": In(stream.Signature(region_layout(config))),
+                "beat": In(beat_layout(config)),
+                "beat_valid": In(1),
+                "word": Out(self.word_layout),
+                "word_valid": Out(1),
+                "dropped": Out(1),
+                "fault": Out(fault_layout(config)),
+                "fault_valid": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        region = Signal(region_layout(self.config))  # words: those to come; 0: no region
+        dropping, bad, final = Signal(), Signal(), Signal()
+        m.d.comb += [
+            bad.eq(self.beat.resp[RESPONSE_ERROR]),
+            final.eq(self.beat_valid & (region.words == 1)),
+            self.word.data.eq(self.beat.data),
+            self.word.last.eq((region.words == 1) | bad),
+            self.word_valid.eq(self.beat_valid & ~dropping),
+            self.dropped.eq(self.beat_valid & dropping),
+        ]
+        with m.If(self.beat_valid):
+            m.d.sync += [
+                region.words.eq(region.words - 1),
+                region.address.eq(region.address + 1),
+                dropping.eq((dropping | bad) & ~final),
+            ]
+        self._next_region(m, region, final)
+        self._fault(m, region, bad & ~dropping)
+        return m
+
+    def _next_region(self, m: Module, region: data.View, final: Signal) -> None:
+        layout = region_layout(self.config)
+        m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        self.first = Signal(self.config.address - self.config.word_bits)
+        m.d.comb += [
+            queue.w_data.eq(self.regions.payload),
+            queue.w_en.eq(self.regions.valid & self.regions.ready),
+            self.regions.ready.eq(queue.w_rdy),
+            queue.r_en.eq(queue.r_rdy & ((region.words == 0) | final)),
+        ]
+        with m.If(queue.r_en):
+            head = data.View(layout, queue.r_data)
+            m.d.sync += [region.eq(head), self.first.eq(head.address)]
+
+    def _fault(self, m: Module, region: data.View, bad: Signal) -> None:
+        """The burst began at the border before this word, or with the region."""
+        low = (self.config.burst // self.config.bus - 1).bit_length()
+        begins = region.address[low:] == self.first[low:]
+        m.d.comb += [
+            self.fault_valid.eq(self.beat_valid & bad),
+            self.fault.tag.eq(region.tag),
+            self.fault.decode.eq(self.beat.resp[0]),
+            self.fault.address.eq(Mux(begins, self.first, region.address[low:] << low)),
+        ]
+
+
+class Narrow(wiring.Component):
+    """Bus words to words of a decoder, least significant first.
+
+    Latency: none. Throughput: a word of the decoder in each cycle. Buffering: none; the bus word is
+    taken with its last part.
+
+    Members
+    -------
+    wide : In(stream of {data: 8 * bus, last: 1}), words : Out(stream of {data: 8 * lanes, last: 1})
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        lanes, bus = config.decoder.lanes, config.bus
+        super().__init__(
+            {
+                "wide": In(stream.Signature(data.StructLayout({"data": 8 * bus, "last": 1}))),
+                "words": Out(stream.Signature(data.StructLayout({"data": 8 * lanes, "last": 1}))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, bus = self.config.decoder.lanes, self.config.bus
+        wide, words = self.wide, self.words
+        if bus == lanes:
+            wiring.connect(m, wiring.flipped(wide), wiring.flipped(words))
+            return m
+        place, end = Signal(range(bus // lanes)), Signal()
+        whole = wide.payload.data
+        parts = Array([whole.word_select(part, 8 * lanes) for part in range(bus // lanes)])
+        m.d.comb += [
+            end.eq(place == bus // lanes - 1),
+            words.valid.eq(wide.valid),
+            words.payload.data.eq(parts[place]),
+            words.payload.last.eq(wide.payload.last & end),
+            wide.ready.eq(words.ready & end),
+        ]
+        with m.If(words.valid & words.ready):
+            m.d.sync += place.eq(Mux(end, 0, place + 1))
+        return m
+
+
+class _Region(wiring.Component):
+    """One region of one decoder: issuer, receiver, buffer and width conversion.
+
+    Latency: three cycles from a beat to its first word. Throughput: a bus word in and a word out in
+    each cycle. Buffering: ``config.buffer`` bytes, and ``IN_FLIGHT`` regions.
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        self.issuer = BurstIssuer(config)
+        self.receiver = RegionReceiver(config)
+        self.narrow = Narrow(config)
+        super().__init__(
+            {
+                "regions": In(stream.Signature(region_layout(config))),
+                "bursts": Out(stream.Signature(burst_layout(config))),
+                "beat": In(beat_layout(config)),
+                "beat_valid": In(1),
+                "words": self.narrow.signature.members["words"],
+                "fault": Out(fault_layout(config)),
+                "fault_valid": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.issuer, m.submodules.receiver = self.issuer, self.receiver
+        m.submodules.narrow = self.narrow
+        wiring.connect(m, self.issuer.bursts, wiring.flipped(self.bursts))
+        wiring.connect(m, self.narrow.words, wiring.flipped(self.words))
+        self._regions(m)
+        self._buffer(m)
+        receiver = self.receiver
+        m.d.comb += [
+            receiver.beat.eq(self.beat),
+            receiver.beat_valid.eq(self.beat_valid),
+            self.fault.eq(receiver.fault),
+            self.fault_valid.eq(receiver.fault_valid),
+        ]
+        return m
+
+    def _regions(self, m: Module) -> None:
+        """A region goes to the receiver at once and waits here for the issuer."""
+        layout = region_layout(self.config)
+        m.submodules.waiting = waiting = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        receiver, issuer = self.receiver.regions, self.issuer.regions
+        m.d.comb += [
+            self.regions.ready.eq(waiting.w_rdy & receiver.ready),
+            waiting.w_data.eq(self.regions.payload),
+            receiver.payload.eq(self.regions.payload),
+            waiting.w_en.eq(self.regions.valid & self.regions.ready),
+            receiver.valid.eq(waiting.w_en),
+            issuer.payload.eq(waiting.r_data),
+            issuer.valid.eq(waiting.r_rdy),
+            waiting.r_en.eq(issuer.valid & issuer.ready),
+        ]
+
+    def _buffer(self, m: Module) -> None:
+        receiver, wide = self.receiver, self.narrow.wide
+        depth = self.config.buffer // self.config.bus
+        size = receiver.word_layout.size
+        m.submodules.buffer = buffer = fifo.SyncFIFOBuffered(width=size, depth=depth)
+        dropped = Signal(range(depth + 1))  # words whose room is still to be given back
+        taken, give = Signal(), Signal()
+        m.d.comb += [
+            buffer.w_data.eq(receiver.word),
+            buffer.w_en.eq(receiver.word_valid),
+            wide.payload.eq(buffer.r_data),
+            wide.valid.eq(buffer.r_rdy),
+            taken.eq(wide.valid & wide.ready),
+            buffer.r_en.eq(taken),
+            give.eq(~taken & (dropped != 0)),
+            self.issuer.released.eq(taken | give),
+        ]
+        m.d.sync += dropped.eq(dropped + receiver.dropped - give)
+
+
+class ReadMaster(wiring.Component):
+    """Reads the regions of all decoders over one AXI4 port.
+
+    Region 2 i is the speculation region of decoder i, region 2 i + 1 its verification region; the
+    number is the ID of its bursts, so the memory may answer them in any order and interleaved.
+    Bursts of one ID are answered in order, as AXI asks. ``RREADY`` is always high: a burst is
+    asked for when there is room for it.
+
+    Latency: five cycles from a region to ARVALID, four from a beat to a decoder's word.
+    Throughput: an address in each cycle (round robin), a beat in each cycle. Buffering: see the
+    configuration. The base of a region and its length are multiples of the bus word.
+
+    Members
+    -------
+    regions : In(stream of region_layout) for each region
+    words : Out(stream of {data: 8 * lanes, last: 1}) for each region
+    fault : Out(fault_layout), fault_valid : Out(1) for each region
+    ar : Out(stream of {burst: burst_layout, id})
+    r : In(beat_layout), r_valid : In(1)
+    reading : Out(1)
+        A beat is being taken.
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        count = config.regions
+        self.units = [_Region(config) for _ in range(count)]
+        unit = self.units[0].signature.members
+        self.ar_layout = data.StructLayout({"burst": burst_layout(config), "id": config.id_bits})
+        super().__init__(
+            {
+                "regions": In(stream.Signature(region_layout(config))).array(count),
+                "words": unit["words"].array(count),
+                "fault": Out(fault_layout(config)).array(count),
+                "fault_valid": Out(1).array(count),
+                "ar": Out(stream.Signature(self.ar_layout)),
+                "r": In(beat_layout(config)),
+                "r_valid": In(1),
+                "reading": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        beat, valid = Signal(beat_layout(self.config)), Signal()
+        m.d.sync += [beat.eq(self.r), valid.eq(self.r_valid)]
+        m.d.comb += self.reading.eq(valid)
+        for place, unit in enumerate(self.units):
+            m.submodules[f"region_{place}"] = unit
+            wiring.connect(m, wiring.flipped(self.regions[place]), unit.regions)
+            wiring.connect(m, unit.words, wiring.flipped(self.words[place]))
+            m.d.comb += [
+                unit.beat.eq(beat),
+                unit.beat_valid.eq(valid & (beat.id == place)),
+                self.fault[place].eq(unit.fault),
+                self.fault_valid[place].eq(unit.fault_valid),
+            ]
+        self._arbitrate(m)
+        return m
+
+    def _arbitrate(self, m: Module) -> None:
+        """The address register takes a burst from the first unit after the last that has one."""
+        count = len(self.units)
+        chosen, latest = Signal(range(count)), Signal(range(count))
+        free = Signal()
+        wanted = Signal(count)
+        m.d.comb += [
+            free.eq(~self.ar.valid | self.ar.ready),
+            wanted.eq(Cat(unit.bursts.valid for unit in self.units)),
+        ]
+        with m.Switch(latest):
+            for last in range(count):
+                with m.Case(last):
+                    for step in range(count, 0, -1):  # the nearest is assigned last and wins
+                        place = (last + step) % count
+                        with m.If(wanted[place]):
+                            m.d.comb += chosen.eq(place)
+        with m.If(free):
+            m.d.sync += self.ar.valid.eq(wanted.any())
+        for place, unit in enumerate(self.units):
+            grant = unit.bursts.valid & free & (chosen == place)
+            m.d.comb += unit.bursts.ready.eq(grant)
+            with m.If(grant):
+                m.d.sync += [
+                    self.ar.payload.burst.eq(unit.bursts.payload),
+                    self.ar.payload.id.eq(place),
+                    latest.eq(place),
+                ]

@@ -1,0 +1,170 @@
+"""The register map as gateware: an AXI4-Lite port in front of the table of registers."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.dma.registers import ADDRESS_BITS, REGISTERS, Field, Register, check
+
+__all__ = ["RESPONSE_OKAY", "RESPONSE_SLVERR", "RegisterFile"]
+
+RESPONSE_OKAY, RESPONSE_SLVERR = 0, 2
+
+
+class RegisterFile(wiring.Component):
+    """Registers behind AXI4-Lite.
+
+    Latency: two cycles from the later of address and data to the response; two from a read's
+    address to its data. Throughput: an access in two cycles, reads beside writes. Buffering: an
+    address and a word of data in each direction. Illegal input: an address without a register is
+    answered with SLVERR and does nothing; writes to read-only fields do nothing. Byte strobes are
+    obeyed.
+
+    Members
+    -------
+    aw, ar : In(stream of address), w : In(stream of {data, strobe})
+    b : Out(stream of response), r : Out(stream of {data, response})
+    REGISTER_FIELD
+        ro: In. rw: Out. w1c: Out, and In ``REGISTER_FIELD_set``; a bit that is set and cleared in
+        the same cycle stays set. wo: Out, what is being written, in the cycle in which it is; else
+        zero.
+    REGISTER_written : Out(1) of registers with w1c or wo fields
+        The register is being written.
+    """
+
+    def __init__(self, registers: tuple[Register, ...] = REGISTERS) -> None:
+        check(registers)
+        self.registers = registers
+        self.write_layout = data.StructLayout({"data": 32, "strobe": 4})
+        self.read_layout = data.StructLayout({"data": 32, "response": 2})
+        members: dict[str, object] = {
+            "aw": In(stream.Signature(ADDRESS_BITS)),
+            "ar": In(stream.Signature(ADDRESS_BITS)),
+            "w": In(stream.Signature(self.write_layout)),
+            "b": Out(stream.Signature(2)),
+            "r": Out(stream.Signature(self.read_layout)),
+        }
+        for register in registers:
+            members |= _members(register)
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self.mask = Signal(32)  # bits that are written in this cycle
+        self.bits = Signal(32)
+        self._write_port(m)
+        self._read_port(m)
+        for register in self.registers:
+            selected = Signal(name=f"write_{register.name}")
+            m.d.comb += selected.eq(self.write & (self.place == register.offset // 4))
+            for field, low in register.places():
+                self._field(m, register, field, low, selected)
+            if _acts(register):
+                m.d.comb += getattr(self, f"{register.name}_written").eq(selected)
+        return m
+
+    def _known(self, place: Value) -> Value:
+        return Cat(place == register.offset // 4 for register in self.registers).any()
+
+    def _write_port(self, m: Module) -> None:
+        """Address and data wait for each other, and for the response before them to be taken."""
+        self.write = Signal()
+        self.place = Signal(ADDRESS_BITS - 2)
+        word = Signal(self.write_layout)
+        addressed, filled = Signal(), Signal()
+        m.d.comb += [
+            self.aw.ready.eq(~addressed),
+            self.w.ready.eq(~filled),
+            self.write.eq(addressed & filled & (~self.b.valid | self.b.ready)),
+            self.bits.eq(word.data),
+            self.mask.eq(Cat(bit.replicate(8) for bit in word.strobe)),
+        ]
+        with m.If(self.b.ready):
+            m.d.sync += self.b.valid.eq(0)
+        with m.If(self.write):
+            known = self._known(self.place)
+            m.d.sync += [
+                *(addressed.eq(0), filled.eq(0), self.b.valid.eq(1)),
+                self.b.payload.eq(_response(known)),
+            ]
+        with m.If(self.aw.valid & self.aw.ready):
+            m.d.sync += [self.place.eq(self.aw.payload[2:]), addressed.eq(1)]
+        with m.If(self.w.valid & self.w.ready):
+            m.d.sync += [word.eq(self.w.payload), filled.eq(1)]
+
+    def _read_port(self, m: Module) -> None:
+        place = Signal(ADDRESS_BITS - 2)
+        addressed, read = Signal(), Signal()
+        latch, upper, value = Signal(32), Signal(32), Signal(32)
+        lower = Signal()  # of a pair whose upper half is latched
+        m.d.comb += [
+            self.ar.ready.eq(~addressed),
+            read.eq(addressed & (~self.r.valid | self.r.ready)),
+        ]
+        for register in self.registers:
+            found = self._value(register)
+            with m.If(place == register.offset // 4):
+                m.d.comb += value.eq(latch if register.latched else found)
+            if register.latched:
+                with m.If(place == register.offset // 4 - 1):
+                    m.d.comb += [upper.eq(found), lower.eq(1)]
+        with m.If(self.r.ready):
+            m.d.sync += self.r.valid.eq(0)
+        with m.If(read):
+            m.d.sync += [
+                *(addressed.eq(0), self.r.valid.eq(1)),
+                self.r.payload.data.eq(value),
+                self.r.payload.response.eq(_response(self._known(place))),
+            ]
+        with m.If(read & lower):
+            m.d.sync += latch.eq(upper)
+        with m.If(self.ar.valid & self.ar.ready):
+            m.d.sync += [place.eq(self.ar.payload[2:]), addressed.eq(1)]
+
+    def _value(self, register: Register) -> Value:
+        """What a read of the register gives."""
+        parts: list[Value] = []
+        for field, low in register.places():
+            below = sum(len(part) for part in parts)
+            if low > below:
+                parts.append(Const(0, low - below))
+            signal = getattr(self, f"{register.name}_{field.name}")
+            parts.append(Const(0, field.width) if field.access == "wo" else signal)
+        return Cat(parts)
+
+    def _field(
+        self, m: Module, register: Register, field: Field, low: int, selected: Signal
+    ) -> None:
+        name = f"{register.name}_{field.name}"
+        signal = getattr(self, name)
+        bits, mask = (whole[low : low + field.width] for whole in (self.bits, self.mask))
+        if field.access == "rw":
+            with m.If(selected):
+                m.d.sync += signal.eq((signal & ~mask) | (bits & mask))
+        elif field.access == "w1c":
+            clear = bits & mask & selected.replicate(field.width)
+            m.d.sync += signal.eq((signal & ~clear) | getattr(self, f"{name}_set"))
+        elif field.access == "wo":
+            m.d.comb += signal.eq(bits & mask & selected.replicate(field.width))
+
+
+def _acts(register: Register) -> bool:
+    return any(field.access in ("wo", "w1c") for field in register.fields)
+
+
+def _response(known: Value) -> Value:
+    return Cat(Const(0, 1), ~known)  # OKAY or SLVERR
+
+
+def _members(register: Register) -> dict[str, object]:
+    members: dict[str, object] = {}
+    for field in register.fields:
+        name = f"{register.name}_{field.name}"
+        members[name] = (In if field.access == "ro" else Out)(field.width)
+        if field.access == "w1c":
+            members[f"{name}_set"] = In(field.width)
+    if _acts(register):
+        members[f"{register.name}_written"] = Out(1)
+    return members

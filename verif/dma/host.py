@@ -1,0 +1,108 @@
+"""Software on the register port: the map by name, descriptors, codebooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+
+from rtl.dma.registers import DMA_CAUSES, Field, Register, field_of, register_of
+
+__all__ = ["Host"]
+
+
+class Host:
+    """Reads and writes registers over AXI4-Lite (cocotbext-axi)."""
+
+    def __init__(self, dut: Any, *, prefix: str = "s_axil") -> None:
+        self._port = AxiLiteMaster(AxiLiteBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+        self._written: dict[str, int] = {}  # what rw registers hold
+
+    def reset(self) -> None:
+        """After a reset nothing is known to be written."""
+        self._written.clear()
+
+    async def read(self, register: str) -> int:
+        """The value of a register."""
+        return int(await self._port.read_dword(register_of(register).offset))
+
+    async def read_pair(self, name: str) -> int:
+        """A 64-bit number; the lower half first, which holds the upper."""
+        low = await self.read(f"{name}_low")
+        return low | await self.read(f"{name}_high") << 32
+
+    async def write(self, register: str, value: int) -> None:
+        """Write a whole register."""
+        await self._port.write_dword(register_of(register).offset, value)
+
+    async def raw_read(self, offset: int) -> tuple[int, AxiResp]:
+        """Four bytes at an offset, and the response."""
+        done = await self._port.read(offset, 4)
+        return int.from_bytes(done.data, "little"), done.resp
+
+    async def raw_write(self, offset: int, data: bytes) -> AxiResp:
+        """Bytes at an offset: byte strobes select them. Returns the response."""
+        return (await self._port.write(offset, data)).resp
+
+    async def keep(self, register: str, value: int) -> None:
+        """Write a register that keeps its value, if it has another."""
+        if self._written.get(register) != value:
+            await self.write(register, value)
+            self._written[register] = value
+
+    async def field(self, register: str, field: str) -> int:
+        """The value of a field."""
+        found, low = field_of(register, field)
+        return await self.read(register) >> low & ((1 << found.width) - 1)
+
+    async def load_codebook(self, slot: int, entries: tuple[int, ...]) -> None:
+        """Write a codebook into a slot."""
+        for place, exponent in enumerate(entries):
+            last = int(place == len(entries) - 1)
+            word = compose("codebook", exponent=exponent, entry=place, slot=slot, last=last)
+            await self.write("codebook", word)
+
+    async def describe(
+        self, command: int, *, slot: int, regions: tuple[tuple[int, int], tuple[int, int]]
+    ) -> None:
+        """Write the registers of a descriptor; ``regions`` are bases and lengths."""
+        await self.keep("command", command)
+        await self.keep("book", slot)
+        for name, (base, length) in zip(("speculation", "verification"), regions, strict=True):
+            await self.keep(f"{name}_base_low", base & 0xFFFF_FFFF)
+            await self.keep(f"{name}_base_high", base >> 32)
+            await self.keep(f"{name}_length", length)
+
+    async def start(self) -> None:
+        """Queue the segment that the registers describe, when there is room."""
+        while await self.field("status", "full"):
+            pass
+        await self.write("start", compose("start", push=1))
+
+    async def causes(self) -> set[str]:
+        """Bits of ERROR, by name."""
+        return names_of("error", await self.read("error"))
+
+
+def compose(register: str, **fields: int) -> int:
+    """A register's word; fields that are not named are zero."""
+    word = 0
+    for name, value in fields.items():
+        field, low = field_of(register, name)
+        assert 0 <= value < 1 << field.width, f"{register}.{name} does not hold {value}"
+        word |= value << low
+    return word
+
+
+def names_of(register: str, word: int) -> set[str]:
+    """Names of the fields that are not zero."""
+    places: list[tuple[Field, int]] = list(_register(register).places())
+    return {field.name for field, low in places if word >> low & ((1 << field.width) - 1)}
+
+
+def _register(name: str) -> Register:
+    return register_of(name)
+
+
+DMA_CAUSE_NAMES = frozenset(name for name, _ in DMA_CAUSES)
+"""Causes that the decoder does not know."""
