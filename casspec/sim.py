@@ -39,7 +39,9 @@ from verif.bulk import RtlCodec, Statistics
 __all__ = ["main"]
 
 RECIPES = {
-    "unary": Recipe(format=Format(scheme="unary", truncated=4), prune=0.4),
+    "unary": Recipe(
+        format=Format(scheme="unary", truncated=4), prune=0.4, prune_scores="magnitude"
+    ),
     "mx": Recipe(format=Format(scheme="mx", truncated=4, group=32, fill="midpoint")),
     "exact": Recipe(
         format=Format(scheme="exact", truncated=4, group=64, fill="midpoint"),

@@ -43,6 +43,7 @@ class GgufSource:
 
     def __init__(self, path: Path) -> None:
         self.label = str(path)
+        self.files = (path,)
         self._path = path
         if not path.is_file():
             raise FileError(f"{path} must be a GGUF file, and is missing")

@@ -1,7 +1,9 @@
-"""Output directories that appear whole or not at all."""
+"""Output files and directories that appear whole or not at all."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 from golden.errors import CassandraError
 from golden.file import sync_directory
 
-__all__ = ["staged_directory"]
+__all__ = ["resumable_directory", "staged_directory", "write_file"]
 
 
 @contextmanager
@@ -36,6 +38,79 @@ def staged_directory(destination: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
     sync_directory(place.parent)
+
+
+@contextmanager
+def resumable_directory(
+    destination: Path, *, key: str, fresh: bool = False
+) -> Iterator[tuple[Path, Path]]:
+    """Yield a directory to fill, and one whose contents outlive an interrupt.
+
+    The first gets the name of ``destination`` when the block ends without an exception, as in
+    :func:`staged_directory`. The second has what an earlier block with the same ``key`` has put
+    into it, unless ``fresh``. Both are in ``.NAME.partial`` beside the destination, which stays
+    when the block is interrupted, killed, or ended by an ``OSError`` (a full disk) with something
+    in the second. It is locked; two processes that write one destination are an error.
+    """
+    place = destination.resolve()
+    _check_place(destination, place)
+    folder = place.with_name(f".{place.name}.partial")
+    folder.mkdir(exist_ok=True)
+    with _locked(folder, destination):
+        output, store = _prepare(folder, key, fresh)
+        try:
+            yield output, store
+            sync_directory(output)
+            output.replace(place)
+        except BaseException as error:
+            spare = isinstance(error, CassandraError) or not any(store.iterdir())
+            shutil.rmtree(folder if spare else output, ignore_errors=True)
+            raise
+        shutil.rmtree(folder)
+    sync_directory(place.parent)
+
+
+def _prepare(folder: Path, key: str, fresh: bool) -> tuple[Path, Path]:
+    """The directories of :func:`resumable_directory`; what is of another key is removed."""
+    output, store, stated = folder / "output", folder / "store", folder / "key"
+    if fresh or not stated.is_file() or stated.read_text(encoding="utf-8") != key:
+        stated.unlink(missing_ok=True)
+        shutil.rmtree(store, ignore_errors=True)
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir()
+    store.mkdir(exist_ok=True)
+    write_file(stated, key.encode())
+    return output, store
+
+
+@contextmanager
+def _locked(folder: Path, destination: Path) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not folder.is_dir() or not os.path.samestat(os.fstat(handle), folder.stat()):
+            raise BlockingIOError  # the other process has just finished
+        yield
+    except BlockingIOError as error:
+        raise CassandraError(
+            f"{destination} must be written by one process at a time, and another is at it"
+        ) from error
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file that has its name only when all of it is on the disk."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
 
 
 def _check_place(destination: Path, place: Path) -> None:

@@ -3,17 +3,21 @@
 A piece is a run of whole segments; pieces of a tensor are packed on their own with the tensor's
 codebooks and joined (:func:`golden.concatenate`), so that memory is bounded by the packed size of
 the largest tensor plus a few pieces for each worker.
+
+Packed tensors are parts in a directory beside the destination (:mod:`model.parts`) until all are
+there; the model is then written from them. Packing that was interrupted goes on with the parts.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,22 +34,27 @@ from golden import (
     encode,
 )
 from golden.file import PackedFile, PackedTensor, RawTensor, Writer
-from model.masks import check_prune, kept_by_magnitude
-from model.output import staged_directory
+from model.calibration import Norms
+from model.masks import importance, kept_by_magnitude, kept_by_wanda
+from model.output import resumable_directory, staged_directory
 from model.parallel import Workers
+from model.parts import Codebooks, Parts
+from model.plan import Override, PackPlan, Recipe
 from model.sources import (
     MODEL_FILE,
     Source,
     Tensor,
     Values,
     copy_companions,
-    packed_tensors,
+    fingerprint,
     read_config,
 )
 from model.statistics import Counts, exponent_counts, frequent_exponents
 
 __all__ = [
     "Outcome",
+    "Override",
+    "PackPlan",
     "Recipe",
     "decode_tensors",
     "open_packed",
@@ -58,30 +67,13 @@ _PIECE = 1 << 20  # values; a piece is at least one segment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How the tensors of a model are packed."""
-
-    format: Format = dataclasses.field(default_factory=Format)
-    prune: float = 0.0  # fraction of each output row, by magnitude, that the draft does without
-    group_exponents: Literal["largest", "chosen"] = "largest"  # chosen: for a closer draft (exact)
-    nonfinite: Literal["error", "saturate"] = "error"  # saturate: to the largest finite value (mx)
-
-    def __post_init__(self) -> None:
-        check_prune(self.prune)
-        scheme = self.format.scheme
-        if self.group_exponents == "chosen" and scheme != "exact":
-            raise CassandraError(f"group_exponents must be 'largest' in scheme {scheme}")
-        if self.nonfinite == "saturate" and scheme != "mx":
-            raise CassandraError(f"nonfinite must be 'error' in scheme {scheme}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What packing or unpacking has done."""
 
     values: int  # in packed tensors
     bytes: int  # size of the file that was written
     saturated: int = 0  # values that were not finite and were replaced
+    resumed: int = 0  # tensors that an interrupted run had packed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,8 +85,8 @@ class _Piece:
     count: int  # values
     rows: NDArray[np.uint16]  # [rows, columns]: the rows that the values lie in
     recipe: Recipe
-    codebook: tuple[int, ...] | None = None
-    pruned_codebook: tuple[int, ...] | None = None
+    norms: NDArray[np.float32] | None = None  # [columns], of the input channels
+    codebooks: Codebooks = dataclasses.field(default_factory=Codebooks)
 
     @property
     def _place(self) -> slice:
@@ -107,49 +99,77 @@ class _Piece:
 
     @property
     def kept(self) -> NDArray[np.bool_] | None:
-        if not self.recipe.prune:
+        recipe = self.recipe
+        if not recipe.prune:
             return None
-        return kept_by_magnitude(self.rows, self.recipe.prune).reshape(-1)[self._place]
+        if recipe.prune_scores == "magnitude":
+            kept = kept_by_magnitude(self.rows, recipe.prune)
+        else:
+            kept = kept_by_wanda(self.rows, self._needed_norms(), recipe.prune)
+        return kept.reshape(-1)[self._place]
+
+    def group_exponents(self, kept: NDArray[np.bool_] | None) -> NDArray[np.uint8] | None:
+        recipe, weights = self.recipe, None
+        if recipe.group_exponents == "largest":
+            return None
+        if recipe.group_exponents == "weighted":
+            squares = importance(self._needed_norms())
+            weights = np.tile(squares, len(self.rows))[self._place]
+        return choose_group_exponents(self.values, recipe.format, kept=kept, importance=weights)
+
+    def _needed_norms(self) -> NDArray[np.float32]:
+        if self.norms is None:
+            raise CassandraError(_NORMS_MISSING)
+        return self.norms
 
 
-def pack_values(rows: NDArray[np.uint16], recipe: Recipe, *, name: str = "tensor") -> Packed:
-    """Pack one tensor that is in memory; ``rows`` is uint16 [rows, columns] of BF16 patterns."""
-    return _encode(_Piece(name=name, start=0, count=rows.size, rows=rows, recipe=recipe))
+def pack_values(
+    rows: NDArray[np.uint16],
+    recipe: Recipe,
+    *,
+    norms: NDArray[np.float32] | None = None,
+    name: str = "tensor",
+) -> Packed:
+    """Pack one tensor that is in memory.
+
+    ``rows`` is uint16 [rows, columns] of BF16 patterns, ``norms`` float32 [columns] the norms of
+    its inputs, for recipes that need them.
+    """
+    piece = _Piece(name=name, start=0, count=rows.size, rows=rows, recipe=recipe, norms=norms)
+    return _encode(piece)
 
 
 def pack_model(
     source: Source,
     destination: Path,
-    recipe: Recipe,
+    recipe: Recipe | PackPlan,
     *,
+    norms: Norms | None = None,
     jobs: int | None = None,
     progress: bool = False,
+    fresh: bool = False,
 ) -> Outcome:
     """Write ``source`` as a packed model into the new directory ``destination``.
 
-    ``jobs`` worker processes, all cores by default. Raises :class:`CassandraError` (one line) and
-    ``OSError``; then, and when interrupted, nothing is left behind.
+    ``norms`` are needed for pruning by Wanda's scores and for weighted group exponents. ``jobs``
+    worker processes, all cores by default. What an interrupted run of the same source, recipe and
+    norms has packed is taken over, unless ``fresh``. Raises :class:`CassandraError` (one line), and
+    leaves nothing behind then; ``OSError`` and interrupts leave the parts for another try.
     """
-    tensors = packed_tensors(source)
-    plan = _packing_plan(source, recipe.format)
-    with staged_directory(destination) as folder, Workers(jobs) as workers:
+    work = _Work(source, PackPlan.of(recipe).recipes(source), norms)
+    with (
+        resumable_directory(destination, key=work.key(), fresh=fresh) as (folder, store),
+        Workers(jobs) as workers,
+    ):
+        parts = Parts(store)
+        resumed = len(parts.done)
+        _pack_parts(work, parts, workers, progress)
         source.save_companions(folder)
-        pieces = _pieces(source, tensors, recipe)
-        if recipe.format.scheme == "unary":
-            books = _choose_codebooks(workers, pieces, tensors, recipe.format, progress)
-            pieces = _with_codebooks(_pieces(source, tensors, recipe), books)
-        results = workers.map(_encode, pieces)
-        saturated = 0
-        with _bar("packing", tensors, progress) as bar, Writer(folder / MODEL_FILE, plan) as out:
-            for name, spec in plan.items():
-                if isinstance(spec, RawTensor):
-                    out.write_raw(name, [source.read_raw(name)])
-                    continue
-                packed = _join(results, spec, bar.update)
-                saturated += packed.saturated
-                out.write_packed(name, packed)
+        _write_model(work, parts, folder / MODEL_FILE, progress)
         size = (folder / MODEL_FILE).stat().st_size
-    return Outcome(values=_total(tensors), bytes=size, saturated=saturated)
+        return Outcome(
+            values=_total(work.tensors), bytes=size, saturated=parts.saturated, resumed=resumed
+        )
 
 
 def open_packed(path: Path) -> PackedFile:
@@ -205,16 +225,72 @@ def decode_tensors(
 
 # --- plans --------------------------------------------------------------------------------------
 
+_PARTS_VERSION = 1  # of what packing makes of one source, recipe and norms
+_NORMS_MISSING = (
+    "calibration must be there for prune_scores 'wanda' and group_exponents 'weighted', and is not"
+)
 
-def _packing_plan(source: Source, format: Format) -> dict[str, RawTensor | PackedTensor]:
-    return _storage_order(
-        {
-            name: tensor.raw
-            if tensor.kind == "other"
-            else PackedTensor(format=format, shape=tensor.shape)
-            for name, tensor in source.tensors.items()
+
+class _Work:
+    """What is to be packed, and how."""
+
+    def __init__(self, source: Source, recipes: Mapping[str, Recipe], norms: Norms | None) -> None:
+        self.source = source
+        self.recipes = recipes
+        self.tensors = [source.tensors[name] for name in recipes]
+        self._norms = norms
+        self.norms = {tensor.name: self._norms_of(tensor) for tensor in self.tensors}
+
+    def _norms_of(self, tensor: Tensor) -> NDArray[np.float32] | None:
+        if not self.recipes[tensor.name].needs_norms:
+            return None
+        if self._norms is None:
+            raise CassandraError(_NORMS_MISSING)
+        return self._norms.of(tensor.name, tensor.shape[1])
+
+    def key(self) -> str:
+        """A hash of all that the packed bytes depend on."""
+        used = any(norms is not None for norms in self.norms.values())
+        digest = self._norms.digest() if used and self._norms else None
+        recipes = {name: recipe.to_dict() for name, recipe in self.recipes.items()}
+        body = [_PARTS_VERSION, fingerprint(self.source), recipes, digest]
+        return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+
+    def plan(self) -> dict[str, RawTensor | PackedTensor]:
+        """Tensors of the file, in its order."""
+        specs: dict[str, RawTensor | PackedTensor] = {
+            name: tensor.raw for name, tensor in self.source.tensors.items()
         }
-    )
+        specs |= {tensor.name: self.spec(tensor) for tensor in self.tensors}
+        return _storage_order(specs)
+
+    def spec(self, tensor: Tensor) -> PackedTensor:
+        return PackedTensor(format=self.recipes[tensor.name].format, shape=tensor.shape)
+
+    def pieces(
+        self, tensors: Iterable[Tensor], books: Mapping[str, Codebooks] | None = None
+    ) -> Iterator[_Piece]:
+        """All pieces of some tensors, read as they are asked for."""
+        for tensor in tensors:
+            book = (books or {}).get(tensor.name, Codebooks())
+            format = self.recipes[tensor.name].format
+            step = _piece_segments(format) * format.segment
+            for start in range(0, tensor.count, step):
+                yield self._piece(tensor, start, min(start + step, tensor.count), book)
+
+    def _piece(self, tensor: Tensor, start: int, stop: int, book: Codebooks) -> _Piece:
+        columns = tensor.shape[1]
+        first, last = start // columns, -(-stop // columns)
+        rows = self.source.read(tensor.name, first * columns, last * columns)
+        return _Piece(
+            name=tensor.name,
+            start=start,
+            count=stop - start,
+            rows=rows.reshape(-1, columns),
+            recipe=self.recipes[tensor.name],
+            norms=self.norms[tensor.name],
+            codebooks=book,
+        )
 
 
 def _storage_order(
@@ -245,34 +321,40 @@ def _piece_count(spec: PackedTensor) -> int:
     return -(-spec.segments // _piece_segments(spec.format))
 
 
-def _pieces(source: Source, tensors: Iterable[Tensor], recipe: Recipe) -> Iterator[_Piece]:
-    for tensor in tensors:
-        step = _piece_segments(recipe.format) * recipe.format.segment
-        for start in range(0, tensor.count, step):
-            yield _read_piece(source, tensor, start, min(start + step, tensor.count), recipe)
+def _pack_parts(work: _Work, parts: Parts, workers: Workers, progress: bool) -> None:
+    """Pack what is not among the parts yet."""
+    missing = [tensor for tensor in work.tensors if tensor.name not in parts.done]
+    _add_codebooks(work, parts, missing, workers, progress)
+    results = workers.map(_encode, work.pieces(missing, parts.codebooks))
+    done = _total(work.tensors) - _total(missing)
+    with _bar("packing", work.tensors, progress, done) as bar:
+        for tensor in missing:
+            parts.add(tensor.name, _join(results, work.spec(tensor), bar.update))
 
 
-def _read_piece(source: Source, tensor: Tensor, start: int, stop: int, recipe: Recipe) -> _Piece:
-    columns = tensor.shape[1]
-    first, last = start // columns, -(-stop // columns)
-    rows = source.read(tensor.name, first * columns, last * columns).reshape(-1, columns)
-    return _Piece(name=tensor.name, start=start, count=stop - start, rows=rows, recipe=recipe)
+def _write_model(work: _Work, parts: Parts, path: Path, progress: bool) -> None:
+    """The file of the model, from the parts and from what is not packed."""
+    plan = work.plan()
+    with _bar("writing", work.tensors, progress) as bar, Writer(path, plan) as out:
+        for name, spec in plan.items():
+            if isinstance(spec, RawTensor):
+                out.write_raw(name, [work.source.read_raw(name)])
+            else:
+                out.write_packed(name, parts.read(name))
+                bar.update(spec.count)
 
 
 def _encode(piece: _Piece) -> Packed:
-    recipe, values, kept = piece.recipe, piece.values, piece.kept
+    kept = piece.kept
     try:
-        chosen = None
-        if recipe.group_exponents == "chosen":
-            chosen = choose_group_exponents(values, recipe.format, kept=kept)
         return encode(
-            values,
-            recipe.format,
+            piece.values,
+            piece.recipe.format,
             kept=kept,
-            codebook=piece.codebook,
-            pruned_codebook=piece.pruned_codebook,
-            group_exponents=chosen,
-            nonfinite=recipe.nonfinite,
+            codebook=piece.codebooks.codebook,
+            pruned_codebook=piece.codebooks.pruned_codebook,
+            group_exponents=piece.group_exponents(kept),
+            nonfinite=piece.recipe.nonfinite,
         )
     except CassandraError as error:
         where = f"{piece.name}, from value {piece.start} on"
@@ -293,26 +375,26 @@ def _join(results: Iterator[Packed], spec: PackedTensor, update: Callable[[int],
 # --- codebooks ----------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Codebooks:
-    codebook: tuple[int, ...]
-    pruned_codebook: tuple[int, ...] | None
-
-
-def _choose_codebooks(
-    workers: Workers,
-    pieces: Iterable[_Piece],
-    tensors: list[Tensor],
-    format: Format,
-    progress: bool,
-) -> dict[str, _Codebooks]:
-    """Codebooks of every tensor by frequency (docs/format.md, 4.1), over all of its pieces."""
+def _add_codebooks(
+    work: _Work, parts: Parts, missing: Iterable[Tensor], workers: Workers, progress: bool
+) -> None:
+    """Codebooks of tensors in unary, by frequency over all pieces (docs/format.md, 4.1)."""
+    recipes = work.recipes
+    tensors = [
+        tensor
+        for tensor in missing
+        if recipes[tensor.name].format.scheme == "unary" and tensor.name not in parts.codebooks
+    ]
+    if not tensors:
+        return
     counts: dict[str, Counts] = defaultdict(lambda: np.zeros((2, 256), np.int64))
     with _bar("counting", tensors, progress) as bar:
-        for name, found in workers.map(_count, pieces):
+        for name, found in workers.map(_count, work.pieces(tensors)):
             counts[name] += found
             bar.update(int(found[1].sum()))
-    return {name: _codebooks(found, format) for name, found in counts.items()}
+    parts.set_codebooks(
+        {name: _codebooks(found, recipes[name].format) for name, found in counts.items()}
+    )
 
 
 def _count(piece: _Piece) -> tuple[str, Counts]:
@@ -321,24 +403,14 @@ def _count(piece: _Piece) -> tuple[str, Counts]:
     return piece.name, np.stack([kept, exponent_counts(piece.values)])
 
 
-def _codebooks(counts: Counts, format: Format) -> _Codebooks:
+def _codebooks(counts: Counts, format: Format) -> Codebooks:
     kept, every = counts
     book = frequent_exponents(kept, format.codebook)
     if format.pruned_exponent == "raw":
-        return _Codebooks(codebook=book, pruned_codebook=None)
+        return Codebooks(codebook=book)
     pruned = every.copy()
     pruned[list(book)] -= kept[list(book)]
-    return _Codebooks(
-        codebook=book, pruned_codebook=frequent_exponents(pruned, format.codebook - 1)
-    )
-
-
-def _with_codebooks(pieces: Iterable[_Piece], books: Mapping[str, _Codebooks]) -> Iterator[_Piece]:
-    for piece in pieces:
-        book = books[piece.name]
-        yield dataclasses.replace(
-            piece, codebook=book.codebook, pruned_codebook=book.pruned_codebook
-        )
+    return Codebooks(codebook=book, pruned_codebook=frequent_exponents(pruned, format.codebook - 1))
 
 
 # --- unpacking ----------------------------------------------------------------------------------
@@ -375,10 +447,13 @@ def _total(tensors: Iterable[Tensor | PackedTensor]) -> int:
     return sum(tensor.count for tensor in tensors)
 
 
-def _bar(title: str, tensors: Iterable[Tensor | PackedTensor], progress: bool) -> tqdm[None]:
+def _bar(
+    title: str, tensors: Iterable[Tensor | PackedTensor], progress: bool, done: int = 0
+) -> tqdm[None]:
     return tqdm(
         desc=f"{title:9}",
         total=_total(tensors),
+        initial=done,
         unit=" values",
         unit_scale=True,
         disable=not progress,

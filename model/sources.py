@@ -7,6 +7,7 @@ A source is a Hugging Face directory of safetensors (this module) or a GGUF file
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import shutil
@@ -31,6 +32,7 @@ __all__ = [
     "Tensor",
     "Values",
     "copy_companions",
+    "fingerprint",
     "open_source",
     "packed_tensors",
     "read_config",
@@ -87,6 +89,11 @@ class Source(Protocol):
         ...
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """What the model is read from: weights, config and tokenizer."""
+        ...
+
+    @property
     def tensors(self) -> Mapping[str, Tensor]:
         """Every tensor by name, in the source's order."""
         ...
@@ -122,6 +129,15 @@ def open_source(location: str | Path) -> Source:
     return DirectorySource(path)
 
 
+def fingerprint(source: Source) -> str:
+    """A hash of the names and contents of a source's files (SHA-256, in hexadecimal)."""
+    found = hashlib.sha256()
+    for path in source.files:
+        with path.open("rb") as file:
+            found.update(path.name.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
+
+
 def packed_tensors(source: Source) -> list[Tensor]:
     """Tensors that are packed: linear weights and the head."""
     return [tensor for tensor in source.tensors.values() if tensor.kind != "other"]
@@ -144,6 +160,8 @@ class DirectorySource:
             config.get("model_type"), field="model_type", where=path / "config.json"
         )
         self._files = _tensor_files(path)
+        weights = sorted({file.path for file in self._files.values()})
+        self.files = (*weights, *_companions(path))
         tied = _is_tied(config, self._files)
         self.tensors: Mapping[str, Tensor] = {
             name: _describe(file, name, architecture, tied) for name, file in self._files.items()
@@ -175,10 +193,13 @@ class DirectorySource:
 
 def copy_companions(source: Path, destination: Path) -> None:
     """Copy config.json and the tokenizer's files from one directory to another."""
-    for pattern in _COMPANIONS:
-        for file in sorted(source.glob(pattern)):
-            if file.is_file():
-                shutil.copyfile(file, destination / file.name)
+    for file in _companions(source):
+        shutil.copyfile(file, destination / file.name)
+
+
+def _companions(folder: Path) -> list[Path]:
+    found = (file for pattern in _COMPANIONS for file in sorted(folder.glob(pattern)))
+    return [file for file in found if file.is_file()]
 
 
 def read_config(directory: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class Subset:
             raise CassandraError(f"tensor must be one of {whole.label}, not {name!r}")
         self._whole = whole
         self.label = whole.label
+        self.files = whole.files
         self.notes = whole.notes
         self.tensors = {name: tensor for name, tensor in whole.tensors.items() if name in wanted}
 

@@ -14,7 +14,9 @@ from model.sources import open_source
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_bits_are_those_of_the_packed_tensors(llama: Path, tmp_path: Path, scheme: str) -> None:
-    recipe = Recipe(format=Format.from_dict({"scheme": scheme}), prune=0.25)
+    recipe = Recipe(
+        format=Format.from_dict({"scheme": scheme}), prune=0.25, prune_scores="magnitude"
+    )
     pack_model(open_source(llama), tmp_path / "p", recipe, jobs=1)
     packed = open_packed(tmp_path / "p")
     report = json.loads(json.dumps(inspect_file(packed)))

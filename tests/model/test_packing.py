@@ -21,23 +21,37 @@ from golden import (
 )
 from golden.file import Writer
 from model import packing
-from model.masks import kept_by_magnitude
+from model.calibration import Norms
+from model.masks import importance, kept_by_magnitude, kept_by_wanda
 from model.packing import Recipe, open_packed, pack_model, pack_values, unpack_model
-from model.sources import EMBEDDING, Source, open_source, weights
+from model.sources import EMBEDDING, Source, open_source, packed_tensors, weights
 from tests.model.tiny import patterns, replace_tensors, tensors_of, write_model
 
 SMALL = Format(segment=256)
 RECIPES = {
     "unary": Recipe(format=SMALL),
-    "unary pruned": Recipe(format=SMALL, prune=0.4),
-    "unary coded": Recipe(format=dataclasses.replace(SMALL, pruned_exponent="coded"), prune=0.3),
+    "unary pruned": Recipe(format=SMALL, prune=0.4, prune_scores="magnitude"),
+    "unary coded": Recipe(
+        format=dataclasses.replace(SMALL, pruned_exponent="coded"),
+        prune=0.3,
+        prune_scores="magnitude",
+    ),
     "mx": Recipe(format=dataclasses.replace(SMALL, scheme="mx")),
-    "mx pruned": Recipe(format=dataclasses.replace(SMALL, scheme="mx"), prune=0.25),
+    "mx pruned": Recipe(
+        format=dataclasses.replace(SMALL, scheme="mx"), prune=0.25, prune_scores="magnitude"
+    ),
     "exact": Recipe(format=dataclasses.replace(SMALL, scheme="exact")),
     "exact chosen": Recipe(
         format=dataclasses.replace(SMALL, scheme="exact", truncated=5, fill="midpoint"),
         prune=0.1,
+        prune_scores="magnitude",
         group_exponents="chosen",
+    ),
+    "unary by wanda": Recipe(format=SMALL, prune=0.4),
+    "exact weighted": Recipe(
+        format=dataclasses.replace(SMALL, scheme="exact", truncated=5, fill="midpoint"),
+        prune=0.1,
+        group_exponents="weighted",
     ),
 }
 LINEAR = "model.layers.1.mlp.down_proj.weight"
@@ -49,13 +63,30 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_PIECE", 768)
 
 
-def encode_whole(rows: np.ndarray, recipe: Recipe) -> Any:
+def norms_of(source: Source) -> Norms:
+    """Norms that differ widely, one of them zero in each tensor."""
+    rng = np.random.default_rng(3)
+    values = {}
+    for tensor in packed_tensors(source):
+        found = np.exp(2 * rng.standard_normal(tensor.shape[1])).astype(np.float32)
+        found[rng.integers(found.size)] = 0
+        values[tensor.name] = found
+    return Norms(values=values, tokens=1, origin={})
+
+
+def encode_whole(rows: np.ndarray, recipe: Recipe, norms: np.ndarray) -> Any:
     """The tensor through the codec at once."""
-    kept = kept_by_magnitude(rows, recipe.prune).reshape(-1) if recipe.prune else None
+    kept = None
+    if recipe.prune and recipe.prune_scores == "magnitude":
+        kept = kept_by_magnitude(rows, recipe.prune).reshape(-1)
+    elif recipe.prune:
+        kept = kept_by_wanda(rows, norms, recipe.prune).reshape(-1)
     values = rows.reshape(-1)
     chosen = None
-    if recipe.group_exponents == "chosen":
-        chosen = choose_group_exponents(values, recipe.format, kept=kept)
+    if recipe.group_exponents != "largest":
+        weighted = recipe.group_exponents == "weighted"
+        weights = np.tile(importance(norms), len(rows)) if weighted else None
+        chosen = choose_group_exponents(values, recipe.format, kept=kept, importance=weights)
     return encode(values, recipe.format, kept=kept, group_exponents=chosen)
 
 
@@ -64,12 +95,13 @@ def test_a_packed_model_holds_what_the_codec_makes_of_each_tensor(
     llama: Path, tmp_path: Path, recipe: Recipe
 ) -> None:
     source = open_source(llama)
-    outcome = pack_model(source, tmp_path / "p", recipe, jobs=1)
+    norms = norms_of(source)
+    outcome = pack_model(source, tmp_path / "p", recipe, norms=norms, jobs=1)
     packed = open_packed(tmp_path / "p")
     assert set(packed.tensors) | set(packed.others) == set(source.tensors)
     count = 0
     for tensor, values in weights(source):
-        expected = encode_whole(values.reshape(tensor.shape), recipe)
+        expected = encode_whole(values.reshape(tensor.shape), recipe, norms.values[tensor.name])
         found = packed.read_packed(tensor.name)
         for part in ("speculation", "verification", "directory"):
             np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
@@ -86,8 +118,15 @@ def test_a_packed_model_holds_what_the_codec_makes_of_each_tensor(
 
 
 def test_workers_change_nothing(llama: Path, tmp_path: Path) -> None:
+    source = open_source(llama)
     for jobs in (1, 2):
-        pack_model(open_source(llama), tmp_path / f"p{jobs}", RECIPES["unary coded"], jobs=jobs)
+        pack_model(
+            source,
+            tmp_path / f"p{jobs}",
+            RECIPES["unary by wanda"],
+            norms=norms_of(source),
+            jobs=jobs,
+        )
         unpack_model(tmp_path / "p1", tmp_path / f"u{jobs}", jobs=jobs)
     for kind in "pu":
         one, two = (tmp_path / f"{kind}{jobs}/model.safetensors" for jobs in (1, 2))
@@ -96,15 +135,18 @@ def test_workers_change_nothing(llama: Path, tmp_path: Path) -> None:
 
 def test_one_tensor_in_memory() -> None:
     rows = np.random.default_rng(1).integers(0, 0x7F80, (5, 300)).astype(np.uint16)
-    recipe = RECIPES["unary pruned"]
-    found, expected = pack_values(rows, recipe), encode_whole(rows, recipe)
-    np.testing.assert_array_equal(found.speculation, expected.speculation)
-    np.testing.assert_array_equal(found.verification, expected.verification)
+    norms = np.linspace(0, 3, 300, dtype=np.float32)
+    for name in ("unary pruned", "unary by wanda"):
+        found = pack_values(rows, RECIPES[name], norms=norms)
+        expected = encode_whole(rows, RECIPES[name], norms)
+        np.testing.assert_array_equal(found.speculation, expected.speculation)
+        np.testing.assert_array_equal(found.verification, expected.verification)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if not name.startswith("mx")])
 def test_unpacking_gives_the_original_back(llama: Path, tmp_path: Path, name: str) -> None:
-    pack_model(open_source(llama), tmp_path / "p", RECIPES[name], jobs=1)
+    source = open_source(llama)
+    pack_model(source, tmp_path / "p", RECIPES[name], norms=norms_of(source), jobs=1)
     unpack_model(tmp_path / "p", tmp_path / "u", jobs=1)
     expected, found = tensors_of(llama), tensors_of(tmp_path / "u")
     assert set(found) == set(expected)
@@ -224,6 +266,7 @@ def test_mx_saturates_them_on_request_and_counts(
     own_llama: Path, tmp_path: Path, prune: float
 ) -> None:
     recipe = dataclasses.replace(RECIPES["mx"], nonfinite="saturate", prune=prune)
+    recipe = dataclasses.replace(recipe, prune_scores="magnitude")
     assert pack_model(with_infinity(own_llama), tmp_path / "p", recipe, jobs=1).saturated == 2
     unpack_model(tmp_path / "p", tmp_path / "u", jobs=1)
     largest = torch.finfo(torch.bfloat16).max
@@ -239,14 +282,35 @@ def test_mx_saturates_them_on_request_and_counts(
         (lambda: Recipe(prune=1.0), "prune must be a fraction from 0 to below 1, not 1.0"),
         (
             lambda: Recipe(group_exponents="chosen"),
-            "group_exponents must be 'largest' in scheme unary",
+            "group_exponents must be 'largest' in scheme unary, not 'chosen'",
         ),
         (lambda: Recipe(nonfinite="saturate"), "nonfinite must be 'error' in scheme unary"),
+        (
+            lambda: Recipe(prune_scores="random"),  # type: ignore[arg-type]
+            "prune_scores must be 'wanda' or 'magnitude', not 'random'",
+        ),
     ],
 )
 def test_a_recipe_that_contradicts_itself(make: Callable[[], Recipe], message: str) -> None:
     with pytest.raises(CassandraError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", ["unary by wanda", "exact weighted"])
+def test_norms_that_are_missing_or_of_another_model(llama: Path, tmp_path: Path, name: str) -> None:
+    source = open_source(llama)
+    with pytest.raises(CassandraError, match="calibration must be there for prune_scores 'wanda'"):
+        pack_model(source, tmp_path / "p", RECIPES[name], jobs=1)
+    norms = norms_of(source)
+    short = dataclasses.replace(norms, values={**norms.values, LINEAR: np.ones(3, np.float32)})
+    with pytest.raises(CassandraError, match=f"norms of {LINEAR} must be 80, not 3"):
+        pack_model(source, tmp_path / "p", RECIPES[name], norms=short, jobs=1)
+    none = dataclasses.replace(norms, values={})
+    with pytest.raises(CassandraError, match=r"calibration must have norms of .*, and has none"):
+        pack_model(source, tmp_path / "p", RECIPES[name], norms=none, jobs=1)
+    with pytest.raises(CassandraError, match="calibration must be there"):
+        pack_values(np.zeros((2, 64), np.uint16), RECIPES[name])
+    assert names(tmp_path) == set()
 
 
 def names(folder: Path) -> set[str]:
@@ -285,6 +349,7 @@ class Stops:
 
     def __init__(self, source: Source, error: BaseException) -> None:
         self.label, self.tensors, self.notes = source.label, source.tensors, source.notes
+        self.files = source.files
         self._source, self._error = source, error
         self.save_companions = source.save_companions
         self.read_raw = source.read_raw
@@ -296,13 +361,10 @@ class Stops:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_nothing_is_left_behind(
-    llama: Path, tmp_path: Path, error: BaseException, jobs: int
-) -> None:
+def test_bad_input_leaves_nothing_behind(llama: Path, tmp_path: Path, jobs: int) -> None:
     (tmp_path / "out").mkdir()
-    source = Stops(open_source(llama), error)
-    with pytest.raises(type(error)):
+    source = Stops(open_source(llama), CassandraError("bad"))
+    with pytest.raises(CassandraError, match="bad"):
         pack_model(source, tmp_path / "out/p", RECIPES["mx"], jobs=jobs)
     assert names(tmp_path / "out") == set()
 

@@ -36,7 +36,7 @@ def test_a_model_from_a_packed_file_computes_what_the_unpacked_one_computes(
     tmp_path: Path, dtype: torch.dtype
 ) -> None:
     path = write_model(tmp_path / "m", dtype=dtype)
-    recipe = Recipe(format=Format(scheme="mx"), prune=0.3)
+    recipe = Recipe(format=Format(scheme="mx"), prune=0.3, prune_scores="magnitude")
     pack_model(open_source(path), tmp_path / "p", recipe, jobs=1)
     packed = open_packed(tmp_path / "p")
     for draft in (False, True):
