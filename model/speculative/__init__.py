@@ -1,6 +1,7 @@
 """Self-speculative decoding of packed models (docs/runtime.md)."""
 
 from model.speculative.causal_lm import CassandraForCausalLM, Generation
+from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
 from model.speculative.linear import (
     DecodedProducts,
     Mode,
@@ -10,8 +11,16 @@ from model.speculative.linear import (
     decoded,
 )
 from model.speculative.loop import Session, Settings, decode
-from model.speculative.passes import KeyValueCache, run_pass
-from model.speculative.report import Costs, Report, Tally, Traffic, WeightBytes, make_report
+from model.speculative.passes import run_pass
+from model.speculative.report import (
+    Costs,
+    KeyValueTally,
+    KeyValueTraffic,
+    Report,
+    Tally,
+    Traffic,
+    make_report,
+)
 from model.speculative.sampling import GREEDY, Sampling, probabilities, verify
 
 __all__ = [
@@ -21,17 +30,20 @@ __all__ = [
     "DecodedProducts",
     "Generation",
     "KeyValueCache",
+    "KeyValueFormat",
+    "KeyValueTally",
+    "KeyValueTraffic",
     "Mode",
     "PackedLinear",
     "Products",
     "ProductsFactory",
+    "ReadBytes",
     "Report",
     "Sampling",
     "Session",
     "Settings",
     "Tally",
     "Traffic",
-    "WeightBytes",
     "decode",
     "decoded",
     "make_report",

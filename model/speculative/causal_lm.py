@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ from model.architectures import EMBEDDING, HEAD
 from model.packing import open_packed
 from model.reply import build_model, packed_reader
 from model.sources import read_config
+from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
 from model.speculative.linear import Mode, PackedLinear, ProductsFactory, decoded
 from model.speculative.loop import Settings, decode
-from model.speculative.passes import ATTENTION, ROWS, KeyValueCache, run_pass
-from model.speculative.report import Costs, Report, Tally, WeightBytes, make_report
+from model.speculative.passes import ATTENTION, run_pass
+from model.speculative.report import Costs, Report, Tally, make_report
+from model.speculative.tiles import ROWS
 
 __all__ = ["CassandraForCausalLM", "Generation"]
+
+_BF16_BYTES = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,15 +44,20 @@ class _Session:
     def __init__(self, network: Any, mode: Mode, cache: KeyValueCache, rows: int) -> None:
         self._network = network
         self._mode = mode
-        self._cache = cache
         self._rows = rows
+        self.cache = cache
+        self.settle = cache.settle
+        self.reads = cache.reads
+        self.stored = cache.stored
 
     def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
-        return run_pass(self._network, self._cache, tokens, position, rows=self._rows, last=last)
+        return run_pass(self._network, self.cache, tokens, position, rows=self._rows, last=last)
 
     def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
         with self._mode.drafting():
-            return self.target(tokens, position, last=1)
+            return run_pass(
+                self._network, self.cache, tokens, position, rows=self._rows, last=1, draft=True
+            )
 
 
 class CassandraForCausalLM:
@@ -58,16 +68,28 @@ class CassandraForCausalLM:
     """
 
     def __init__(
-        self, network: Any, tokenizer: Any, *, mode: Mode, costs: Costs, rows: int = ROWS
+        self,
+        network: Any,
+        tokenizer: Any,
+        *,
+        mode: Mode,
+        costs: Costs,
+        rows: int = ROWS,
+        kv: KeyValueFormat | None = None,
+        codec: Codec | None = None,
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
+        if kv is not None:
+            kv.check_rows(rows)
         network.config._attn_implementation = ATTENTION
         self.network = network
         self.tokenizer = tokenizer
         self.costs = costs
+        self.kv = kv
         self._mode = mode
         self._rows = rows
+        self._codec = GoldenCodec() if codec is None else codec
 
     @classmethod
     def from_pretrained(
@@ -76,13 +98,15 @@ class CassandraForCausalLM:
         *,
         codec: Codec | None = None,
         products: ProductsFactory | None = None,
+        kv: KeyValueFormat | None = None,
         rows: int = ROWS,
     ) -> CassandraForCausalLM:
         """Load a packed directory.
 
         Target values come through ``codec`` (golden's by default); so do draft values, unless
-        ``products`` makes the products of a matrix in another way. ``rows`` is the size of the
-        tiles of :mod:`model.speculative.passes`. Raises :class:`CassandraError` and ``OSError``.
+        ``products`` makes the products of a matrix in another way, and keys and values, if ``kv``
+        says how they are packed (None: they stay in BF16). ``rows`` is the size of the tiles of
+        :mod:`model.speculative.passes`. Raises :class:`CassandraError` and ``OSError``.
         """
         folder = Path(path)
         read_config(folder)
@@ -90,23 +114,38 @@ class CassandraForCausalLM:
         packed = open_packed(folder)
         network = build_model(folder, packed_reader(packed, codec.decode_target))
         mode = Mode()
-        costs = _pack_layers(network, packed, mode, products or decoded(codec))
+        _pack_layers(network, packed, mode, products or decoded(codec))
+        costs = _costs(network, packed)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return cls(network, tokenizer, mode=mode, costs=costs, rows=rows)
+        return cls(network, tokenizer, mode=mode, costs=costs, rows=rows, kv=kv, codec=codec)
 
-    def session(self, capacity: int) -> _Session:
-        """Draft and target for one sequence of at most ``capacity`` positions."""
+    def costs_of(self, packed: PackedFile) -> Costs:
+        """What passes would read if the weights were those of another packing of this model."""
+        return _costs(self.network, packed)
+
+    def drafting(self) -> AbstractContextManager[None]:
+        """Make the network the draft within a block."""
+        return self._mode.drafting()
+
+    def session(self, capacity: int, *, kv: KeyValueFormat | None = None) -> _Session:
+        """Draft and target for one sequence of at most ``capacity`` positions.
+
+        ``kv`` says how keys and values are packed, if not as for the model.
+        """
         longest = self.network.config.max_position_embeddings
         if capacity > longest:
             raise CassandraError(
                 f"prompt and reply must fit the model's {longest} positions, not need {capacity}"
             )
-        return _Session(self.network, self._mode, KeyValueCache(capacity), self._rows)
+        cache = KeyValueCache(capacity, self.kv if kv is None else kv, self._codec)
+        return _Session(self.network, self._mode, cache, self._rows)
 
     def stream(self, prompt: Sequence[int], settings: Settings, tally: Tally) -> Iterator[int]:
         """Yield the tokens of the reply to a prompt (tokens, at least one) as they are settled."""
         if not prompt:
             raise CassandraError("prompt must have at least one token")
+        if self.kv is not None:
+            self.kv.check_gamma(settings.gamma)
         session = self.session(len(prompt) + settings.max_tokens)
         for settled in decode(session, prompt, settings, tally):
             yield from settled
@@ -158,23 +197,14 @@ class CassandraForCausalLM:
         return frozenset(token for token in found if token is not None)
 
 
-def _pack_layers(network: Any, packed: PackedFile, mode: Mode, products: ProductsFactory) -> Costs:
-    """Replace the linear layers of a network whose matrices are packed; what its passes read."""
-    linear = head = WeightBytes(draft=0, target=0, bf16=0)
+def _pack_layers(network: Any, packed: PackedFile, mode: Mode, products: ProductsFactory) -> None:
+    """Replace the linear layers of a network whose matrices are packed."""
     for name, layer in list(network.named_modules()):
         tensor = _tensor_of(f"{name}.weight", packed)
         if not isinstance(layer, torch.nn.Linear) or tensor is None:
             continue
         made = products(packed.read_packed(tensor), layer.weight.detach())
         network.set_submodule(name, PackedLinear(made, mode, layer.bias))
-        size = _weight_bytes(packed, tensor)
-        if f"{name}.weight" == HEAD:
-            head = size
-        else:
-            linear += size
-    return Costs(
-        linear=linear, head=head, other=_other_bytes(packed), position=_position_bytes(network)
-    )
 
 
 def _tensor_of(weight: str, packed: PackedFile) -> str | None:
@@ -184,11 +214,23 @@ def _tensor_of(weight: str, packed: PackedFile) -> str | None:
     return EMBEDDING if weight == HEAD and EMBEDDING in packed.tensors else None
 
 
-def _weight_bytes(packed: PackedFile, name: str) -> WeightBytes:
+def _costs(network: Any, packed: PackedFile) -> Costs:
+    """What the passes of a network read of the weights of a file."""
+    head = _tensor_of(HEAD, packed)
+    linear = [_weight_bytes(packed, name) for name in packed.tensors if name != head]
+    return Costs(
+        linear=sum(linear, ReadBytes()),
+        head=ReadBytes() if head is None else _weight_bytes(packed, head),
+        other=_other_bytes(packed),
+        position=_position_bytes(network),
+    )
+
+
+def _weight_bytes(packed: PackedFile, name: str) -> ReadBytes:
     stored = packed.stored_bytes(name)
     draft = stored["speculation"] + stored["directory"]
     count = packed.tensors[name].count
-    return WeightBytes(draft=draft, target=draft + stored["verification"], bf16=2 * count)
+    return ReadBytes(draft=draft, target=draft + stored["verification"], bf16=2 * count)
 
 
 def _other_bytes(packed: PackedFile) -> int:
@@ -198,5 +240,4 @@ def _other_bytes(packed: PackedFile) -> int:
 def _position_bytes(network: Any) -> int:
     config = network.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    item = network.dtype.itemsize
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * size * item
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * size * _BF16_BYTES

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from golden import CassandraError
-from model.speculative.report import Tally
+from model.speculative.key_values import ReadBytes
+from model.speculative.report import KeyValueTally, Tally
 from model.speculative.sampling import (
     GREEDY,
     Probabilities,
@@ -54,6 +55,18 @@ class Session(Protocol):
         """The draft's logits, float32 [1, vocabulary], of the last of ``tokens``."""
         ...
 
+    def settle(self, position: int) -> None:
+        """Say that the tokens before ``position`` are final."""
+        ...
+
+    def reads(self, position: int) -> ReadBytes:
+        """Keys and values that a pass reads whose last token is at ``position``."""
+        ...
+
+    def stored(self) -> ReadBytes:
+        """Memory of the keys and values of all settled positions."""
+        ...
+
 
 def decode(
     session: Session, prompt: Sequence[int], settings: Settings, tally: Tally
@@ -65,9 +78,11 @@ def decode(
     ``tally`` counts what happens.
     """
     random = np.random.default_rng(settings.seed)
+    session.settle(len(prompt))
     p = probabilities(session.target(prompt, 0, last=1), settings.sampling)
     pending = draw(p[0], random)  # put out, and not yet seen by the target
     position, left = len(prompt), settings.max_tokens - 1
+    session.settle(position)
     yield [pending]
     while left and pending not in settings.stop_tokens:
         gamma = min(settings.gamma, left - 1)
@@ -76,8 +91,28 @@ def decode(
         n, last = verify(probabilities(logits, settings.sampling), q, drafted, random)
         settled = _until_stop([*drafted[:n], last], settings.stop_tokens)
         tally.add_round(position=position, drafted=len(drafted), accepted=n, tokens=len(settled))
+        _count_reads(session, tally, position, len(drafted), len(settled))
         position, left, pending = position + n + 1, left - len(settled), settled[-1]
         yield settled
+    _count_memory(session, tally)
+
+
+def _count_reads(session: Session, tally: Tally, position: int, drafted: int, tokens: int) -> None:
+    """Settle the tokens of a round that began at ``position``, and count what its passes read."""
+    kv = tally.kv = tally.kv or KeyValueTally()
+    kv.draft += sum(session.reads(position + place).draft for place in range(drafted))
+    kv.target += session.reads(position + drafted).target
+    session.settle(position + tokens)  # plain decoding would have sealed what is settled now
+    alone = [session.reads(position + place) for place in range(tokens)]
+    kv.plain += sum(read.target for read in alone)
+    kv.bf16 += sum(read.bf16 for read in alone)
+
+
+def _count_memory(session: Session, tally: Tally) -> None:
+    stored = session.stored()
+    kv = tally.kv = tally.kv or KeyValueTally()
+    kv.stored += stored.target
+    kv.stored_bf16 += stored.bf16
 
 
 def _draft(

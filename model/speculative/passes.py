@@ -12,80 +12,19 @@ The same passes serve the target and the draft.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import AttentionInterface
 
-from golden import CassandraError
+from model.speculative.key_values import KeyValueCache
+from model.speculative.tiles import ROWS, Tile, tiles
 
-__all__ = ["ATTENTION", "ROWS", "KeyValueCache", "Tile", "run_pass", "tiles"]
+__all__ = ["ATTENTION", "run_pass"]
 
 ATTENTION = "cassandra_by_rows"
 """The name under which transformers finds the attention of this module."""
-
-ROWS = 16
-"""Rows of a tile by default."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tile:
-    """The rows of one tile that a pass computes: ``first`` to ``stop`` of ``rows``."""
-
-    start: int  # position of row 0, a multiple of rows
-    rows: int
-    first: int  # first row that is not padding
-    stop: int  # row after the last that is not padding
-
-
-def tiles(start: int, stop: int, rows: int) -> Iterator[Tile]:
-    """The tiles that cover the positions ``start`` to ``stop``."""
-    for base in range(start - start % rows, stop, rows):
-        yield Tile(start=base, rows=rows, first=max(start - base, 0), stop=min(stop - base, rows))
-
-
-class KeyValueCache:
-    """Keys and values by layer and position, shared by draft and target.
-
-    A pass writes the rows of its own positions, over whatever is there, and sees those up to its
-    last; so a rollback needs no work: the next pass starts at an earlier position. Memory for
-    ``capacity`` positions is taken at the first use of a layer.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._tile: Tile | None = None
-
-    def begin(self, tile: Tile) -> None:
-        """Say which rows the next updates bring."""
-        if tile.start + tile.stop > self.capacity:
-            wanted = tile.start + tile.stop
-            raise CassandraError(f"positions must fit the cache of {self.capacity}, not {wanted}")
-        self._tile = tile
-
-    def update(
-        self, key: torch.Tensor, value: torch.Tensor, layer: int, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the rows of the tile (transformers' interface).
-
-        ``key`` and ``value`` are [1, heads, rows, dimensions] with the padding; returns both as
-        [1, heads, positions, dimensions] up to the last position of the tile.
-        """
-        assert self._tile is not None, "begin() comes first"
-        tile = self._tile
-        if layer not in self._layers:
-            self._layers[layer] = (self._room(key), self._room(value))
-        stop = tile.start + tile.stop
-        stored = self._layers[layer]
-        for room, rows in zip(stored, (key, value), strict=True):
-            room[:, :, tile.start + tile.first : stop] = rows[:, :, tile.first : tile.stop]
-        return stored[0][:, :, :stop], stored[1][:, :, :stop]
-
-    def _room(self, like: torch.Tensor) -> torch.Tensor:
-        return like.new_zeros((1, like.shape[1], self.capacity, like.shape[3]))
 
 
 def _attend_by_rows(
@@ -97,22 +36,21 @@ def _attend_by_rows(
     *,
     scaling: float,
     tile: Tile,
+    key_values: KeyValueCache,
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention in float32, one query row at a time (transformers' interface).
 
-    ``query`` [1, heads, rows, dimensions], ``key`` and ``value`` [1, key heads, positions,
-    dimensions]; returns [1, rows, heads, dimensions], zero in the padding.
+    ``query`` is [1, heads, rows, dimensions]; keys and values are what ``key_values`` lets each row
+    see. Returns [1, rows, heads, dimensions], zero in the padding.
     """
     _, heads, rows, size = query.shape
-    groups = (key.shape[1], heads // key.shape[1], size)
     out = query.new_zeros((1, rows, heads, size))
+    layer: Any = module.layer_idx
     for row in range(tile.first, tile.stop):
-        stop = tile.start + row + 1
-        start = 0 if sliding_window is None else max(stop - sliding_window, 0)
-        # Copies, so that neither the capacity of the cache nor the pass shows in their layout.
-        keys, values = (x[0, :, start:stop].float().contiguous() for x in (key, value))
+        keys, values = key_values.seen(layer, tile.start + row, sliding_window)
+        groups = (keys.shape[0], heads // keys.shape[0], size)
         scores = query[0, :, row].float().reshape(groups) @ keys.transpose(1, 2) * scaling
         out[0, row] = (scores.softmax(-1) @ values).reshape(heads, size).to(out.dtype)
     return out, None
@@ -129,17 +67,19 @@ def run_pass(
     *,
     rows: int = ROWS,
     last: int | None = None,
+    draft: bool = False,
 ) -> torch.Tensor:
     """Logits of consecutive tokens, the first of them at ``position``.
 
     ``network`` is a transformers model whose attention is :data:`ATTENTION`; ``cache`` holds all
-    earlier positions and gets those of the tokens. Returns float32 [``last``, vocabulary] for the
-    last tokens, all by default.
+    earlier positions and gets those of the tokens; ``draft`` says whose keys and values the pass
+    sees. Returns float32 [``last``, vocabulary] for the last tokens, all by default.
     """
     stop = position + len(tokens)
     wanted = position if last is None else stop - last
     found = []
     for tile in tiles(position, stop, rows):
+        cache.begin(tile, draft=draft)
         logits = _run_tile(network, cache, tokens, position, tile, wanted)
         if logits is not None:
             found.append(logits)
@@ -162,7 +102,6 @@ def _run_tile(
     )
     first = max(tile.first, wanted - tile.start)
     needed = first < tile.stop
-    cache.begin(tile)
     with torch.inference_mode():
         logits = network(
             input_ids=ids,
@@ -171,5 +110,6 @@ def _run_tile(
             use_cache=True,
             logits_to_keep=0 if needed else torch.zeros(0, dtype=torch.int64),
             tile=tile,
+            key_values=cache,
         ).logits
     return logits[0, first : tile.stop].float() if needed else None

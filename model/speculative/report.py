@@ -11,36 +11,34 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Costs", "Report", "Tally", "Traffic", "WeightBytes", "make_report"]
+from model.speculative.key_values import ReadBytes
+
+__all__ = ["Costs", "KeyValueTally", "Report", "Tally", "Traffic", "make_report"]
 
 SCOPES = ("linear", "weights", "all")
 """What traffic is counted for: linear layers; those and the head; everything with norms and KV."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WeightBytes:
-    """Bytes that a pass reads of some weights."""
-
-    draft: int  # speculation data and directory
-    target: int  # verification data in addition
-    bf16: int  # the same weights before packing
-
-    def __add__(self, other: WeightBytes) -> WeightBytes:
-        return WeightBytes(
-            draft=self.draft + other.draft,
-            target=self.target + other.target,
-            bf16=self.bf16 + other.bf16,
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Costs:
     """Bytes that a model's passes read."""
 
-    linear: WeightBytes  # packed linear layers
-    head: WeightBytes
+    linear: ReadBytes  # packed linear layers
+    head: ReadBytes
     other: int  # norms and biases; the row of an embedding is not counted
-    position: int  # keys and values of one position, in the cache's dtype
+    position: int  # keys and values of one position, in BF16
+
+
+@dataclasses.dataclass(kw_only=True)
+class KeyValueTally:
+    """Bytes of keys and values, summed over passes; and of memory, summed over replies."""
+
+    draft: int = 0  # read by draft passes
+    target: int = 0  # by verification passes
+    plain: int = 0  # by plain decoding of the same tokens, from the same sealed blocks
+    bf16: int = 0  # by the same in BF16
+    stored: int = 0  # in memory at the end of the replies
+    stored_bf16: int = 0  # the same positions in BF16
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -56,6 +54,7 @@ class Tally:
     draft_positions: int = 0  # positions whose keys and values the draft passes saw, summed
     target_positions: int = 0  # the same of the verification passes
     plain_positions: int = 0  # the same of plain decoding of the same tokens
+    kv: KeyValueTally | None = dataclasses.field(default=None, compare=False)  # if measured
 
     def add_round(self, *, position: int, drafted: int, accepted: int, tokens: int) -> None:
         """Count a round that began at ``position``."""
@@ -69,12 +68,26 @@ class Tally:
         self.target_positions += position + drafted + 1
         self.plain_positions += sum(range(position + 1, position + 1 + tokens))
 
+    def key_values(self, position: int) -> KeyValueTally:
+        """Bytes of keys and values: as measured, or of ``position`` bytes for each position."""
+        if self.kv is not None:
+            return self.kv
+        return KeyValueTally(
+            draft=self.draft_positions * position,
+            target=self.target_positions * position,
+            plain=self.plain_positions * position,
+            bf16=self.plain_positions * position,
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traffic:
     """Bytes read per token put out, in one scope; 0 tokens make zeros and no ratios."""
 
-    speculative: float
+    draft: float  # weights that draft passes read
+    target: float  # weights that verification passes read
+    kv: float  # keys and values that both read
+    speculative: float  # the sum of these
     plain: float  # the packed target without speculation: the honest baseline
     bf16: float  # the model before packing, without speculation
     speedup: float | None  # bf16 over speculative
@@ -82,10 +95,21 @@ class Traffic:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class KeyValueTraffic:
+    """Bytes of keys and values read per token put out, and their memory at the end of a reply."""
+
+    draft: float  # by draft passes
+    target: float  # by verification passes
+    plain: float  # by plain decoding with the same format
+    bf16: float  # by plain decoding with BF16
+    memory: float | None  # of their format over that of BF16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """All figures of a run; docs/runtime.md defines each."""
 
-    gamma: int
+    gamma: int | str  # "adaptive": as it went
     replies: int
     tokens: int  # put out, first tokens included
     rounds: int
@@ -98,7 +122,8 @@ class Report:
     draft_bytes: int  # of the weights that a draft pass reads (head, norms and biases included)
     target_bytes: int  # of a verification pass
     bf16_bytes: int  # of a pass of the model before packing
-    position_bytes: int  # keys and values of one position
+    position_bytes: int  # keys and values of one position in BF16
+    kv: KeyValueTraffic
     traffic: Mapping[str, Traffic]  # by scope
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,9 +131,10 @@ class Report:
         return dataclasses.asdict(self)
 
 
-def make_report(tally: Tally, costs: Costs, *, gamma: int, replies: int) -> Report:
+def make_report(tally: Tally, costs: Costs, *, gamma: int | str, replies: int) -> Report:
     """The figures of a tally over a number of replies with one gamma."""
     packed = costs.linear + costs.head
+    most = max(tally.lengths, default=0) if isinstance(gamma, str) else gamma
     return Report(
         gamma=gamma,
         replies=replies,
@@ -119,29 +145,44 @@ def make_report(tally: Tally, costs: Costs, *, gamma: int, replies: int) -> Repo
         acceptance_rate=_ratio(tally.accepted, tally.drafted),
         conditional_rate=_ratio(tally.accepted, tally.tested),
         tokens_per_verification=_ratio(tally.tokens, tally.rounds),
-        accepted_lengths=tuple(tally.lengths.get(length, 0) for length in range(gamma + 1)),
+        accepted_lengths=tuple(tally.lengths.get(length, 0) for length in range(most + 1)),
         draft_bytes=packed.draft + costs.other,
         target_bytes=packed.target + costs.other,
         bf16_bytes=packed.bf16 + costs.other,
         position_bytes=costs.position,
+        kv=_key_value_traffic(tally, costs),
         traffic={scope: _traffic(scope, tally, costs) for scope in SCOPES},
+    )
+
+
+def _key_value_traffic(tally: Tally, costs: Costs) -> KeyValueTraffic:
+    kv, tokens = tally.key_values(costs.position), max(tally.tokens, 1)
+    return KeyValueTraffic(
+        draft=kv.draft / tokens,
+        target=kv.target / tokens,
+        plain=kv.plain / tokens,
+        bf16=kv.bf16 / tokens,
+        memory=_ratio(kv.stored, kv.stored_bf16),
     )
 
 
 def _traffic(scope: str, tally: Tally, costs: Costs) -> Traffic:
     weights = costs.linear if scope == "linear" else costs.linear + costs.head
-    other, position = (costs.other, costs.position) if scope == "all" else (0, 0)
-    speculative = (
-        tally.drafted * (weights.draft + other)
-        + tally.rounds * (weights.target + other)
-        + (tally.draft_positions + tally.target_positions) * position
-    )
-    plain = tally.tokens * (weights.target + other) + tally.plain_positions * position
-    bf16 = tally.tokens * (weights.bf16 + other) + tally.plain_positions * position
+    other = costs.other if scope == "all" else 0
+    kv = tally.key_values(costs.position) if scope == "all" else KeyValueTally()
+    draft = tally.drafted * (weights.draft + other)
+    target = tally.rounds * (weights.target + other)
+    speculative = draft + target + kv.draft + kv.target
+    plain = tally.tokens * (weights.target + other) + kv.plain
+    bf16 = tally.tokens * (weights.bf16 + other) + kv.bf16
+    tokens = max(tally.tokens, 1)
     return Traffic(
-        speculative=speculative / max(tally.tokens, 1),
-        plain=plain / max(tally.tokens, 1),
-        bf16=bf16 / max(tally.tokens, 1),
+        draft=draft / tokens,
+        target=target / tokens,
+        kv=(kv.draft + kv.target) / tokens,
+        speculative=speculative / tokens,
+        plain=plain / tokens,
+        bf16=bf16 / tokens,
         speedup=_ratio(bf16, speculative),
         plain_speedup=_ratio(bf16, plain),
     )

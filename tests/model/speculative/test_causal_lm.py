@@ -56,7 +56,7 @@ def test_the_reply_is_that_of_plain_decoding(lm: CassandraForCausalLM, prompt: s
 @pytest.mark.parametrize(
     "recipe",
     [
-        Recipe(format=Format(scheme="unary", truncated=4), prune=0.4),
+        Recipe(format=Format(scheme="unary", truncated=4), prune=0.4, prune_scores="magnitude"),
         Recipe(format=Format(scheme="mx", truncated=4, fill="midpoint")),
         Recipe(format=Format(scheme="exact", truncated=7)),
     ],

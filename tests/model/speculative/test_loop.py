@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from golden import CassandraError
-from model.speculative import Settings, Tally, decode
+from model.speculative import ReadBytes, Settings, Tally, decode
 
 VOCABULARY, STOP = 20, 19
 
@@ -23,6 +23,7 @@ class Script:
         self.stop_at = stop_at
         self.verified: list[tuple[list[int], int]] = []
         self.drafted: list[int] = []
+        self.settled: list[int] = []
 
     def truth(self, position: int) -> int:
         return STOP if position == self.stop_at else position % 7
@@ -36,6 +37,15 @@ class Script:
         self.drafted.append(position)
         token = 8 if position + 1 in self.wrong else self.truth(position + 1)
         return self._logits([token])
+
+    def settle(self, position: int) -> None:
+        self.settled.append(position)
+
+    def reads(self, position: int) -> ReadBytes:
+        return ReadBytes(draft=position, target=10 * position, bf16=100 * position)
+
+    def stored(self) -> ReadBytes:
+        return ReadBytes(draft=1, target=2, bf16=3)
 
     @staticmethod
     def _logits(tokens: list[int]) -> torch.Tensor:

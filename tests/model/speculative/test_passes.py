@@ -17,7 +17,7 @@ from model.speculative import (
     PackedLinear,
     run_pass,
 )
-from model.speculative.passes import Tile, tiles
+from model.speculative.tiles import Tile, tiles
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import MODEL_TYPES, write_model
 

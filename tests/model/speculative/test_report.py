@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from model.speculative import Costs, Tally, WeightBytes, make_report
+from model.speculative import Costs, ReadBytes, Tally, make_report
 
 COSTS = Costs(
-    linear=WeightBytes(draft=30, target=70, bf16=100),
-    head=WeightBytes(draft=3, target=7, bf16=10),
+    linear=ReadBytes(draft=30, target=70, bf16=100),
+    head=ReadBytes(draft=3, target=7, bf16=10),
     other=1,
     position=2,
 )

@@ -1,0 +1,423 @@
+"""Keys and values: in BF16, or sealed in the Cassandra format block by block (docs/runtime.md).
+
+A block is a run of consecutive positions in all layers. Once its positions are settled it is packed
+by :func:`golden.encode`, and from then on what the target sees of it is ``decode_target`` of the
+packed data, and what the draft sees ``decode_draft``: its speculation data alone. It is never
+written again, so a rollback touches nothing but the positions that are not sealed, which both read
+in BF16.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golden import CassandraError, Codec, Format, GoldenCodec, Packed, encode
+from golden.packed import Values
+from model.masks import check_prune, kept_by_magnitude
+from model.speculative.tiles import Tile
+
+__all__ = ["KeyValueCache", "KeyValueFormat", "ReadBytes"]
+
+LAG = 8
+"""Lag of a rounded target by default; gamma can be as large."""
+
+_SEGMENT_MAX = 1 << 16
+_BF16_BYTES = 2
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadBytes:
+    """Bytes that one pass reads of something, as draft, as target, and of the same in BF16."""
+
+    draft: int = 0
+    target: int = 0
+    bf16: int = 0
+
+    def __add__(self, other: ReadBytes) -> ReadBytes:
+        return ReadBytes(
+            draft=self.draft + other.draft,
+            target=self.target + other.target,
+            bf16=self.bf16 + other.bf16,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeyValueFormat:
+    """How keys and values are sealed.
+
+    Within a block the values of one channel follow each other, position by position: keys have
+    channels that are large at every position, and a group of one channel has a fitting exponent.
+    Raises :class:`CassandraError` that names the field.
+    """
+
+    format: Format = dataclasses.field(default_factory=Format)  # its segment is not used
+    block: int = 32  # positions in a block, a multiple of the format's group
+    lag: int | None = None  # positions after a block that do not see it sealed; None: as needed
+    prune: float = 0.0  # fraction of each position, by magnitude, that the draft does without
+    whole: bool = False  # the draft reads verification data, too: it sees what the target sees
+
+    def __post_init__(self) -> None:
+        check_prune(self.prune)
+        group = self.format.group
+        if self.block < 1 or self.block % group:
+            raise CassandraError(
+                f"block must be a multiple of {group} (the group), not {self.block}"
+            )
+        lag = (0 if self.lossless else LAG) if self.lag is None else self.lag
+        object.__setattr__(self, "lag", lag)
+        if lag < 0:
+            raise CassandraError(f"lag must be at least 0, not {self.lag}")
+
+    @property
+    def lossless(self) -> bool:
+        """The target sees the model's own keys and values, bit for bit."""
+        return self.format.scheme != "mx"
+
+    def check_gamma(self, gamma: int) -> None:
+        """Refuse a gamma with which a query may see a block sealed that its own pass computes."""
+        assert self.lag is not None
+        if not self.lossless and gamma > self.lag:
+            raise CassandraError(
+                f"gamma must be at most {self.lag} (the lag of the keys and values), not {gamma}"
+            )
+
+    def sealed_for(self, position: int) -> int:
+        """Blocks that a query at ``position`` sees sealed.
+
+        It depends on the position alone, and not on how many positions a pass has: that makes
+        decoding with a rounded target lossless, too.
+        """
+        assert self.lag is not None
+        return max(position - self.lag, 0) // self.block
+
+    def check_rows(self, rows: int) -> None:
+        """Refuse tiles in which a query may see a block sealed that the same tile computes."""
+        for start in range(0, 0 if self.lossless else rows * self.block, rows):
+            if self.sealed_for(start + rows - 1) * self.block > start:
+                raise CassandraError(
+                    f"lag must be larger than {self.lag} for tiles of {rows} rows"
+                    f" and blocks of {self.block} positions"
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Sealed:
+    """Consecutive blocks of the keys, or of the values, of all layers."""
+
+    packed: Packed
+    draft: torch.Tensor  # what a draft sees, float32 [layers, positions, heads, dimensions]
+    target: torch.Tensor  # likewise
+    draft_bytes: NDArray[np.int64]  # [blocks, layers]
+    target_bytes: NDArray[np.int64]  # [blocks, layers]
+
+
+class _Sealer:
+    """Packs and unpacks blocks of the keys, or of the values, of a sequence."""
+
+    def __init__(self, kv: KeyValueFormat, codec: Codec) -> None:
+        self._kv = kv
+        self._codec = codec
+        self._codebook: tuple[int, ...] | None = None
+
+    def seal(self, values: torch.Tensor) -> _Sealed:
+        """Seal whole blocks; ``values`` is [layers, positions, heads, dimensions] in BF16.
+
+        In scheme unary the first blocks (those of the prompt, as a rule) choose the codebook.
+        """
+        layers, positions, heads, size = values.shape
+        shape = (layers, positions // self._kv.block, self._kv.block, heads, size)
+        patterns = values.contiguous().view(torch.int16).numpy().view(np.uint16).reshape(shape)
+        packed = encode(
+            _by_channel(patterns),
+            self._format(heads, size),
+            kept=self._kept(patterns),
+            codebook=self._codebook,
+            nonfinite="saturate" if self._kv.format.scheme == "mx" else "error",
+        )
+        self._codebook = packed.codebook or None
+        target = self._tensor(self._codec.decode_target(packed), shape)
+        draft = target if self._kv.whole else self._tensor(self._codec.decode_draft(packed), shape)
+        whole = _stored_bytes(packed, (shape[1], layers), verification=True)
+        return _Sealed(
+            packed=packed,
+            draft=draft,
+            target=target,
+            draft_bytes=whole
+            if self._kv.whole
+            else _stored_bytes(packed, (shape[1], layers), verification=False),
+            target_bytes=whole,
+        )
+
+    def _format(self, heads: int, size: int) -> Format:
+        """Segments of whole heads, as many as go into one and divide their number."""
+        one = self._kv.block * size
+        fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= _SEGMENT_MAX]
+        if not fitting:
+            raise CassandraError(
+                f"block must be at most {_SEGMENT_MAX // size} for heads of {size} dimensions,"
+                f" not {self._kv.block}"
+            )
+        return dataclasses.replace(self._kv.format, segment=max(fitting) * one)
+
+    def _kept(self, patterns: NDArray[np.uint16]) -> NDArray[np.bool_] | None:
+        if not self._kv.prune:
+            return None
+        rows = patterns.reshape(-1, patterns.shape[-2] * patterns.shape[-1])
+        return _by_channel(kept_by_magnitude(rows, self._kv.prune).reshape(patterns.shape))
+
+    @staticmethod
+    def _tensor(values: Values, shape: tuple[int, ...]) -> torch.Tensor:
+        """Float32 [layers, positions, heads, dimensions] of values in the order of the format."""
+        layers, blocks, block, heads, size = shape
+        found = torch.from_numpy(np.ascontiguousarray(values).view(np.int16)).view(torch.bfloat16)
+        ordered = found.reshape(blocks, layers, heads, size, block).permute(1, 0, 4, 2, 3)
+        return ordered.float().reshape(layers, blocks * block, heads, size)
+
+
+def _by_channel(x: NDArray[Any]) -> NDArray[Any]:
+    """Flat, from [layers, blocks, block, heads, dimensions]: by block, by layer, by channel."""
+    return np.ascontiguousarray(x.transpose(1, 0, 3, 4, 2)).reshape(-1)
+
+
+def _stored_bytes(
+    packed: Packed, shape: tuple[int, int], *, verification: bool
+) -> NDArray[np.int64]:
+    """Bytes as they are stored, directory included, [blocks, layers]."""
+    columns = [1, 3] if verification else [1]
+    lengths = packed.directory[:, columns].sum(axis=1, dtype=np.int64)
+    entry = packed.directory.itemsize * packed.directory.shape[1]
+    return (lengths * packed.format.superblock + entry).reshape(*shape, -1).sum(axis=-1)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Layer:
+    """What passes see of one layer, keys and values, float32 [capacity, heads, dimensions]."""
+
+    target: Pair
+    draft: Pair  # the same tensors if nothing is sealed
+    window: int | None = None  # of sliding attention
+
+
+class KeyValueCache:
+    """Keys and values by layer and position, shared by draft and target.
+
+    A pass writes the rows of its own positions, over whatever is there, and sees those up to its
+    last; so a rollback needs no work: the next pass starts at an earlier position. Memory for
+    ``capacity`` positions is taken at the first use of a layer. With ``kv``, whole blocks of
+    settled positions are sealed; the tensors that passes see are then copies of what was decoded.
+    """
+
+    def __init__(
+        self, capacity: int, kv: KeyValueFormat | None = None, codec: Codec | None = None
+    ) -> None:
+        self.capacity = capacity
+        self._kv = kv
+        self._layers: list[_Layer] = []
+        self._tile: Tile | None = None
+        self._drafting = False
+        self._settled = 0  # positions whose tokens are final
+        self._written = 0  # positions that the target has computed
+        self._sealed = 0  # blocks
+        codec = GoldenCodec() if codec is None else codec
+        self._sealers = (_Sealer(kv, codec), _Sealer(kv, codec)) if kv else None
+        self._packed: list[tuple[_Sealed, _Sealed]] = []
+        self._rounded_from: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def kv(self) -> KeyValueFormat | None:
+        """The format of sealed blocks; None: everything stays in BF16."""
+        return self._kv
+
+    @property
+    def sealed(self) -> int:
+        """Positions that are sealed."""
+        return 0 if self._kv is None else self._sealed * self._kv.block
+
+    def packed(self) -> Iterator[tuple[Packed, Packed]]:
+        """Keys and values of runs of sealed blocks, in order."""
+        return ((keys.packed, values.packed) for keys, values in self._packed)
+
+    # --- what a sequence does -------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def settle(self, position: int) -> None:
+        """Say that the tokens before ``position`` are final: their blocks may be sealed."""
+        self._settled = position
+        self._written = min(self._written, position)
+        if self._kv is None:
+            return
+        self._seal(min(self._kv.sealed_for(position), self._written // self._kv.block))
+        for block in [b for b in self._rounded_from if b < self._kv.sealed_for(position)]:
+            del self._rounded_from[block]  # no query will see it as it was
+
+    @torch.inference_mode()
+    def begin(self, tile: Tile, *, draft: bool = False) -> None:
+        """Say which rows the next updates bring, and whether the draft computes them."""
+        stop = tile.start + tile.stop
+        if stop > self.capacity:
+            raise CassandraError(f"positions must fit the cache of {self.capacity}, not {stop}")
+        self._tile, self._drafting = tile, draft
+        if self._kv is not None and not self._kv.lossless:
+            self._seal_for(tile, self._kv)
+        if not draft:
+            self._written = stop
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer: int, *args: Any, **kwargs: Any
+    ) -> Pair:
+        """Write the rows of the tile (transformers' interface).
+
+        ``key`` and ``value`` are [1, heads, rows, dimensions] with the padding; they are returned
+        as they are: attention asks for what it sees of them by :meth:`seen`.
+        """
+        assert self._tile is not None, "begin() comes first"
+        tile = self._tile
+        if layer == len(self._layers):
+            self._layers.append(self._new_layer(key, value))
+        rooms = self._layers[layer]
+        place = slice(tile.start + tile.first, tile.start + tile.stop)
+        for kind, rows in enumerate((key, value)):
+            written = rows[0, :, tile.first : tile.stop].transpose(0, 1).float()
+            rooms.target[kind][place] = written
+            if self._kv is not None:
+                rooms.draft[kind][place] = written
+        return key, value
+
+    def seen(self, layer: int, position: int, window: int | None = None) -> Pair:
+        """Keys and values that a query sees, float32 [heads, positions, dimensions].
+
+        Neither the capacity of the cache nor the pass shows in strides or values.
+        """
+        rooms = self._layers[layer]
+        rooms.window = window
+        stop = position + 1
+        start = 0 if window is None else max(stop - window, 0)
+        if self._drafting:
+            keys, values = rooms.draft
+        elif self._sees_rounded_too_early(position):
+            keys, values = self._before_rounding(layer, position)
+        else:
+            keys, values = rooms.target
+        return keys[start:stop].transpose(0, 1), values[start:stop].transpose(0, 1)
+
+    # --- sealing --------------------------------------------------------------------------------
+
+    def _seal_for(self, tile: Tile, kv: KeyValueFormat) -> None:
+        """Seal what the last query of a tile sees sealed: a prompt has no other occasion."""
+        wanted = kv.sealed_for(tile.start + tile.stop - 1)
+        ready = min(self._settled, tile.start + tile.first) // kv.block
+        if wanted > max(ready, self._sealed):
+            raise CassandraError(
+                f"a pass must end within {kv.lag} positions (the lag of the keys and values) after"
+                f" the {self._settled} that are settled, not at {tile.start + tile.stop}"
+            )
+        self._seal(wanted)
+
+    def _seal(self, count: int) -> None:
+        """Seal the blocks up to ``count``; they are settled, and all layers have them."""
+        if self._kv is None or self._sealers is None or count <= self._sealed or not self._layers:
+            return
+        place = slice(self.sealed, count * self._kv.block)
+        found = []
+        for kind, sealer in enumerate(self._sealers):
+            rooms = torch.stack([layer.target[kind][place] for layer in self._layers])
+            found.append(sealer.seal(rooms.to(torch.bfloat16)))
+        if not self._kv.lossless:
+            self._keep_unrounded(place)
+        for kind, sealed in enumerate(found):
+            for number, layer in enumerate(self._layers):
+                layer.target[kind][place] = sealed.target[number]
+                layer.draft[kind][place] = sealed.draft[number]
+        self._packed.append((found[0], found[1]))
+        self._sealed = count
+
+    def _keep_unrounded(self, place: slice) -> None:
+        assert self._kv is not None
+        rooms = [torch.stack([layer.target[k][place] for layer in self._layers]) for k in (0, 1)]
+        parts = zip(*(room.split(self._kv.block, dim=1) for room in rooms), strict=True)
+        for number, pair in enumerate(parts, start=place.start // self._kv.block):
+            self._rounded_from[number] = pair
+
+    def _sees_rounded_too_early(self, position: int) -> bool:
+        kv = self._kv
+        return kv is not None and not kv.lossless and kv.sealed_for(position) < self._sealed
+
+    def _before_rounding(self, layer: int, position: int) -> Pair:
+        """Keys and values with the blocks as they were that ``position`` does not see sealed."""
+        assert self._kv is not None
+        first = self._kv.sealed_for(position)
+        found = []
+        for kind, room in enumerate(self._layers[layer].target):
+            middle = [self._rounded_from[b][kind][layer] for b in range(first, self._sealed)]
+            head, tail = room[: first * self._kv.block], room[self.sealed : position + 1]
+            found.append(torch.cat([head, *middle, tail]))
+        return found[0], found[1]
+
+    def _new_layer(self, key: torch.Tensor, value: torch.Tensor) -> _Layer:
+        target = (self._room(key), self._room(value))
+        draft = (self._room(key), self._room(value)) if self._kv is not None else target
+        return _Layer(target=target, draft=draft)
+
+    def _room(self, like: torch.Tensor) -> torch.Tensor:
+        return torch.zeros((self.capacity, like.shape[1], like.shape[3]), dtype=torch.float32)
+
+    # --- figures --------------------------------------------------------------------------------
+
+    def reads(self, position: int) -> ReadBytes:
+        """What a pass whose last query is at ``position`` reads, by what is sealed now.
+
+        A pass reads each block that one of its layers sees a part of, and each position that is not
+        sealed in BF16, once.
+        """
+        total = ReadBytes()
+        windows = {layer.window for layer in self._layers}
+        for window in windows:
+            chosen = [n for n, layer in enumerate(self._layers) if layer.window == window]
+            start = 0 if window is None else max(position + 1 - window, 0)
+            total += self._reads(chosen, start, position)
+        return total
+
+    def _reads(self, layers: list[int], start: int, position: int) -> ReadBytes:
+        each = sum(self._position_bytes(layer) for layer in layers)
+        bf16 = (position + 1 - start) * each
+        if self._kv is None:
+            return ReadBytes(draft=bf16, target=bf16, bf16=bf16)
+        count = min(self._kv.sealed_for(position), self._sealed)
+        blocks = slice(start // self._kv.block, count)
+        tail = (position + 1 - max(start, count * self._kv.block)) * each
+        draft, target = (table[blocks][:, layers].sum() for table in self._tables())
+        return ReadBytes(draft=int(draft) + tail, target=int(target) + tail, bf16=bf16)
+
+    def _tables(self) -> list[NDArray[np.int64]]:
+        """Bytes of the sealed blocks, keys and values together, [blocks, layers], of both."""
+        if not self._packed:
+            return [np.zeros((0, len(self._layers)), np.int64)] * 2
+        pairs = [
+            (k.draft_bytes + v.draft_bytes, k.target_bytes + v.target_bytes)
+            for k, v in self._packed
+        ]
+        return [np.concatenate(tables) for tables in zip(*pairs, strict=True)]
+
+    def stored(self) -> ReadBytes:
+        """Bytes of memory for the settled positions: all blocks and the rest, beside BF16.
+
+        ``draft`` is the part that is speculation data or not sealed.
+        """
+        each = sum(self._position_bytes(layer) for layer in range(len(self._layers)))
+        tail = (self._settled - self.sealed) * each
+        draft, target = (int(table.sum()) for table in self._tables())
+        return ReadBytes(draft=draft + tail, target=target + tail, bf16=self._settled * each)
+
+    def _position_bytes(self, layer: int) -> int:
+        return sum(
+            _BF16_BYTES * room.shape[1] * room.shape[2] for room in self._layers[layer].target
+        )
