@@ -27,8 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run(argv)
     except KeyboardInterrupt as error:
         terminated = isinstance(error, _Terminated)
-        print("casspec: terminated" if terminated else "casspec: interrupted", file=sys.stderr)
+        what = "terminated" if terminated else "interrupted"
+        print("; ".join([f"casspec: {what}", *_notes(error)]), file=sys.stderr)
         return TERMINATED if terminated else INTERRUPTED
+
+
+def _notes(error: BaseException) -> Sequence[str]:
+    return getattr(error, "__notes__", ())
 
 
 @contextmanager

@@ -41,7 +41,8 @@ def _fail_of_system(error: OSError, args: argparse.Namespace) -> int:
     if isinstance(error, BrokenPipeError):
         return 0  # whoever reads the output has seen enough
     where = error.filename or getattr(args, "destination", None) or "standard output"
-    return _fail(f"{where}: {error.strerror or error}")
+    notes = getattr(error, "__notes__", ())
+    return _fail("; ".join([f"{where}: {error.strerror or error}", *notes]))
 
 
 def _forget_output() -> None:

@@ -57,17 +57,25 @@ def resumable_directory(
     folder = place.with_name(f".{place.name}.partial")
     folder.mkdir(exist_ok=True)
     with _locked(folder, destination):
-        output, store = _prepare(folder, key, fresh)
         try:
+            output, store = _prepare(folder, key, fresh)
             yield output, store
             sync_directory(output)
             output.replace(place)
         except BaseException as error:
-            spare = isinstance(error, CassandraError) or not any(store.iterdir())
-            shutil.rmtree(folder if spare else output, ignore_errors=True)
+            _leave(folder, error)
             raise
         shutil.rmtree(folder)
     sync_directory(place.parent)
+
+
+def _leave(folder: Path, error: BaseException) -> None:
+    """Remove what is not of use for another try, and say in the error where the rest is."""
+    if isinstance(error, CassandraError) or not any(folder.glob("store/*")):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    shutil.rmtree(folder / "output", ignore_errors=True)
+    error.add_note(f"run it again to go on; what is done is in {folder}")
 
 
 def _prepare(folder: Path, key: str, fresh: bool) -> tuple[Path, Path]:
