@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench synth clean
+.PHONY: help setup sim test lint verilog waves bench synth scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -74,6 +74,9 @@ bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on t
 
 synth: $(STAMP) ## Report area and timing of the decoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m synth.report --out $(BUILD)/synth
+
+scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
+	$(PY) -m casspec system scalesim --env $(BUILD)/scalesim
 
 clean: ## Remove what the other targets made, except .venv.
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +14,16 @@ from golden.errors import CassandraError
 
 if TYPE_CHECKING:
     from system import Acceptance, FormatCost, Setup
+    from system.scalesim import Count
+    from system.systolic import Array
 
-__all__ = ["EPILOG", "estimate", "register", "reproduce"]
+__all__ = ["EPILOG", "estimate", "register", "reproduce", "scalesim"]
 
 EPILOG = """\
 examples:
   casspec system estimate --device rtx4090 --model qwen3-8b --scheme exact --gamma 3
   casspec system reproduce
+  casspec system scalesim --recorded
 """
 
 ESTIMATE_EPILOG = """\
@@ -28,6 +32,7 @@ examples:
   casspec system estimate --device own.toml --model ~/models/qwen --scheme exact --gamma 3
   casspec system estimate --device npu --model qwen3-4b --scheme mx --gamma 3 --batch 4 --json
   casspec system estimate --device npu --model packed --scheme exact --report run.json
+  casspec system estimate --device npu --model packed --scheme mx --gamma 3 --acceptance-file a.json
 
 acceptance is accepted over drafted tokens, or, with --kind conditional, the chance that a token is
 accepted when all before it were: a larger number for the same draft. Devices, models and schemes:
@@ -38,9 +43,21 @@ REPRODUCE_EPILOG = """\
 examples:
   casspec system reproduce
   casspec system reproduce --out build/system
+  casspec system reproduce --synthesis build/synth --acceptance-file acceptance.json
 
 Prints the paper's figures beside the model's, the reasons for differences, and what is beyond the
 paper; --out also writes them as Markdown, and plots as SVG.
+"""
+
+SCALESIM_EPILOG = """\
+examples:
+  casspec system scalesim --recorded
+  casspec system scalesim
+  casspec system scalesim --record system/records/scalesim.json
+
+Compares the closed form of the NPU's systolic array with SCALE-Sim 3.0.0, which is installed into
+an environment of its own (a package registry must be in reach the first time) and runs for about
+six minutes. The exit status is 1 if a layer is off by more than 2 %.
 """
 
 MARKDOWN = "reproduction.md"
@@ -68,12 +85,42 @@ def register(parser: argparse.ArgumentParser) -> None:
     text = "compute the paper's figures beside its own"
     added = add("reproduce", text, REPRODUCE_EPILOG, reproduce)
     added.add_argument(
+        "--synthesis",
+        type=Path,
+        metavar="PATH",
+        help="report for Table V, or a folder of them: build/synth after make synth",
+    )
+    added.add_argument(
+        "--acceptance-file",
+        type=Path,
+        metavar="FILE",
+        help="acceptance for our schemes, as `casspec bench acceptance --json` has it",
+    )
+    added.add_argument(
         "--out",
         dest="destination",
         type=Path,
         metavar="DIR",
         help=f"also write {MARKDOWN} and plots (SVG) into this directory",
     )
+
+    text = "compare the systolic array's closed form with SCALE-Sim"
+    _add_scalesim(add("scalesim", text, SCALESIM_EPILOG, scalesim))
+
+
+def _add_scalesim(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--recorded", action="store_true", help="with the recorded counts, without running it"
+    )
+    parser.add_argument(
+        "--env",
+        dest="environment",
+        type=Path,
+        default=Path("build/scalesim"),
+        metavar="DIR",
+        help="its virtual environment, made if it is not there (default build/scalesim)",
+    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts as JSON")
 
 
 def _add_estimate(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +148,20 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="gamma and acceptance of a run: the output of casspec generate --json",
+    )
+    parser.add_argument(
+        "--acceptance-file",
+        type=Path,
+        metavar="FILE",
+        help="acceptance and bits of the scheme at this gamma, as `casspec bench acceptance"
+        " --json` has them",
+    )
+    parser.add_argument("--label", metavar="L", help="which of several rows of that file")
+    parser.add_argument(
+        "--sim-file",
+        type=Path,
+        metavar="FILE",
+        help="values per cycle of the decoders, as `make sim` printed them",
     )
     for name, default, text in (
         ("prompt", 222, "tokens of the prompt"),
@@ -137,11 +198,14 @@ def estimate(args: argparse.Namespace) -> int:
 def _setup(args: argparse.Namespace) -> Setup:
     from system import Setup, Workload, load_device, load_model
     from system.costs import load_format
+    from system.measured import load_rates, with_rates
 
-    cost = load_format(args.scheme)
-    acceptance, gamma = _acceptance(args, cost)
+    cost, acceptance, gamma = _acceptance(args, load_format(args.scheme))
+    device = load_device(args.device)
+    if args.sim_file is not None:
+        device = with_rates(device, load_rates(args.sim_file), cost.decoder or cost.name)
     return Setup(
-        device=load_device(args.device),
+        device=device,
         model=load_model(args.model),
         workload=Workload(prompt=args.prompt, output=args.output, batch=args.batch),
         cost=cost,
@@ -150,27 +214,51 @@ def _setup(args: argparse.Namespace) -> Setup:
     )
 
 
-def _acceptance(args: argparse.Namespace, cost: FormatCost) -> tuple[Acceptance, int]:
-    from system import Acceptance, SystemModelError
-    from system.measured import load_measured
+def _acceptance(args: argparse.Namespace, cost: FormatCost) -> tuple[FormatCost, Acceptance, int]:
+    from system import Acceptance
+    from system.measured import load_acceptance, load_measured, pick
 
+    _check_one_acceptance(args)
+    if args.report is not None:
+        return cost, *load_measured(args.report)
+    if args.acceptance_file is not None:
+        rows = load_acceptance(args.acceptance_file)
+        row = pick(rows, cost.decoder or cost.name, args.gamma, args.label)
+        return row.cost(cost), row.acceptance, args.gamma
+    if args.acceptance is None:
+        return cost, Acceptance(rate=cost.default_acceptance(args.gamma)), args.gamma
+    return cost, Acceptance(rate=args.acceptance, kind=args.kind), args.gamma
+
+
+def _check_one_acceptance(args: argparse.Namespace) -> None:
+    from system import SystemModelError
+
+    ways = {
+        "a report": args.report,
+        "an acceptance file": args.acceptance_file,
+    }
+    given = [name for name, value in ways.items() if value is not None]
     if args.acceptance is None and args.kind != "drafted":
         raise SystemModelError(f"acceptance must be given with --kind {args.kind}")
-    if args.report is not None:
-        if args.acceptance is not None:
-            raise SystemModelError("acceptance must not be given beside a report, which has one")
-        return load_measured(args.report)
-    if args.acceptance is None:
-        return Acceptance(rate=cost.default_acceptance(args.gamma)), args.gamma
-    return Acceptance(rate=args.acceptance, kind=args.kind), args.gamma
+    if given and args.acceptance is not None:
+        raise SystemModelError(f"acceptance must not be given beside {given[0]}, which has one")
+    if len(given) > 1:
+        raise SystemModelError("an acceptance file must not be given beside a report")
+    if args.label is not None and args.acceptance_file is None:
+        raise SystemModelError("label must be given with an acceptance file, not alone")
 
 
 def reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
+    from system.measured import load_acceptance
     from system.plots import plots
     from system.report import everything, markdown
+    from system.silicon import load_reports
 
-    sections = list(everything())
+    with _errors_of_the_command():
+        synthesis = args.synthesis and load_reports(args.synthesis)
+        measured = args.acceptance_file and load_acceptance(args.acceptance_file)
+        sections = list(everything(synthesis, measured))
     if args.destination is not None:
         args.destination.mkdir(parents=True, exist_ok=True)
         (args.destination / MARKDOWN).write_text(markdown(sections), encoding="utf-8")
@@ -180,3 +268,27 @@ def reproduce(args: argparse.Namespace) -> int:
         print(f"== {name} ==\n")
         print("\n\n".join(table.text() for table in tables) + "\n")
     return 0
+
+
+def scalesim(args: argparse.Namespace) -> int:
+    """``casspec system scalesim``."""
+    from system import scalesim as simulator
+
+    with _errors_of_the_command():
+        array, counts = _counts(args)
+        if args.record is not None:
+            content = simulator.records(counts, array, "casspec system scalesim")
+            args.record.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        print(simulator.comparison(array, counts).text())
+        return int(simulator.largest(array, counts) > simulator.TOLERANCE)
+
+
+def _counts(args: argparse.Namespace) -> tuple[Array, list[Count]]:
+    from system import scalesim as simulator
+
+    if args.recorded:
+        return simulator.recorded()
+    print("SCALE-Sim runs for about six minutes", file=sys.stderr, flush=True)
+    array = simulator.array_of_npu()
+    python = simulator.environment(args.environment.resolve())
+    return array, simulator.simulate(python, array, simulator.workloads())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from system.acceptance import MAX_GAMMA, Acceptance
-from system.costs import Bits, load_format, load_formats
+from system.costs import Bits, FormatCost, load_format, load_formats
 from system.decoding import Setup, cache_tokens, estimate, round_of
 from system.device import load_device
+from system.measured import Measured
 from system.tables import Table
 from system.workload import Workload, load_model
 
@@ -178,24 +179,44 @@ def tornado(setup: Setup) -> Table:
 # --- our schemes --------------------------------------------------------------------------------
 
 
-def measured_setups(device: str, model: str) -> Iterator[Setup]:
-    """Every scheme with a measured acceptance, at every gamma at which it was measured."""
-    for cost in load_formats().values():
-        for gamma, rate in cost.acceptance.items():
-            yield Setup(
-                device=load_device(device),
-                model=load_model(model),
-                workload=Workload(prompt=222, output=1096),
-                cost=cost,
-                acceptance=Acceptance(rate=rate),
-                gamma=gamma,
-            )
+def measured_setups(
+    device: str, model: str, rows: Sequence[Measured] | None = None
+) -> Iterator[Setup]:
+    """Every measured acceptance, at every gamma at which it was measured.
+
+    Args:
+        device: where.
+        model: of which size.
+        rows: of an acceptance file; None for the acceptance in ``formats.toml``.
+    """
+    for cost, acceptance, gamma in _measured_costs(rows):
+        yield Setup(
+            device=load_device(device),
+            model=load_model(model),
+            workload=Workload(prompt=222, output=1096),
+            cost=cost,
+            acceptance=acceptance,
+            gamma=gamma,
+        )
 
 
-def our_schemes(device: str, model: str) -> Table:
+def _measured_costs(
+    rows: Sequence[Measured] | None,
+) -> Iterator[tuple[FormatCost, Acceptance, int]]:
+    if rows is None:
+        for cost in load_formats().values():
+            for gamma, rate in cost.acceptance.items():
+                yield cost, Acceptance(rate=rate), gamma
+        return
+    for row in rows:
+        cost = dataclasses.replace(row.cost(load_format(row.scheme)), name=row.label)
+        yield cost, row.acceptance, row.gamma
+
+
+def our_schemes(device: str, model: str, measured: Sequence[Measured] | None = None) -> Table:
     """All measured schemes on one device, with SmolLM2's acceptance."""
     rows = []
-    for setup in measured_setups(device, model):
+    for setup in measured_setups(device, model, measured):
         answer, even = estimate(setup), break_even(setup)
         rows.append(
             (

@@ -54,7 +54,8 @@ class FormatCost:
         weight: linear weights.
         kv: keys and values.
         head: the language-model head.
-        coded: whether packed values go through decoders (and the cache through encoders).
+        decoder: scheme of the decoders that packed values go through (and the cache through
+            encoders); empty if there are none.
         dtype: of the arithmetic.
         acceptance: measured accepted over drafted tokens, by gamma; empty where unknown.
         acceptance_source: where it was measured.
@@ -65,7 +66,7 @@ class FormatCost:
     weight: Bits
     kv: Bits
     head: Bits
-    coded: bool = True
+    decoder: str = "unary"
     dtype: str = "bf16"
     acceptance: Mapping[int, float] = dataclasses.field(default_factory=dict)
     acceptance_source: str = ""
@@ -74,6 +75,11 @@ class FormatCost:
         if bool(self.acceptance) != bool(self.acceptance_source):
             raise SystemModelError(f"{self.name}: acceptance must have a source, and only then")
         object.__setattr__(self, "acceptance", MappingProxyType(dict(self.acceptance)))
+
+    @property
+    def coded(self) -> bool:
+        """Whether packed values go through decoders."""
+        return bool(self.decoder)
 
     def default_acceptance(self, gamma: int) -> float:
         """Accepted over drafted tokens as measured at ``gamma``; 0 without speculation.
@@ -117,7 +123,7 @@ def _format(name: str, table: Mapping[str, Any]) -> FormatCost:
         weight=Bits(**table["weight"]),
         kv=Bits(**table["kv"]),
         head=Bits(**table["head"]),
-        coded=table.get("coded", True),
+        decoder=table.get("decoder", ""),
         dtype=table.get("dtype", "bf16"),
         acceptance=acceptance,
         acceptance_source=table.get("acceptance_source", ""),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from system.errors import SystemModelError, check_number, unknown
 from system.files import HERE, constant, read_toml
+from system.systolic import Array, Product
 
 __all__ = ["UNITS", "Device", "known_devices", "load_device"]
 
@@ -30,6 +32,13 @@ UNITS: Mapping[str, str] = MappingProxyType(
 )
 """Every constant of a device file, with its unit; ``compute.<dtype>`` is in ``flop/s``."""
 
+ARRAY_UNITS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("rows", "columns", "count"), "count")
+)
+"""Every constant of the table ``array``, which devices without a systolic array leave out."""
+
+_PEAKS_AGREE = 0.01  # the stated peak and that of array and clock
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
@@ -40,12 +49,13 @@ class Device:
         bandwidth: peak bytes/s of the memory; a pass gets ``bandwidth_efficiency`` of it.
         compute: peak flop/s by dtype; a pass gets ``compute_efficiency`` of it.
         memory: bytes in all, of which ``reserved`` are not for the model.
-        clock: Hz of decoders and encoders.
+        clock: Hz of decoders and encoders, and of the array.
         layer_overhead: seconds that a pass spends on each layer beside the roofline.
         decoders: number of decoders; each makes ``draft_rate`` or ``target_rate`` values in a
             cycle.
         encoders: number of encoders of the key-value cache; each takes ``encoder_rate`` values in
             a cycle.
+        array: systolic arrays that do the arithmetic, or None: then products reach the peak.
     """
 
     name: str
@@ -62,6 +72,7 @@ class Device:
     encoder_rate: float
     bandwidth_efficiency: float = 1.0
     compute_efficiency: float = 1.0
+    array: Array | None = None
 
     def __post_init__(self) -> None:
         for name in UNITS:
@@ -88,6 +99,15 @@ class Device:
         if dtype not in self.compute:
             unknown("dtype", dtype, self.compute)
         return self.compute[dtype] * self.compute_efficiency
+
+    def computed(self, products: Iterable[Product], dtype: str = "bf16") -> float:
+        """Seconds of some products, one after the other.
+
+        With an array its folds are counted: the peak is reached by full folds alone.
+        """
+        work = list(products)
+        used = self.array.utilisation(work) if self.array else 1.0
+        return sum(product.flops for product in work) / (self.flops(dtype) * used)
 
     def decoded(self, *, draft: bool) -> float:
         """Values per second of all decoders together."""
@@ -121,10 +141,11 @@ def load_device(name: str | Path) -> Device:
 def _from_file(path: Path) -> Device:
     table = read_toml(path)
     wanted = {"name", "compute", *UNITS}
-    if set(table) != wanted:
+    if set(table) - {"array"} != wanted:
         raise SystemModelError(
             f"{path}: fields must be {', '.join(sorted(wanted))};"
-            f" missing {sorted(wanted - set(table))}, unknown {sorted(set(table) - wanted)}"
+            f" missing {sorted(wanted - set(table))}, unknown"
+            f" {sorted(set(table) - wanted - {'array'})}"
         )
     if not isinstance(table["compute"], Mapping) or not isinstance(table["name"], str):
         raise SystemModelError(f"{path}: name must be text and compute a table")
@@ -134,6 +155,31 @@ def _from_file(path: Path) -> Device:
         for dtype, entry in table["compute"].items()
     }
     try:
-        return Device(name=table["name"], compute=compute, **values)
+        array = _array(path, table["array"]) if "array" in table else None
+        device = Device(name=table["name"], compute=compute, array=array, **values)
+        _check_peak(device)
     except SystemModelError as error:
-        raise SystemModelError(f"{path}: {error}") from None
+        where = "" if str(error).startswith(str(path)) else f"{path}: "
+        raise SystemModelError(f"{where}{error}") from None
+    return device
+
+
+def _array(path: Path, table: Any) -> Array:
+    if not isinstance(table, Mapping) or set(table) != set(ARRAY_UNITS):
+        raise SystemModelError(f"array must be a table of {', '.join(ARRAY_UNITS)}, not {table!r}")
+    sizes: dict[str, Any] = {}
+    for name, unit in ARRAY_UNITS.items():
+        size = constant(str(path), f"array.{name}", table[name], unit)
+        sizes[name] = int(size) if size.is_integer() else size
+    return Array(**sizes)
+
+
+def _check_peak(device: Device) -> None:
+    if device.array is None:
+        return
+    peak = 2 * device.array.multipliers * device.clock
+    if abs(peak / device.compute["bf16"] - 1) > _PEAKS_AGREE:
+        raise SystemModelError(
+            f"compute.bf16 must be the peak of array and clock, {peak:.4g},"
+            f" not {device.compute['bf16']!r}"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from system.errors import SystemModelError, check_number
 
-__all__ = ["HERE", "Table", "constant", "read_json", "read_toml"]
+__all__ = ["HERE", "Table", "constant", "read_json", "read_text", "read_toml", "signed_constant"]
 
 HERE = Path(__file__).resolve().parent
 """The directory of the files that come with the package."""
@@ -18,7 +19,8 @@ HERE = Path(__file__).resolve().parent
 Table = Mapping[str, Any]
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A text in UTF-8; an ``OSError`` or a :class:`SystemModelError` that names it."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -28,7 +30,7 @@ def _read(path: Path) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file; an ``OSError`` or a :class:`SystemModelError` that names it."""
     try:
-        return tomllib.loads(_read(path))
+        return tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise SystemModelError(f"{path} must be TOML: {error}") from None
 
@@ -36,7 +38,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; an ``OSError`` or a :class:`SystemModelError` that names the file."""
     try:
-        content = json.loads(_read(path))
+        content = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise SystemModelError(f"{path} must be JSON: {error}") from None
     if not isinstance(content, dict):
@@ -45,16 +47,28 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def constant(where: str, name: str, entry: Any, unit: str) -> float:
-    """The value of ``name = { value = ..., unit = "...", source = "..." }``.
+    """The value of ``name = { value = ..., unit = "...", source = "..." }``, 0 or more.
 
     Raises:
-        SystemModelError: the entry has another form or unit, no source, or is no number.
+        SystemModelError: the entry has another form or unit, no source, or is no such number.
     """
+    value = _value(where, name, entry, unit)
+    check_number(f"{where}: {name}", value, zero=True)
+    return float(value)
+
+
+def signed_constant(where: str, name: str, entry: Any, unit: str) -> float:
+    """As :func:`constant`, of either sign."""
+    value = _value(where, name, entry, unit)
+    check_number(f"{where}: {name}", value, low=-math.inf)
+    return float(value)
+
+
+def _value(where: str, name: str, entry: Any, unit: str) -> Any:
     if not isinstance(entry, Mapping) or set(entry) != {"value", "unit", "source"}:
         raise SystemModelError(f"{where}: {name} must have value, unit and source, not {entry!r}")
     if entry["unit"] != unit:
         raise SystemModelError(f"{where}: unit of {name} must be {unit!r}, not {entry['unit']!r}")
     if not isinstance(entry["source"], str) or not entry["source"].strip():
         raise SystemModelError(f"{where}: source of {name} must say where it is from")
-    check_number(f"{where}: {name}", entry["value"], zero=True)
-    return float(entry["value"])
+    return entry["value"]

@@ -1,15 +1,32 @@
-"""Acceptance that the runtime measured, from the file that it wrote."""
+"""What other parts of the project measured, from the files that they wrote."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from system.acceptance import MAX_GAMMA, Acceptance
-from system.errors import SystemModelError, check_count
-from system.files import read_json
+from system.costs import Bits, FormatCost
+from system.device import Device
+from system.errors import SystemModelError, check_count, check_number, unknown
+from system.files import HERE, read_json, read_text
 
-__all__ = ["load_measured"]
+__all__ = [
+    "SIM",
+    "Measured",
+    "Rates",
+    "load_acceptance",
+    "load_measured",
+    "load_rates",
+    "pick",
+    "with_rates",
+]
+
+SIM = HERE / "records" / "sim.txt"
+"""What ``make sim`` printed for SmolLM2-135M: values per cycle, bits per weight."""
 
 
 def load_measured(path: Path) -> tuple[Acceptance, int]:
@@ -30,3 +47,172 @@ def load_measured(path: Path) -> tuple[Acceptance, int]:
         return Acceptance(rate=rate), gamma
     except SystemModelError as error:
         raise SystemModelError(f"{path}: {error}") from None
+
+
+# --- acceptance by scheme -------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One row of a table of acceptance.
+
+    Attributes:
+        scheme: of the draft: ``unary``, ``mx`` or ``exact``.
+        label: which setting of the scheme.
+        gamma: drafted tokens in a round.
+        acceptance: accepted over drafted tokens.
+        bits: of a weight, as measured with it.
+    """
+
+    scheme: str
+    label: str
+    gamma: int
+    acceptance: Acceptance
+    bits: Bits
+
+    def cost(self, base: FormatCost) -> FormatCost:
+        """``base`` with the bits of a weight as measured; a head that is packed alike, too."""
+        head = self.bits if base.head.read(draft=True) == base.weight.read(draft=True) else None
+        return dataclasses.replace(base, weight=self.bits, head=head or base.head)
+
+
+_ROW = {"scheme", "label", "gamma", "acceptance_rate", "draft_bits", "target_bits"}
+
+
+def load_acceptance(path: Path) -> list[Measured]:
+    """The rows of ``casspec bench acceptance --json``.
+
+    A JSON object with one list of rows, each with at least ``scheme``, ``label``, ``gamma``,
+    ``acceptance_rate`` (accepted over drafted), ``draft_bits`` and ``target_bits``; where it has
+    ``drafted`` and ``accepted``, too, the rate must be theirs.
+
+    Raises:
+        SystemModelError: the file has another form.
+        OSError: the file cannot be read.
+    """
+    lists = [value for value in read_json(path).values() if _is_table(value)]
+    if len(lists) != 1:
+        raise SystemModelError(
+            f"{path} must have one list of rows with {', '.join(sorted(_ROW))}, not {len(lists)}"
+        )
+    return [_measured(path, number, row) for number, row in enumerate(lists[0], 1)]
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and any(
+        isinstance(row, dict) and "acceptance_rate" in row for row in value
+    )
+
+
+def _measured(path: Path, number: int, row: Any) -> Measured:
+    where = f"{path}: row {number}"
+    missing = sorted(_ROW - set(row)) if isinstance(row, dict) else sorted(_ROW)
+    if missing:
+        raise SystemModelError(f"{where} must have {', '.join(missing)}")
+    try:
+        check_count("gamma", row["gamma"], 1, MAX_GAMMA)
+        _check_counts(row)
+        return Measured(
+            scheme=str(row["scheme"]),
+            label=str(row["label"]),
+            gamma=row["gamma"],
+            acceptance=Acceptance(rate=row["acceptance_rate"]),
+            bits=Bits(
+                draft=row["draft_bits"],
+                whole=row["target_bits"],
+                source=f"measured, {path.name}: {row['label']}",
+            ),
+        )
+    except SystemModelError as error:
+        raise SystemModelError(f"{where}: {error}") from None
+
+
+def _check_counts(row: Mapping[str, Any]) -> None:
+    drafted, accepted = row.get("drafted"), row.get("accepted")
+    if drafted is None or accepted is None:
+        return
+    check_count("drafted", drafted, 1)
+    check_count("accepted", accepted, 0, drafted)
+    rate = row["acceptance_rate"]
+    check_number("acceptance_rate", rate, zero=True)
+    if abs(accepted / drafted - rate) > 0.005:  # a rate that was rounded to two places is right
+        raise SystemModelError(
+            f"acceptance_rate must be accepted / drafted, {accepted / drafted:.3f}, not {rate!r}"
+        )
+
+
+def pick(rows: Iterable[Measured], scheme: str, gamma: int, label: str | None = None) -> Measured:
+    """The one row of a scheme (by its decoder's name) at a gamma, by its label if it has several.
+
+    Raises:
+        SystemModelError: there is none, or there are several; the known ones are listed.
+    """
+    fits = [row for row in rows if row.scheme == scheme]
+    if not fits:
+        raise SystemModelError(f"acceptance file must have rows of {scheme}, not none")
+    if label is not None and all(row.label != label for row in fits):
+        unknown("label", label, {row.label for row in fits})
+    fits = [row for row in fits if label in (None, row.label)]
+    found = [row for row in fits if row.gamma == gamma]
+    if not found:
+        known = ", ".join(map(str, sorted({row.gamma for row in fits})))
+        raise SystemModelError(f"gamma must be one of {known} as measured, not {gamma}")
+    if len(found) > 1:
+        names = ", ".join(repr(row.label) for row in found)
+        raise SystemModelError(f"label must be given, as there are several: {names}")
+    return found[0]
+
+
+# --- rates of the gateware ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Values per cycle of one decoder, and bits of a weight, in one scheme.
+
+    Attributes:
+        draft: values per cycle in drafts.
+        target: values per cycle in target passes.
+        draft_bits: bits of a weight that a draft reads; 0 if the file does not say.
+        whole_bits: bits of the whole format; 0 if the file does not say.
+    """
+
+    draft: float
+    target: float
+    draft_bits: float = 0.0
+    whole_bits: float = 0.0
+
+
+_RATE = re.compile(r"^\s*(\w+)\s+(draft|target)\s+(?:[\d,]+\s+){3}(\d+\.\d+)\s*$", re.M)
+_BITS = re.compile(r"^\s*(\w+)(?:\s+\d+\.\d+){7}\s+(\d+\.\d+)\s+(\d+\.\d+)\s*$", re.M)
+
+
+def load_rates(path: Path = SIM) -> dict[str, Rates]:
+    """Rates by scheme, from what ``make sim`` printed (``make sim | tee FILE``).
+
+    Raises:
+        SystemModelError: the file has no table of values per cycle.
+        OSError: the file cannot be read.
+    """
+    text = read_text(path)
+    rates: dict[str, dict[str, float]] = {}
+    for scheme, mode, rate in _RATE.findall(text):
+        rates.setdefault(scheme, {})[mode] = float(rate)
+    for scheme, draft, whole in _BITS.findall(text):
+        if scheme in rates:
+            rates[scheme] |= {"draft_bits": float(draft), "whole_bits": float(whole)}
+    if not rates or any(not {"draft", "target"} <= set(found) for found in rates.values()):
+        raise SystemModelError(f"{path} must have the table of values/cycle that make sim prints")
+    return {scheme: Rates(**found) for scheme, found in rates.items()}
+
+
+def with_rates(device: Device, rates: Mapping[str, Rates], scheme: str) -> Device:
+    """A device whose decoders have the measured rates of a scheme (by its decoder's name).
+
+    Raises:
+        SystemModelError: the scheme was not measured.
+    """
+    if scheme not in rates:
+        unknown("scheme of the rates", scheme, rates)
+    found = rates[scheme]
+    return dataclasses.replace(device, draft_rate=found.draft, target_rate=found.target)

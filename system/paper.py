@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any
+from collections.abc import Iterator
 
 from system.acceptance import Acceptance
 from system.costs import FormatCost, load_format
 from system.decoding import Estimate, Setup, cache_tokens, estimate, weight_bytes
 from system.device import Device, load_device
-from system.files import HERE, constant, read_toml
+from system.paper_file import claim, paper
 from system.passes import Pass, cost_of
 from system.tables import Table, difference
 from system.workload import Model, Workload, load_model
@@ -25,25 +23,13 @@ __all__ = [
     "figure_12",
     "figure_13",
     "figure_14",
-    "paper",
     "paper_cells",
     "summary",
-    "table_5",
 ]
 
 DEVICES = ("rtx4090", "agx-orin", "npu")
 SCHEMES = ("cassandra-1", "cassandra-2")
 MODELS = ("deepseek-r1-distill-llama-8b", "qwen3-8b", "qwen3-4b")
-
-
-@cache
-def paper() -> Mapping[str, Any]:
-    """What the paper states (``paper.toml``)."""
-    return read_toml(HERE / "paper.toml")
-
-
-def _claim(name: str) -> float:
-    return float(paper()["figures"][name])
 
 
 # --- Figure 3 -----------------------------------------------------------------------------------
@@ -96,7 +82,7 @@ def figure_3() -> Table:
 
 
 def _share_efficiency() -> float:
-    return _efficiency_of_share(_claim("decode_share"), EQUAL)
+    return _efficiency_of_share(claim("decode_share"), EQUAL)
 
 
 # --- Figure 12 ----------------------------------------------------------------------------------
@@ -188,7 +174,7 @@ def _ranges_table() -> Table:
         ("pruned exponents coded", _range(paper_cells(cost=load_format("unary-coded")))),
         ("nothing but the roofline (no layer overhead)", _range(paper_cells(overhead=0.0))),
     ]
-    lowest, highest = _claim("speedup_lowest"), _claim("speedup_highest")
+    lowest, highest = claim("speedup_lowest"), claim("speedup_highest")
     rows = [("the paper", f"{lowest:.2f}", f"{highest:.2f}", "", "")]
     for name, (low, high) in variants:
         figures = (f"{low:.2f}", f"{high:.2f}", difference(low, lowest), difference(high, highest))
@@ -218,7 +204,7 @@ def _int8_overhead(setup: Setup, speedup: float) -> float:
 
 
 def _int8_table() -> Table:
-    target = _claim("speedup_int8")
+    target = claim("speedup_int8")
     rows = []
     for model in MODELS:
         setup = _int8_setup(model)
@@ -286,7 +272,7 @@ def figure_13() -> Table:
         rows=tuple(rows),
         notes=(
             f"Draft&Verify loads {draft_verify_share(model):.1%} of all weights by its skipped"
-            f" layers (paper {_claim('draft_verify_share'):.1%}).",
+            f" layers (paper {claim('draft_verify_share'):.1%}).",
             f"The last column would tie with Cassandra-1 on GPQA-Diamond ({wanted:.2f}x, RTX 4090);"
             " - where no acceptance does.",
             "Lookahead decoding (paper: 1.40 on AIME2025, 1.46 on GPQA-Diamond) depends on n-grams"
@@ -375,7 +361,7 @@ def figure_14() -> Table:
         "the first, pruned exponents coded": capacity(device, scheme="unary-coded"),
         "the first, exact": capacity(device, scheme="exact"),
     }
-    eagle, llama = _claim("tokens_eagle"), _claim("tokens_llama")
+    eagle, llama = claim("tokens_eagle"), claim("tokens_llama")
     rows = []
     for name, found in variants.items():
         figures = (
@@ -409,75 +395,6 @@ def figure_14() -> Table:
     )
 
 
-# --- Table V ------------------------------------------------------------------------------------
-
-
-def _decoders_needed(rate: float) -> int:
-    """Decoders that fill the paper's scratchpad with BF16 values."""
-    return -int(-_claim("scratchpad") / 2 // rate)
-
-
-def table_5() -> tuple[Table, ...]:
-    """Table V: the paper's sums, and our decoders scaled to its process."""
-    return _table_5_of_paper(), _table_5_of_ours()
-
-
-def _table_5_of_paper() -> Table:
-    modules = paper()["table_5"]
-    total = sum(part["area"] for part in modules.values())
-    rows = [
-        (
-            name,
-            f"{part['area']:.2f}",
-            f"{part['ratio']:.1f}",
-            f"{100 * part['area'] / total:.1f}",
-            f"{part['power']:.3f}",
-        )
-        for name, part in modules.items()
-    ]
-    power = sum(part["power"] for part in modules.values())
-    ratio = sum(part["ratio"] for part in modules.values())
-    rows.append(("total", f"{total:.2f}", f"{ratio:.1f}", "100.0", f"{power:.3f}"))
-    by_mac = modules["BF16 MAC"]["area"] / modules["BF16 MAC"]["ratio"] * 100
-    sram = modules["SRAM"]["area"] - (total - by_mac)
-    return Table(
-        title="Table V: the paper's areas and ratios against each other",
-        header=("module", "mm2", "ratio %, stated", "ratio %, of its areas", "W"),
-        rows=tuple(rows),
-        notes=(
-            f"The ratios are not of the stated areas: 70.3 % for the MACs is a total of"
-            f" {by_mac:.1f} mm2, as if the SRAM had {sram:.1f} mm2.",
-        ),
-    )
-
-
-def _table_5_of_ours() -> Table:
-    found = read_toml(HERE / "area.toml")
-    gate = constant("area.toml", "gate", found["gate"], "um2")
-    per_byte = constant("area.toml", "buffer", found["buffer"], "gates/byte")
-    buffers = per_byte * constant("area.toml", "buffered", found["buffered"], "bytes")
-    theirs = paper()["table_5"]["Cassandra Decoder"]["area"]
-    count = int(_claim("decoders"))
-    needed = _decoders_needed(load_device("rtx4090").draft_rate)
-    each = theirs / count * 1e6 / gate / 1000
-    rows = [("the paper's", f"{each:.1f}", "included", f"{count}", f"{theirs:.2f}", "")]
-    for name, entry in found["decoders"].items():
-        gates = constant("area.toml", name, entry, "gates")
-        area = (gates + buffers) * gate * needed / 1e6
-        cells = (f"{gates / 1000:.1f}", f"{buffers / 1000:.1f}", f"{needed}", f"{area:.2f}")
-        rows.append((name, *cells, difference(area, theirs)))
-    return Table(
-        title=f"Table V: decoders that fill the scratchpad, scaled to 28 nm at {gate} um2 a gate",
-        header=("decoder", "kGE", "buffers kGE", "number", "mm2", "difference"),
-        rows=tuple(rows),
-        notes=(
-            "Areas of the feasibility study (no synthesis report is there yet); the paper's in kGE",
-            "at the same size of a gate. Number: those that make 512 values a cycle in drafts at",
-            "the measured rate. No power: nothing here has measured any.",
-        ),
-    )
-
-
 # --- everything ---------------------------------------------------------------------------------
 
 
@@ -507,7 +424,7 @@ def summary() -> Table:
         title="The paper's figures and ours",
         header=("figure", "quantity", "paper", "ours", "difference", "why"),
         rows=tuple(
-            (figure, what, f"{_claim(key):g}", f"{ours:.3f}", difference(ours, _claim(key)), why)
+            (figure, what, f"{claim(key):g}", f"{ours:.3f}", difference(ours, claim(key)), why)
             for figure, what, key, ours, why in lines
         ),
     )

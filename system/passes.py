@@ -6,14 +6,15 @@ All stages of a layer overlap; the slowest sets its time, and the overhead of a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from system.costs import FULL, FormatCost
 from system.device import Device
 from system.errors import check_count, check_number
+from system.systolic import Product
 from system.workload import Model
 
-__all__ = ["Pass", "PassCost", "Traffic", "cost_of", "flops_of", "traffic_of"]
+__all__ = ["Pass", "PassCost", "Traffic", "cost_of", "flops_of", "products_of", "traffic_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,19 +122,41 @@ def traffic_of(model: Model, cost: FormatCost, step: Pass) -> Traffic:
     return _layer_traffic(model, cost, step) * model.layers + _end_traffic(model, cost, step)
 
 
-def _layer_flops(model: Model, step: Pass) -> float:
-    seen = step.context + (step.tokens + 1) / 2  # mean over the new tokens, themselves included
-    attention = 4 * model.heads * model.head_size * seen
-    return step.rows * (2 * model.layer_weights + attention)
+def _layer_products(model: Model, step: Pass) -> Iterator[Product]:
+    """Products of one layer: linear ones for all rows, attention by head and request.
+
+    Query heads that share a key head are rows of one product. All new tokens see the mean number
+    of tokens, themselves included.
+    """
+    query, key = model.heads * model.head_size, model.kv_heads * model.head_size
+    for k, n, times in (
+        (model.hidden, query, 1),
+        (model.hidden, key, 2),
+        (query, model.hidden, 1),
+        (model.hidden, model.intermediate, 2),
+        (model.intermediate, model.hidden, 1),
+    ):
+        yield Product(m=step.rows, k=k, n=n, times=times)
+    seen = step.context + (step.tokens + 1) / 2
+    rows, heads = step.tokens * model.heads // model.kv_heads, model.kv_heads * step.batch
+    yield Product(m=rows, k=model.head_size, n=seen, times=heads)
+    yield Product(m=rows, k=seen, n=model.head_size, times=heads)
 
 
-def _end_flops(model: Model, step: Pass) -> float:
-    return 2.0 * model.head_weights * step.logits * step.batch
+def _end_products(model: Model, step: Pass) -> Iterator[Product]:
+    yield Product(m=step.logits * step.batch, k=model.hidden, n=model.vocabulary)
+
+
+def products_of(model: Model, step: Pass) -> Iterator[Product]:
+    """Every matrix product of a pass."""
+    for _ in range(model.layers):
+        yield from _layer_products(model, step)
+    yield from _end_products(model, step)
 
 
 def flops_of(model: Model, step: Pass) -> float:
     """Floating-point operations of a pass: two for each product and sum."""
-    return model.layers * _layer_flops(model, step) + _end_flops(model, step)
+    return sum(product.flops for product in products_of(model, step))
 
 
 def _stages(
@@ -142,13 +165,13 @@ def _stages(
     step: Pass,
     traffic: Traffic,
     *,
-    flops: float,
+    products: Iterable[Product],
     decoded: float,
     encoded: float,
 ) -> dict[str, float]:
     return {
         "memory": traffic.total / (device.bandwidth * device.bandwidth_efficiency),
-        "compute": flops / device.flops(cost.dtype),
+        "compute": device.computed(products, cost.dtype),
         "decoders": decoded / device.decoded(draft=step.draft),
         "encoders": encoded / device.encoded(),
     }
@@ -165,7 +188,7 @@ def cost_of(device: Device, model: Model, cost: FormatCost, step: Pass) -> PassC
         cost,
         step,
         _layer_traffic(model, cost, step),
-        flops=_layer_flops(model, step),
+        products=_layer_products(model, step),
         decoded=weights * model.layer_weights + cached * step.context,
         encoded=cached * step.tokens,
     )
@@ -174,7 +197,7 @@ def cost_of(device: Device, model: Model, cost: FormatCost, step: Pass) -> PassC
         cost,
         step,
         _end_traffic(model, cost, step),
-        flops=_end_flops(model, step),
+        products=_end_products(model, step),
         decoded=head * model.head_weights,
         encoded=0.0,
     )

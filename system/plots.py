@@ -14,7 +14,8 @@ from xml.sax.saxutils import escape, quoteattr
 from system.beyond import measured_setups, swings, tornado_setups
 from system.decoding import estimate
 from system.device import load_device
-from system.paper import EQUAL, capacity, decode_share, paper, paper_cells
+from system.paper import EQUAL, capacity, decode_share, paper_cells
+from system.paper_file import paper
 from system.workload import Workload, load_model
 
 __all__ = ["Bar", "Plot", "plots"]

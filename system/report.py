@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from system.beyond import break_even, limits, our_schemes, target_rates, tornado, tornado_setups
 from system.costs import Bits
 from system.decoding import Estimate, Setup
 from system.events import events_table
-from system.paper import figure_3, figure_12, figure_13, figure_14, summary, table_5
+from system.measured import Measured
+from system.paper import figure_3, figure_12, figure_13, figure_14, summary
 from system.plots import plots
+from system.scalesim import comparison, recorded
+from system.silicon import Synthesis
+from system.table_5 import table_5
 from system.tables import Table
 
 __all__ = ["everything", "markdown", "page"]
@@ -134,24 +138,32 @@ def _cost_lines(setup: Setup) -> Iterator[str]:
         yield f"  {name}: {bits.draft:g} bits in drafts, {bits.whole:g} in all ({bits.source})"
 
 
-def everything() -> Iterator[tuple[str, list[Table]]]:
-    """All tables of ``casspec system reproduce``, by section."""
+def everything(
+    synthesis: Sequence[Synthesis] | None = None, measured: Sequence[Measured] | None = None
+) -> Iterator[tuple[str, list[Table]]]:
+    """All tables of ``casspec system reproduce``, by section.
+
+    Args:
+        synthesis: reports for Table V; None for those of the package.
+        measured: acceptance for our schemes; None for that in ``formats.toml``.
+    """
     yield "Summary", [summary()]
     yield "Figure 3", [figure_3()]
     yield "Figure 12", list(figure_12())
     yield "Figure 13", [figure_13()]
     yield "Figure 14", [figure_14()]
-    yield "Table V", list(table_5())
+    yield "Table V", list(table_5(synthesis))
+    yield "Systolic array", [comparison(*recorded())]
     yield "Decoder buffers", [events_table()]
-    yield "Beyond: our schemes", list(_our_tables())
+    yield "Beyond: our schemes", list(_our_tables(measured))
     yield "Beyond: sensitivity", [tornado(setup) for setup in tornado_setups()]
     yield "Beyond: where speculation stops paying", list(_limit_tables())
 
 
-def _our_tables() -> Iterator[Table]:
+def _our_tables(measured: Sequence[Measured] | None) -> Iterator[Table]:
     for device in ("rtx4090", "agx-orin", "npu"):
-        yield our_schemes(device, "smollm2-135m")
-    yield our_schemes("rtx4090", "llama3-8b")
+        yield our_schemes(device, "smollm2-135m", measured)
+    yield our_schemes("rtx4090", "llama3-8b", measured)
     yield target_rates("rtx4090", "llama3-8b")
 
 

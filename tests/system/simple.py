@@ -57,7 +57,7 @@ PLAIN = FormatCost(
     weight=bits(16, 16),
     kv=bits(16, 16),
     head=bits(16, 16),
-    coded=False,
+    decoder="",
 )
 
 

@@ -86,7 +86,7 @@ def test_wrong_device_files(tmp_path: Path, old: str, new: str, message: str) ->
 
 
 def test_every_constant_of_a_device_has_a_unit() -> None:
-    assert set(UNITS) | {"name", "compute"} == set(type(device()).__dataclass_fields__)
+    assert set(UNITS) | {"name", "compute", "array"} == set(type(device()).__dataclass_fields__)
 
 
 def test_an_unknown_dtype_lists_the_known_ones() -> None:

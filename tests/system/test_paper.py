@@ -15,10 +15,11 @@ from system.paper import (
     decode_share,
     draft_verify_share,
     eagle_weights,
-    paper,
     paper_cells,
     whole_model,
 )
+from system.paper_file import paper
+from system.table_5 import decoders_needed
 from system.tables import Table, difference
 from system.workload import Workload, load_model
 from tests.system.simple import DEVICE, MODEL
@@ -117,7 +118,7 @@ def test_the_areas_of_table_v_do_not_have_the_stated_ratios() -> None:
 
 
 def test_decoders_are_counted_up() -> None:
-    assert [figures._decoders_needed(rate) for rate in (12.8, 16.0, 15.87, 512.0)] == [
+    assert [decoders_needed(rate) for rate in (12.8, 16.0, 15.87, 512.0)] == [
         40,
         32,
         33,

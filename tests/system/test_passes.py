@@ -144,7 +144,7 @@ def test_the_dtype_chooses_the_arithmetic() -> None:
         weight=bits(8, 8),
         kv=bits(16, 16),
         head=bits(16, 16),
-        coded=False,
+        decoder="",
         dtype="int8",
     )
     assert 2 * cost_of(DEVICE, MODEL, cost, STEP).stages["compute"] == pytest.approx(

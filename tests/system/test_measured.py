@@ -1,0 +1,166 @@
+"""Files of other parts: acceptance by scheme, and what make sim printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from system.beyond import measured_setups, our_schemes
+from system.costs import load_format
+from system.device import load_device
+from system.errors import SystemModelError
+from system.measured import SIM, load_acceptance, load_rates, pick, with_rates
+
+ROW: dict[str, Any] = {
+    "scheme": "exact",
+    "label": "exact G64, 4 bits",
+    "gamma": 5,
+    "drafted": 1000,
+    "accepted": 770,
+    "acceptance_rate": 0.77,
+    "conditional_rate": 0.92,
+    "draft_bits": 5.1,
+    "target_bits": 11.2,
+    "tokens": 1787,
+    "prompts": 16,
+}
+
+
+def table(tmp_path: Path, *rows: Any, **changes: Any) -> Path:
+    path = tmp_path / "acceptance.json"
+    path.write_text(json.dumps({"model": "x", "rows": [{**ROW, **changes}, *rows]}))
+    return path
+
+
+def test_a_row_has_its_acceptance_and_its_bits(tmp_path: Path) -> None:
+    (row,) = load_acceptance(table(tmp_path))
+    assert (row.scheme, row.label, row.gamma) == ("exact", "exact G64, 4 bits", 5)
+    assert (row.acceptance.rate, row.acceptance.kind) == (0.77, "drafted")
+    assert (row.bits.draft, row.bits.whole) == (5.1, 11.2)
+    assert "acceptance.json" in row.bits.source
+
+
+def test_the_bits_of_a_row_are_those_of_weights_and_of_a_head_packed_alike(tmp_path: Path) -> None:
+    (row,) = load_acceptance(table(tmp_path))
+    base = load_format("exact")
+    cost = row.cost(base)
+    assert (cost.weight, cost.head, cost.kv) == (row.bits, row.bits, base.kv)
+    plain = base.with_plain_head()
+    assert row.cost(plain).head == plain.head
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gamma": 9}, "gamma must be an integer, 1 to 8, not 9"),
+        ({"acceptance_rate": 1.2}, "acceptance_rate must be accepted / drafted, 0.770, not 1.2"),
+        ({"acceptance_rate": 0.78}, "acceptance_rate must be accepted / drafted, 0.770, not 0.78"),
+        ({"acceptance_rate": None}, "acceptance_rate must be a number at least 0, not None"),
+        ({"drafted": 0}, "drafted must be an integer, at least 1, not 0"),
+        ({"accepted": 1001}, "accepted must be an integer, 0 to 1000, not 1001"),
+        ({"drafted": None, "acceptance_rate": "x"}, "acceptance must be a number"),
+        ({"draft_bits": 12.0}, "draft bits must be at most 11.2, not 12.0"),
+    ],
+)
+def test_wrong_rows(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = table(tmp_path, **changes)
+    with pytest.raises(SystemModelError) as error:
+        load_acceptance(path)
+    assert str(error.value) == f"{path}: row 1: {message}" or message in str(error.value)
+    assert f"{path}: row 1: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "must have one list of rows with acceptance_rate, draft_bits, gamma"),
+        ({"rows": []}, "must have one list of rows"),
+        ({"a": [ROW], "b": [ROW]}, "must have one list of rows"),
+        ({"rows": [ROW, 3]}, "row 2 must have acceptance_rate"),
+        ({"rows": [{"acceptance_rate": 1}]}, "row 1 must have draft_bits, gamma, label"),
+    ],
+)
+def test_wrong_tables(content: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(SystemModelError) as error:
+        load_acceptance(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_the_row_of_a_scheme_and_gamma(tmp_path: Path) -> None:
+    other = {**ROW, "label": "exact G64, 3 bits", "draft_bits": 4.1}
+    rows = load_acceptance(table(tmp_path, other, {**other, "gamma": 3}))
+    assert pick(rows, "exact", 3).label == "exact G64, 3 bits"
+    assert pick(rows, "exact", 5, "exact G64, 4 bits").bits.draft == 5.1
+    for scheme, gamma, label, message in (
+        ("mx", 5, None, "acceptance file must have rows of mx, not none"),
+        ("exact", 4, None, "gamma must be one of 3, 5 as measured, not 4"),
+        ("exact", 5, None, "label must be given, as there are several: 'exact G64, 4 bits', 'ex"),
+        ("exact", 5, "y", "label must be one of exact G64, 3 bits, exact G64, 4 bits, not 'y'"),
+    ):
+        with pytest.raises(SystemModelError) as error:
+            pick(rows, scheme, gamma, label)
+        assert message in str(error.value)
+
+
+def test_our_schemes_are_the_rows_of_the_file(tmp_path: Path) -> None:
+    rows = load_acceptance(table(tmp_path, {**ROW, "scheme": "mx", "label": "mx G32"}))
+    setups = list(measured_setups("rtx4090", "llama3-8b", rows))
+    assert [setup.cost.name for setup in setups] == ["exact G64, 4 bits", "mx G32"]
+    assert [setup.cost.decoder for setup in setups] == ["exact", "mx"]
+    assert [row[0] for row in our_schemes("npu", "smollm2-135m", rows).rows] == [
+        "exact G64, 4 bits",
+        "mx G32",
+    ]
+
+
+# --- make sim -------------------------------------------------------------------------------------
+
+
+def test_rates_and_bits_of_what_make_sim_printed() -> None:
+    rates = load_rates()
+    assert set(rates) == {"unary", "mx", "exact"}
+    for scheme, found in rates.items():
+        assert 8 < found.target * 2 <= found.draft * 1.01 <= 16.2
+        line = next(
+            line for line in SIM.read_text().splitlines() if line.split()[:2] == [scheme, "draft"]
+        )
+        values, cycles = (int(line.split()[place].replace(",", "")) for place in (2, 4))
+        assert found.draft == pytest.approx(values / cycles, abs=0.005)
+
+
+def test_the_devices_have_the_slowest_rates_that_were_measured() -> None:
+    rates = load_rates().values()
+    for name in ("rtx4090", "agx-orin"):
+        device = load_device(name)
+        assert device.draft_rate == min(found.draft for found in rates)
+        assert device.target_rate == min(found.target for found in rates)
+
+
+@pytest.mark.parametrize("scheme", ["unary", "mx", "exact"])
+def test_the_formats_have_the_bits_that_were_measured(scheme: str) -> None:
+    found, weight = load_rates()[scheme], load_format(scheme).weight
+    assert (weight.draft, weight.whole) == (found.draft_bits, found.whole_bits)
+
+
+def test_a_device_with_the_rates_of_a_scheme() -> None:
+    rates = load_rates()
+    device = with_rates(load_device("npu"), rates, "mx")
+    assert (device.draft_rate, device.target_rate) == (rates["mx"].draft, rates["mx"].target)
+    with pytest.raises(SystemModelError, match="scheme of the rates must be one of exact, mx, un"):
+        with_rates(device, rates, "int8")
+
+
+@pytest.mark.parametrize(
+    "text", ["PASS", "unary  draft  1,024  64  70  14.63", "unary draft 1,024 64 70 x"]
+)
+def test_what_make_sim_did_not_print(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "sim.txt"
+    path.write_text(text)
+    with pytest.raises(SystemModelError, match="must have the table of values/cycle that make sim"):
+        load_rates(path)
