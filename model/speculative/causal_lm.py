@@ -87,7 +87,7 @@ class CassandraForCausalLM:
         self.tokenizer = tokenizer
         self.costs = costs
         self.kv = kv
-        self._mode = mode
+        self.mode = mode
         self._rows = rows
         self._codec = GoldenCodec() if codec is None else codec
 
@@ -125,7 +125,7 @@ class CassandraForCausalLM:
 
     def drafting(self) -> AbstractContextManager[None]:
         """Make the network the draft within a block."""
-        return self._mode.drafting()
+        return self.mode.drafting()
 
     def session(self, capacity: int, *, kv: KeyValueFormat | None = None) -> _Session:
         """Draft and target for one sequence of at most ``capacity`` positions.
@@ -138,7 +138,7 @@ class CassandraForCausalLM:
                 f"prompt and reply must fit the model's {longest} positions, not need {capacity}"
             )
         cache = KeyValueCache(capacity, self.kv if kv is None else kv, self._codec)
-        return _Session(self.network, self._mode, cache, self._rows)
+        return _Session(self.network, self.mode, cache, self._rows)
 
     def stream(self, prompt: Sequence[int], settings: Settings, tally: Tally) -> Iterator[int]:
         """Yield the tokens of the reply to a prompt (tokens, at least one) as they are settled."""

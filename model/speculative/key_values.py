@@ -22,7 +22,7 @@ from golden.packed import Values
 from model.masks import check_prune, kept_by_magnitude
 from model.speculative.tiles import Tile
 
-__all__ = ["KeyValueCache", "KeyValueFormat", "ReadBytes"]
+__all__ = ["KeyValueCache", "KeyValueFormat", "ReadBytes", "Sealed", "Sealer"]
 
 LAG = 8
 """Lag of a rounded target by default; gamma can be as large."""
@@ -110,7 +110,7 @@ class KeyValueFormat:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Sealed:
+class Sealed:
     """Consecutive blocks of the keys, or of the values, of all layers."""
 
     packed: Packed
@@ -120,7 +120,7 @@ class _Sealed:
     target_bytes: NDArray[np.int64]  # [blocks, layers]
 
 
-class _Sealer:
+class Sealer:
     """Packs and unpacks blocks of the keys, or of the values, of a sequence."""
 
     def __init__(self, kv: KeyValueFormat, codec: Codec) -> None:
@@ -128,7 +128,7 @@ class _Sealer:
         self._codec = codec
         self._codebook: tuple[int, ...] | None = None
 
-    def seal(self, values: torch.Tensor) -> _Sealed:
+    def seal(self, values: torch.Tensor) -> Sealed:
         """Seal whole blocks; ``values`` is [layers, positions, heads, dimensions] in BF16.
 
         In scheme unary the first blocks (those of the prompt, as a rule) choose the codebook.
@@ -147,7 +147,7 @@ class _Sealer:
         target = self._tensor(self._codec.decode_target(packed), shape)
         draft = target if self._kv.whole else self._tensor(self._codec.decode_draft(packed), shape)
         whole = _stored_bytes(packed, (shape[1], layers), verification=True)
-        return _Sealed(
+        return Sealed(
             packed=packed,
             draft=draft,
             target=target,
@@ -228,8 +228,8 @@ class KeyValueCache:
         self._written = 0  # positions that the target has computed
         self._sealed = 0  # blocks
         codec = GoldenCodec() if codec is None else codec
-        self._sealers = (_Sealer(kv, codec), _Sealer(kv, codec)) if kv else None
-        self._packed: list[tuple[_Sealed, _Sealed]] = []
+        self._sealers = (Sealer(kv, codec), Sealer(kv, codec)) if kv else None
+        self._packed: list[tuple[Sealed, Sealed]] = []
         self._rounded_from: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @property

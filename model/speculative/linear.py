@@ -45,16 +45,16 @@ class DecodedProducts:
     """Products of weights that were decoded into two BF16 matrices when the model was loaded."""
 
     def __init__(self, *, draft: torch.Tensor, target: torch.Tensor) -> None:
-        self._draft = draft
-        self._target = target
+        self.draft_values = draft
+        self.target_values = target
 
     def draft(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` [..., inputs] by the draft values, [..., outputs]."""
-        return linear(x, self._draft)
+        return linear(x, self.draft_values)
 
     def target(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` [..., inputs] by the target values, [..., outputs]."""
-        return linear(x, self._target)
+        return linear(x, self.target_values)
 
 
 def decoded(codec: Codec) -> ProductsFactory:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 
 from golden import CassandraError
+from model.speculative.gamma import Gamma, check_gamma, make_gamma
 from model.speculative.key_values import ReadBytes
 from model.speculative.report import KeyValueTally, Tally
 from model.speculative.sampling import (
@@ -20,6 +21,7 @@ from model.speculative.sampling import (
     probabilities,
     verify,
 )
+from model.speculative.text import check_stop_strings
 
 __all__ = ["Session", "Settings", "decode"]
 
@@ -28,15 +30,16 @@ __all__ = ["Session", "Settings", "decode"]
 class Settings:
     """How a reply is generated."""
 
-    gamma: int = 3  # most tokens drafted in a round; 0: plain decoding with the target
+    gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
     max_tokens: int = 128  # generated, the first included
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
+    stop_strings: tuple[str, ...] = ()  # the token that completes one is the last, too
     sampling: Sampling = GREEDY
     seed: int | None = None  # of the sampling; None: another one each time
 
     def __post_init__(self) -> None:
-        if self.gamma < 0:
-            raise CassandraError(f"gamma must be at least 0, not {self.gamma}")
+        check_gamma(self.gamma)
+        check_stop_strings(self.stop_strings)
         if self.max_tokens < 1:
             raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
 
@@ -45,7 +48,10 @@ class Session(Protocol):
     """Draft and target of one sequence, with the keys and values of what they have seen.
 
     Both write the keys and values of their own positions and read those of all earlier ones.
+    ``weights`` is what a pass reads beside keys and values.
     """
+
+    weights: ReadBytes
 
     def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
         """The target's logits, float32 [last, vocabulary], of the last of ``tokens``."""
@@ -69,32 +75,47 @@ class Session(Protocol):
 
 
 def decode(
-    session: Session, prompt: Sequence[int], settings: Settings, tally: Tally
+    session: Session,
+    prompt: Sequence[int],
+    settings: Settings,
+    tally: Tally,
+    *,
+    ends: Callable[[int], bool] = lambda token: False,
 ) -> Iterator[list[int]]:
     """Yield the tokens of a reply as they are settled: one by the prompt, then each round's.
 
     A round drafts up to gamma tokens, verifies them in one pass of the target and puts out those
     that are accepted and one more. Rejected positions are forgotten by going on before them.
-    ``tally`` counts what happens.
+    ``ends`` is asked once about each token, in order, whether the reply ends with it for another
+    reason than a stop token. ``tally`` counts what happens.
     """
     random = np.random.default_rng(settings.seed)
+    rule = make_gamma(settings.gamma)
     session.settle(len(prompt))
     p = probabilities(session.target(prompt, 0, last=1), settings.sampling)
     pending = draw(p[0], random)  # put out, and not yet seen by the target
     position, left = len(prompt), settings.max_tokens - 1
     session.settle(position)
+    over = ends(pending) or pending in settings.stop_tokens
     yield [pending]
-    while left and pending not in settings.stop_tokens:
-        gamma = min(settings.gamma, left - 1)
+    while left and not over:
+        gamma = min(_gamma(rule, session, position), left - 1)
         drafted, q = _draft(session, pending, position, gamma, settings, random)
         logits = session.target([pending, *drafted], position, last=len(drafted) + 1)
         n, last = verify(probabilities(logits, settings.sampling), q, drafted, random)
-        settled = _until_stop([*drafted[:n], last], settings.stop_tokens)
+        settled, over = _until_end([*drafted[:n], last], settings.stop_tokens, ends)
+        rule.count(accepted=n, drafted=len(drafted))
         tally.add_round(position=position, drafted=len(drafted), accepted=n, tokens=len(settled))
         _count_reads(session, tally, position, len(drafted), len(settled))
         position, left, pending = position + n + 1, left - len(settled), settled[-1]
         yield settled
     _count_memory(session, tally)
+
+
+def _gamma(rule: Gamma, session: Session, position: int) -> int:
+    """The gamma of a round that begins at ``position``."""
+    read = session.reads(position) + session.weights
+    return rule.choose(read.draft, read.target)
 
 
 def _count_reads(session: Session, tally: Tally, position: int, drafted: int, tokens: int) -> None:
@@ -134,9 +155,11 @@ def _draft(
     return drafted, np.array(q)
 
 
-def _until_stop(tokens: list[int], stops: frozenset[int]) -> list[int]:
-    """The tokens up to the first stop token, which is included."""
+def _until_end(
+    tokens: list[int], stops: frozenset[int], ends: Callable[[int], bool]
+) -> tuple[list[int], bool]:
+    """The tokens up to the one that ends the reply, and whether there is such a one."""
     for place, token in enumerate(tokens):
-        if token in stops:
-            return tokens[: place + 1]
-    return tokens
+        if ends(token) or token in stops:
+            return tokens[: place + 1], True
+    return tokens, False

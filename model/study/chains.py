@@ -12,7 +12,7 @@ their last bits from those of :mod:`model.speculative.passes`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,32 +35,35 @@ class Rows:
         return Rows(sequence=self.sequence[chosen], position=self.position[chosen])
 
 
+Pair = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values."""
+
+
 class Sequences:
     """Keys and values of a number of sequences by layer, [key heads, positions, dimensions]."""
 
     def __init__(self, count: int) -> None:
-        self.layers: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-        self._count = count
+        self.count = count
+        self.layers: dict[int, list[Pair]] = {}
 
     def write(self, layer: int, rows: Rows, key: torch.Tensor, value: torch.Tensor) -> None:
         """Append rows, [key heads, rows, dimensions]; those of a sequence come in their order."""
-        empty = (key[:, :0], value[:, :0])
-        stored = self.layers.setdefault(layer, [empty] * self._count)
+        stored = self.layers.setdefault(layer, [(key[:, :0], value[:, :0])] * self.count)
         for sequence in rows.sequence.unique().tolist():
             chosen = rows.sequence == sequence
-            stored[sequence] = tuple(  # type: ignore[call-overload]
-                torch.cat([old, new[:, chosen]], 1)
-                for old, new in zip(stored[sequence], (key, value), strict=True)
+            keys, values = stored[sequence]
+            stored[sequence] = (
+                torch.cat([keys, key[:, chosen]], 1),
+                torch.cat([values, value[:, chosen]], 1),
             )
 
-    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Sequences:
-        """The same sequences with other keys and values."""
-        mapped = Sequences(self._count)
-        mapped.layers = {
-            layer: [(change(key), change(value)) for key, value in stored]
-            for layer, stored in self.layers.items()
-        }
-        return mapped
+    def blocks_seen(self, starts: torch.Tensor) -> torch.Tensor:
+        """How many blocks chains with these starts see in another way than they were written."""
+        return torch.zeros_like(starts)
+
+    def seen(self, layer: int, sequence: int, blocks: int) -> Pair:
+        """Keys and values of all positions as chains that see so many blocks sealed see them."""
+        return self.layers[layer][sequence]
 
 
 class Chains:
@@ -78,8 +81,7 @@ class Chains:
     def keep(self, chosen: torch.Tensor) -> None:
         """Go on with some of the chains, bool [rows]."""
         self.layers = {
-            layer: (key[:, chosen], value[:, chosen])
-            for layer, (key, value) in self.layers.items()
+            layer: (key[:, chosen], value[:, chosen]) for layer, (key, value) in self.layers.items()
         }
 
     @property
@@ -110,9 +112,16 @@ class _Cache:
             self.chains.write(layer, key[0], value[0])
         return key, value
 
-    def seen(self, sequence: int) -> tuple[torch.Tensor, torch.Tensor]:
-        key, value = self.sequences.layers[self.layer][sequence]
-        return key.float(), value.float()
+    def groups(self) -> Iterator[tuple[torch.Tensor, Pair]]:
+        """Rows that see the same stored keys and values, bool [rows], with those, in float32."""
+        blocks = torch.zeros_like(self.rows.position)
+        if self.chains is not None:
+            blocks = self.sequences.blocks_seen(self.rows.position - self.depth)
+        pairs = torch.stack([self.rows.sequence, blocks], 1)
+        for sequence, count in pairs.unique(dim=0).tolist():
+            key, value = self.sequences.seen(self.layer, sequence, count)
+            chosen = (pairs[:, 0] == sequence) & (pairs[:, 1] == count)
+            yield chosen, (key.float(), value.float())
 
 
 def _attend(
@@ -131,12 +140,10 @@ def _attend(
     _, heads, count, size = query.shape
     grouped = query[0].float().reshape(key.shape[1], -1, count, size) * scaling
     out = torch.empty_like(grouped)
-    for sequence in cache.rows.sequence.unique().tolist():
-        chosen = cache.rows.sequence == sequence
-        rows = cache.rows[chosen]
-        keys, values = cache.seen(sequence)
+    for chosen, (keys, values) in cache.groups():
         scores = grouped[:, :, chosen] @ keys[:, None].transpose(2, 3)
-        scores.masked_fill_(~_visible(rows, cache, keys.shape[1], sliding_window), -torch.inf)
+        visible = _visible(cache.rows[chosen], cache, keys.shape[1], sliding_window)
+        scores.masked_fill_(~visible, -torch.inf)
         out[:, :, chosen] = _mix(grouped[:, :, chosen], scores, values, cache, chosen)
     return out.reshape(1, heads, count, size).transpose(1, 2).to(query.dtype), None
 

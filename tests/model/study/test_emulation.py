@@ -38,7 +38,8 @@ def _in_float32(lm: CassandraForCausalLM) -> CassandraForCausalLM:
     for module in lm.network.modules():
         products = getattr(module, "products", None)
         if products is not None:
-            products._draft, products._target = products._draft.float(), products._target.float()
+            products.draft_values = products.draft_values.float()
+            products.target_values = products.target_values.float()
     return lm
 
 
@@ -47,13 +48,11 @@ def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, 
     before = network.config._attn_implementation
     try:
         replies = greedy_replies(network, PROMPTS, max_tokens=LENGTH, stop_tokens=stops)
-        with lm._mode.drafting():
+        with lm.drafting():
             lengths = run_lengths(network, replies, replies.sequences, depth=DEPTH)
     finally:
         network.config._attn_implementation = before
-    return replies, [
-        tally for gamma in (1, 3, DEPTH) for tally in rounds(replies, lengths, gamma)
-    ]
+    return replies, [tally for gamma in (1, 3, DEPTH) for tally in rounds(replies, lengths, gamma)]
 
 
 def _decode(lm: CassandraForCausalLM, stops: frozenset[int]) -> Iterator[tuple[list[int], Tally]]:
@@ -103,8 +102,9 @@ def test_what_a_draft_reads_is_what_it_is_given(lm: CassandraForCausalLM) -> Non
     network = lm.network
     before = network.config._attn_implementation
     replies = greedy_replies(network, PROMPTS, max_tokens=LENGTH, stop_tokens=frozenset())
-    spoilt = replies.sequences.map(torch.zeros_like)
-    lengths = run_lengths(network, replies, spoilt, depth=DEPTH)
+    for layer, stored in replies.sequences.layers.items():
+        replies.sequences.layers[layer] = [(torch.zeros_like(k), v) for k, v in stored]
+    lengths = run_lengths(network, replies, replies.sequences, depth=DEPTH)
     network.config._attn_implementation = before
     assert sum(int(length.right.sum()) for length in lengths) < replies.tokens
 
@@ -113,5 +113,3 @@ def test_prompts_are_required() -> None:
     for prompts in ([], [[1], []]):
         with pytest.raises(CassandraError, match="prompts must be at least one"):
             greedy_replies(None, prompts, max_tokens=1, stop_tokens=frozenset())
-
-

@@ -1,0 +1,243 @@
+"""One model with one draft after another: what a study of settings needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from golden import CassandraError, GoldenCodec
+from golden.file import PackedFile
+from model.architectures import EMBEDDING, HEAD
+from model.calibration import Norms
+from model.packing import PackPlan, decode_tensors, open_packed, pack_model
+from model.sources import Source, Values
+from model.speculative import (
+    CassandraForCausalLM,
+    Costs,
+    DecodedProducts,
+    KeyValueFormat,
+    PackedLinear,
+)
+from model.speculative.key_values import Sealer
+from model.study.chains import Pair, Sequences
+from model.study.emulation import Lengths, Replies, greedy_replies, run_lengths
+
+__all__ = ["Measured", "SealedSequences", "Setting", "Study"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a draft is made."""
+
+    name: str
+    plan: PackPlan
+    kv: KeyValueFormat | None = None  # None: keys and values stay in BF16
+
+    def __post_init__(self) -> None:
+        if self.kv is not None and not self.kv.lossless:
+            raise CassandraError(
+                "scheme of keys and values must be unary or exact (the target's stay its own), not"
+                f" {self.kv.format.scheme}"
+            )
+
+    def lossless(self, source: Source) -> bool:
+        """Whether the target of a packed model is the model itself."""
+        recipes = self.plan.recipes(source).values()
+        return all(recipe.format.scheme != "mx" for recipe in recipes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeyValueBytes:
+    """Mean bytes of a position's keys and values, all layers together."""
+
+    bf16: float
+    draft: float = 0.0  # of a sealed position
+    target: float = 0.0  # of a sealed position
+
+
+class SealedSequences(Sequences):
+    """What a draft sees of sequences whose whole blocks are sealed (docs/runtime.md)."""
+
+    def __init__(self, written: Sequences, kv: KeyValueFormat) -> None:
+        super().__init__(written.count)
+        self.layers = written.layers
+        self._kv = kv
+        self._sealed = [self._seal(sequence) for sequence in range(written.count)]
+
+    def blocks_seen(self, starts: torch.Tensor) -> torch.Tensor:
+        """Blocks that are sealed when a round begins at a start, int64 like ``starts``."""
+        return torch.tensor([self._kv.sealed_for(start) for start in starts.tolist()])
+
+    def seen(self, layer: int, sequence: int, blocks: int) -> Pair:
+        """Keys and values with the first ``blocks`` as the draft's."""
+        stop = blocks * self._kv.block
+        written, sealed = self.layers[layer][sequence], self._sealed[sequence][0]
+        key, value = (
+            torch.cat([kind[layer, :, :stop].to(own.dtype), own[:, stop:]], 1)
+            for kind, own in zip(sealed, written, strict=True)
+        )
+        return key, value
+
+    def bytes(self) -> KeyValueBytes:
+        """Means over all sealed blocks."""
+        positions = sum(sealed[0].shape[2] for sealed, _ in self._sealed)
+        if not positions:
+            raise CassandraError(f"block must be shorter than every sequence, not {self._kv.block}")
+        draft, target = np.sum([stored for _, stored in self._sealed], axis=0) / positions
+        return KeyValueBytes(bf16=bf16_bytes(self), draft=draft, target=target)
+
+    def _seal(self, sequence: int) -> tuple[Pair, tuple[int, int]]:
+        """Keys and values [layers, heads, positions, dimensions] of whole blocks, and bytes."""
+        found, draft, target = [], 0, 0
+        for kind in (0, 1):
+            rooms = torch.stack([stored[sequence][kind] for stored in self.layers.values()])
+            stop = rooms.shape[2] // self._kv.block * self._kv.block
+            sealed = Sealer(self._kv, GoldenCodec()).seal(
+                rooms[:, :, :stop].transpose(1, 2).to(torch.bfloat16)
+            )
+            found.append(sealed.draft.transpose(1, 2))
+            draft += int(sealed.draft_bytes.sum())
+            target += int(sealed.target_bytes.sum())
+        return (found[0], found[1]), (draft, target)
+
+
+def bf16_bytes(sequences: Sequences) -> int:
+    """Bytes of the keys and values of a position in BF16."""
+    return sum(
+        2 * kind.shape[0] * kind.shape[2]
+        for stored in sequences.layers.values()
+        for kind in stored[0]
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A setting's draft on the replies of its target."""
+
+    setting: Setting
+    replies: Replies
+    lengths: tuple[Lengths, ...]
+    costs: Costs
+    kv: KeyValueBytes
+
+
+class Study:
+    """A model and prompts, on which one setting after another is measured.
+
+    Weights are packed and decoded by the codec, in a temporary directory. Lossless settings share
+    the target and its replies; a rounded target is loaded and replies for itself.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        prompts: Sequence[str],
+        *,
+        norms: Norms | None = None,
+        max_tokens: int = 128,
+        depth: int = 8,
+        jobs: int | None = None,
+        progress: bool = False,
+    ) -> None:
+        self._source = source
+        self._prompts = tuple(prompts)
+        self._norms = norms
+        self._max_tokens = max_tokens
+        self._depth = depth
+        self._jobs = jobs
+        self._progress = progress
+        self._own: tuple[CassandraForCausalLM, Replies] | None = None
+
+    @property
+    def depth(self) -> int:
+        """The largest gamma that is measured."""
+        return self._depth
+
+    def measure(self, setting: Setting) -> Measured:
+        """Pack, decode the draft, and follow it from every place of every reply."""
+        with tempfile.TemporaryDirectory(prefix="cassandra-study-") as folder:
+            path = Path(folder) / "packed"
+            self._pack(setting, path)
+            lm, replies = self._loaded(setting, path)
+            packed = open_packed(path)
+            self._replace_drafts(lm, packed)
+            costs = lm.costs_of(packed)
+        return self.follow(setting, lm, replies, costs)
+
+    def follow(
+        self, setting: Setting, lm: CassandraForCausalLM, replies: Replies, costs: Costs
+    ) -> Measured:
+        """Follow the draft of a loaded model from every place of every reply."""
+        seen, kv = replies.sequences, KeyValueBytes(bf16=bf16_bytes(replies.sequences))
+        if setting.kv is not None:
+            seen = SealedSequences(replies.sequences, setting.kv)
+            kv = seen.bytes()
+        with lm.drafting():
+            lengths = run_lengths(lm.network, replies, seen, depth=self._depth)
+        return Measured(setting=setting, replies=replies, lengths=lengths, costs=costs, kv=kv)
+
+    def reply(self, lm: CassandraForCausalLM) -> Replies:
+        """The target's replies to the prompts."""
+        return greedy_replies(
+            lm.network,
+            [lm.encode_prompt(prompt) for prompt in self._prompts],
+            max_tokens=self._max_tokens,
+            stop_tokens=lm.stop_tokens(),
+            progress=self._progress,
+        )
+
+    def _pack(self, setting: Setting, path: Path) -> None:
+        pack_model(
+            self._source,
+            path,
+            setting.plan,
+            norms=self._norms,
+            jobs=self._jobs,
+            progress=self._progress,
+        )
+
+    def _loaded(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:
+        """The target with its replies: at hand, perhaps, if it is the model itself."""
+        if not setting.lossless(self._source):
+            lm = CassandraForCausalLM.from_pretrained(path)
+            return lm, self.reply(lm)
+        if self._own is None:
+            lm = CassandraForCausalLM.from_pretrained(path)
+            _wrap_others(lm)
+            self._own = lm, self.reply(lm)
+        return self._own
+
+    def _replace_drafts(self, lm: CassandraForCausalLM, packed: PackedFile) -> None:
+        """Give each linear layer the draft of a packing; one that is not packed drafts itself."""
+        values = dict(decode_tensors(packed, draft=True, jobs=self._jobs, progress=self._progress))
+        for name, module in lm.network.named_modules():
+            if not isinstance(module, PackedLinear):
+                continue
+            assert isinstance(module.products, DecodedProducts)
+            module.products = DecodedProducts(
+                draft=_draft_values(f"{name}.weight", values, module.products.target_values),
+                target=module.products.target_values,
+            )
+
+
+def _draft_values(weight: str, values: Mapping[str, Values], target: torch.Tensor) -> torch.Tensor:
+    """Draft values of a weight; its target values if it is not packed."""
+    stored = EMBEDDING if weight == HEAD and weight not in values else weight
+    if stored not in values:
+        return target
+    patterns = torch.from_numpy(values[stored].view(np.int16)).view(torch.bfloat16)
+    return patterns.reshape(target.shape).to(target.dtype)
+
+
+def _wrap_others(lm: CassandraForCausalLM) -> None:
+    """Make drafts possible of the layers that one packing left out and another may not."""
+    for name, layer in list(lm.network.named_modules()):
+        if isinstance(layer, torch.nn.Linear):
+            weight = layer.weight.detach()
+            products = DecodedProducts(draft=weight, target=weight)
+            lm.network.set_submodule(name, PackedLinear(products, lm.mode, layer.bias))
