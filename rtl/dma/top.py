@@ -286,12 +286,14 @@ class CassandraDma(wiring.Component):
         noted = Signal()
         with m.If(self.registers.error_written):
             m.d.sync += noted.eq(0)
-        with m.If(event & (~noted | self.registers.error_written)):
+        take = event & (~noted | self.registers.error_written)
+        with m.If(take):
             m.d.sync += noted.eq(1)
-            for name, source in sources.items():
-                held = Signal(32, name=f"held_{name}")
+        for name, source in sources.items():
+            held = Signal(32, name=f"held_{name}")
+            m.d.comb += getattr(self.registers, name).eq(held)
+            with m.If(take):
                 m.d.sync += held.eq(source)
-                m.d.comb += getattr(self.registers, name).eq(held)
 
     def _counters(self, m: Module) -> None:
         registers, values = self.registers, self.merge.values

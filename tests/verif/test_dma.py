@@ -13,6 +13,7 @@ from verif.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
+MODULES = "verif.dma.decoding,verif.dma.failures,verif.dma.software"
 CONFIGS = {
     "l16": DmaConfig(),
     "l8": DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, books=2),
@@ -24,4 +25,4 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
-    run_suite(top, "verif.dma.testbench", top.module_name, build_dir=BUILD / f"dma_{name}")
+    run_suite(top, MODULES, top.module_name, build_dir=BUILD / f"dma_{name}")

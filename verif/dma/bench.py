@@ -100,11 +100,11 @@ class DmaBench(Bench):
         return self.memory.word
 
     async def reset(self, cycles: int = 2) -> None:
-        """Reset the design; memory and host forget everything."""
+        """Reset the design; then memory and host forget everything."""
+        await super().reset(cycles)
         self.memory.reset()
         self.host.reset()
         self._books.clear()
-        await super().reset(cycles)
 
     async def do(self, work: Any, limit: int = 200_000) -> Any:
         """Let the host work to its end, while the ports move."""
@@ -165,10 +165,14 @@ class DmaBench(Bench):
             await self.host.load_codebook(self._books[book], book)
         return self._books[book]
 
+    async def enable(self, on: bool = True) -> None:
+        """Let descriptors leave the queue, or not."""
+        await self.do(self.host.write("control", compose("control", enable=int(on))))
+
     async def decode(self, items: Sequence[Job | Fault | Broken]) -> list[Placed]:
         """Place, queue, run until every packet is out and compared."""
         placed = [self.place(item) for item in items]
-        await self.do(self.host.write("control", compose("control", enable=1)))
+        await self.enable()
         await self.do(self.queue(placed))
         await self.finish()
         return placed

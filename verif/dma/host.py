@@ -6,9 +6,9 @@ from typing import Any
 
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
-from rtl.dma.registers import DMA_CAUSES, Field, Register, field_of, register_of
+from rtl.dma.registers import field_of, register_of
 
-__all__ = ["Host"]
+__all__ = ["Host", "compose", "names_of"]
 
 
 class Host:
@@ -96,13 +96,5 @@ def compose(register: str, **fields: int) -> int:
 
 def names_of(register: str, word: int) -> set[str]:
     """Names of the fields that are not zero."""
-    places: list[tuple[Field, int]] = list(_register(register).places())
+    places = register_of(register).places()
     return {field.name for field, low in places if word >> low & ((1 << field.width) - 1)}
-
-
-def _register(name: str) -> Register:
-    return register_of(name)
-
-
-DMA_CAUSE_NAMES = frozenset(name for name, _ in DMA_CAUSES)
-"""Causes that the decoder does not know."""

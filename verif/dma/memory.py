@@ -67,10 +67,9 @@ class Memory:
         self.word = len(dut[f"{prefix}_rdata"]) // 8  # bytes
         self._data = SparseMemory(1 << len(dut[f"{prefix}_araddr"]))
         self._cycle = 0
+        self._tasks: list[Any] = []
         self.use(Timing())
         self.reset()
-        cocotb.start_soon(self._take())
-        cocotb.start_soon(self._answer())
 
     def use(self, timing: Timing) -> None:
         """Answer like this from now on."""
@@ -83,6 +82,10 @@ class Memory:
 
     def reset(self) -> None:
         """Forget data, errors and what was asked for."""
+        for task in self._tasks:
+            task.cancel()
+        self._ar.clear()
+        self._r.clear()
         self._data.clear()
         self._placed: set[int] = set()  # numbers of words
         self.broken: dict[int, AxiResp] = {}  # by number of a word
@@ -90,6 +93,8 @@ class Memory:
         self.beats = self.overtaken = self.interleaved = 0
         self._queues: dict[int, deque[_Burst]] = defaultdict(deque)
         self._latest: _Burst | None = None
+        work = (self._count(), self._take(), self._answer())
+        self._tasks = [cocotb.start_soon(task) for task in work]
 
     def place(self, address: int, content: bytes) -> None:
         """Put data at an address, both multiples of the bus word."""
@@ -132,7 +137,6 @@ class Memory:
 
     async def _answer(self) -> None:
         edge = RisingEdge(self._dut.clk)
-        cocotb.start_soon(self._count())
         while True:
             burst = self._next()
             if burst is None:

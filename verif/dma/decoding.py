@@ -1,0 +1,135 @@
+"""Suite of decoders behind their DMA: values, at any pace of memory and taker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import Timer
+
+from golden.format import SCHEMES
+from verif.dma.bench import DmaBench
+from verif.dma.memory import Order, Timing
+from verif.jobs import Job, jobs_of, mixed_jobs
+from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
+from verif.payloads import directed, draw, random_format
+
+SEGMENT = 128
+NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
+
+
+async def start(dut: Any) -> DmaBench:
+    """A bench with a running clock, after a reset."""
+    Clock(dut.clk, 2, unit="ns").start()
+    bench = DmaBench(dut, cocotb.RANDOM_SEED)
+    await bench.reset()
+    return bench
+
+
+def some_jobs(bench: DmaBench, count: int, segment: int = SEGMENT) -> list[Job]:
+    """Random segments of random payloads, a switch between any two."""
+    lanes = bench.lanes // bench.decoders
+    return mixed_jobs(bench.rng, lanes=lanes, count=count, segment=segment)
+
+
+@cocotb.test()
+@cocotb.parametrize(idle=list(PATTERNS), pressure=list(PATTERNS))
+async def idle_by_back_pressure_by_payload(dut: Any, idle: str, pressure: str) -> None:
+    """The memory with one pattern, whoever takes the values with another."""
+    bench = await start(dut)
+    order = list(Order)[int(bench.rng.integers(len(Order)))]
+    pattern = PATTERNS[idle]
+    bench.memory.use(Timing(longest=40, order=order, addresses=pattern, beats=pattern))
+    bench.values.use(PATTERNS[pressure])
+    await bench.decode(some_jobs(bench, 12))
+
+
+@cocotb.test()
+@cocotb.parametrize(order=list(Order), latest=[0, 7, 150])
+async def order_by_latency(dut: Any, order: Order, latest: int) -> None:
+    """Longer segments, answered in every order that AXI allows."""
+    bench = await start(dut)
+    bench.memory.use(Timing(longest=latest, order=order))
+    await bench.decode(some_jobs(bench, 10, segment=1024))
+    overtaken, interleaved = bench.memory.overtaken, bench.memory.interleaved
+    assert order is not Order.ASKED or not (overtaken or interleaved)
+    assert order is not Order.BURSTS or not interleaved
+    assert order is Order.ASKED or not latest or overtaken
+    assert order is not Order.BEATS or not latest or interleaved
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def directed_payloads(dut: Any, scheme: Any) -> None:
+    """Every kind and every size of interest, in draft and in target mode."""
+    bench = await start(dut)
+    lanes = bench.lanes // bench.decoders
+    fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=64)
+    bench.memory.use(Timing(longest=20, order=Order.BEATS))
+    items = [job for payload in directed(bench.rng, fmt) for job in jobs_of(payload)]
+    await bench.decode(items)
+
+
+@cocotb.test()
+async def regions_of_every_length_at_every_place(dut: Any) -> None:
+    """Segments from one value up, with the first bursts at all distances from a border."""
+    bench = await start(dut)
+    lanes = bench.lanes // bench.decoders
+    bench.memory.use(Timing(longest=12, order=Order.BURSTS))
+    items: list[Job] = []
+    for count in range(1, 1 << 11, 97):
+        scheme = SCHEMES[int(bench.rng.integers(len(SCHEMES)))]
+        fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=2048)
+        items += list(jobs_of(draw(bench.rng, fmt, min(count, fmt.segment))))
+    await bench.decode(items)
+
+
+@cocotb.test()
+async def patterns_change_without_a_reset(dut: Any) -> None:
+    """Batch after batch."""
+    bench = await start(dut)
+    names = list(PATTERNS)
+    for _ in range(10):
+        chosen = [PATTERNS[str(bench.rng.choice(names))] for _ in range(3)]
+        order = list(Order)[int(bench.rng.integers(len(Order)))]
+        bench.memory.use(Timing(longest=30, order=order, addresses=chosen[0], beats=chosen[1]))
+        bench.values.use(chosen[2])
+        await bench.decode(some_jobs(bench, 5))
+
+
+@cocotb.test()
+async def reset_with_reads_on_their_way(dut: Any) -> None:
+    """Reset after any number of beats; what follows is right."""
+    bench = await start(dut)
+    for _ in range(16):
+        bench.memory.use(Timing(shortest=10, longest=30, order=Order.BEATS))
+        placed = [bench.place(job) for job in some_jobs(bench, 6, segment=1024)]
+        await bench.enable()
+        work = cocotb.start_soon(bench.queue(placed))
+        some = bench.memory.beats + int(bench.rng.integers(1, 60))
+        await bench.until(lambda some=some: bench.memory.beats >= some, 20_000, "some beats")  # type: ignore[misc]
+        work.cancel()
+        await bench.reset()
+        await bench.decode(some_jobs(bench, 2))
+
+
+@cocotb.test()
+async def nothing_is_asked_for_that_cannot_be_taken(dut: Any) -> None:
+    """While nobody takes values, reads stop, and RREADY stays high: no region blocks another."""
+    bench = await start(dut)
+    bench.values.use(NEVER)
+    placed = [bench.place(job) for job in some_jobs(bench, 24, segment=1024)]
+    await bench.enable()
+    work = cocotb.start_soon(bench.queue(placed))
+    await bench.run(6000)
+    asked, read = len(bench.memory.bursts), bench.memory.beats
+    assert asked
+    assert read == sum(beats for _, beats in bench.memory.bursts)
+    await bench.run(200)
+    assert (len(bench.memory.bursts), bench.memory.beats) == (asked, read)
+    assert int(dut.m_axi_rready.value)
+    await Timer(1, "step")  # out of the read-only phase
+    bench.values.use(ALWAYS)
+    await bench.until(work.done, 200_000, "the last descriptor")
+    await bench.finish()

@@ -1,0 +1,166 @@
+"""Suite of decoders behind their DMA: reads that fail, segments that break the format."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cocotb
+from cocotbext.axi import AxiResp
+
+from golden.format import ERROR_CAUSES, SCHEMES
+from verif.dma.bench import Broken, DmaBench, Placed
+from verif.dma.decoding import some_jobs, start
+from verif.dma.host import compose
+from verif.dma.memory import Order, Timing
+from verif.faults import Fault, faults
+from verif.jobs import Job
+from verif.patterns import PATTERNS
+
+RESPONSES = {"slave": AxiResp.SLVERR, "decode": AxiResp.DECERR}
+
+
+def broken(bench: DmaBench, job: Job, response: AxiResp) -> Broken:
+    """A job with a word that cannot be read, the first, the last, or any."""
+    segment = job.request.segment
+    regions = ["speculation"]
+    if job.target and segment.verification.size:
+        regions.append("verification")
+    region = regions[int(bench.rng.integers(len(regions)))]
+    last = getattr(segment, region).size // bench.word - 1
+    word = int(bench.rng.choice([0, last, bench.rng.integers(last + 1)]))
+    return Broken(job=job, region=region, word=word, response=response)
+
+
+def mixed(bench: DmaBench, count: int) -> list[Job | Broken]:
+    """Good and broken segments in random order."""
+    responses = list(RESPONSES.values())
+    return [
+        job
+        if bench.rng.random() < 0.5
+        else broken(bench, job, responses[int(bench.rng.integers(2))])
+        for job in some_jobs(bench, count, segment=512)
+    ]
+
+
+def burst_of(bench: DmaBench, placed: Placed) -> int:
+    """The address of the burst that read the broken word."""
+    assert isinstance(placed.item, Broken)
+    base = placed.bases[placed.item.region == "verification"]
+    address = base + placed.item.word * bench.word
+    [found] = [
+        start
+        for start, beats in bench.memory.bursts
+        if start <= address < start + beats * bench.word
+    ]
+    return found
+
+
+@cocotb.test()
+@cocotb.parametrize(idle=["always", "half", "burst"], pressure=list(PATTERNS))
+async def failed_reads_flag_their_segment_alone(dut: Any, idle: str, pressure: str) -> None:
+    """Failing and good segments close together, at any pace."""
+    bench = await start(dut)
+    bench.memory.use(Timing(longest=40, order=Order.BEATS, beats=PATTERNS[idle]))
+    bench.values.use(PATTERNS[pressure])
+    await bench.decode(mixed(bench, 16))
+
+
+@cocotb.test()
+@cocotb.parametrize(cause=list(RESPONSES))
+async def a_failed_read_is_reported(dut: Any, cause: str) -> None:
+    """Cause, segment and address; then ERROR is cleared by writing ones."""
+    bench = await start(dut)
+    bench.memory.use(Timing(longest=20, order=Order.BURSTS))
+    done = 0
+    for job in some_jobs(bench, 12, segment=512):
+        good = some_jobs(bench, int(bench.rng.integers(4)))
+        bad = broken(bench, job, RESPONSES[cause])
+        placed = await bench.decode([*good, bad, *some_jobs(bench, 2)])
+        causes = await bench.do(bench.host.causes())
+        assert cause in causes
+        assert causes <= {cause, *ERROR_CAUSES}, causes
+        assert await bench.do(bench.host.read("error_segment")) == done + len(good)
+        address = await bench.do(bench.host.read_pair("error_address"))
+        assert address == burst_of(bench, placed[len(good)])
+        await clear(bench)
+        done += len(placed)
+
+
+async def clear(bench: DmaBench) -> None:
+    """Write ones to ERROR and to IRQ."""
+    await bench.do(bench.host.write("error", 0xFFFF_FFFF))
+    await bench.do(bench.host.write("irq", 0xFFFF_FFFF))
+    assert not await bench.do(bench.host.causes())
+
+
+@cocotb.test()
+async def a_bit_of_error_is_cleared_alone(dut: Any) -> None:
+    """Ones clear, zeros do not; the first segment and address stay until then."""
+    bench = await start(dut)
+    items = [broken(bench, job, AxiResp.SLVERR) for job in some_jobs(bench, 2)]
+    items += [broken(bench, job, AxiResp.DECERR) for job in some_jobs(bench, 2)]
+    placed = await bench.decode(items)
+    assert {"slave", "decode"} <= await bench.do(bench.host.causes())
+    assert await bench.do(bench.host.read("error_segment")) == 0
+    assert await bench.do(bench.host.read_pair("error_address")) in {
+        burst_of(bench, one) for one in placed
+    }
+    await bench.do(bench.host.write("error", compose("error", slave=1)))
+    causes = await bench.do(bench.host.causes())
+    assert "decode" in causes
+    assert "slave" not in causes
+
+
+@cocotb.test()
+async def a_memory_that_is_not_there(dut: Any) -> None:
+    """Every read of some segments fails."""
+    bench = await start(dut)
+    for _ in range(4):
+        for response in RESPONSES.values():
+            [job] = some_jobs(bench, 1, segment=1024)
+            bad = Broken(job=job, region="speculation", word=0, response=response)
+            placed = bench.place(bad)
+            for base, length in zip(placed.bases, placed.lengths, strict=True):
+                for address in range(base, base + length, bench.word):
+                    bench.memory.fail(address, response)
+            await bench.enable()
+            await bench.do(bench.queue([placed]))
+            await bench.finish()
+            await bench.decode(some_jobs(bench, 2))
+
+
+def fitting(bench: DmaBench, fault: Fault) -> Fault | None:
+    """The fault with regions of whole bus words; None if a short region has none."""
+    segment, word = fault.request.segment, bench.word
+    sizes = {
+        name: getattr(segment, name).size // word * word for name in ("speculation", "verification")
+    }
+    if sizes["speculation"] == 0 or (segment.verification.size and not sizes["verification"]):
+        return None
+    cut = {name: getattr(segment, name)[:size] for name, size in sizes.items()}
+    request = dataclasses.replace(fault.request, segment=dataclasses.replace(segment, **cut))
+    return dataclasses.replace(fault, request=request)
+
+
+@cocotb.test()
+@cocotb.parametrize(serial=[True, False])
+async def segments_that_break_the_format(dut: Any, serial: bool) -> None:
+    """Every fault that the decoder knows comes through, with its cause."""
+    bench = await start(dut)
+    bench.memory.use(Timing(longest=15, order=Order.BEATS))
+    lanes = bench.lanes // bench.decoders
+    found = [fitting(bench, fault) for fault in faults(bench.rng, lanes=lanes, schemes=SCHEMES)]
+    items = [fault for fault in found if fault is not None]
+    assert {fault.cause for fault in items} == set(ERROR_CAUSES)
+    if not serial:
+        together: list[Job | Fault | Broken] = []
+        for fault in items:
+            together += [fault, *some_jobs(bench, 1)]
+        await bench.decode(together)
+        assert await bench.do(bench.host.causes()) == set(ERROR_CAUSES)
+        return
+    for fault in items:
+        await bench.decode([fault, *some_jobs(bench, 1)])
+        assert await bench.do(bench.host.causes()) == {fault.cause}, fault.bin
+        await clear(bench)

@@ -1,0 +1,259 @@
+"""Suite of decoders behind their DMA: what software sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cocotb
+from cocotbext.axi import AxiResp
+
+from golden.format import SCHEMES, Format
+from rtl.dma.config import LENGTH_BITS
+from rtl.dma.registers import ADDRESS_BITS, ID, REGISTERS, VERSION, Register
+from verif.dma.bench import DmaBench, Placed
+from verif.dma.decoding import NEVER, some_jobs, start
+from verif.dma.failures import broken, clear
+from verif.dma.host import compose, names_of
+from verif.dma.memory import Order, Timing
+from verif.jobs import Job
+from verif.patterns import ALWAYS
+from verif.payloads import Payload, draw, gaussian
+
+QUIET = {"control", "start", "codebook"}  # writing these acts
+
+
+def mask_of(register: Register, *access: str) -> int:
+    """The bits with one of these kinds of access."""
+    return sum(
+        ((1 << field.width) - 1) << low
+        for field, low in register.places()
+        if field.access in access
+    )
+
+
+@cocotb.test()
+async def what_was_built(dut: Any) -> None:
+    """The constants, and everything else zero after a reset."""
+    bench = await start(dut)
+    lanes = bench.lanes // bench.decoders
+    expected = {
+        "id": ID,
+        "version": compose("version", major=VERSION[0], minor=VERSION[1], patch=VERSION[2]),
+        "decoder": compose(
+            "decoder",
+            lanes=lanes,
+            schemes=(1 << len(SCHEMES)) - 1,
+            window=Format().window,
+            codebook=Format().codebook,
+            decoders=bench.decoders,
+        ),
+    }
+    for register in REGISTERS:
+        value = await bench.do(bench.host.read(register.name))
+        if register.name == "fetch":
+            assert value & 0xFF == bench.word
+        else:
+            assert value == expected.get(register.name, 0), register.name
+
+
+@cocotb.test()
+async def registers_keep_what_is_written(dut: Any) -> None:
+    """Byte strobes; fields that are read only; bits that are in no field."""
+    bench = await start(dut)
+    for register in REGISTERS:
+        if register.name in QUIET:
+            continue
+        value = await bench.do(bench.host.read(register.name))
+        writable = mask_of(register, "rw")
+        for _ in range(8):
+            first = int(bench.rng.integers(4))
+            data = bench.rng.bytes(int(bench.rng.integers(1, 5 - first)))
+            response = await bench.do(bench.host.raw_write(register.offset + first, data))
+            assert response == AxiResp.OKAY
+            touched = int.from_bytes(bytes([255] * len(data)), "little") << 8 * first & writable
+            new = int.from_bytes(data, "little") << 8 * first
+            value = (value & ~touched) | (new & touched)
+            assert await bench.do(bench.host.read(register.name)) == value, register.name
+
+
+@cocotb.test()
+async def places_without_a_register(dut: Any) -> None:
+    """SLVERR, and nothing happens."""
+    bench = await start(dut)
+    known = {register.offset for register in REGISTERS}
+    for offset in range(0, 1 << ADDRESS_BITS, 4):
+        wanted = AxiResp.OKAY if offset in known else AxiResp.SLVERR
+        assert (await bench.do(bench.host.raw_read(offset)))[1] == wanted
+        if offset not in known:
+            assert await bench.do(bench.host.raw_write(offset, bytes(4))) == AxiResp.SLVERR
+
+
+async def push(bench: DmaBench, placed: Placed, slot: int = 0, **changed: int) -> set[str]:
+    """Start a segment with some registers changed; the causes that this sets."""
+    await bench.do(bench.describe(placed, slot))
+    for name, value in changed.items():
+        await bench.do(bench.host.keep(name, value))
+    await bench.do(bench.host.write("start", compose("start", push=1)))
+    return set(await bench.do(bench.host.causes()))
+
+
+def one_target(bench: DmaBench, scheme: Any = "exact") -> Job:
+    """A segment with both regions."""
+    lanes = bench.lanes // bench.decoders
+    fmt = Format(scheme=scheme, beat=lanes, segment=512, group=32)
+    return Job(payload=draw(bench.rng, fmt, 512, "weights"), index=0, target=True)
+
+
+@cocotb.test()
+async def descriptors_that_are_not_legal(dut: Any) -> None:
+    """They are not queued, and nothing comes out for them."""
+    bench = await start(dut)
+    await bench.enable()
+    placed = bench.place(one_target(bench))
+    wrong: list[dict[str, int]] = []
+    for name, base, length in zip(
+        ("speculation", "verification"), placed.bases, placed.lengths, strict=True
+    ):
+        wrong += [{f"{name}_base_low": base | 1 << bit} for bit in range(3)]
+        wrong += [{f"{name}_length": length + step} for step in (1, bench.word // 2)]
+        wrong += [{f"{name}_length": 0}, {f"{name}_length": length + (1 << LENGTH_BITS)}]
+        if len(dut.m_axi_araddr) < 64:
+            wrong.append({f"{name}_base_high": 1 << 31})
+    for changed in wrong:
+        assert await push(bench, placed, **changed) == {"descriptor"}, changed
+        await clear(bench)
+    unary = bench.place(one_target(bench, "unary"))
+    assert await push(bench, unary, slot=1) == {"descriptor"}  # no such codebook
+    await clear(bench)
+    await bench.run(500)
+    assert not await bench.do(bench.host.field("status", "busy"))
+    await bench.decode([one_target(bench)])
+    assert await bench.do(bench.host.read("count_segments")) == 1
+
+
+@cocotb.test()
+async def a_draft_does_not_look_at_the_verification_region(dut: Any) -> None:
+    """Its base and length may be anything, and it is not read."""
+    bench = await start(dut)
+    await bench.enable()
+    job = one_target(bench)
+    placed = bench.place(Job(payload=job.payload, index=0, target=False))
+    bench.scoreboard.expected.append(placed)
+    assert not await push(bench, placed, verification_base_low=1, verification_length=0)
+    await bench.finish()
+    words = sum(beats for _, beats in bench.memory.bursts)
+    assert words == placed.lengths[0] // bench.word
+
+
+@cocotb.test()
+async def the_queue(dut: Any) -> None:
+    """It waits for enable, is as long as it says, drops what it is told to."""
+    bench = await start(dut)
+    room = await bench.do(bench.host.read("fetch")) >> 8 & 0xFF
+    placed = [bench.place(one_target(bench, "mx")) for _ in range(room + 1)]
+    for number, entry in enumerate(placed[:room]):
+        assert await bench.do(bench.host.field("status", "waiting")) == number
+        assert not await push(bench, entry)
+    assert await bench.do(bench.host.field("status", "full"))
+    assert await push(bench, placed[room]) == {"overflow"}
+    await clear(bench)
+    await bench.run(100)
+    assert not bench.memory.bursts
+    assert await bench.do(bench.host.field("status", "busy"))
+    await bench.do(bench.host.write("control", compose("control", drop=1)))
+    await bench.run(room)
+    assert not await bench.do(bench.host.read("status"))
+    await bench.decode([placed[room].item for _ in range(2)])
+
+
+@cocotb.test()
+async def what_has_left_the_queue_is_finished(dut: Any) -> None:
+    """Disabled in the middle: segments on their way come out, the others stay."""
+    bench = await start(dut)
+    room = await bench.do(bench.host.read("fetch")) >> 8 & 0xFF
+    bench.values.use(NEVER)
+    placed = [bench.place(one_target(bench)) for _ in range(room)]
+    await bench.enable()
+    for entry in placed:
+        assert not await push(bench, entry)
+    await bench.enable(False)
+    bench.scoreboard.expected.extend(placed)
+    bench.values.use(ALWAYS)
+    await bench.run(4000)
+    waiting = await bench.do(bench.host.field("status", "waiting"))
+    assert not await bench.do(bench.host.field("status", "flying"))
+    assert len(bench.scoreboard.ended) == room - waiting
+    assert len(bench.scoreboard.ended)
+    await bench.enable()
+    await bench.finish()
+
+
+@cocotb.test()
+async def interrupts(dut: Any) -> None:
+    """Each source, its mask, and clearing by ones."""
+    bench = await start(dut)
+    for source in ("segment", "idle", "error"):
+        await bench.do(bench.host.write("irq_enable", compose("irq_enable", **{source: 1})))
+        job = one_target(bench)
+        bad = source == "error"
+        await bench.decode([broken(bench, job, AxiResp.SLVERR) if bad else job])
+        raised = names_of("irq", await bench.do(bench.host.read("irq")))
+        assert raised == {"segment", "idle"} | ({"error"} if bad else set())
+        assert int(dut.irq.value)
+        rest = compose("irq", segment=1, idle=1, error=1) ^ compose("irq", **{source: 1})
+        await bench.do(bench.host.write("irq", rest))
+        await bench.run(2)
+        assert int(dut.irq.value)
+        await bench.do(bench.host.write("irq_enable", rest))
+        await bench.run(2)
+        assert not int(dut.irq.value)
+        await bench.do(bench.host.write("irq_enable", 7))
+        await bench.run(2)
+        assert int(dut.irq.value)
+        await clear(bench)
+        await bench.run(2)
+        assert not int(dut.irq.value)
+
+
+@cocotb.test()
+async def counters(dut: Any) -> None:
+    """They agree with what the ports saw, and are cleared."""
+    bench = await start(dut)
+    for _ in range(2):
+        bench.memory.use(Timing(longest=30, order=Order.BEATS))
+        before = (bench.memory.beats, bench.scoreboard.values, len(bench.scoreboard.ended))
+        stalled, cycle = bench.values.stalled, bench.cycle
+        jobs = some_jobs(bench, 8)
+        await bench.decode([*jobs, broken(bench, one_target(bench), AxiResp.DECERR)])
+        read = {
+            name: await bench.do(bench.host.read_pair(f"count_{name}"))
+            for name in ("values", "cycles", "words", "stalls", "idle")
+        }
+        assert read["words"] == bench.memory.beats - before[0]
+        assert read["values"] == bench.scoreboard.values - before[1]
+        assert read["stalls"] == bench.values.stalled - stalled
+        assert 0 < read["idle"] < read["cycles"] <= bench.cycle - cycle
+        segments = await bench.do(bench.host.read("count_segments"))
+        assert segments == len(bench.scoreboard.ended) - before[2]
+        await bench.do(bench.host.write("control", compose("control", clear=1, enable=1)))
+        assert await bench.do(bench.host.read_pair("count_cycles")) == 0
+
+
+@cocotb.test()
+async def codebooks(dut: Any) -> None:
+    """Each segment finds its own, in slots that are written again and again."""
+    bench = await start(dut)
+    lanes = bench.lanes // bench.decoders
+    items: list[Job] = []
+    for number in range(12):
+        fmt = Format(scheme="unary", beat=lanes, segment=256, group=32)
+        values = gaussian(bench.rng, 700, scale=2.0 ** -(number % 7))
+        payload = Payload(name=f"scale {number}", format=fmt, values=values)
+        items += [
+            Job(payload=payload, index=index, target=target)
+            for index in range(3)
+            for target in (False, True)
+        ]
+    order = bench.rng.permutation(len(items))
+    await bench.decode(items)
+    await bench.decode([items[place] for place in order])
