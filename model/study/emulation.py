@@ -2,8 +2,8 @@
 
 The reply of plain greedy decoding is known, and speculative decoding gives the same. So which
 rounds take place follows from one number for each place of the reply: how many tokens in a row the
-draft would get right if a round began there. :func:`run_lengths` measures that number for all places
-together; :func:`rounds` plays the rounds of any gamma from it.
+draft would get right if a round began there. :func:`run_lengths` measures that number for all
+places together; :func:`rounds` plays the rounds of any gamma from it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from golden import CassandraError
 from model.speculative import Tally
 from model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
-__all__ = ["Lengths", "Replies", "greedy_replies", "rounds", "run_lengths"]
+__all__ = ["Lengths", "Replies", "Round", "greedy_replies", "rounds", "run_lengths"]
 
 _CHUNK = 384  # chains in one pass
 
@@ -40,6 +40,25 @@ class Replies:
     def tokens(self) -> int:
         """Tokens of all replies."""
         return sum(map(len, self.replies))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Round:
+    """Tokens drafted, accepted and put out in a round whose pending token is at ``position``."""
+
+    position: int
+    drafted: int
+    accepted: int
+    tokens: int
+
+    def add_to(self, tally: Tally) -> None:
+        """Count the round."""
+        tally.add_round(
+            position=self.position,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            tokens=self.tokens,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,26 +177,26 @@ def _chain_step(
     return drafted
 
 
-def rounds(replies: Replies, lengths: Sequence[Lengths], gamma: int) -> tuple[Tally, ...]:
-    """The tally of each reply, as :func:`model.speculative.decode` would count it.
+def rounds(replies: Replies, lengths: Sequence[Lengths], gamma: int) -> list[list[Round]]:
+    """The rounds of each reply, as :func:`model.speculative.decode` would have them.
 
     ``lengths`` must have been measured to a depth of gamma or more. One thing is not followed: a
     draft that would draw a stop token later than its first wrong token counts as full.
     """
-    tallies = []
+    found = []
     for prompt, reply, length in zip(replies.prompts, replies.replies, lengths, strict=True):
-        tally, k = Tally(), 0
+        places, k = [], 0
         while k < len(reply) - 1:
             limit = min(gamma, replies.max_tokens - k - 2)
             accepted = min(int(length.right[k]), limit)
             drafted = _drafted(reply, k, accepted, limit, length, replies.stop_tokens)
             tokens = min(accepted + 1, len(reply) - 1 - k)
-            tally.add_round(
-                position=len(prompt) + k, drafted=drafted, accepted=accepted, tokens=tokens
+            places.append(
+                Round(position=len(prompt) + k, drafted=drafted, accepted=accepted, tokens=tokens)
             )
             k += tokens
-        tallies.append(tally)
-    return tuple(tallies)
+        found.append(places)
+    return found
 
 
 def _drafted(

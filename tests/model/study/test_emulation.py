@@ -12,8 +12,8 @@ from golden import CassandraError, Format
 from model.packing import Recipe, pack_model
 from model.sources import open_source
 from model.speculative import CassandraForCausalLM, Settings, Tally, decode
-from model.study.emulation import Replies, greedy_replies, rounds, run_lengths
-from tests.model.tiny import MODEL_TYPES, write_model
+from model.study.emulation import Replies, Round, greedy_replies, rounds, run_lengths
+from tests.model.tiny import MODEL_TYPES, change_config, write_model
 
 PROMPTS = [[5, 9, 2, 33], [7], list(range(20, 51)), [3, 3, 3, 3, 3, 3, 3]]
 LENGTH = 40
@@ -24,10 +24,9 @@ DEPTH = 8
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
     """A packed model whose draft is right now and then, in float32: no ties by rounding."""
     folder = tmp_path_factory.mktemp("emulation")
-    extra = {"sliding_window": 16} if request.param == "gemma3_text" else {}
-    source = write_model(
-        folder / "plain", model_type=request.param, max_position_embeddings=256, **extra
-    )
+    source = write_model(folder / "plain", model_type=request.param, max_position_embeddings=256)
+    if request.param == "gemma3_text":
+        change_config(source, sliding_window=16)
     format = Format(scheme="exact", group=32, segment=1024, truncated=3, fill="midpoint")
     pack_model(open_source(source), folder / "packed", Recipe(format=format), jobs=1)
     return _in_float32(CassandraForCausalLM.from_pretrained(folder / "packed"))
@@ -52,7 +51,16 @@ def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, 
             lengths = run_lengths(network, replies, replies.sequences, depth=DEPTH)
     finally:
         network.config._attn_implementation = before
-    return replies, [tally for gamma in (1, 3, DEPTH) for tally in rounds(replies, lengths, gamma)]
+    return replies, [
+        _tally(found) for gamma in (1, 3, DEPTH) for found in rounds(replies, lengths, gamma)
+    ]
+
+
+def _tally(found: list[Round]) -> Tally:
+    tally = Tally()
+    for each in found:
+        each.add_to(tally)
+    return tally
 
 
 def _decode(lm: CassandraForCausalLM, stops: frozenset[int]) -> Iterator[tuple[list[int], Tally]]:
@@ -102,11 +110,13 @@ def test_what_a_draft_reads_is_what_it_is_given(lm: CassandraForCausalLM) -> Non
     network = lm.network
     before = network.config._attn_implementation
     replies = greedy_replies(network, PROMPTS, max_tokens=LENGTH, stop_tokens=frozenset())
+    perfect = run_lengths(network, replies, replies.sequences, depth=DEPTH)
     for layer, stored in replies.sequences.layers.items():
-        replies.sequences.layers[layer] = [(torch.zeros_like(k), v) for k, v in stored]
-    lengths = run_lengths(network, replies, replies.sequences, depth=DEPTH)
+        replies.sequences.layers[layer] = [(k, torch.zeros_like(v)) for k, v in stored]
+    spoilt = run_lengths(network, replies, replies.sequences, depth=DEPTH)
     network.config._attn_implementation = before
-    assert sum(int(length.right.sum()) for length in lengths) < replies.tokens
+    right = [sum(int(length.right.sum()) for length in found) for found in (spoilt, perfect)]
+    assert right[0] < right[1]
 
 
 def test_prompts_are_required() -> None:
