@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from casspec import commands, system_commands
+from casspec import accuracy_commands, commands, system_commands
 from golden.format import SCHEMES, Fill, Format, PrunedExponent
 
 __all__ = ["FORMAT_FLAGS", "build_parser"]
@@ -133,6 +133,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_unpack(subparsers)
     _add_inspect(subparsers)
     _add_generate(subparsers)
+    _add_accuracy(subparsers)
     _add_rtl(subparsers)
     _add_system(subparsers)
     return parser
@@ -291,6 +292,11 @@ def _add_generate(subparsers: argparse._SubParsersAction[_Parser]) -> None:
     group.add_argument("--top-k", type=int, metavar="N", help="the N most likely tokens alone")
     group.add_argument("--top-p", type=float, metavar="P", help="the most likely of probability P")
     group.add_argument("--seed", type=int, metavar="N", help="makes sampling repeatable")
+
+
+def _add_accuracy(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    text = "measure what compression does to a model's predictions"
+    accuracy_commands.register(_add(subparsers, "accuracy", text, accuracy_commands.EPILOG))
 
 
 def _add_rtl(subparsers: argparse._SubParsersAction[_Parser]) -> None:

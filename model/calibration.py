@@ -30,6 +30,7 @@ from model.sources import Source, fingerprint, packed_tensors
 
 __all__ = [
     "DEFAULT",
+    "HELD_OUT",
     "Calibration",
     "Norms",
     "cache_directory",
@@ -40,6 +41,9 @@ __all__ = [
 
 DEFAULT = "calibration.txt"
 """The bundled text (model/data/README.md says where it is from)."""
+
+HELD_OUT = "heldout.txt"
+"""Another one, for evaluation."""
 
 _KEY = "cassandra_norms"
 _VERSION = 1

@@ -31,6 +31,7 @@ __all__ = [
     "Source",
     "Tensor",
     "Values",
+    "companions",
     "copy_companions",
     "fingerprint",
     "open_source",
@@ -161,7 +162,7 @@ class DirectorySource:
         )
         self._files = _tensor_files(path)
         weights = sorted({file.path for file in self._files.values()})
-        self.files = (*weights, *_companions(path))
+        self.files = (*weights, *companions(path))
         tied = _is_tied(config, self._files)
         self.tensors: Mapping[str, Tensor] = {
             name: _describe(file, name, architecture, tied) for name, file in self._files.items()
@@ -193,11 +194,12 @@ class DirectorySource:
 
 def copy_companions(source: Path, destination: Path) -> None:
     """Copy config.json and the tokenizer's files from one directory to another."""
-    for file in _companions(source):
+    for file in companions(source):
         shutil.copyfile(file, destination / file.name)
 
 
-def _companions(folder: Path) -> list[Path]:
+def companions(folder: Path) -> list[Path]:
+    """The config and the tokenizer's files of a directory."""
     found = (file for pattern in _COMPANIONS for file in sorted(folder.glob(pattern)))
     return [file for file in found if file.is_file()]
 

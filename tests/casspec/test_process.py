@@ -55,7 +55,7 @@ def test_a_full_disk(large: Path, tmp_path: Path, jobs: int) -> None:
     assert done.returncode == 2
     assert_one_error(done.stderr, f"{tmp_path / 'p'}: File too large; run it again to go on; ")
     assert names(tmp_path) == {"own-llama", ".p.partial"}
-    again = [*COMMAND, "pack", large, tmp_path / "p", "--quiet", "--jobs", str(jobs)]
+    again = [*COMMAND, "pack", str(large), str(tmp_path / "p"), "--quiet", "--jobs", str(jobs)]
     subprocess.run(again, cwd=ROOT, check=True)
     assert names(tmp_path) == {"own-llama", "p"}
 

@@ -1,0 +1,30 @@
+"""What compression does to a model's predictions (the paper's Table III, at this size)."""
+
+from model.accuracy.evaluation import Accuracy, Evaluation, compare, evaluate, token_windows
+from model.accuracy.lossy import rounded_to_8_bits, wanda_pruned
+from model.accuracy.study import (
+    Candidate,
+    Row,
+    bf16_candidate,
+    lossy_candidates,
+    original,
+    packed_candidates,
+    table_rows,
+)
+
+__all__ = [
+    "Accuracy",
+    "Candidate",
+    "Evaluation",
+    "Row",
+    "bf16_candidate",
+    "compare",
+    "evaluate",
+    "lossy_candidates",
+    "original",
+    "packed_candidates",
+    "rounded_to_8_bits",
+    "table_rows",
+    "token_windows",
+    "wanda_pruned",
+]

@@ -1,0 +1,136 @@
+"""The rows of an accuracy table: models that are read, run and let go, one at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from golden import CassandraError, GoldenCodec
+from model.accuracy.evaluation import Accuracy, Evaluation, compare, evaluate, token_windows
+from model.accuracy.lossy import rounded_to_8_bits, wanda_pruned
+from model.calibration import Norms
+from model.packed_source import PackedSource
+from model.reply import Read, build_model, packed_reader
+from model.sources import Source, Tensor
+
+__all__ = [
+    "Candidate",
+    "Row",
+    "bf16_candidate",
+    "lossy_candidates",
+    "original",
+    "packed_candidates",
+    "table_rows",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A model to measure."""
+
+    name: str
+    read: Read  # its weights
+    bits: float  # stored for each linear weight, scales and masks included
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of the table."""
+
+    name: str
+    bits: float
+    accuracy: Accuracy
+
+
+def bf16_candidate(source: Source) -> Candidate:
+    """The model itself, which the others are compared with."""
+    return Candidate(name="BF16", read=source.read, bits=16.0)
+
+
+def lossy_candidates(source: Source, norms: Norms) -> list[Candidate]:
+    """Rounding to 8 bits, and pruning for good in two ways (linear weights; the head stays)."""
+    linear = _linear(source)
+    rows = sum(tensor.shape[0] for tensor in linear) / sum(tensor.count for tensor in linear)
+    return [
+        Candidate(name="RTN 8 bits", read=rounded_to_8_bits(source), bits=8 + 16 * rows),
+        Candidate(name="Wanda 50 %", read=wanda_pruned(source, norms), bits=8 + 1),
+        Candidate(name="Wanda 2:4", read=wanda_pruned(source, norms, fours=True), bits=8 + 1),
+    ]
+
+
+def packed_candidates(path: Path, *, drafts: bool = False) -> list[Candidate]:
+    """The target of a packed model, and its draft on request."""
+    source, codec = PackedSource(path), GoldenCodec()
+    scheme = "/".join(sorted({spec.format.scheme for spec in source.packed.tensors.values()}))
+    name = f"{path.name} ({scheme})"
+    found = [
+        Candidate(name=f"{name} target", read=source.read, bits=_stored_bits(source, draft=False))
+    ]
+    if drafts:
+        read = packed_reader(source.packed, codec.decode_draft)
+        found.append(
+            Candidate(name=f"{name} draft", read=read, bits=_stored_bits(source, draft=True))
+        )
+    return found
+
+
+def table_rows(
+    source: Source,
+    candidates: Sequence[Candidate],
+    text: str,
+    *,
+    length: int,
+    most: int | None = None,
+    progress: bool = False,
+) -> Iterator[Row]:
+    """Measure the candidates on a text, the first of them as the reference."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source.save_companions(folder)
+        windows = token_windows(folder, text, length=length, most=most)
+        reference: Evaluation | None = None
+        for candidate in candidates:
+            found = _measure(folder, candidate, windows, progress)
+            reference = reference or found
+            yield Row(name=candidate.name, bits=candidate.bits, accuracy=compare(found, reference))
+
+
+def _measure(
+    folder: Path, candidate: Candidate, windows: NDArray[Any], progress: bool
+) -> Evaluation:
+    """The network lives no longer than this."""
+    network = build_model(folder, candidate.read)
+    return evaluate(network, windows, title=f"{candidate.name:24}", progress=progress)
+
+
+def _linear(source: Source) -> list[Tensor]:
+    return [tensor for tensor in source.tensors.values() if tensor.kind == "linear"]
+
+
+def _stored_bits(source: PackedSource, *, draft: bool) -> float:
+    """Bits for each linear weight, directories included; BF16 where a tensor is not packed."""
+    total = count = 0
+    for tensor in _linear(source):
+        count += tensor.count
+        if tensor.name not in source.packed.tensors:
+            total += 8 * tensor.nbytes
+            continue
+        stored = source.packed.stored_bytes(tensor.name)
+        total += 8 * (sum(stored.values()) - (stored["verification"] if draft else 0))
+    return total / count
+
+
+def original(packed: Sequence[Path]) -> PackedSource:
+    """The model itself, out of the first packed one that is lossless."""
+    for path in packed:
+        source = PackedSource(path)
+        if source.lossless:
+            return source
+    raise CassandraError(
+        "source must be given: no packed model is lossless (mx rounds), so none has the original"
+    )
