@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from casspec import accuracy_commands, commands, system_commands
+from casspec import accuracy_commands, bench_commands, commands, system_commands
 from golden.format import SCHEMES, Fill, Format, PrunedExponent
 
 __all__ = ["FORMAT_FLAGS", "build_parser"]
@@ -135,6 +135,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_generate(subparsers)
     _add_accuracy(subparsers)
     _add_rtl(subparsers)
+    _add_bench(subparsers)
     _add_system(subparsers)
     return parser
 
@@ -324,6 +325,11 @@ def _add_rtl(subparsers: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument(
         "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
     )
+
+
+def _add_bench(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    text = "measure drafts"
+    bench_commands.register(_add(subparsers, "bench", text, bench_commands.EPILOG), _add)
 
 
 def _add_system(subparsers: argparse._SubParsersAction[_Parser]) -> None:

@@ -158,6 +158,12 @@ class Study:
         """The largest gamma that is measured."""
         return self._depth
 
+    def check_gammas(self, gammas: Sequence[int]) -> None:
+        """Refuse a gamma that is not measured, before anything long begins."""
+        for gamma in gammas:
+            if not 1 <= gamma <= self._depth:
+                raise CassandraError(f"gamma must be from 1 to {self._depth}, not {gamma}")
+
     def measure(self, setting: Setting) -> Measured:
         """Pack, decode the draft, and follow it from every place of every reply."""
         with tempfile.TemporaryDirectory(prefix="cassandra-study-") as folder:

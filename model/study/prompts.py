@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from golden import CassandraError
+from model.calibration import read_text
 
-__all__ = ["Prompt", "Use", "bundled_prompts"]
+__all__ = ["Prompt", "Use", "bundled_prompts", "read_prompts"]
 
 Use = Literal["bench", "development", "soak"]
 """For figures; for choosing settings, so that figures are of prompts that chose nothing; more for
@@ -37,3 +38,8 @@ def bundled_prompts(*uses: Use) -> tuple[Prompt, ...]:
             raise CassandraError(f"use must be one of {', '.join(known)}, not {use!r}")
     every = [Prompt(**entry) for entry in json.loads(_FILE.read_text(encoding="utf-8"))]
     return tuple(prompt for prompt in every if prompt.use in (uses or known))
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The prompts of a text file, one in each line that is not empty."""
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
