@@ -1,5 +1,19 @@
-"""The small models of the tests of models."""
+"""The small models of the tests of models, and a cache of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from tests.model.conftest import llama, own_llama
 
 __all__ = ["llama", "own_llama"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keep out of the user's cache, in processes too."""
+    folder = tmp_path_factory.mktemp("cache")
+    pytest.MonkeyPatch().setenv("XDG_CACHE_HOME", str(folder))
+    return folder

@@ -127,8 +127,8 @@ def test_rounding_is_to_the_nearest_multiple(own_llama: Path) -> None:
     source, rows = small_source(own_llama)
     found = rounded_to_8_bits(source)(LINEAR).reshape(rows.shape)
     for row, rounded in zip(rows.tolist(), found.tolist(), strict=True):
-        values, results = map(rational, row), list(map(rational, rounded))
-        exact = list(values)
+        exact = [Fraction(rational(value)) for value in row]
+        results = [Fraction(rational(value)) for value in rounded]
         scale = max(map(abs, exact)) / 127
         if not scale:
             assert set(rounded) <= {0, 0x8000}
