@@ -14,8 +14,10 @@ from system.tables import Table
 from system.workload import Workload, load_model
 
 __all__ = [
+    "CONTEXTS",
     "Swing",
     "break_even",
+    "crossing",
     "gain",
     "limits",
     "measured_setups",
@@ -28,6 +30,7 @@ __all__ = [
 
 BATCHES = (1, 2, 4, 8, 16)
 CONTEXTS = (512, 4096, 32768, 131072)
+FARTHEST = 1 << 24  # tokens of context at which a search for the limit ends
 _BAR = 24  # characters of the widest bar of a tornado
 
 
@@ -284,6 +287,21 @@ def target_rates(device: str, model: str) -> Table:
 # --- limits -------------------------------------------------------------------------------------
 
 
+def crossing(setup: Setup) -> int | None:
+    """The first context on the other side of a gain of 1 than an empty cache, or None.
+
+    The gain is taken to cross 1 no more than once, up to ``FARTHEST`` tokens.
+    """
+    pays = gain(setup, 0) >= 1
+    if (gain(setup, FARTHEST) >= 1) == pays:
+        return None
+    low, high = 0, FARTHEST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if (gain(setup, middle) >= 1) == pays else (low, middle)
+    return high
+
+
 def limits(device: str, model: str, scheme: str, gamma: int = 3) -> Table:
     """The gain of speculation by batch and context: below 1 it does not pay."""
     setup = _measured(device, model, scheme, gamma)
@@ -291,17 +309,26 @@ def limits(device: str, model: str, scheme: str, gamma: int = 3) -> Table:
     for batch in BATCHES:
         workload = dataclasses.replace(setup.workload, batch=batch)
         used = dataclasses.replace(setup, workload=workload)
-        rows.append((f"{batch}", *(_gain_text(used, context) for context in CONTEXTS)))
+        gains = (_gain_text(used, context) for context in CONTEXTS)
+        rows.append((f"{batch}", *gains, _where(used)))
     return Table(
         title=f"Gain of speculation: {scheme}, {setup.model.name} on {setup.device.name},"
         f" gamma {gamma}, acceptance {setup.acceptance.rate:.2f}",
-        header=("batch", *(f"context {context:,}" for context in CONTEXTS)),
+        header=("batch", *(f"context {context:,}" for context in CONTEXTS), "pays at contexts"),
         rows=tuple(rows),
         notes=(
             "Over the compressed target without speculation; below 1 it stops paying.",
             "(): the cache of that many tokens does not fit into the memory of the device.",
         ),
     )
+
+
+def _where(setup: Setup) -> str:
+    """Where speculation pays, in words."""
+    pays, change = gain(setup, 0) >= 1, crossing(setup)
+    if change is None:
+        return "everywhere" if pays else "nowhere"
+    return f"below {change:,}" if pays else f"from {change:,}"
 
 
 def _gain_text(setup: Setup, context: int) -> str:

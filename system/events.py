@@ -74,10 +74,13 @@ def closed_form(buffers: Buffers) -> float:
     return buffers.blocks * max(buffers.transfer, buffers.decode / buffers.decoders)
 
 
-def stretch(name: str, *, draft: bool, rooms: int) -> Buffers:
-    """Some of the weights of Cassandra-1, streamed on a device of the package."""
-    device = load_device(name)
-    values = SUPERBLOCK * 8 / load_format("cassandra-1").weight.read(draft=draft)
+def stretch(
+    name: str, *, draft: bool, rooms: int, scheme: str = "cassandra-1", cache: bool = False
+) -> Buffers:
+    """Some weights, or keys and values, of a scheme, streamed on a device of the package."""
+    device, cost = load_device(name), load_format(scheme)
+    bits = cost.kv if cache else cost.weight
+    values = SUPERBLOCK * 8 / bits.read(draft=draft)
     return Buffers(
         blocks=STRETCH,
         decoders=int(device.decoders),

@@ -10,6 +10,7 @@ from system.acceptance import Acceptance
 from system.costs import FormatCost, load_format
 from system.decoding import Estimate, Setup, cache_tokens, estimate, weight_bytes
 from system.device import Device, load_device
+from system.figure_13 import draft_verify_share, eagle_weights
 from system.paper_file import claim, paper
 from system.passes import Pass, cost_of
 from system.tables import Table, difference
@@ -21,8 +22,8 @@ __all__ = [
     "decode_share",
     "figure_3",
     "figure_12",
-    "figure_13",
     "figure_14",
+    "gpqa_speedup",
     "paper_cells",
     "summary",
 ]
@@ -35,13 +36,16 @@ MODELS = ("deepseek-r1-distill-llama-8b", "qwen3-8b", "qwen3-4b")
 # --- Figure 3 -----------------------------------------------------------------------------------
 
 
-def decode_share(device: Device, model: Model, workload: Workload) -> float:
-    """Part of the time of a BF16 request that decoding takes; the first token is prefill's."""
-    bf16 = load_format("bf16")
+def decode_share(device: Device, model: Model, workload: Workload, scheme: str = "bf16") -> float:
+    """Part of the time of a request that decoding takes; the first token is prefill's.
+
+    Without speculation, in BF16 or in another scheme.
+    """
+    cost = load_format(scheme)
     first = Pass(tokens=workload.prompt, context=0, batch=workload.batch)
     step = Pass(tokens=1, context=workload.context, batch=workload.batch)
-    prefill = cost_of(device, model, bf16, first).seconds
-    decoding = (workload.output - 1) * cost_of(device, model, bf16, step).seconds
+    prefill = cost_of(device, model, cost, first).seconds
+    decoding = (workload.output - 1) * cost_of(device, model, cost, step).seconds
     return decoding / (prefill + decoding)
 
 
@@ -222,73 +226,8 @@ def _int8_table() -> Table:
     )
 
 
-# --- Figure 13 ----------------------------------------------------------------------------------
-
-EAGLE_VOCABULARY = 32_000
-"""Rows of EAGLE-3's head for Llama3-8B (its public config.json, ``draft_vocab_size``)."""
-
-
-def eagle_weights(model: Model) -> int:
-    """Weights of an EAGLE-3 drafter: three hidden states to one, one layer, a smaller head.
-
-    Its attention reads two states side by side, so query, key and value are twice as wide; the
-    embedding is the target's.
-    """
-    fusion = 3 * model.hidden * model.hidden
-    wider = model.hidden * model.head_size * (model.heads + 2 * model.kv_heads)
-    return fusion + model.layer_weights + wider + model.hidden * EAGLE_VOCABULARY
-
-
-def draft_verify_share(model: Model) -> float:
-    """Part of all weights that Draft&Verify's draft loads, as the paper counts (section VII.B)."""
-    skipped = paper()["draft_verify"]
-    left_out = skipped["attention"] * model.attention_weights + skipped["mlp"] * model.mlp_weights
-    return 1 - left_out / model.weights
-
-
-def figure_13() -> Table:
-    """Figure 13: what the public inputs bound; its bars are in no table of the paper."""
-    model, gamma = load_model("deepseek-r1-distill-llama-8b"), 5
-    streamed = model.weights - model.head_weights  # the embedding is read row by row
-    skipped = 1 - (1 - draft_verify_share(model)) * model.weights / streamed
-    drafts = {
-        "Draft&Verify": skipped,
-        "MagicDec (no cache at all in the draft)": _magicdec_share(model),
-        "EAGLE-3": eagle_weights(model) / streamed,
-        "Cassandra-1": load_format("cassandra-1").weight.draft / 16,
-    }
-    target = {"Cassandra-1": load_format("cassandra-1").weight.whole / 16}
-    wanted = _cassandra_speedup()
-    rows = []
-    for name, draft in drafts.items():
-        cost = gamma * draft + target.get(name, 1.0)
-        need = (wanted * cost - 1) / gamma
-        rows.append(
-            (name, f"{draft:.2f}", f"{(gamma + 1) / cost:.2f}", f"{need:.2f}" if need <= 1 else "-")
-        )
-    return Table(
-        title=f"Figure 13: bounds by traffic, DS-Llama-8B, gamma {gamma}, in BF16 steps",
-        header=("method", "a draft costs", "all accepted", f"acceptance for {wanted:.2f}x"),
-        rows=tuple(rows),
-        notes=(
-            f"Draft&Verify loads {draft_verify_share(model):.1%} of all weights by its skipped"
-            f" layers (paper {claim('draft_verify_share'):.1%}).",
-            f"The last column would tie with Cassandra-1 on GPQA-Diamond ({wanted:.2f}x, RTX 4090);"
-            " - where no acceptance does.",
-            "Lookahead decoding (paper: 1.40 on AIME2025, 1.46 on GPQA-Diamond) depends on n-grams"
-            " that repeat: no closed form. The other bars are not in the text.",
-        ),
-    )
-
-
-def _magicdec_share(model: Model) -> float:
-    device, cost = load_device("rtx4090"), load_format("bf16")
-    context = Workload(prompt=222, output=5708).context
-    parts = [cost_of(device, model, cost, Pass(tokens=1, context=seen)) for seen in (0, context)]
-    return parts[0].traffic.total / parts[1].traffic.total
-
-
-def _cassandra_speedup() -> float:
+def gpqa_speedup() -> float:
+    """Cassandra-1 on GPQA-Diamond, RTX 4090: what Figure 13 compares others with."""
     return next(
         cell.answer.speedup
         for cell in paper_cells()

@@ -1,28 +1,39 @@
-"""Plots as SVG: horizontal bars, each with the baseline that it must be held to.
-
-Written without a plotting library: this layer imports the standard library alone, and bars need
-no more.
-"""
+"""Plots as SVG, each with the baseline that it must be held to."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 from collections.abc import Iterator
-from xml.sax.saxutils import escape, quoteattr
+from typing import Any
 
-from system.beyond import measured_setups, swings, tornado_setups
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from system.beyond import CONTEXTS, gain, measured_setups, swings, tornado_setups
 from system.decoding import estimate
 from system.device import load_device
+from system.figure_13 import bounds
 from system.paper import EQUAL, capacity, decode_share, paper_cells
-from system.paper_file import paper
+from system.paper_file import claim, paper
 from system.workload import Workload, load_model
 
-__all__ = ["Bar", "Plot", "plots"]
+__all__ = ["BASELINE", "Bar", "Curve", "Plot", "plots"]
 
-_WIDTH, _LABEL, _ROW, _TOP = 760, 330, 18, 48  # pixels
-_SPAN = _WIDTH - _LABEL - 90
-_COLOURS = {"bar": "#4477aa", "mark": "#222222", "line": "#cc3311"}
+BASELINE = "compressed target, no speculation"
+"""What the marks and lines of the honest baseline are called in every legend."""
+
+_COLOURS = ("#4477aa", "#ee9944", "#66aa77", "#aa4477", "#777777")
+_BAR = 0.22  # inches for a bar
+_STYLE: Any = {
+    "svg.hashsalt": "cassandra",  # the same plot is the same file
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,175 +41,276 @@ class Bar:
     """One bar.
 
     Attributes:
-        label: to its left.
+        label: to its left; neighbours of one label make a group.
         value: where it ends.
         start: where it begins.
         mark: where the baseline is, or None.
+        series: what its colour stands for.
     """
 
     label: str
     value: float
     start: float = 0.0
     mark: float | None = None
+    series: str = ""
 
-    @property
-    def shown(self) -> str:
-        """What is written to its right."""
-        end = f"{self.value:,.4g}"
-        return f"{self.start:,.4g} to {end}" if self.start else end
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One curve: ``points`` are pairs of x and y."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Bars below each other.
+    """Bars below each other, or curves.
 
     Attributes:
         name: of the file, without its ending.
         title: above.
-        legend: what bars, marks and lines are.
-        bars: from top to bottom; at least one.
-        lines: values with a vertical line, the paper's.
+        axis: what is measured, with its unit.
+        bars: from top to bottom.
+        curves: instead of bars.
+        across: what a curve runs over.
+        lines: values with a line, by what they are.
+        zoom: whether the scale may start above 0.
     """
 
     name: str
     title: str
-    legend: str
-    bars: tuple[Bar, ...]
-    lines: tuple[float, ...] = ()
+    axis: str
+    bars: tuple[Bar, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    across: str = ""
+    lines: tuple[tuple[str, float], ...] = ()
+    zoom: bool = False
 
-    @property
-    def largest(self) -> float:
-        """The value at the right end of the scale."""
-        marks = [bar.mark for bar in self.bars if bar.mark is not None]
-        starts = [bar.start for bar in self.bars]
-        return max(*(bar.value for bar in self.bars), *marks, *starts, *self.lines, 1e-9)
+    def figure(self) -> Figure:
+        """The plot, drawn."""
+        height = 1.5 + _BAR * len(self.bars) if self.bars else 4.0
+        figure = Figure(figsize=(8, height), layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_title(self.title, loc="left", fontsize=11)
+        axes.spines[["top", "right"]].set_visible(False)
+        if self.bars:
+            self._draw_bars(axes)
+        else:
+            self._draw_curves(axes)
+        figure.legend(loc="outside lower left", ncols=2, frameon=False)
+        return figure
 
     def svg(self) -> str:
-        """The plot as an SVG document with title and description."""
-        height = _TOP + _ROW * len(self.bars) + 8
-        body = [self._head(height), *self._lines(height)]
-        for number, bar in enumerate(self.bars):
-            body += self._bar(bar, _TOP + _ROW * number)
-        return "\n".join([*body, "</svg>\n"])
+        """The plot as an SVG document."""
+        with mpl.rc_context(_STYLE):
+            file = io.StringIO()
+            canvas = FigureCanvasSVG(self.figure())
+            canvas.print_svg(file, metadata={"Title": self.title, "Date": None})
+        return file.getvalue()
 
-    def _head(self, height: int) -> str:
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}"'
-            ' font-family="sans-serif" font-size="11">\n'
-            f"<title>{escape(self.title)}</title>\n<desc>{escape(self.legend)}</desc>\n"
-            '<rect width="100%" height="100%" fill="white"/>\n'
-            f'<text x="8" y="18" font-size="14">{escape(self.title)}</text>\n'
-            f'<text x="8" y="36" fill="#555555">{escape(self.legend)}</text>'
-        )
+    def _draw_bars(self, axes: Axes) -> None:
+        places = _places(self.bars)
+        names = list(dict.fromkeys(bar.series for bar in self.bars))
+        for name, colour in zip(names, itertools.cycle(_COLOURS), strict=False):
+            _draw_series(axes, name, colour, self.bars, places)
+        marks = [
+            (bar.mark, place)
+            for bar, place in zip(self.bars, places, strict=True)
+            if bar.mark is not None
+        ]
+        if marks:
+            across, down = zip(*marks, strict=True)
+            axes.scatter(across, down, 90, "black", marker="|", label=BASELINE, zorder=3)
+        for (label, value), style in zip(self.lines, itertools.cycle(("--", ":", "-."))):
+            axes.axvline(
+                value, linestyle=style, color="#cc3311", label=f"{label}: {_number(value)}"
+            )
+        groups: dict[str, list[float]] = {}
+        for bar, place in zip(self.bars, places, strict=True):
+            groups.setdefault(bar.label, []).append(place)
+        axes.set_yticks([sum(rows) / len(rows) for rows in groups.values()], list(groups))
+        axes.invert_yaxis()
+        axes.set_xlabel(self.axis)
+        axes.margins(x=0.08, y=0.01)
+        if not self.zoom:
+            axes.set_xlim(left=0)
 
-    def _at(self, value: float) -> float:
-        return _LABEL + _SPAN * value / self.largest
-
-    def _lines(self, height: int) -> Iterator[str]:
-        for value in self.lines:
-            yield _upright(self._at(value), _TOP - 4, height - 4, _COLOURS["line"], f"{value:g}")
-
-    def _bar(self, bar: Bar, top: int) -> Iterator[str]:
-        left, right = sorted((self._at(bar.start), self._at(bar.value)))
-        tip = f"{bar.label}: {bar.value:g}"
-        yield f'<text x="{_LABEL - 6}" y="{top + 12}" text-anchor="end">{escape(bar.label)}</text>'
-        yield (
-            f'<rect class="bar" x="{left:.2f}" y="{top + 2}" width="{right - left:.2f}"'
-            f' height="{_ROW - 5}" fill="{_COLOURS["bar"]}"><title>{escape(tip)}</title></rect>'
-        )
-        yield f'<text x="{right + 4:.2f}" y="{top + 12}">{bar.shown}</text>'
-        if bar.mark is not None:
-            shown = _COLOURS["mark"]
-            yield _upright(self._at(bar.mark), top + 1, top + _ROW - 2, shown, f"{bar.mark:g}")
+    def _draw_curves(self, axes: Axes) -> None:
+        for curve, colour in zip(self.curves, itertools.cycle(_COLOURS), strict=False):
+            axes.plot(*zip(*curve.points, strict=True), ".-", label=curve.label, color=colour)
+        for label, value in self.lines:
+            axes.axhline(value, linestyle="--", color="black", label=label)
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel(self.across)
+        axes.set_ylabel(self.axis)
 
 
-def _upright(x: float, top: int, bottom: int, colour: str, tip: str) -> str:
-    return (
-        f'<line x1="{x:.2f}" x2="{x:.2f}" y1="{top}" y2="{bottom}" stroke={quoteattr(colour)}'
-        f' stroke-width="2"><title>{escape(tip)}</title></line>'
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _places(bars: tuple[Bar, ...]) -> list[float]:
+    """Heights of the bars, with a gap between groups."""
+    places, here = [], 0.0
+    for before, bar in itertools.pairwise((None, *bars)):
+        if before is not None and bar is not None:
+            here += 1.0 if before.label == bar.label else 1.4
+        places.append(here)
+    return places
+
+
+def _draw_series(
+    axes: Axes, name: str, colour: str, bars: tuple[Bar, ...], places: list[float]
+) -> None:
+    mine = [(bar, place) for bar, place in zip(bars, places, strict=True) if bar.series == name]
+    drawn = axes.barh(
+        [place for _, place in mine],
+        [bar.value - bar.start for bar, _ in mine],
+        left=[bar.start for bar, _ in mine],
+        height=0.85,
+        color=colour,
+        label=name or None,
     )
+    for bar, patch in zip((bar for bar, _ in mine), drawn, strict=True):
+        right = bar.value >= bar.start
+        axes.annotate(
+            _number(bar.value),
+            (bar.value, patch.get_y() + patch.get_height() / 2),
+            xytext=(4 if right else -4, 0),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            fontsize=7,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8},
+        )
 
 
 # --- the plots ----------------------------------------------------------------------------------
 
-_BASELINE = "black mark: the compressed target without speculation"
+_SPEED = "decoding, times BF16"
 
 
 def plots() -> Iterator[Plot]:
     """Every plot of ``casspec system reproduce``."""
     yield _figure_3()
     yield from _figure_12()
+    yield _figure_13()
     yield _figure_14()
     yield from _our_schemes()
     yield from _tornados()
+    yield from _limits()
 
 
 def _figure_3() -> Plot:
     device, model = load_device("rtx4090"), load_model("llama3-8b")
     lengths = [(EQUAL.prompt, EQUAL.output), *paper()["lengths"].values()]
-    bars = [
-        Bar(
-            label=f"{prompt}:{output}",
-            value=100 * decode_share(device, model, Workload(prompt=prompt, output=output)),
-        )
-        for prompt, output in lengths
-    ]
+    bars = []
+    for prompt, output in lengths:
+        workload = Workload(prompt=prompt, output=output)
+        share = 100 * decode_share(device, model, workload)
+        packed = 100 * decode_share(device, model, workload, "cassandra-1")
+        bars.append(Bar(label=f"{prompt}:{output}", value=share, mark=packed, series="BF16"))
     return Plot(
         name="figure-3",
-        title="Figure 3: share of decoding, Llama3-8B on RTX 4090, BF16, percent",
-        legend="bar: by tokens in:out, no speculation; red line: the paper, for as many in as out",
+        title="Figure 3: share of decoding, Llama3-8B on RTX 4090, by tokens in:out",
+        axis="time of decoding, percent of all",
         bars=tuple(bars),
-        lines=(100 * paper()["figures"]["decode_share"],),
+        lines=(("the paper, as many in as out", 100 * claim("decode_share")),),
     )
 
 
 def _figure_12() -> Iterator[Plot]:
-    claims = paper()["figures"]
-    for device, cells in itertools.groupby(paper_cells(), key=lambda cell: cell.device):
+    cells = sorted(paper_cells(), key=lambda cell: (cell.device, cell.model, cell.benchmark))
+    for device, group in itertools.groupby(cells, key=lambda cell: cell.device):
         bars = [
             Bar(
-                label=f"{cell.scheme}, {cell.model}, {cell.benchmark}",
+                label=f"{cell.answer.setup.model.name}, {cell.benchmark}",
                 value=cell.answer.speedup,
                 mark=cell.answer.speedup_compressed,
+                series=cell.scheme,
             )
-            for cell in cells
+            for cell in group
         ]
         yield Plot(
             name=f"figure-12-{device}",
-            title=f"Figure 12: decoding against BF16, {load_device(device).name}",
-            legend=f"{_BASELINE}; red lines: the paper's lowest and highest",
+            title=f"Figure 12: {load_device(device).name}, acceptance of Table IV",
+            axis=_SPEED,
             bars=tuple(bars),
-            lines=(claims["speedup_lowest"], claims["speedup_highest"]),
+            lines=(
+                ("the paper's lowest", claim("speedup_lowest")),
+                ("its highest", claim("speedup_highest")),
+            ),
         )
+
+
+def _figure_13() -> Plot:
+    bars = [
+        Bar(
+            label=bound.name,
+            value=bound.best,
+            mark=1 / bound.target,
+            series="if every drafted token is accepted",
+        )
+        for bound in bounds()
+    ]
+    return Plot(
+        name="figure-13",
+        title="Figure 13: bounds by traffic, DS-Llama-8B, gamma 5",
+        axis=_SPEED,
+        bars=tuple(bars),
+        lines=(
+            ("the paper's Lookahead, AIME2025", claim("lookahead_aime")),
+            ("GPQA-Diamond", claim("lookahead_gpqa")),
+        ),
+    )
 
 
 def _figure_14() -> Plot:
     found = capacity(load_device("rtx4090"))
     amounts = {
-        "BF16, no speculation": found.bf16,
-        "Cassandra-1": found.cassandra,
-        "EAGLE-3": found.eagle,
-        "Llama-3.2-3B as drafter": found.llama,
+        "BF16": (found.bf16, None),
+        "Cassandra-1": (found.cassandra, float(found.cassandra)),
+        "EAGLE-3": (found.eagle, None),
+        "Llama-3.2-3B as drafter": (found.llama, None),
     }
     return Plot(
         name="figure-14",
         title="Figure 14: tokens of Llama3-8B that fit on an RTX 4090",
-        legend="bar: tokens in the cache; the compressed target without speculation has as many",
-        bars=tuple(Bar(label=name, value=float(value)) for name, value in amounts.items()),
+        axis="tokens in the cache",
+        bars=tuple(
+            Bar(label=name, value=float(value), mark=mark)
+            for name, (value, mark) in amounts.items()
+        ),
+        lines=(
+            ("the paper's 1.81 times EAGLE-3's", claim("tokens_eagle") * found.eagle),
+            ("its 11.59 times a Llama draft's", claim("tokens_llama") * found.llama),
+        ),
     )
 
 
 def _our_schemes() -> Iterator[Plot]:
-    for device, model in (("npu", "smollm2-135m"), ("rtx4090", "llama3-8b")):
+    for device, model in (
+        ("rtx4090", "smollm2-135m"),
+        ("npu", "smollm2-135m"),
+        ("rtx4090", "llama3-8b"),
+    ):
         bars = []
         for setup in measured_setups(device, model):
             answer = estimate(setup)
-            label = f"{setup.cost.name}, gamma {setup.gamma}, .{setup.acceptance.rate * 100:.0f}"
-            bars.append(Bar(label=label, value=answer.speedup, mark=answer.speedup_compressed))
+            bars.append(
+                Bar(
+                    label=setup.cost.name,
+                    value=answer.speedup,
+                    mark=answer.speedup_compressed,
+                    series=f"gamma {setup.gamma}",
+                )
+            )
         yield Plot(
             name=f"schemes-{model}-{device}",
-            title=f"Our schemes: {load_model(model).name} on {load_device(device).name}",
-            legend=f"bar: decoding against BF16, acceptance of SmolLM2; {_BASELINE}",
+            title=f"Our schemes: {load_model(model).name} on {load_device(device).name},"
+            " acceptance of SmolLM2",
+            axis=_SPEED,
             bars=tuple(bars),
         )
 
@@ -206,14 +318,41 @@ def _our_schemes() -> Iterator[Plot]:
 def _tornados() -> Iterator[Plot]:
     for setup in tornado_setups():
         answer = estimate(setup)
+        here, plain = answer.speedup, answer.speedup_compressed
         bars = [
-            Bar(label=swing.name, start=swing.low, value=swing.high, mark=answer.speedup)
+            Bar(label=swing.name, start=here, value=value, mark=plain, series=series)
             for swing in swings(setup)
+            for series, value in (("first change", swing.low), ("second change", swing.high))
         ]
         yield Plot(
             name=f"tornado-{setup.cost.name}",
-            title=f"Sensitivity: {setup.cost.name}, {setup.model.name} on {setup.device.name}",
-            legend="bar: speed-up at both ends; black mark: as it is; red line: no speculation",
+            title=f"Sensitivity: {setup.cost.name}, {setup.model.name} on {setup.device.name},"
+            f" {here:.3f} as it is",
+            axis=_SPEED,
             bars=tuple(bars),
-            lines=(round(answer.speedup_compressed, 3),),
+            zoom=True,
+        )
+
+
+def _limits() -> Iterator[Plot]:
+    for scheme in ("unary", "exact"):
+        setup = next(
+            setup
+            for setup in measured_setups("rtx4090", "llama3-8b")
+            if (setup.cost.name, setup.gamma) == (scheme, 3)
+        )
+        curves = []
+        for batch in (1, 4, 16):
+            used = dataclasses.replace(
+                setup, workload=dataclasses.replace(setup.workload, batch=batch)
+            )
+            points = tuple((float(context), gain(used, context)) for context in CONTEXTS)
+            curves.append(Curve(label=f"{batch} at once", points=points))
+        yield Plot(
+            name=f"limits-{scheme}",
+            title=f"Where speculation pays: {scheme}, {setup.model.name} on {setup.device.name}",
+            axis=f"times the {BASELINE}",
+            across="tokens in the cache",
+            curves=tuple(curves),
+            lines=((BASELINE, 1.0),),
         )

@@ -8,8 +8,9 @@ from system.beyond import break_even, limits, our_schemes, target_rates, tornado
 from system.costs import Bits
 from system.decoding import Estimate, Setup
 from system.events import events_table
+from system.figure_13 import figure_13
 from system.measured import Measured
-from system.paper import figure_3, figure_12, figure_13, figure_14, summary
+from system.paper import figure_3, figure_12, figure_14, gpqa_speedup, summary
 from system.plots import plots
 from system.scalesim import comparison, recorded
 from system.silicon import Synthesis
@@ -150,7 +151,7 @@ def everything(
     yield "Summary", [summary()]
     yield "Figure 3", [figure_3()]
     yield "Figure 12", list(figure_12())
-    yield "Figure 13", [figure_13()]
+    yield "Figure 13", [figure_13(gpqa_speedup())]
     yield "Figure 14", [figure_14()]
     yield "Table V", list(table_5(synthesis))
     yield "Systolic array", [comparison(*recorded())]
@@ -169,8 +170,9 @@ def _our_tables(measured: Sequence[Measured] | None) -> Iterator[Table]:
 
 def _limit_tables() -> Iterator[Table]:
     for scheme in ("unary", "exact"):
-        for device in ("rtx4090", "agx-orin"):
+        for device in ("rtx4090", "agx-orin", "npu"):
             yield limits(device, "llama3-8b", scheme)
+        yield limits("rtx4090", "smollm2-135m", scheme)
 
 
 def markdown(sections: Iterable[tuple[str, list[Table]]]) -> str:

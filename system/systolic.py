@@ -84,25 +84,31 @@ class Array:
         return sum(product.flops for product in work) / spent
 
 
-def folds_of(array: Array, product: Product, dataflow: Dataflow) -> tuple[int, float]:
-    """How many folds a product has, and the cycles of each.
+def folds_of(array: Array, product: Product, dataflow: Dataflow) -> tuple[int, float, int]:
+    """How many folds a product has, the cycles that each streams, and those that each fills.
 
     Inputs or weights that stay take a cycle a row to load, which is the second ``rows``; outputs
     that stay need no loading, and drain while the next fold starts.
     """
     fill = array.rows + array.columns - 2
     shapes = {
-        "is": ((product.k, product.m), product.n + array.rows + fill),
-        "ws": ((product.k, product.n), product.m + array.rows + fill),
-        "os": ((product.m, product.n), product.k + fill),
+        "is": ((product.k, product.m), product.n, fill + array.rows),
+        "ws": ((product.k, product.n), product.m, fill + array.rows),
+        "os": ((product.m, product.n), product.k, fill),
     }
     if dataflow not in shapes:
         unknown("dataflow", dataflow, DATAFLOWS)
-    (down, across), cycles = shapes[dataflow]
-    return math.ceil(down / array.rows) * math.ceil(across / array.columns), cycles
+    (down, across), streamed, loading = shapes[dataflow]
+    return math.ceil(down / array.rows) * math.ceil(across / array.columns), streamed, loading
 
 
 def array_cycles(array: Array, product: Product, dataflow: Dataflow) -> float:
-    """Cycles of a product, its folds shared by all arrays."""
-    folds, cycles = folds_of(array, product, dataflow)
-    return math.ceil(folds * product.times / array.count) * cycles
+    """Cycles of a product, its folds shared by all arrays.
+
+    Where folds are few, what streams through one is cut into parts for several arrays.
+    """
+    folds, streamed, fill = folds_of(array, product, dataflow)
+    return min(
+        math.ceil(folds * product.times * parts / array.count) * (streamed / parts + fill)
+        for parts in range(1, array.count + 1)
+    )

@@ -29,7 +29,10 @@ OUTSIDE: dict[str, set[str]] = {
     "synth": {"amaranth", "numpy"},
     "system": {"numpy"},
 }
-OUTSIDE_OF_MODULE: dict[str, set[str]] = {"golden.file": {"safetensors"}}
+OUTSIDE_OF_MODULE: dict[str, set[str]] = {
+    "golden.file": {"safetensors"},
+    "system.plots": {"matplotlib"},
+}
 
 
 def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:

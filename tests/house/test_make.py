@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["setup", "sim", "test", "lint", "verilog", "waves", "bench", "synth", "clean"]
+TARGETS = [
+    "setup",
+    "sim",
+    "test",
+    "lint",
+    "verilog",
+    "waves",
+    "bench",
+    "synth",
+    "scalesim",
+    "clean",
+]
 
 
 def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:

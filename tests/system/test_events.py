@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from system.costs import load_formats
 from system.device import known_devices
 from system.errors import SystemModelError
 from system.events import Buffers, closed_form, events, stretch
@@ -53,9 +54,13 @@ def test_nothing_is_faster_than_its_slowest_part(
 
 
 @pytest.mark.parametrize("name", known_devices())
+@pytest.mark.parametrize("scheme", [cost.name for cost in load_formats().values() if cost.coded])
 @pytest.mark.parametrize("draft", [True, False])
-def test_events_and_closed_form_agree_within_three_percent(name: str, draft: bool) -> None:
-    run = stretch(name, draft=draft, rooms=2)
+@pytest.mark.parametrize("cache", [True, False])
+def test_events_and_closed_form_agree_within_three_percent(
+    name: str, scheme: str, draft: bool, cache: bool
+) -> None:
+    run = stretch(name, scheme=scheme, draft=draft, cache=cache, rooms=2)
     assert run.decode / run.decoders < run.transfer  # the closed form: buffers are no bottleneck
     assert events(run) == pytest.approx(closed_form(run), rel=0.03)
 

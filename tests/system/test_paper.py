@@ -10,11 +10,10 @@ import pytest
 from system import paper as figures
 from system.costs import load_format
 from system.device import load_device
+from system.figure_13 import draft_verify_share, eagle_weights
 from system.paper import (
     capacity,
     decode_share,
-    draft_verify_share,
-    eagle_weights,
     paper_cells,
     whole_model,
 )

@@ -1,64 +1,101 @@
-"""Plots: well-formed, and as long as what they show."""
+"""Plots: well-formed, the same every time, and as long as what they show."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from system.plots import Bar, Plot, plots
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def parts(plot: Plot, tag: str) -> list[ET.Element]:
-    return list(ET.fromstring(plot.svg()).iter(f"{SVG}{tag}"))
-
-
-def widths(plot: Plot) -> list[float]:
-    return [float(part.attrib["width"]) for part in parts(plot, "rect") if "class" in part.attrib]
-
+from system.plots import BASELINE, Bar, Curve, Plot, plots
 
 EXAMPLE = Plot(
     name="x",
     title="a < b",
-    legend="c & d",
-    bars=(Bar(label="one", value=1.0, mark=0.5), Bar(label="two", value=2.0, start=3.0)),
-    lines=(4.0,),
+    axis="c & d",
+    bars=(
+        Bar(label="one", value=1.0, mark=0.5, series="first"),
+        Bar(label="one", value=1.5, series="second"),
+        Bar(label="two", value=2.0, start=3.0, series="first"),
+    ),
+    lines=(("the paper", 4.0),),
+)
+CURVES = Plot(
+    name="y",
+    title="t",
+    axis="y",
+    across="x",
+    curves=(Curve(label="a curve", points=((1.0, 2.0), (2.0, 3.0))),),
+    lines=((BASELINE, 1.0),),
 )
 
 
-def test_bars_marks_and_lines_are_on_one_scale() -> None:
-    one, two = widths(EXAMPLE)
-    assert one == pytest.approx(two, abs=0.02)  # 0 to 1, and 3 to 2 from right to left
-    places = [float(part.attrib["x1"]) for part in parts(EXAMPLE, "line")]
-    line, mark = places
-    (left,) = {
-        float(part.attrib["x"])
-        for part in parts(EXAMPLE, "rect")
-        if part.attrib.get("width") == f"{one:.2f}" and float(part.attrib["y"]) < 60
-    }
-    assert mark - left == pytest.approx(one / 2, abs=0.02)
-    assert line - left == pytest.approx(4 * one, abs=0.05)
+def axes_of(figure: Figure) -> Axes:
+    (axes,) = figure.axes
+    return axes
 
 
-def test_both_ends_of_a_bar_are_written() -> None:
-    assert [bar.shown for bar in EXAMPLE.bars] == ["1", "3 to 2"]
+def legend_of(figure: Figure) -> set[str]:
+    (legend,) = figure.legends
+    return {text.get_text() for text in legend.get_texts()}
 
 
-def test_text_is_escaped() -> None:
-    (title, *_), (description,) = parts(EXAMPLE, "title"), parts(EXAMPLE, "desc")
-    assert (title.text, description.text) == ("a < b", "c & d")
+def drawn(axes: Axes) -> list[tuple[float, float]]:
+    """Both ends of every bar, from top to bottom."""
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    bars.sort(key=lambda bar: bar.get_y())
+    return [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    axes = axes_of(EXAMPLE.figure())
+    assert drawn(axes) == [(0.0, 1.0), (0.0, 1.5), (3.0, 2.0)]
+    assert [text.get_text() for text in axes.texts] == ["1", "2", "1.5"]  # by series
+    assert axes.get_xlim()[0] == 0
+
+
+def test_neighbours_of_one_label_make_a_group() -> None:
+    axes = axes_of(EXAMPLE.figure())
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["one", "two"]
+    first, second, other = sorted(bar.get_y() for bar in axes.patches)  # type: ignore[attr-defined]
+    assert second - first < other - second
+
+
+def test_marks_and_lines_are_in_the_legend() -> None:
+    figure = EXAMPLE.figure()
+    assert legend_of(figure) == {BASELINE, "the paper: 4", "first", "second"}
+    (mark,) = axes_of(figure).collections
+    assert np.asarray(mark.get_offsets()).tolist() == [[0.5, 0.0]]
+
+
+def test_curves_run_through_their_points() -> None:
+    figure = CURVES.figure()
+    curve, line = axes_of(figure).lines
+    assert np.asarray(curve.get_data()).tolist() == [[1.0, 2.0], [2.0, 3.0]]
+    assert set(np.asarray(line.get_ydata()).tolist()) == {1.0}
+    assert legend_of(figure) == {BASELINE, "a curve"}
+
+
+@pytest.mark.parametrize("plot", [EXAMPLE, CURVES], ids=lambda plot: plot.name)
+def test_a_plot_is_the_same_file_every_time(plot: Plot) -> None:
+    text = plot.svg()
+    assert plot.svg() == text
+    assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert plot.title in "".join(ET.fromstring(text).itertext())
 
 
 @pytest.mark.parametrize("plot", list(plots()), ids=lambda plot: plot.name)
-def test_every_plot_has_its_bars_inside_and_a_baseline(plot: Plot) -> None:
-    root = ET.fromstring(plot.svg())
-    assert len(widths(plot)) == len(plot.bars) > 0
-    bars = [part for part in parts(plot, "rect") if "class" in part.attrib]
-    ends = [float(bar.attrib["x"]) + float(bar.attrib["width"]) for bar in bars]
-    assert max(ends) <= float(root.attrib["width"])
-    assert "no speculation" in plot.svg() or "without speculation" in plot.svg()
+def test_every_plot_shows_all_it_has_and_a_baseline(plot: Plot) -> None:
+    figure = plot.figure()
+    axes = axes_of(figure)
+    low, high = axes.get_xlim()
+    assert len(drawn(axes)) == len(plot.bars)
+    assert all(low <= end <= high for bar in drawn(axes) for end in bar)
+    assert bool(plot.bars) != bool(plot.curves)
+    assert BASELINE in legend_of(figure)
 
 
 def test_every_plot_has_a_name_of_its_own() -> None:

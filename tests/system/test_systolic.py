@@ -59,8 +59,10 @@ def test_the_best_dataflow_is_taken() -> None:
 def test_arrays_share_folds() -> None:
     two = dataclasses.replace(ARRAY, count=2)
     assert array_cycles(two, Product(m=3, k=10, n=7), "is") == 3 * 15
-    assert array_cycles(two, Product(m=1, k=10, n=7), "is") == 2 * 15  # 3 folds: one array idles
     assert array_cycles(two, Product(m=1, k=10, n=7, times=2), "is") == 3 * 15
+    # 3 folds: one array would idle for one of two turns; halves take 3 turns of 7 / 2 + 8.
+    assert array_cycles(two, Product(m=1, k=10, n=7), "is") == 2 * 15
+    assert array_cycles(two, Product(m=1, k=10, n=70), "is") == 3 * (35 + 8)
 
 
 def test_an_unknown_dataflow_lists_the_known_ones() -> None:
