@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
 from system.acceptance import Acceptance
-from system.beyond import break_even, gain, limits, measured_setups, our_schemes, swings, tornado
+from system.beyond import (
+    break_even,
+    crossing,
+    gain,
+    limits,
+    measured_setups,
+    our_schemes,
+    swings,
+    tornado,
+)
 from system.costs import FormatCost, load_formats
 from system.decoding import estimate
 from system.device import known_devices
@@ -91,7 +101,39 @@ def test_every_measured_acceptance_has_its_row() -> None:
 def test_what_does_not_fit_is_in_brackets() -> None:
     rows = limits("rtx4090", "llama3-8b", "exact").rows
     assert not rows[0][1].startswith("(")
-    assert rows[-1][-1].startswith("(")
+    assert rows[-1][-2].startswith("(")
+
+
+def test_where_a_cache_that_drafts_read_whole_takes_the_gain_away_by_hand() -> None:
+    """With c cached values for each weight, 3.4 tokens take 3 (4 + 8 c) + 8 + 8 c bits of a weight.
+
+    8 + 8 c bits take one without speculation, so both are even at c = 1.5.
+    """
+    model = dataclasses.replace(WIDE, intermediate=1024)
+    question = setup(
+        model=model, cost=dataclasses.replace(HALF, kv=bits(8, 8)), acceptance=Acceptance(rate=0.8)
+    )
+    found = crossing(question)
+    assert found == pytest.approx(1.5 * model.layer_weights / model.kv_values, rel=0.02)
+    assert found is not None
+    assert gain(question, found) < 1 <= gain(question, found - 1)
+    assert crossing(setup(model=WIDE, acceptance=Acceptance(rate=0.8))) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "scheme", "words"),
+    [
+        ("rtx4090", "llama3-8b", "exact", r"everywhere"),
+        ("rtx4090", "llama3-8b", "unary", r"below [\d,]+"),
+        ("rtx4090", "smollm2-135m", "unary", r"nowhere"),
+    ],
+)
+def test_limits_say_where_it_pays(device: str, model: str, scheme: str, words: str) -> None:
+    for row in limits(device, model, scheme).rows:
+        assert re.fullmatch(words, row[-1])
+        gains = [float(cell.strip("()")) for cell in row[1:-1]]
+        assert (min(gains) >= 1) >= (row[-1] == "everywhere")
+        assert (max(gains) < 1) >= (row[-1] == "nowhere")
 
 
 def test_an_acceptance_that_nobody_measured_must_be_given() -> None:
