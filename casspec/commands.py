@@ -200,10 +200,10 @@ def generate(args: argparse.Namespace) -> int:
     )
     model = CassandraForCausalLM.from_pretrained(args.source)
     if args.json:
-        result = model.generate(args.prompt, settings)
+        result = model.reply(args.prompt, settings)
         print(json.dumps({**dataclasses.asdict(result), "report": result.report.to_dict()}))
         return 0
-    result = model.generate(args.prompt, settings, on_text=_Printer())
+    result = model.reply(args.prompt, settings, on_text=_Printer())
     print()
     _print_figures(result.report)
     return 0

@@ -1,6 +1,6 @@
 """Self-speculative decoding of packed models (docs/runtime.md)."""
 
-from model.speculative.causal_lm import CassandraForCausalLM, Generation
+from model.speculative.causal_lm import CassandraForCausalLM, Generation, ReplyInterrupted
 from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
 from model.speculative.linear import (
     DecodedProducts,
@@ -38,6 +38,7 @@ __all__ = [
     "Products",
     "ProductsFactory",
     "ReadBytes",
+    "ReplyInterrupted",
     "Report",
     "Sampling",
     "Session",

@@ -6,45 +6,61 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, GenerationConfig
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from golden import CassandraError, Codec, GoldenCodec
 from golden.file import PackedFile
-from model.architectures import EMBEDDING, HEAD
 from model.packing import open_packed
 from model.reply import build_model, packed_reader
 from model.sources import read_config
+from model.speculative.arguments import Request, read_request
+from model.speculative.gamma import ADAPTIVE, MOST
 from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
-from model.speculative.linear import Mode, PackedLinear, ProductsFactory, decoded
+from model.speculative.linear import Mode, ProductsFactory, decoded
+from model.speculative.loading import pack_layers, pass_costs
 from model.speculative.loop import Settings, decode
+from model.speculative.memory import model_memory, require_memory
 from model.speculative.passes import ATTENTION, run_pass
 from model.speculative.report import Costs, Report, Tally, make_report
+from model.speculative.text import ReplyText
 from model.speculative.tiles import ROWS
 
-__all__ = ["CassandraForCausalLM", "Generation"]
+__all__ = ["CassandraForCausalLM", "Generation", "ReplyInterrupted"]
 
-_BF16_BYTES = 2
+_FLOAT32_PER_BF16 = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
     """Replies to prompts, and the figures over all of them."""
 
-    texts: tuple[str, ...]
+    texts: tuple[str, ...]  # without special tokens, up to a stop string
     tokens: tuple[tuple[int, ...], ...]  # of each reply, the one that ended it included
     report: Report
+
+
+class ReplyInterrupted(KeyboardInterrupt):
+    """Ctrl-C while replies were generated; ``generation`` is what there is of them."""
+
+    def __init__(self, generation: Generation) -> None:
+        super().__init__()
+        self.generation = generation
 
 
 class _Session:
     """Draft and target of one sequence on one cache (:class:`model.speculative.Session`)."""
 
-    def __init__(self, network: Any, mode: Mode, cache: KeyValueCache, rows: int) -> None:
+    def __init__(
+        self, network: Any, mode: Mode, cache: KeyValueCache, weights: ReadBytes, rows: int
+    ) -> None:
         self._network = network
         self._mode = mode
         self._rows = rows
+        self.weights = weights
         self.cache = cache
         self.settle = cache.settle
         self.reads = cache.reads
@@ -87,6 +103,7 @@ class CassandraForCausalLM:
         self.tokenizer = tokenizer
         self.costs = costs
         self.kv = kv
+        self.report: Report | None = None  # of the last call of generate()
         self.mode = mode
         self._rows = rows
         self._codec = GoldenCodec() if codec is None else codec
@@ -112,16 +129,19 @@ class CassandraForCausalLM:
         read_config(folder)
         codec = GoldenCodec() if codec is None else codec
         packed = open_packed(folder)
+        require_memory(model_memory(packed, products=2 if products is None else 1), str(folder))
         network = build_model(folder, packed_reader(packed, codec.decode_target))
         mode = Mode()
-        _pack_layers(network, packed, mode, products or decoded(codec))
-        costs = _costs(network, packed)
+        pack_layers(network, packed, mode, products or decoded(codec))
+        costs = pass_costs(network, packed)
+        if (folder / GENERATION_CONFIG_NAME).exists():
+            network.generation_config = GenerationConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         return cls(network, tokenizer, mode=mode, costs=costs, rows=rows, kv=kv, codec=codec)
 
     def costs_of(self, packed: PackedFile) -> Costs:
         """What passes would read if the weights were those of another packing of this model."""
-        return _costs(self.network, packed)
+        return pass_costs(self.network, packed)
 
     def drafting(self) -> AbstractContextManager[None]:
         """Make the network the draft within a block."""
@@ -137,20 +157,40 @@ class CassandraForCausalLM:
             raise CassandraError(
                 f"prompt and reply must fit the model's {longest} positions, not need {capacity}"
             )
-        cache = KeyValueCache(capacity, self.kv if kv is None else kv, self._codec)
-        return _Session(self.network, self.mode, cache, self._rows)
+        kv = self.kv if kv is None else kv
+        copies = _FLOAT32_PER_BF16 * (1 if kv is None else 2)
+        require_memory(copies * capacity * self.costs.position, f"a cache of {capacity} positions")
+        cache = KeyValueCache(capacity, kv, self._codec)
+        return _Session(self.network, self.mode, cache, self.costs.weights, self._rows)
+
+    def rounds(
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        tally: Tally,
+        *,
+        ends: Callable[[int], bool] = lambda token: False,
+    ) -> Iterator[list[int]]:
+        """Yield the tokens of a reply to a prompt (tokens, at least one) round by round.
+
+        Stop strings are not looked for; ``ends`` is as for :func:`model.speculative.decode`.
+        """
+        vocabulary = self.network.config.vocab_size
+        if not prompt or not 0 <= min(prompt) <= max(prompt) < vocabulary:
+            raise CassandraError(
+                f"prompt must have at least one token, all from 0 to below {vocabulary}"
+            )
+        if self.kv is not None:
+            self.kv.check_gamma(MOST if settings.gamma == ADAPTIVE else int(settings.gamma))
+        session = self.session(len(prompt) + settings.max_tokens)
+        return decode(session, prompt, settings, tally, ends=ends)
 
     def stream(self, prompt: Sequence[int], settings: Settings, tally: Tally) -> Iterator[int]:
-        """Yield the tokens of the reply to a prompt (tokens, at least one) as they are settled."""
-        if not prompt:
-            raise CassandraError("prompt must have at least one token")
-        if self.kv is not None:
-            self.kv.check_gamma(settings.gamma)
-        session = self.session(len(prompt) + settings.max_tokens)
-        for settled in decode(session, prompt, settings, tally):
+        """Yield the tokens of a reply as they are settled; as :meth:`rounds`."""
+        for settled in self.rounds(prompt, settings, tally):
             yield from settled
 
-    def generate(
+    def reply(
         self,
         prompts: Sequence[str],
         settings: Settings,
@@ -160,27 +200,96 @@ class CassandraForCausalLM:
         """Reply to each prompt on its own, with the chat template if the model has one.
 
         The model's own stop tokens are added to those of ``settings``. ``on_text`` is called with
-        the number of the reply and each new piece of its text.
+        the number of the reply and each new piece of its text. Ctrl-C raises
+        :class:`ReplyInterrupted` with what there is.
         """
-        settings = dataclasses.replace(
-            settings, stop_tokens=settings.stop_tokens | self.stop_tokens()
+        stops = settings.stop_tokens | self.stop_tokens()
+        settings = dataclasses.replace(settings, stop_tokens=stops)
+        tally, replies = Tally(), list[ReplyText]()
+        try:
+            for number, prompt in enumerate(prompts):
+                text = ReplyText(self.tokenizer, settings.stop_strings)
+                replies.append(text)
+                for _ in self.rounds(self.encode_prompt(prompt), settings, tally, ends=text.add):
+                    on_text(number, text.new())
+                on_text(number, text.new(last=True))
+        except KeyboardInterrupt as error:
+            raise ReplyInterrupted(self._generation(replies, settings, tally)) from error
+        return self._generation(replies, settings, tally)
+
+    def _generation(
+        self, replies: Sequence[ReplyText], settings: Settings, tally: Tally
+    ) -> Generation:
+        begun = sum(bool(reply.tokens) for reply in replies)
+        return Generation(
+            texts=tuple(reply.text for reply in replies),
+            tokens=tuple(tuple(reply.tokens) for reply in replies),
+            report=make_report(tally, self.costs, gamma=settings.gamma, replies=begun),
         )
+
+    def generate(
+        self,
+        inputs: torch.Tensor | Sequence[Any] | None = None,
+        generation_config: GenerationConfig | None = None,
+        *,
+        input_ids: torch.Tensor | Sequence[Any] | None = None,
+        attention_mask: torch.Tensor | Sequence[Any] | None = None,
+        streamer: Any = None,
+        tokenizer: Any = None,
+        gamma: int | Literal["adaptive"] = 3,
+        seed: int | None = None,
+        **arguments: Any,
+    ) -> torch.Tensor:
+        """Token ids of prompts and replies, int64 [batch, length], as transformers gives them.
+
+        The arguments are those of transformers' ``generate()``: ``inputs`` (or ``input_ids``) are
+        prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
+        those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
+        would be alone. ``gamma`` and ``seed`` are as in :class:`Settings`; without a ``seed``,
+        samples follow torch's own. ``report`` of this object holds the figures afterwards. What is
+        not supported is refused: :class:`CassandraError` names it.
+        """
+        if (inputs is None) == (input_ids is None):
+            raise CassandraError("input_ids must be given, once")
+        request = read_request(
+            self.network.generation_config,
+            generation_config,
+            arguments,
+            ids=input_ids if inputs is None else inputs,  # type: ignore[arg-type]
+            attention_mask=attention_mask,
+            longest=self.network.config.max_position_embeddings,
+            gamma=gamma,
+            seed=seed,
+        )
+        if streamer is not None and len(request.inputs.prompts) > 1:
+            raise CassandraError("streamer must not be given with more than one prompt")
         tally = Tally()
-        texts, replies = [], []
-        for number, prompt in enumerate(prompts):
-            text, tokens = "", []
-            for token in self.stream(self.encode_prompt(prompt), settings, tally):
-                tokens.append(token)
-                longer = self.tokenizer.decode(tokens, skip_special_tokens=True)
-                if not longer.endswith("\N{REPLACEMENT CHARACTER}"):  # a character in the making
-                    on_text(number, longer[len(text) :])
-                    text = longer
-            texts.append(self.tokenizer.decode(tokens, skip_special_tokens=True))
-            if texts[-1] != text:  # the reply ends within a character
-                on_text(number, texts[-1][len(text) :])
-            replies.append(tuple(tokens))
-        report = make_report(tally, self.costs, gamma=settings.gamma, replies=len(replies))
-        return Generation(texts=tuple(texts), tokens=tuple(replies), report=report)
+        replies = self._replies(request, tokenizer or self.tokenizer, streamer, tally)
+        self.report = make_report(tally, self.costs, gamma=gamma, replies=len(replies))
+        return _padded(request, replies)
+
+    def _replies(
+        self, request: Request, tokenizer: Any, streamer: Any, tally: Tally
+    ) -> list[list[int]]:
+        """A round of each reply in turn, until all have ended."""
+        texts = [
+            ReplyText(tokenizer, request.settings.stop_strings) for _ in request.inputs.prompts
+        ]
+        running = {
+            number: self.rounds(prompt, _seeded(request.settings), tally, ends=text.add)
+            for number, (prompt, text) in enumerate(zip(request.inputs.prompts, texts, strict=True))
+        }
+        _put(streamer, request.inputs.ids)
+        while running:
+            for number, rounds in list(running.items()):
+                settled = next(rounds, None)
+                if settled is None:
+                    del running[number]
+                else:
+                    _put(streamer, torch.tensor(settled))
+        if streamer is not None:
+            streamer.end()
+        return [text.tokens for text in texts]
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """The tokens of a prompt, in the chat template if the model has one."""
@@ -197,47 +306,20 @@ class CassandraForCausalLM:
         return frozenset(token for token in found if token is not None)
 
 
-def _pack_layers(network: Any, packed: PackedFile, mode: Mode, products: ProductsFactory) -> None:
-    """Replace the linear layers of a network whose matrices are packed."""
-    for name, layer in list(network.named_modules()):
-        tensor = _tensor_of(f"{name}.weight", packed)
-        if not isinstance(layer, torch.nn.Linear) or tensor is None:
-            continue
-        made = products(packed.read_packed(tensor), layer.weight.detach())
-        network.set_submodule(name, PackedLinear(made, mode, layer.bias))
+def _seeded(settings: Settings) -> Settings:
+    """With a seed by torch if samples are to be drawn and there is none."""
+    if settings.seed is not None or settings.sampling.temperature == 0:
+        return settings
+    return dataclasses.replace(settings, seed=int(torch.randint(2**62, ())))
 
 
-def _tensor_of(weight: str, packed: PackedFile) -> str | None:
-    """The packed tensor that holds a weight: a tied head is stored as the embedding."""
-    if weight in packed.tensors:
-        return weight
-    return EMBEDDING if weight == HEAD and EMBEDDING in packed.tensors else None
+def _put(streamer: Any, tokens: torch.Tensor) -> None:
+    if streamer is not None:
+        streamer.put(tokens)
 
 
-def _costs(network: Any, packed: PackedFile) -> Costs:
-    """What the passes of a network read of the weights of a file."""
-    head = _tensor_of(HEAD, packed)
-    linear = [_weight_bytes(packed, name) for name in packed.tensors if name != head]
-    return Costs(
-        linear=sum(linear, ReadBytes()),
-        head=ReadBytes() if head is None else _weight_bytes(packed, head),
-        other=_other_bytes(packed),
-        position=_position_bytes(network),
-    )
-
-
-def _weight_bytes(packed: PackedFile, name: str) -> ReadBytes:
-    stored = packed.stored_bytes(name)
-    draft = stored["speculation"] + stored["directory"]
-    count = packed.tensors[name].count
-    return ReadBytes(draft=draft, target=draft + stored["verification"], bf16=2 * count)
-
-
-def _other_bytes(packed: PackedFile) -> int:
-    return sum(raw.nbytes for name, raw in packed.others.items() if name != EMBEDDING)
-
-
-def _position_bytes(network: Any) -> int:
-    config = network.config
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * size * _BF16_BYTES
+def _padded(request: Request, replies: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Prompts and replies, completed on the right."""
+    width = max(map(len, replies))
+    rows = [[*reply, *[request.pad_token] * (width - len(reply))] for reply in replies]
+    return torch.cat([request.inputs.ids, torch.tensor(rows, dtype=torch.int64)], dim=1)

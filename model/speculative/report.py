@@ -28,6 +28,12 @@ class Costs:
     other: int  # norms and biases; the row of an embedding is not counted
     position: int  # keys and values of one position, in BF16
 
+    @property
+    def weights(self) -> ReadBytes:
+        """What a pass reads beside keys and values."""
+        other = ReadBytes(draft=self.other, target=self.other, bf16=self.other)
+        return self.linear + self.head + other
+
 
 @dataclasses.dataclass(kw_only=True)
 class KeyValueTally:
@@ -133,7 +139,6 @@ class Report:
 
 def make_report(tally: Tally, costs: Costs, *, gamma: int | str, replies: int) -> Report:
     """The figures of a tally over a number of replies with one gamma."""
-    packed = costs.linear + costs.head
     most = max(tally.lengths, default=0) if isinstance(gamma, str) else gamma
     return Report(
         gamma=gamma,
@@ -146,9 +151,9 @@ def make_report(tally: Tally, costs: Costs, *, gamma: int | str, replies: int) -
         conditional_rate=_ratio(tally.accepted, tally.tested),
         tokens_per_verification=_ratio(tally.tokens, tally.rounds),
         accepted_lengths=tuple(tally.lengths.get(length, 0) for length in range(most + 1)),
-        draft_bytes=packed.draft + costs.other,
-        target_bytes=packed.target + costs.other,
-        bf16_bytes=packed.bf16 + costs.other,
+        draft_bytes=costs.weights.draft,
+        target_bytes=costs.weights.target,
+        bf16_bytes=costs.weights.bf16,
         position_bytes=costs.position,
         kv=_key_value_traffic(tally, costs),
         traffic={scope: _traffic(scope, tally, costs) for scope in SCOPES},

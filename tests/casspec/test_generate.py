@@ -60,7 +60,7 @@ def test_replies_go_to_output_and_figures_beside_it(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--gamma", "-1"], "gamma must be at least 0, not -1"),
+        (["--gamma", "-1"], "gamma must be at least 0, or 'adaptive', not -1"),
         (["--max-tokens", "0"], "max_tokens must be at least 1, not 0"),
         (["--max-tokens", "900"], "prompt and reply must fit the model's 64 positions, not need"),
         (["--temperature", "nan"], "temperature must be a number from 0 on, not nan"),

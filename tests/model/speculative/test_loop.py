@@ -24,6 +24,7 @@ class Script:
         self.verified: list[tuple[list[int], int]] = []
         self.drafted: list[int] = []
         self.settled: list[int] = []
+        self.weights = ReadBytes(draft=30, target=70, bf16=100)
 
     def truth(self, position: int) -> int:
         return STOP if position == self.stop_at else position % 7
@@ -114,7 +115,7 @@ def test_positions_seen_are_counted() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
-        ("gamma", -1, "gamma must be at least 0, not -1"),
+        ("gamma", -1, "gamma must be at least 0, or 'adaptive', not -1"),
         ("max_tokens", 0, "max_tokens must be at least 1, not 0"),
     ],
 )

@@ -43,7 +43,7 @@ def test_logits_do_not_depend_on_how_many_positions_are_verified(
     lm: CassandraForCausalLM, context: int, draft: bool
 ) -> None:
     tokens = tokens_of(context + GAMMA + 1)
-    lm._mode.draft = draft
+    lm.mode.draft = draft
     try:
         one_by_one = KeyValueCache(256)
         run_pass(lm.network, one_by_one, tokens[:context], 0, last=1)
@@ -59,7 +59,7 @@ def test_logits_do_not_depend_on_how_many_positions_are_verified(
             found = run_pass(lm.network, cache, tokens[context : context + count], context)
             assert torch.equal(found, expected[:count])
     finally:
-        lm._mode.draft = False
+        lm.mode.draft = False
 
 
 def test_a_prompt_in_one_pass_is_its_tokens_one_by_one(lm: CassandraForCausalLM) -> None:
@@ -134,7 +134,7 @@ def _in_double(network: torch.nn.Module) -> torch.nn.Module:
         if isinstance(layer, PackedLinear):
             products = layer.products
             assert isinstance(products, DecodedProducts)
-            products._target = products._target.double()
+            products.target_values = products.target_values.double()
     return network.double()
 
 

@@ -1,0 +1,190 @@
+"""The arguments of transformers' ``generate()``, checked and turned into settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from golden import CassandraError
+from model.speculative.loop import Settings
+from model.speculative.sampling import GREEDY, Sampling
+
+__all__ = ["Inputs", "Request", "read_inputs", "read_request"]
+
+_DEFAULT_TOKENS = 20  # as in transformers
+_DEFAULT_TOP_K = 50
+
+_SUPPORTED = frozenset(
+    ("max_new_tokens", "max_length", "do_sample", "temperature", "top_k", "top_p", "eos_token_id")
+    + ("pad_token_id", "stop_strings")
+)
+_WITHOUT_EFFECT = frozenset(  # on the tokens that come out
+    ("bos_token_id", "cache_config", "cache_implementation", "compile_config", "disable_compile")
+    + ("decoder_start_token_id", "max_cache_len", "prefill_chunk_size", "transformers_version")
+    + ("use_cache", "_from_model_config")
+)
+_NEUTRAL_IF_ONE = frozenset(
+    ("encoder_repetition_penalty", "guidance_scale", "length_penalty", "num_beam_groups")
+    + ("num_beams", "num_return_sequences", "repetition_penalty", "top_h", "typical_p")
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """A batch of prompts, padded on the left."""
+
+    ids: torch.Tensor  # int64 [batch, width]
+    prompts: tuple[tuple[int, ...], ...]  # without the padding
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked for."""
+
+    settings: Settings
+    inputs: Inputs
+    pad_token: int | None  # completes replies that are shorter than the longest
+
+
+def read_request(
+    model_config: GenerationConfig,
+    config: GenerationConfig | None,
+    arguments: Mapping[str, Any],
+    *,
+    ids: torch.Tensor | Sequence[Any],
+    attention_mask: torch.Tensor | Sequence[Any] | None,
+    longest: int,
+    gamma: Any,
+    seed: int | None,
+) -> Request:
+    """All arguments together: those of a call, over a config given with it, over the model's.
+
+    ``longest`` is the number of positions that the model has. Raises :class:`CassandraError` that
+    names an argument that is unknown, not supported or not as it must be.
+    """
+    merged = _merge(model_config, config, arguments)
+    stops = _stop_tokens(merged.eos_token_id)
+    pad = merged.pad_token_id if merged.pad_token_id is not None else next(iter(stops), None)
+    inputs = read_inputs(ids, attention_mask, pad if pad not in stops else None)
+    if pad is None and len(inputs.prompts) > 1:
+        raise CassandraError("pad_token_id must be given for several prompts, and is not")
+    settings = Settings(
+        gamma=gamma,
+        max_tokens=_max_tokens(merged, inputs.ids.shape[1], longest),
+        stop_tokens=frozenset(stops),
+        stop_strings=_strings(merged.stop_strings),
+        sampling=_sampling(merged),
+        seed=seed,
+    )
+    return Request(settings=settings, inputs=inputs, pad_token=pad)
+
+
+def _merge(
+    model_config: GenerationConfig, config: GenerationConfig | None, arguments: Mapping[str, Any]
+) -> Any:
+    """Everything that is set, as attributes; None where nothing is."""
+    known = dict.fromkeys(GenerationConfig().to_dict())
+    merged: dict[str, Any] = {**known}
+    for values in (model_config.to_dict(), {} if config is None else config.to_dict(), arguments):
+        merged |= {name: value for name, value in values.items() if value is not None}
+    for name, value in arguments.items():
+        if name not in known and value is not None:
+            raise CassandraError(f"generate() must not be given {name}: it is not supported")
+    for name in known:
+        _check_supported(name, merged[name])
+    return SimpleNamespace(**merged)
+
+
+def _check_supported(name: str, value: Any) -> None:
+    if name in _SUPPORTED | _WITHOUT_EFFECT or not value:
+        return
+    if name not in _NEUTRAL_IF_ONE:
+        raise CassandraError(f"generate() must not be given {name}={value!r}: it is not supported")
+    if value != 1:
+        raise CassandraError(f"{name} must be 1 (the rest is not supported), not {value!r}")
+
+
+def _max_tokens(merged: Any, width: int, longest: int) -> int:
+    """Tokens to generate; as in transformers, ``max_length`` counts the padded prompt, too."""
+    if merged.max_new_tokens is not None:
+        return int(merged.max_new_tokens)
+    if merged.max_length is None:
+        return min(_DEFAULT_TOKENS, longest - width)
+    if merged.max_length <= width:
+        raise CassandraError(
+            f"max_length must be more than the {width} tokens of the input, not {merged.max_length}"
+        )
+    return int(merged.max_length) - width
+
+
+def _stop_tokens(eos: Any) -> tuple[int, ...]:
+    """Tokens that end a reply, in their order, from a number, several or a tensor."""
+    if isinstance(eos, torch.Tensor):
+        eos = eos.tolist()
+    if eos is None:
+        return ()
+    return (eos,) if isinstance(eos, int) else tuple(eos)
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(() if value is None else value)
+
+
+def _sampling(merged: Any) -> Sampling:
+    if not merged.do_sample:
+        return GREEDY
+    temperature = 1.0 if merged.temperature is None else float(merged.temperature)
+    if temperature == 0:
+        raise CassandraError("temperature must be above 0 with do_sample=True, not 0")
+    top_k = _DEFAULT_TOP_K if merged.top_k is None else int(merged.top_k)
+    top_p = None if merged.top_p is None or merged.top_p == 1 else float(merged.top_p)
+    return Sampling(temperature=temperature, top_k=top_k or None, top_p=top_p)
+
+
+# --- prompts ------------------------------------------------------------------------------------
+
+
+def read_inputs(
+    ids: torch.Tensor | Sequence[Any],
+    attention_mask: torch.Tensor | Sequence[Any] | None,
+    pad_token: int | None,
+) -> Inputs:
+    """Prompts from token ids [batch, width] and a mask of that shape that is 0 in the padding.
+
+    One prompt may come as a list of numbers. Without a mask, ``pad_token`` at the left is padding
+    (pass None where it can be a part of a prompt).
+    """
+    table = _table(ids, "input_ids")
+    if attention_mask is None:
+        masked = table == pad_token if pad_token is not None else torch.zeros_like(table) > 0
+        mask = masked.cummin(dim=1).values.logical_not()
+    else:
+        mask = _table(attention_mask, "attention_mask") != 0
+    if mask.shape != table.shape:
+        raise CassandraError(
+            f"attention_mask must have the shape {list(table.shape)}, not {list(mask.shape)}"
+        )
+    if (mask[:, :-1] & ~mask[:, 1:]).any():
+        raise CassandraError("attention_mask must have its zeros at the left, and has others")
+    if not mask[:, -1:].all() or not table.numel():
+        raise CassandraError("input_ids must have at least one token in each prompt")
+    prompts = [tuple(row[seen].tolist()) for row, seen in zip(table, mask, strict=True)]
+    return Inputs(ids=table, prompts=tuple(prompts))
+
+
+def _table(values: torch.Tensor | Sequence[Any], name: str) -> torch.Tensor:
+    """Int64 [batch, width]."""
+    try:
+        table = torch.as_tensor(values)
+    except (TypeError, ValueError) as error:
+        raise CassandraError(f"{name} must be whole numbers in rows of one length") from error
+    if (table.dtype.is_floating_point and table.numel()) or table.ndim not in (1, 2):
+        raise CassandraError(
+            f"{name} must be whole numbers [batch, width], not {table.dtype} {list(table.shape)}"
+        )
+    return table.to(torch.int64).reshape(table.shape if table.ndim == 2 else (1, -1))

@@ -1,0 +1,84 @@
+"""Memory that is needed and memory that there is, before anything large is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from golden import CassandraError
+from golden.file import PackedFile
+
+__all__ = ["available_memory", "model_memory", "require_memory"]
+
+_BF16_BYTES = 2
+_WORK_BYTES = (
+    12  # per value of the largest tensor while it is decoded: packed, patterns, two copies
+)
+
+
+def model_memory(packed: PackedFile, *, products: int) -> int:
+    """Bytes that a model takes when it is loaded, with ``products`` BF16 copies of each matrix."""
+    counts = [tensor.count for tensor in packed.tensors.values()]
+    values = sum(counts) * _BF16_BYTES * products
+    return values + sum(raw.nbytes for raw in packed.others.values()) + _WORK_BYTES * max(counts)
+
+
+def require_memory(needed: int, what: str) -> None:
+    """Refuse in one line what does not fit in the memory that is available now."""
+    available = available_memory()
+    if available is not None and needed > available:
+        raise CassandraError(
+            f"{what} needs {_text(needed)} of memory, and {_text(available)} are available"
+        )
+
+
+def _text(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process may still take; None if the system does not say.
+
+    The least of what the kernel holds available and of what control groups leave. ``root`` is where
+    ``/proc`` and ``/sys`` are.
+    """
+    limits = [*_of_kernel(root / "proc/meminfo"), *_of_groups(root / "sys/fs/cgroup")]
+    if not limits and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        limits = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    return min(limits, default=None)
+
+
+def _of_kernel(path: Path) -> Iterator[int]:
+    for line in _lines(path):
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+
+
+def _of_groups(folder: Path) -> Iterator[int]:
+    """What the limits of control groups, version 2 or 1, leave beyond what is in use."""
+    for limit, usage, statistics in (
+        ("memory.max", "memory.current", "memory.stat"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+    ):
+        most, used = _number(folder / limit), _number(folder / usage)
+        if most is not None and used is not None:
+            yield max(most - used + _reclaimable(folder / statistics), 0)
+
+
+def _reclaimable(path: Path) -> int:
+    """Cached files count as used, and are given up when memory is short."""
+    pairs = (line.split() for line in _lines(path))
+    return sum(int(size) for name, size in pairs if name in ("inactive_file", "active_file"))
+
+
+def _number(path: Path) -> int | None:
+    lines = _lines(path)
+    return int(lines[0]) if lines and lines[0].isdigit() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []  # another system, or another version of control groups

@@ -1,0 +1,73 @@
+"""The text of a reply while it grows: what is ready to be shown, and where stop strings end it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from golden import CassandraError
+
+__all__ = ["ReplyText", "check_stop_strings"]
+
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
+
+
+def check_stop_strings(strings: Sequence[str]) -> None:
+    """Refuse an empty stop string, which would be found everywhere."""
+    if not all(strings):
+        raise CassandraError("stop_strings must not be empty strings")
+
+
+class ReplyText:
+    """Text of the tokens of one reply.
+
+    A reply ends with the token that completes a stop string. Stop strings are looked for in the
+    text with special tokens; the text that is shown has none, and ends before the stop string.
+    """
+
+    def __init__(self, tokenizer: Any, stop_strings: Sequence[str] = ()) -> None:
+        check_stop_strings(stop_strings)
+        self.tokens: list[int] = []
+        self._tokenizer = tokenizer
+        self._stops = tuple(stop_strings)
+        self._shown = 0  # characters
+
+    def add(self, token: int) -> bool:
+        """Take the next token; whether a stop string is complete now."""
+        self.tokens.append(token)
+        if not self._stops:
+            return False
+        text = self._tokenizer.decode(self.tokens, skip_special_tokens=False)
+        return any(stop in text for stop in self._stops)
+
+    @property
+    def text(self) -> str:
+        """The text so far, up to the first stop string."""
+        text: str = self._tokenizer.decode(self.tokens, skip_special_tokens=True)
+        ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        return text[: min(ends, default=len(text))]
+
+    def new(self, *, last: bool = False) -> str:
+        """What can be shown and was not yet; all the rest if it is the ``last`` call.
+
+        A character in the making and what may become a stop string are held back.
+        """
+        text = self.text
+        ready = len(text) if last else self._ready(text)
+        piece = text[self._shown : ready]
+        self._shown = max(self._shown, ready)
+        return piece
+
+    def _ready(self, text: str) -> int:
+        if text.endswith(_UNFINISHED):
+            return 0
+        held = max((_overlap(text, stop) for stop in self._stops), default=0)
+        return len(text) - held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Characters at the end of a text that a stop string begins with."""
+    for length in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from golden import CassandraError
+from model.speculative.text import ReplyText
+
+
+class Letters:
+    """A tokenizer: a token is a piece of text, 0 a special one, 9 a half of a character."""
+
+    PIECES = ("<end>", "a", "b", "ab", "\n", "bc", "c", "", " ", "\N{REPLACEMENT CHARACTER}")
+
+    def decode(self, tokens: list[int], *, skip_special_tokens: bool) -> str:
+        return "".join(self.PIECES[t] for t in tokens if t or not skip_special_tokens)
+
+
+def grow(tokens: list[int], *stops: str) -> tuple[list[bool], list[str], str]:
+    """What each token says, what is shown after it, and the text."""
+    text = ReplyText(Letters(), stops)
+    ends, shown = [], []
+    for token in tokens:
+        ends.append(text.add(token))
+        shown.append(text.new())
+    shown.append(text.new(last=True))
+    return ends, shown, text.text
+
+
+def test_the_token_that_completes_a_stop_string_ends_the_reply() -> None:
+    assert grow([1, 2, 6], "abc") == ([False, False, True], ["", "", "", ""], "")
+    assert grow([6, 3, 6], "bc") == ([False, False, True], ["c", "a", "", ""], "ca")
+
+
+def test_text_ends_before_a_stop_string_in_the_middle_of_a_token() -> None:
+    ends, shown, text = grow([1, 5], "b")
+    assert (ends, "".join(shown), text) == ([False, True], "a", "a")
+
+
+def test_the_first_of_several_stop_strings_counts() -> None:
+    assert grow([1, 2, 6, 4], "\n", "bc")[2] == "a"
+
+
+def test_what_may_become_a_stop_string_is_held_back_and_let_go() -> None:
+    _, shown, text = grow([1, 2, 1, 6], "abc")
+    assert shown == ["", "", "ab", "ac", ""]
+    assert text == "abac"
+    assert grow([1, 2], "abc")[1] == ["", "", "ab"]
+
+
+def test_special_tokens_can_be_stop_strings_and_are_not_shown() -> None:
+    assert grow([1, 0], "<end>") == ([False, True], ["a", "", ""], "a")
+
+
+def test_a_character_in_the_making_is_held_back() -> None:
+    assert grow([1, 9])[1] == ["a", "", "\N{REPLACEMENT CHARACTER}"]
+
+
+@given(
+    tokens=st.lists(st.integers(0, 8), max_size=12),
+    stops=st.lists(st.text("abc\n", min_size=1, max_size=4), max_size=3),
+)
+def test_pieces_make_the_text(tokens: list[int], stops: list[str]) -> None:
+    ends, shown, text = grow(tokens, *stops)
+    whole = Letters().decode(tokens, skip_special_tokens=True)
+    assert "".join(shown) == text
+    assert whole.startswith(text)
+    assert not any(stop in text for stop in stops)
+    assert (text == whole) or any(ends)
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(CassandraError, match="stop_strings must not be empty"):
+        ReplyText(Letters(), ["a", ""])
