@@ -1,0 +1,110 @@
+"""How many values a cycle come out of decoders behind their DMA: measured on packed tensors.
+
+:func:`measure` runs the simulation; the test in this module is what runs inside of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from golden.format import Format
+from golden.packed import Packed
+from rtl.dma.config import DmaConfig
+from rtl.dma.top import CassandraDma
+from verif.dma.decoding import start
+from verif.dma.memory import Order, Timing
+from verif.jobs import Job
+from verif.payloads import Payload
+from verif.runner import run_suite
+
+__all__ = ["Rate", "measure"]
+
+_FOLDER = "CASSANDRA_RATE"  # names the folder with the tensors; the result goes there
+_LATENCY = (40, 60)  # cycles of the memory, shortest and longest
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Values and cycles of a run, from the first descriptor to the last value."""
+
+    values: int
+    cycles: int  # from START of the first segment
+    steady_values: int  # after the first segment of each decoder has left
+    steady_cycles: int
+    words: int  # of the bus, that were read
+
+    @property
+    def whole(self) -> float:
+        """Values in a cycle, the beginning included."""
+        return self.values / self.cycles
+
+    @property
+    def steady(self) -> float:
+        """Values in a cycle once every decoder is at work."""
+        return self.steady_values / self.steady_cycles
+
+
+def measure(config: DmaConfig, payload: Payload, *, target: bool, build: Path) -> Rate:
+    """Decode every segment of a payload, compare it with golden, and count cycles.
+
+    The memory answers after 40 to 60 cycles, each ID in its own order; values are always taken.
+    """
+    folder = build / "rate"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = np.ones(len(payload.values), bool) if payload.kept is None else payload.kept
+    np.savez(folder / "payload.npz", values=payload.values, kept=kept)
+    form = {"format": payload.format.to_dict(), "target": target, "name": payload.name}
+    (folder / "payload.json").write_text(json.dumps(form))
+    top = CassandraDma(config)
+    environment = {_FOLDER: str(folder.resolve())}
+    run_suite(top, __name__, top.module_name, build_dir=build, extra_env=environment)
+    return Rate(**json.loads((folder / "rate.json").read_text()))
+
+
+def _load(folder: Path) -> tuple[Payload, bool]:
+    form = json.loads((folder / "payload.json").read_text())
+    arrays = np.load(folder / "payload.npz")
+    fmt = Format.from_dict(form["format"])
+    payload = Payload(name=form["name"], format=fmt, values=arrays["values"], kept=arrays["kept"])
+    return payload, form["target"]
+
+
+@cocotb.test()
+async def rate(dut: Any) -> None:
+    """All segments, as fast as descriptors can be written."""
+    folder = Path(os.environ[_FOLDER])
+    payload, target = _load(folder)
+    packed: Packed = payload.packed
+    bench = await start(dut)
+    bench.memory.use(Timing(shortest=_LATENCY[0], longest=_LATENCY[1], order=Order.BURSTS))
+    jobs = [Job(payload=payload, index=i, target=target) for i in range(len(packed.directory))]
+    ends: list[tuple[int, int]] = []  # cycle, values so far, when a segment had left
+
+    placed = [bench.place(job) for job in jobs]
+    await bench.enable()
+    begin = bench.cycle
+    work = cocotb.start_soon(bench.queue(placed))
+
+    def done() -> bool:
+        if len(bench.scoreboard.ended) > len(ends):
+            ends.append((bench.cycle, bench.scoreboard.values))
+        return len(ends) == len(jobs)
+
+    await bench.until(done, 1_000_000, "the last segment")
+    await bench.until(work.done, 100, "the end of the host's work")
+    first, last = ends[bench.decoders - 1], ends[-1]
+    result = Rate(
+        values=last[1],
+        cycles=last[0] - begin,
+        steady_values=last[1] - first[1],
+        steady_cycles=last[0] - first[0],
+        words=bench.memory.beats,
+    )
+    (folder / "rate.json").write_text(json.dumps(dataclasses.asdict(result)))
