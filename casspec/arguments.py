@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from casspec import accuracy_commands, bench_commands, commands, system_commands
+from casspec import (
+    accuracy_commands,
+    bench_commands,
+    commands,
+    generate_command,
+    system_commands,
+    tune_command,
+)
 from golden.format import SCHEMES, Fill, Format, PrunedExponent
 
 __all__ = ["FORMAT_FLAGS", "build_parser"]
@@ -83,18 +90,6 @@ examples:
 Each configuration gets a Verilog file, a file list (.f), a FuseSoC core and a table of its ports.
 """
 
-GENERATE_EPILOG = """\
-examples:
-  casspec generate packed --prompt "Why is the sky blue?"
-  casspec generate packed --prompt "Hello." --prompt "And again?" --gamma 5 --max-tokens 64
-  casspec generate packed --prompt "Hello." --plain
-  casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
-  casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
-
-Each prompt gets a reply of its own. Without --temperature decoding is greedy, and the reply is
-token for token what --plain gives. The figures are over all replies; docs/runtime.md defines them.
-"""
-
 FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
     "scheme": (str, SCHEMES, "how exponents are stored"),
     "truncated": (int, None, "low bits of each value that only the target reads, 0 to 7"),
@@ -135,6 +130,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_generate(subparsers)
     _add_accuracy(subparsers)
     _add_rtl(subparsers)
+    _add_tune(subparsers)
     _add_bench(subparsers)
     _add_system(subparsers)
     return parser
@@ -272,27 +268,7 @@ def _add_inspect(subparsers: argparse._SubParsersAction[_Parser]) -> None:
 
 def _add_generate(subparsers: argparse._SubParsersAction[_Parser]) -> None:
     text = "reply to prompts by self-speculative decoding"
-    parser = _add(subparsers, "generate", text, GENERATE_EPILOG)
-    parser.set_defaults(run=commands.generate)
-    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
-    parser.add_argument(
-        "--prompt", action="append", required=True, metavar="TEXT", help="can be given repeatedly"
-    )
-    parser.add_argument(
-        "--gamma", type=int, default=3, metavar="N", help="tokens drafted in a round (default 3)"
-    )
-    parser.add_argument("--plain", action="store_true", help="the target alone, as with --gamma 0")
-    parser.add_argument(
-        "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
-    )
-    parser.add_argument("--json", action="store_true", help="everything, for other programs")
-    group = parser.add_argument_group("sampling")
-    group.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="default 0: greedy"
-    )
-    group.add_argument("--top-k", type=int, metavar="N", help="the N most likely tokens alone")
-    group.add_argument("--top-p", type=float, metavar="P", help="the most likely of probability P")
-    group.add_argument("--seed", type=int, metavar="N", help="makes sampling repeatable")
+    generate_command.register(_add(subparsers, "generate", text, generate_command.EPILOG))
 
 
 def _add_accuracy(subparsers: argparse._SubParsersAction[_Parser]) -> None:
@@ -325,6 +301,11 @@ def _add_rtl(subparsers: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument(
         "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
     )
+
+
+def _add_tune(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+    text = "search the best settings of a model"
+    tune_command.register(_add(subparsers, "tune", text, tune_command.EPILOG))
 
 
 def _add_bench(subparsers: argparse._SubParsersAction[_Parser]) -> None:

@@ -15,7 +15,7 @@ from golden.file import PackedFile
 from model.architectures import EMBEDDING, HEAD
 from model.calibration import Norms
 from model.packing import PackPlan, decode_tensors, open_packed, pack_model
-from model.sources import Source, Values
+from model.sources import Source, Values, fingerprint
 from model.speculative import (
     CassandraForCausalLM,
     Costs,
@@ -63,11 +63,13 @@ class KeyValueBytes:
 class SealedSequences(Sequences):
     """What a draft sees of sequences whose whole blocks are sealed (docs/runtime.md)."""
 
-    def __init__(self, written: Sequences, kv: KeyValueFormat) -> None:
+    def __init__(
+        self, written: Sequences, kv: KeyValueFormat, prompts: Sequence[Sequence[int]]
+    ) -> None:
         super().__init__(written.count)
         self.layers = written.layers
         self._kv = kv
-        self._sealed = [self._seal(sequence) for sequence in range(written.count)]
+        self._sealed = [self._seal(number, len(prompt)) for number, prompt in enumerate(prompts)]
 
     def blocks_seen(self, starts: torch.Tensor) -> torch.Tensor:
         """Blocks that are sealed when a round begins at a start, int64 like ``starts``."""
@@ -91,19 +93,26 @@ class SealedSequences(Sequences):
         draft, target = np.sum([stored for _, stored in self._sealed], axis=0) / positions
         return KeyValueBytes(bf16=bf16_bytes(self), draft=draft, target=target)
 
-    def _seal(self, sequence: int) -> tuple[Pair, tuple[int, int]]:
-        """Keys and values [layers, heads, positions, dimensions] of whole blocks, and bytes."""
-        found, draft, target = [], 0, 0
+    def _seal(self, sequence: int, prompt: int) -> tuple[Pair, tuple[int, int]]:
+        """Keys and values [layers, heads, positions, dimensions] of whole blocks, and bytes.
+
+        The blocks of the prompt come first, as in decoding: they choose the codebooks.
+        """
+        block = self._kv.block
+        found, stored = [], np.zeros(2, np.int64)
         for kind in (0, 1):
-            rooms = torch.stack([stored[sequence][kind] for stored in self.layers.values()])
-            stop = rooms.shape[2] // self._kv.block * self._kv.block
-            sealed = Sealer(self._kv, GoldenCodec()).seal(
-                rooms[:, :, :stop].transpose(1, 2).to(torch.bfloat16)
-            )
-            found.append(sealed.draft.transpose(1, 2))
-            draft += int(sealed.draft_bytes.sum())
-            target += int(sealed.target_bytes.sum())
-        return (found[0], found[1]), (draft, target)
+            rooms = torch.stack([layer[sequence][kind] for layer in self.layers.values()])
+            blocks = rooms.shape[2] // block
+            first = min(max(prompt // block, 1), blocks) * block
+            sealer = Sealer(self._kv, GoldenCodec())
+            views = []
+            for part in (rooms[:, :, :first], rooms[:, :, first : blocks * block]):
+                if part.shape[2]:
+                    sealed = sealer.seal(part.transpose(1, 2).to(torch.bfloat16))
+                    views.append(sealed.draft.transpose(1, 2))
+                    stored += [sealed.draft_bytes.sum(), sealed.target_bytes.sum()]
+            found.append(torch.cat([rooms[:, :, :0].float(), *views], 2))
+        return (found[0], found[1]), (int(stored[0]), int(stored[1]))
 
 
 def bf16_bytes(sequences: Sequences) -> int:
@@ -124,6 +133,16 @@ class Measured:
     lengths: tuple[Lengths, ...]
     costs: Costs
     kv: KeyValueBytes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """A draft in its place, for settings that differ in keys and values alone."""
+
+    plan: PackPlan
+    lm: CassandraForCausalLM
+    replies: Replies
+    costs: Costs
 
 
 class Study:
@@ -152,11 +171,22 @@ class Study:
         self._jobs = jobs
         self._progress = progress
         self._own: tuple[CassandraForCausalLM, Replies] | None = None
+        self._loaded: _Loaded | None = None
 
     @property
     def depth(self) -> int:
         """The largest gamma that is measured."""
         return self._depth
+
+    def about(self) -> dict[str, object]:
+        """What measurements depend on besides the setting."""
+        return {
+            "model": fingerprint(self._source),
+            "prompts": self._prompts,
+            "norms": None if self._norms is None else self._norms.digest(),
+            "max_tokens": self._max_tokens,
+            "depth": self._depth,
+        }
 
     def check_gammas(self, gammas: Sequence[int]) -> None:
         """Refuse a gamma that is not measured, before anything long begins."""
@@ -166,14 +196,19 @@ class Study:
 
     def measure(self, setting: Setting) -> Measured:
         """Pack, decode the draft, and follow it from every place of every reply."""
+        if self._loaded is None or self._loaded.plan != setting.plan:
+            self._loaded = self._load(setting)
+        at = self._loaded
+        return self.follow(setting, at.lm, at.replies, at.costs)
+
+    def _load(self, setting: Setting) -> _Loaded:
         with tempfile.TemporaryDirectory(prefix="cassandra-study-") as folder:
             path = Path(folder) / "packed"
             self._pack(setting, path)
-            lm, replies = self._loaded(setting, path)
+            lm, replies = self._target(setting, path)
             packed = open_packed(path)
             self._replace_drafts(lm, packed)
-            costs = lm.costs_of(packed)
-        return self.follow(setting, lm, replies, costs)
+            return _Loaded(plan=setting.plan, lm=lm, replies=replies, costs=lm.costs_of(packed))
 
     def follow(
         self, setting: Setting, lm: CassandraForCausalLM, replies: Replies, costs: Costs
@@ -181,7 +216,7 @@ class Study:
         """Follow the draft of a loaded model from every place of every reply."""
         seen, kv = replies.sequences, KeyValueBytes(bf16=bf16_bytes(replies.sequences))
         if setting.kv is not None:
-            seen = SealedSequences(replies.sequences, setting.kv)
+            seen = SealedSequences(replies.sequences, setting.kv, replies.prompts)
             kv = seen.bytes()
         with lm.drafting():
             lengths = run_lengths(lm.network, replies, seen, depth=self._depth)
@@ -207,7 +242,7 @@ class Study:
             progress=self._progress,
         )
 
-    def _loaded(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:
+    def _target(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:
         """The target with its replies: at hand, perhaps, if it is the model itself."""
         if not setting.lossless(self._source):
             lm = CassandraForCausalLM.from_pretrained(path)

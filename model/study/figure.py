@@ -1,15 +1,17 @@
-"""Acceptance against the bits of the draft, as a plot (the paper's Figure 7)."""
+"""Plots: acceptance against the bits of the draft (the paper's Figure 7), speed against memory."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from model.study.acceptance import Row
+from model.study.tuning import Score, front
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_front"]
 
 _MARKS = "osD^v<>"
 
@@ -33,6 +35,25 @@ def draw(curves: Mapping[str, Sequence[Row]], *, title: str) -> bytes:
         )
     axes.set(xlabel="bits per weight that the draft reads", title=title, ylim=(0, 1))
     axes.set_ylabel("accepted / drafted")
+    return _finished(figure, axes)
+
+
+def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
+    """An SVG of traffic speed-up against memory, by scheme, with the Pareto front as a line."""
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for mark, scheme in zip(_MARKS, sorted({s.candidate.scheme for s in scores}), strict=False):
+        some = [s for s in scores if s.candidate.scheme == scheme]
+        axes.plot([s.target_bits for s in some], [s.speedup for s in some], mark, label=scheme)
+    best = front(scores)
+    axes.step([s.target_bits for s in best], [s.speedup for s in best], where="post", color="grey")
+    plain = [s.plain_speedup for s in best]
+    axes.plot([s.target_bits for s in best], plain, "k--", label="without speculation")
+    axes.set(xlabel="bits per weight stored", ylabel="traffic speed-up over BF16", title=title)
+    return _finished(figure, axes)
+
+
+def _finished(figure: Figure, axes: Axes) -> bytes:
     axes.grid(alpha=0.3)
     axes.legend()
     out = io.BytesIO()

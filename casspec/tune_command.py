@@ -1,0 +1,100 @@
+"""``casspec tune``: the best settings of a model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from casspec.bench_commands import add_study_flags, open_study
+from casspec.table import table
+from golden.format import SCHEMES
+
+if TYPE_CHECKING:
+    from model.study.tuning import Score
+
+__all__ = ["EPILOG", "register", "tune"]
+
+EPILOG = """\
+examples:
+  casspec tune smollm2 tuned.toml
+  casspec tune smollm2 tuned.toml --schemes unary exact --plot front.svg
+  casspec pack smollm2 packed --recipe tuned.toml
+
+Measures candidates on 8 prompts that no other figure is taken of, coarse to fine, and writes the
+best as a file that `casspec pack --recipe` takes. What was measured is kept in OUT.state.json: run
+the command again to go on. Scheme mx rounds the target and takes part only if it is named.
+docs/acceptance.md describes the search and both objectives.
+"""
+
+_SHOWN = 12
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.set_defaults(run=tune)
+    add_study_flags(parser)
+    parser.add_argument("destination", metavar="OUT", type=Path, help="file for `pack --recipe`")
+    parser.add_argument(
+        "--schemes",
+        nargs="+",
+        choices=SCHEMES,
+        default=["unary", "exact"],
+        help="to search (default: those with an exact target)",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="the Pareto front, as SVG")
+
+
+def tune(args: argparse.Namespace) -> int:
+    """``casspec tune``."""
+    from model.output import write_file
+    from model.study import tuning
+    from model.study.figure import draw_front
+
+    state_file = args.destination.with_name(args.destination.name + ".state.json")
+    study = open_study(args, "development")
+    state = tuning.State(state_file, study.about())
+
+    def update(done: int, total: int) -> None:
+        if not args.quiet:
+            print(f"{done} of {total} candidates of this stage", file=sys.stderr)
+
+    scores = tuning.tune(
+        study.measure, state, depth=study.depth, schemes=args.schemes, update=update
+    )
+    scores[0].candidate.plan().save(args.destination)
+    if args.plot:
+        write_file(args.plot, draw_front(scores, title=str(args.source)))
+    _print(args, scores)
+    return 0
+
+
+def _print(args: argparse.Namespace, scores: list[Score]) -> None:
+    best, by_eq_2 = scores[0], max(scores, key=lambda score: score.eq_2)
+    print(table(["candidate", *_COLUMNS], [_cells(score) for score in scores[:_SHOWN]]))
+    print(f"\n{args.destination}: {best.candidate.name}; best with gamma {best.gamma}")
+    if by_eq_2.candidate == best.candidate:
+        print("Eq. 2 chooses the same.")
+        return
+    print(
+        f"Eq. 2 would choose {by_eq_2.candidate.name} ({by_eq_2.eq_2:.3f} against"
+        f" {best.eq_2:.3f}), whose traffic speed-up is {by_eq_2.speedup:.3f} at its best gamma,"
+        f" {by_eq_2.gamma}, against {best.speedup:.3f}."
+    )
+
+
+_COLUMNS = ("draft", "whole", "gamma", "accepted", "speed-up", "plain", "Eq. 2")
+
+
+def _cells(score: Score) -> list[str]:
+    return [
+        score.candidate.name,
+        f"{score.draft_bits:.2f}",
+        f"{score.target_bits:.2f}",
+        str(score.gamma),
+        f"{score.acceptance:.3f}",
+        f"{score.speedup:.3f}",
+        f"{score.plain_speedup:.3f}",
+        f"{score.eq_2:.3f}",
+    ]

@@ -1,0 +1,243 @@
+"""The search for the best settings of a model (paper, VII.B.2).
+
+Coarse to fine: a grid over scheme, pruning and truncation; then, around the best of the grid, their
+neighbours, the group, and how the head, keys and values are treated. Every candidate is measured on
+a development set by following its draft along the target's replies, for every gamma at once.
+
+Two objectives are kept side by side. Eq. 2 of the paper, as printed, is acceptance over the bits
+that a draft reads; it knows neither gamma, nor masks and exponents, nor the verification. The full
+model is the traffic of a round, docs/runtime.md, and the one that chooses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from golden import CassandraError, Format
+from golden.errors import FileError
+from golden.format import SCHEMES
+from model.architectures import HEAD
+from model.output import write_file
+from model.packing import Override, PackPlan, Recipe
+from model.speculative import KeyValueFormat
+from model.study.acceptance import Row, best_row, row
+from model.study.drafts import Measured, Setting
+
+__all__ = ["Candidate", "Score", "State", "eq_2", "front", "tune"]
+
+EQ_2_GAMMA = 5
+"""The gamma whose acceptance goes into Eq. 2, which does not say."""
+
+_TARGET_BITS = 16
+_COARSE: Mapping[str, tuple[tuple[float, int], ...]] = {  # (prune, truncated)
+    "unary": ((0.0, 4), (0.0, 5), (0.2, 4), (0.2, 5), (0.4, 4), (0.4, 5)),
+    "mx": ((0.0, 4), (0.0, 5)),
+    "exact": ((0.0, 4), (0.0, 5)),
+}
+_COARSE_BEST = 2  # of the grid, whose neighbours are looked at
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One point of the search."""
+
+    scheme: str
+    prune: float = 0.0
+    truncated: int = 4
+    group: int = 64
+    head: int | None = 0  # bits that the draft's head has more than its layers; None: BF16
+    kv: int | None = 4  # bits truncated from keys and values; None: BF16
+
+    @property
+    def name(self) -> str:
+        """Short, and different for each candidate."""
+        size = f" pruned {self.prune:.0%}" if self.scheme == "unary" else f" G{self.group}"
+        head = {0: "", None: ", head BF16"}.get(self.head, f", head +{self.head}")
+        kv = ", KV BF16" if self.kv is None else f", KV -{self.kv}"
+        return f"{self.scheme}{size} -{self.truncated}{head}{kv}"
+
+    def plan(self) -> PackPlan:
+        """How weights are packed."""
+        exact = self.scheme == "exact"
+        format = Format(
+            scheme=self.scheme,  # type: ignore[arg-type]
+            truncated=self.truncated,
+            fill="midpoint",
+            group=self.group if self.scheme != "unary" else Format().group,
+        )
+        recipe = Recipe(
+            format=format, prune=self.prune, group_exponents="weighted" if exact else "largest"
+        )
+        return PackPlan(default=recipe, overrides=self._overrides())
+
+    def _overrides(self) -> tuple[Override, ...]:
+        if self.head == 0:
+            return ()
+        if self.head is None:
+            return (Override(tensors=HEAD, keep=True),)
+        changes = {"truncated": self.truncated - self.head, "prune": 0.0}
+        return (Override(tensors=HEAD, changes=changes),)
+
+    def setting(self) -> Setting:
+        """What is measured."""
+        kv = None
+        if self.kv is not None:
+            format = Format(scheme="unary", truncated=self.kv, fill="midpoint")
+            kv = KeyValueFormat(format=format)
+        return Setting(name=self.name, plan=self.plan(), kv=kv)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score:
+    """What was found of a candidate."""
+
+    candidate: Candidate
+    gamma: int  # with the least traffic
+    acceptance: float  # at that gamma
+    speedup: float  # of traffic, everything counted
+    plain_speedup: float  # of the compressed target without speculation
+    draft_bits: float
+    target_bits: float
+    eq_2: float  # times the bytes of the weights in BF16, so that 16 bits and acceptance 1 make 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain objects for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> Score:
+        """The inverse of :meth:`to_dict`."""
+        return cls(**{**body, "candidate": Candidate(**body["candidate"])})
+
+
+def score(candidate: Candidate, measured: Measured, depth: int) -> Score:
+    """Both objectives of a measured candidate."""
+    best = best_row(measured, depth)
+    traffic = best.report.traffic["all"]
+    return Score(
+        candidate=candidate,
+        gamma=best.gamma,
+        acceptance=best.acceptance.value,
+        speedup=best.speedup.value,
+        plain_speedup=traffic.plain_speedup or 0.0,
+        draft_bits=best.draft_bits,
+        target_bits=best.target_bits,
+        eq_2=eq_2(candidate, row(measured, min(EQ_2_GAMMA, depth)), measured),
+    )
+
+
+def eq_2(candidate: Candidate, at: Row, measured: Measured) -> float:
+    """Eq. 2 as printed, scaled: acceptance / (share of bits kept, by bytes of weights and KV).
+
+    S_kv is the mean size of keys and values that a target pass of the run sees.
+    """
+    costs, report = measured.costs, at.report
+    weights = costs.linear.bf16 + costs.head.bf16
+    kv = report.kv.bf16
+    kept = weights * (1 - candidate.prune) * (_TARGET_BITS - candidate.truncated)
+    kept += kv * (_TARGET_BITS - (candidate.kv or 0))
+    return at.acceptance.value * _TARGET_BITS * (weights + kv) / kept
+
+
+class State:
+    """Scores by candidate in a file, so that a search goes on where it was stopped."""
+
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        """``about``: what the scores depend on; :class:`FileError` if the file has another."""
+        self._path = path
+        self._key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        self._about = dict(about)
+        self.scores: dict[Candidate, Score] = {}
+        if path.exists():
+            self._read()
+
+    def add(self, found: Score) -> None:
+        """Keep a score, in the file, too."""
+        self.scores[found.candidate] = found
+        body = {
+            "key": self._key,
+            "about": self._about,
+            "scores": [each.to_dict() for each in self.scores.values()],
+        }
+        write_file(self._path, (json.dumps(body, indent=1) + "\n").encode())
+
+    def _read(self) -> None:
+        try:
+            body = json.loads(self._path.read_text(encoding="utf-8"))
+            key, scores = body["key"], [Score.from_dict(each) for each in body["scores"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileError(f"{self._path} must be the state of a search ({error!r})") from error
+        if key != self._key:
+            raise FileError(
+                f"{self._path} must be of a search over the same model, prompts and calibration,"
+                " and is of another: remove it to begin anew"
+            )
+        self.scores = {found.candidate: found for found in scores}
+
+
+def tune(
+    measure: Callable[[Setting], Measured],
+    state: State,
+    *,
+    depth: int,
+    schemes: Sequence[str] = SCHEMES,
+    update: Callable[[int, int], object] = lambda done, total: None,
+) -> list[Score]:
+    """Search; the scores, best traffic first. ``update`` is told of candidates done and in all."""
+    for scheme in schemes:
+        if scheme not in SCHEMES:
+            raise CassandraError(f"schemes must be of {', '.join(SCHEMES)}, not {scheme!r}")
+
+    def look(candidates: list[Candidate]) -> list[Score]:
+        for number, candidate in enumerate(candidates):
+            if candidate not in state.scores:
+                state.add(score(candidate, measure(candidate.setting()), depth))
+            update(number + 1, len(candidates))
+        return sorted((state.scores[c] for c in candidates), key=lambda s: -s.speedup)
+
+    grid = [
+        Candidate(scheme=scheme, prune=prune, truncated=truncated)
+        for scheme in schemes
+        for prune, truncated in _COARSE[scheme]
+    ]
+    best = look(grid)
+    near = [c for found in best[:_COARSE_BEST] for c in _neighbours(found.candidate)]
+    best = look(list(dict.fromkeys([*grid, *near])))
+    treatments = list(_treatments(best[0].candidate))
+    return look(list(dict.fromkeys([*grid, *near, *treatments])))
+
+
+def _neighbours(candidate: Candidate) -> Iterator[Candidate]:
+    """Points beside a candidate in pruning, truncation and group."""
+    if candidate.scheme == "unary":
+        for step in (-0.1, 0.1):
+            prune = round(candidate.prune + step, 2)
+            if 0 <= prune < 1:
+                yield dataclasses.replace(candidate, prune=prune)
+    else:
+        yield dataclasses.replace(candidate, group=96 - candidate.group)  # 32 or 64
+    for step in (-1, 1):
+        if 0 <= candidate.truncated + step <= 7:
+            yield dataclasses.replace(candidate, truncated=candidate.truncated + step)
+
+
+def _treatments(candidate: Candidate) -> Iterator[Candidate]:
+    """A candidate with its head, and its keys and values, treated in other ways."""
+    for head in (1, None):
+        yield dataclasses.replace(candidate, head=head)
+    for kv in (None, 3, 5):
+        yield dataclasses.replace(candidate, kv=kv)
+
+
+def front(scores: Sequence[Score]) -> list[Score]:
+    """Those that no other beats in both traffic and memory, by memory."""
+    found: list[Score] = []
+    for each in sorted(scores, key=lambda s: (s.target_bits, -s.speedup)):
+        if not found or each.speedup > found[-1].speedup:
+            found.append(each)
+    return found
