@@ -21,18 +21,9 @@ if TYPE_CHECKING:
     from model.calibration import Norms
     from model.plan import PackPlan
     from model.sources import Source
-    from model.speculative import Report
 
-__all__ = ["calibrate", "generate", "inspect", "pack", "rtl", "unpack"]
+__all__ = ["calibrate", "inspect", "pack", "rtl", "unpack"]
 
-_TRAFFIC = (
-    "MB read per token",
-    "BF16",
-    "packed, plain",
-    "speculative",
-    "plain speed-up",
-    "speed-up",
-)
 _COLUMNS = ("kept", "speculation", "verification", "total")
 
 
@@ -186,67 +177,6 @@ def _rows(report: Mapping[str, Any], each: bool) -> Iterable[list[str]]:
         kept = sum(tensor["kept"] for tensor in tensors) / len(tensors)
         figures = [f"{bits[column]:.3f}" for column in _COLUMNS[1:]]
         yield [name, str(len(tensors)), shape, f"{kept:.1%}", *figures]
-
-
-def generate(args: argparse.Namespace) -> int:
-    """``casspec generate``."""
-    from model.speculative import CassandraForCausalLM, Sampling, Settings
-
-    settings = Settings(
-        gamma=0 if args.plain else args.gamma,
-        max_tokens=args.max_tokens,
-        sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
-        seed=args.seed,
-    )
-    model = CassandraForCausalLM.from_pretrained(args.source)
-    if args.json:
-        result = model.reply(args.prompt, settings)
-        print(json.dumps({**dataclasses.asdict(result), "report": result.report.to_dict()}))
-        return 0
-    result = model.reply(args.prompt, settings, on_text=_Printer())
-    print()
-    _print_figures(result.report)
-    return 0
-
-
-class _Printer:
-    """Prints the pieces of replies as they come, with an empty line between replies."""
-
-    def __init__(self) -> None:
-        self._reply = 0
-
-    def __call__(self, reply: int, text: str) -> None:
-        separator = "\n\n" if reply > self._reply else ""
-        self._reply = reply
-        print(separator + text, end="", flush=True)
-
-
-def _print_figures(report: Report) -> None:
-    """The figures, on standard error, so that the reply can be piped on."""
-    rows = [
-        ["replies, tokens", f"{report.replies:,}, {report.tokens:,}"],
-        ["gamma", str(report.gamma)],
-        ["accepted / drafted", f"{report.accepted:,} / {report.drafted:,}"],
-        ["acceptance rate", _decimal(report.acceptance_rate)],
-        ["the same, predecessors accepted", _decimal(report.conditional_rate)],
-        ["tokens per verification", _decimal(report.tokens_per_verification)],
-        ["rounds by accepted tokens", " ".join(map(str, report.accepted_lengths))],
-    ]
-    print("\n" + table(["figure", "value"], rows), file=sys.stderr)
-    traffic = [
-        [
-            scope,
-            *(f"{size / 1e6:,.1f}" for size in (of.bf16, of.plain, of.speculative)),
-            _decimal(of.plain_speedup),
-            _decimal(of.speedup),
-        ]
-        for scope, of in report.traffic.items()
-    ]
-    print("\n" + table(_TRAFFIC, traffic), file=sys.stderr)
-
-
-def _decimal(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def rtl(args: argparse.Namespace) -> int:

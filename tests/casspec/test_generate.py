@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from casspec.__main__ import main
+from tests.model.tiny import write_model
 
+ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ["--prompt", "word5 word9", "--prompt", "word7"]
 
 
@@ -53,8 +59,95 @@ def test_replies_go_to_output_and_figures_beside_it(
     assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "30"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "\n\n".join(texts) + "\n"
-    for figure in ("acceptance rate", "tokens per verification", "packed, plain", "speed-up"):
+    for figure in (
+        "acceptance rate",
+        "tokens per verification",
+        "packed, plain",
+        "speed-up",
+        "keys and values",
+    ):
         assert figure in printed.err
+
+
+@pytest.mark.parametrize("scheme", ["unary", "exact", "mx"])
+def test_keys_and_values_can_be_packed(
+    packed: Path, capsys: pytest.CaptureFixture[str], scheme: str
+) -> None:
+    flags = ("--kv", scheme, "--kv-group", "16", "--kv-block", "16")
+    plain = run_json(packed, capsys, *flags, "--plain")
+    found = run_json(packed, capsys, *flags, "--gamma", "4")
+    assert found["texts"] == plain["texts"]
+    if scheme != "mx":
+        assert found["texts"] == run_json(packed, capsys)["texts"]
+    read = found["report"]["kv"]
+    assert read["draft"] > 0 < read["target"]  # type: ignore[index]
+
+
+def test_gamma_can_be_adaptive(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(packed, capsys, "--gamma", "adaptive")
+    assert found["texts"] == run_json(packed, capsys)["texts"]
+    assert found["report"]["gamma"] == "adaptive"
+
+
+def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = run_json(packed, capsys)["texts"]
+    words = str(first).split()
+    found = run_json(packed, capsys, "--stop", words[4], "--stop", "never this")
+    expected = str(first)[: str(first).index(words[4])]
+    assert found["texts"][0] == expected  # type: ignore[index]
+    if words[4] not in str(second):
+        assert found["texts"][1] == second  # type: ignore[index]
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed model that has room for a long reply, and nothing that ends it."""
+    place = tmp_path_factory.mktemp("endless")
+    size = {"max_position_embeddings": 1 << 16, "eos_token_id": None, "bos_token_id": None}
+    source = write_model(place / "plain", **size)  # type: ignore[arg-type]
+    assert main(["pack", str(source), str(place / "packed"), "--quiet", "--jobs", "1"]) == 0
+    return place / "packed"
+
+
+def interrupted(endless: Path, number: signal.Signals, *flags: str) -> tuple[int, str, str]:
+    """Code, output and errors of a command that gets a signal when it has begun to reply."""
+    command = [sys.executable, "-m", "casspec", "generate", str(endless), "--prompt", "word5"]
+    with subprocess.Popen(
+        [*command, "--max-tokens", "60000", "--stop", "never this", *flags],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        begun = process.stdout.read(30).decode()
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=60)
+    return process.returncode, begun + rest.decode(), errors.decode()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_an_interrupt_ends_with_what_there_is(
+    endless: Path, number: signal.Signals, code: int, line: str
+) -> None:
+    found, text, errors = interrupted(endless, number)
+    assert found == code
+    assert text.startswith("word")
+    assert text.endswith("\n")
+    assert errors.endswith(f"casspec: {line}\n")
+    assert "tokens per verification" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_tokens_are_the_same_through_the_gateware(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--kv", "exact", "--kv-group", "16", "--kv-block", "16")
+    expected = run_json(packed, capsys, *flags)
+    assert run_json(packed, capsys, *flags, "--codec", "rtl") == expected
 
 
 @pytest.mark.parametrize(
@@ -63,13 +156,19 @@ def test_replies_go_to_output_and_figures_beside_it(
         (["--gamma", "-1"], "gamma must be at least 0, or 'adaptive', not -1"),
         (["--max-tokens", "0"], "max_tokens must be at least 1, not 0"),
         (["--max-tokens", "900"], "prompt and reply must fit the model's 64 positions, not need"),
+        (["--gamma", "fast"], "argument --gamma: invalid gamma value: 'fast'"),
+        (["--stop", ""], "stop_strings must not be empty strings"),
+        (["--kv", "mx", "--gamma", "9"], "gamma must be at most 8 (the lag of the keys and"),
+        (["--kv", "exact", "--kv-block", "16"], "block must be a multiple of 32 (the group),"),
+        (["--kv", "exact", "--kv-truncated", "8"], "truncated must be an integer from 0 to 7"),
         (["--temperature", "nan"], "temperature must be a number from 0 on, not nan"),
     ],
 )
 def test_bad_input_is_one_line(
     packed: Path, capsys: pytest.CaptureFixture[str], flags: list[str], line: str
 ) -> None:
-    assert main(["generate", str(packed), *PROMPTS, *flags]) == 2
+    with contextlib.suppress(SystemExit):  # argparse's
+        assert main(["generate", str(packed), *PROMPTS, *flags]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"casspec: error: {line}")
     assert error.count("\n") == 1

@@ -1,0 +1,255 @@
+"""``casspec generate``: replies to prompts, with the figures beside them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from casspec.table import table
+from golden.format import SCHEMES, Fill, Format
+
+if TYPE_CHECKING:
+    from golden import Codec
+    from model.speculative import Generation, KeyValueFormat, Report
+
+__all__ = ["EPILOG", "generate", "register"]
+
+EPILOG = """\
+examples:
+  casspec generate packed --prompt "Why is the sky blue?"
+  casspec generate packed --prompt "Hello." --prompt "And again?" --gamma 5 --max-tokens 64
+  casspec generate packed --prompt "Hello." --plain
+  casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 4
+  casspec generate packed --prompt "Count to ten." --stop "7"
+  casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
+  casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
+  casspec generate packed --prompt "Hello." --max-tokens 16 --codec rtl
+
+Each prompt gets a reply of its own. Without --temperature decoding is greedy, and the reply is
+token for token what --plain gives with the same --kv. The figures are over all replies;
+docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
+"""
+
+_BF16: Literal["bf16"] = "bf16"
+
+_TRAFFIC = (
+    "MB read per token",
+    "BF16",
+    "packed, plain",
+    "speculative",
+    "by drafts",
+    "by target",
+    "KV",
+    "plain speed-up",
+    "speed-up",
+)
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.set_defaults(run=generate)
+    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
+    parser.add_argument(
+        "--prompt", action="append", required=True, metavar="TEXT", help="can be given repeatedly"
+    )
+    parser.add_argument(
+        "--gamma",
+        type=_gamma,
+        default=3,
+        metavar="N",
+        help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3)",
+    )
+    parser.add_argument("--plain", action="store_true", help="the target alone, as with --gamma 0")
+    parser.add_argument(
+        "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
+    )
+    parser.add_argument(
+        "--stop",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="ends a reply, and is not shown; can be given repeatedly",
+    )
+    parser.add_argument("--json", action="store_true", help="everything, for other programs")
+    parser.add_argument(
+        "--codec",
+        choices=("golden", "rtl"),
+        default="golden",
+        help="what decodes: the reference, or the Verilated gateware (default golden)",
+    )
+    _add_sampling(parser)
+    _add_kv(parser)
+
+
+def _gamma(text: str) -> int | str:
+    return text if text == "adaptive" else int(text)
+
+
+_gamma.__name__ = "gamma"  # as argparse calls it in an error
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="default 0: greedy"
+    )
+    group.add_argument("--top-k", type=int, metavar="N", help="the N most likely tokens alone")
+    group.add_argument("--top-p", type=float, metavar="P", help="the most likely of probability P")
+    group.add_argument("--seed", type=int, metavar="N", help="makes sampling repeatable")
+
+
+def _add_kv(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("keys and values")
+    group.add_argument(
+        "--kv",
+        choices=(_BF16, *SCHEMES),
+        default=_BF16,
+        help="their scheme; mx rounds what the target sees (default bf16: not packed)",
+    )
+    group.add_argument(
+        "--kv-truncated",
+        type=int,
+        default=4,
+        metavar="N",
+        help="low bits that the draft does not read (default 4)",
+    )
+    group.add_argument(
+        "--kv-fill",
+        choices=("zero", "midpoint"),
+        default="midpoint",
+        help="what a draft puts in their place (default midpoint)",
+    )
+    group.add_argument(
+        "--kv-group", type=int, default=32, metavar="N", help="values of an exponent (default 32)"
+    )
+    group.add_argument(
+        "--kv-block", type=int, default=32, metavar="N", help="positions in a block (default 32)"
+    )
+    group.add_argument(
+        "--kv-prune",
+        type=float,
+        default=0.0,
+        metavar="FRACTION",
+        help="smallest part of each position that the draft does without (default 0)",
+    )
+    group.add_argument(
+        "--kv-whole", action="store_true", help="the draft reads all bits of keys and values"
+    )
+
+
+def generate(args: argparse.Namespace) -> int:
+    """``casspec generate``."""
+    from model.speculative import CassandraForCausalLM, ReplyInterrupted, Sampling, Settings
+
+    settings = Settings(
+        gamma=0 if args.plain else args.gamma,
+        max_tokens=args.max_tokens,
+        stop_strings=tuple(args.stop),
+        sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
+        seed=args.seed,
+    )
+    kv = _key_values(args)
+    model = CassandraForCausalLM.from_pretrained(
+        args.source, codec=_codec(args.codec, args.source), kv=kv
+    )
+    show = (lambda reply, text: None) if args.json else _Printer()
+    try:
+        _print_outcome(model.reply(args.prompt, settings, on_text=show), args.json)
+    except ReplyInterrupted as interrupt:
+        _print_outcome(interrupt.generation, args.json)
+        raise (interrupt.__cause__ or interrupt) from None
+    return 0
+
+
+def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
+    from model.speculative import KeyValueFormat
+
+    if args.kv == _BF16:
+        return None
+    fill: Fill = args.kv_fill
+    return KeyValueFormat(
+        format=Format(scheme=args.kv, truncated=args.kv_truncated, fill=fill, group=args.kv_group),
+        block=args.kv_block,
+        prune=args.kv_prune,
+        whole=args.kv_whole,
+    )
+
+
+def _codec(name: str, source: Path) -> Codec | None:
+    """The gateware, made for the format of the first packed tensor; None: golden's."""
+    if name == "golden":
+        return None
+    from model.packing import open_packed
+    from verif.bulk import RtlCodec
+
+    formats = [tensor.format for tensor in open_packed(source).tensors.values()]
+    format = formats[0] if formats else Format()
+    return RtlCodec(
+        lanes=format.beat,
+        codebook=format.codebook,
+        window=format.window,
+        superblock=format.superblock,
+        instances=2,
+    )
+
+
+class _Printer:
+    """Prints the pieces of replies as they come, with an empty line between replies."""
+
+    def __init__(self) -> None:
+        self._reply = 0
+
+    def __call__(self, reply: int, text: str) -> None:
+        separator = "\n\n" if reply > self._reply else ""
+        self._reply = reply
+        print(separator + text, end="", flush=True)
+
+
+def _print_outcome(outcome: Generation, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(outcome), "report": outcome.report.to_dict()}))
+        return
+    print(flush=True)
+    _print_figures(outcome.report)
+
+
+def _print_figures(report: Report) -> None:
+    """The figures, on standard error, so that the reply can be piped on."""
+    kv = report.kv
+    rows = [
+        ["replies, tokens", f"{report.replies:,}, {report.tokens:,}"],
+        ["gamma", str(report.gamma)],
+        ["accepted / drafted", f"{report.accepted:,} / {report.drafted:,}"],
+        ["acceptance rate", _decimal(report.acceptance_rate)],
+        ["the same, predecessors accepted", _decimal(report.conditional_rate)],
+        ["tokens per verification", _decimal(report.tokens_per_verification)],
+        ["rounds by accepted tokens", " ".join(map(str, report.accepted_lengths))],
+        ["memory of keys and values, of BF16", _decimal(kv.memory)],
+    ]
+    print("\n" + table(["figure", "value"], rows), file=sys.stderr)
+    traffic = [
+        [
+            scope,
+            *(_megabytes(size) for size in (of.bf16, of.plain, of.speculative)),
+            *(_megabytes(size) for size in (of.draft, of.target, of.kv)),
+            _decimal(of.plain_speedup),
+            _decimal(of.speedup),
+        ]
+        for scope, of in report.traffic.items()
+    ]
+    both = kv.draft + kv.target
+    sizes = (kv.bf16, kv.plain, both, kv.draft, kv.target, both)
+    alone = ["keys and values", *map(_megabytes, sizes), "", ""]
+    print("\n" + table(_TRAFFIC, [*traffic, alone]), file=sys.stderr)
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.2f}"
+
+
+def _decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
