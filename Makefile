@@ -72,6 +72,9 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
 	$(PY) -m tests.bench
 
+soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
+	$(PY) -m tests.soak --out $(BUILD)/soak $(ARGS)
+
 synth: $(STAMP) ## Report area and timing of the decoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m synth.report --out $(BUILD)/synth
 
