@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench synth scalesim clean
+.PHONY: help setup sim test lint verilog waves bench soak synth scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
