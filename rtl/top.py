@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from amaranth.back import rtlil, verilog
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
@@ -13,7 +15,7 @@ from rtl.decoder import Decoder
 from rtl.superblock_reader import BUS_ROWS
 from rtl.verification import VALUE
 
-__all__ = ["DecoderTop", "to_rtlil", "to_verilog"]
+__all__ = ["DecoderTop", "Top", "to_rtlil", "to_verilog"]
 
 
 class DecoderTop(wiring.Component):
@@ -117,11 +119,20 @@ def _stream(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, o
     return ports
 
 
-def to_verilog(top: DecoderTop) -> str:
-    """Verilog of the top and everything below it, in one text."""
+class Top(Protocol):
+    """A component that is exported: it has a module name of its own."""
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module."""
+        ...
+
+
+def to_verilog(top: Top) -> str:
+    """Verilog of a top and everything below it, in one text."""
     return verilog.convert(top, name=top.module_name, emit_src=False, strip_internal_attrs=True)
 
 
-def to_rtlil(top: DecoderTop) -> str:
-    """RTLIL of the top, for Yosys and proofs."""
+def to_rtlil(top: Top) -> str:
+    """RTLIL of a top, for Yosys and proofs."""
     return rtlil.convert(top, name=top.module_name, emit_src=False)

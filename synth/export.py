@@ -1,7 +1,9 @@
 """Verilog export: one module name for each configuration, with a file list and a FuseSoC core.
 
-``python -m synth.export --out build/rtl`` writes the configurations that are linted and tested;
-flags choose others.
+Three tops: the decoder with its streams, the decoder behind registers and a read master (dma), and
+several decoders that share one (array). The latter two come with their registers as Markdown and
+as a C header. ``python -m synth.export --out build/rtl`` writes the configurations that are linted
+and tested; flags choose others.
 """
 
 from __future__ import annotations
@@ -17,25 +19,49 @@ from typing import get_args
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Scheme
 from rtl.command import DecoderConfig
+from rtl.dma.config import DmaConfig
+from rtl.dma.top import CassandraDma
 from rtl.top import DecoderTop, to_verilog
+from synth.registers import c_header, markdown
 
-__all__ = ["DEFAULT_CONFIGS", "export", "export_all", "main"]
+__all__ = ["DEFAULT_CONFIGS", "DMA_FLAGS", "TOPS", "choose", "export", "export_all", "main"]
 
 VERSION = "0.1.0"
 
-DEFAULT_CONFIGS = (
+TOPS = ("decoder", "dma", "array")
+"""What can be exported."""
+
+DMA_FLAGS: dict[str, str] = {
+    "decoders": "decoders that share the read master, a power of two (array; default 4)",
+    "bus": "bits of the AXI data bus (default: what the decoders take in a cycle)",
+    "burst": "bytes of the longest burst, a power of two",
+    "buffer": "bytes of read data that each region of each decoder may have ahead",
+    "queue": "descriptors in the queue",
+    "books": "codebooks that are kept",
+    "reorder": "values that each decoder may be ahead of the output (array)",
+    "address": "bits of an address",
+}
+"""Flags of the dma and the array, beside those of the decoder."""
+
+Config = DecoderConfig | DmaConfig
+
+DEFAULT_CONFIGS: tuple[Config, ...] = (
     DecoderConfig(),
     DecoderConfig(lanes=8),
     DecoderConfig(lanes=32),
     DecoderConfig(codebook=32),
     DecoderConfig(schemes=("unary",)),
     DecoderConfig(schemes=("mx", "exact")),
+    DmaConfig(),
+    DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, address=40),
+    DmaConfig(decoders=2),
+    DmaConfig(decoder=DecoderConfig(lanes=8), decoders=4),
 )
 """What ``make verilog`` writes and ``make lint`` checks."""
 
 _HEADER = """\
 // {name}: Cassandra decoder, {lanes} lanes, schemes {schemes}, codebook of {codebook}.
-// Generated from Amaranth; docs/microarchitecture.md describes the ports. Apache-2.0.
+// Generated from Amaranth; docs/{document}.md describes the ports. Apache-2.0.
 """
 
 
@@ -53,7 +79,7 @@ def _write(path: Path, text: str) -> None:
         raise
 
 
-def _ports(top: DecoderTop) -> list[dict[str, object]]:
+def _ports(top: DecoderTop | CassandraDma) -> list[dict[str, object]]:
     ports: list[dict[str, object]] = [
         {"name": "clk", "direction": "input", "width": 1},
         {"name": "rst", "direction": "input", "width": 1},
@@ -89,26 +115,14 @@ targets:
 """
 
 
-def export(out: Path, config: DecoderConfig) -> Path:
+def export(out: Path, config: Config) -> Path:
     """Write ``{module}.v``, ``.f``, ``.core`` and ``.ports.json`` into ``out``; returns the first.
 
-    Files appear whole or not at all. Raises CassandraError if ``out`` is not a folder that can be
-    written.
+    A configuration with a DMA also gets ``.h`` and ``.registers.md``. Files appear whole or not at
+    all. Raises CassandraError if ``out`` is not a folder that can be written.
     """
-    top = DecoderTop.of(config)
-    name = top.module_name
-    header = _HEADER.format(
-        name=name,
-        lanes=config.lanes,
-        schemes=", ".join(config.schemes),
-        codebook=config.codebook,
-    )
-    texts = {
-        f"{name}.v": header + to_verilog(top),
-        f"{name}.f": f"{name}.v\n",
-        f"{name}.core": _core(name),
-        f"{name}.ports.json": json.dumps(_ports(top), indent=1) + "\n",
-    }
+    name = config.module_name
+    texts = {f"{name}{suffix}": text for suffix, text in _texts(config).items()}
     try:
         out.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
@@ -120,7 +134,53 @@ def export(out: Path, config: DecoderConfig) -> Path:
     return out / f"{name}.v"
 
 
-def export_all(out: Path, configs: Sequence[DecoderConfig] = DEFAULT_CONFIGS) -> list[Path]:
+def _texts(config: Config) -> dict[str, str]:
+    """What is written, by suffix."""
+    alone = isinstance(config, DecoderConfig)
+    decoder = config if isinstance(config, DecoderConfig) else config.decoder
+    top = DecoderTop.of(config) if isinstance(config, DecoderConfig) else CassandraDma(config)
+    name = config.module_name
+    header = _HEADER.format(
+        name=name,
+        lanes=decoder.lanes,
+        schemes=", ".join(decoder.schemes),
+        codebook=decoder.codebook,
+        document="microarchitecture" if alone else "integration",
+    )
+    texts = {
+        ".v": header + to_verilog(top),
+        ".f": f"{name}.v\n",
+        ".core": _core(name),
+        ".ports.json": json.dumps(_ports(top), indent=1) + "\n",
+    }
+    if isinstance(config, DmaConfig):
+        texts |= {".h": c_header(config), ".registers.md": markdown()}
+    return texts
+
+
+def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
+    """The configuration that flags describe; ``flags`` are those of :data:`DMA_FLAGS`.
+
+    Raises CassandraError for flags that the top does not have.
+    """
+    chosen = {name: value for name, value in flags.items() if value is not None}
+    if top == "decoder":
+        for name in chosen:
+            raise CassandraError(f"{name} must be left out for the top 'decoder'")
+        return decoder
+    if "bus" in chosen:
+        bits = chosen["bus"]
+        if bits % 8 or not bits:
+            raise CassandraError(f"bus must be a number of whole bytes, not {bits} bits")
+        chosen["bus"] = bits // 8
+    decoders = chosen.setdefault("decoders", 1 if top == "dma" else 4)
+    if (decoders > 1) != (top == "array"):
+        expected = "at least 2 for the top 'array'" if top == "array" else "1 for the top 'dma'"
+        raise CassandraError(f"decoders must be {expected}, not {decoders}")
+    return DmaConfig(decoder=decoder, **chosen)
+
+
+def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> list[Path]:
     """Export several configurations; returns the Verilog files."""
     return [export(out, config) for config in configs]
 
@@ -133,6 +193,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--codebook", type=int, help="entries of the codebook: 16 or 32")
     parser.add_argument("--window", type=int, help="rows of unary codes in a cycle, 1 to 4")
     parser.add_argument("--superblock", type=int, help="bytes, a multiple of 128")
+    parser.add_argument("--top", choices=TOPS, help="what to export (default decoder)")
+    for name, text in DMA_FLAGS.items():
+        parser.add_argument(f"--{name}", type=int, help=text)
     return parser
 
 
@@ -143,7 +206,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = {name: value for name, value in args.items() if value is not None}
     if "schemes" in chosen:
         chosen["schemes"] = tuple(name for name in SCHEMES if name in chosen["schemes"])
-    configs = [DecoderConfig(**chosen)] if chosen else DEFAULT_CONFIGS
+    configs: Sequence[Config] = DEFAULT_CONFIGS
+    if chosen:
+        top = chosen.pop("top", "decoder")
+        flags = {name: chosen.pop(name) for name in DMA_FLAGS if name in chosen}
+        configs = [choose(top, DecoderConfig(**chosen), **flags)]
     for path in export_all(out, configs):
         print(path)
     return 0

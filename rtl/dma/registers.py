@@ -230,7 +230,7 @@ REGISTERS = (
         "error_segment",
         0x24,
         "ro",
-        "COUNT_SEGMENTS before the first flagged segment since ERROR was written left",
+        "number of the first flagged segment since ERROR was written: those that left before it",
     ),
     *_pair(
         "error_address",
@@ -294,7 +294,7 @@ REGISTERS = (
             ),
         ),
     ),
-    *_pair("count_values", 0x60, "ro", "values of segments that left, flagged ones included"),
+    *_pair("count_values", 0x60, "ro", "values that left, those of flagged segments included"),
     *_pair("count_cycles", 0x68, "ro", "cycles in which STATUS.busy was set"),
     *_pair("count_words", 0x70, "ro", "bus words read"),
     *_pair("count_stalls", 0x78, "ro", "cycles in which values waited for their taker"),

@@ -1,0 +1,140 @@
+"""The register map as Markdown and as a C header, from the table that makes the gateware.
+
+``python -m synth.registers`` writes docs/registers.md; a test compares it with the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rtl.dma.config import DmaConfig
+from rtl.dma.registers import REGISTERS, VERSION, Field, Register, check
+
+__all__ = ["c_header", "main", "markdown"]
+
+_ACCESS = {
+    "ro": "read only",
+    "rw": "read and write, zero after reset",
+    "w1c": "set by the hardware, cleared by writing ones",
+    "wo": "acts when it is written, reads as zero",
+}
+
+_INTRODUCTION = """\
+# Registers of CassandraDma
+
+Generated from `rtl/dma/registers.py` by `python -m synth.registers`; version {version} of the map.
+[integration.md](integration.md) says how to program them.
+
+Registers are 32 bits wide, on AXI4-Lite. Bits that are not listed read as zero; addresses that are
+not listed are answered with SLVERR. Byte strobes are obeyed. To read a 64-bit counter, read the
+lower half first: it holds the upper half until that is read.
+"""
+
+_GUARD = """\
+#ifndef {guard}
+#define {guard}
+
+#include <stdint.h>
+
+/* Offsets in bytes; FIELD_SHIFT and FIELD_MASK (in place) for each field; FIELD(x) puts a number in
+   its place. Registers without named fields are one number. */
+
+"""
+
+
+def _range(low: int, width: int) -> str:
+    return str(low) if width == 1 else f"{low + width - 1}:{low}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def markdown(registers: Sequence[Register] = REGISTERS) -> str:
+    """The map as a document."""
+    version = ".".join(map(str, VERSION))
+    lines = [_INTRODUCTION.format(version=version), "| access | |", "|---|---|"]
+    lines += [f"| `{name}` | {text} |" for name, text in _ACCESS.items()]
+    lines += ["", "| offset | register | access | |", "|---|---|---|---|"]
+    for register in registers:
+        name, kinds = register.name.upper(), dict.fromkeys(f.access for f in register.fields)
+        access = ", ".join(f"`{kind}`" for kind in kinds)
+        meaning = _cell(register.meaning)
+        lines.append(f"| `0x{register.offset:02x}` | `{name}` | {access} | {meaning} |")
+    for register in registers:
+        if not _is_number(register):
+            lines += ["", *_section(register)]
+    return "\n".join(lines) + "\n"
+
+
+def _is_number(register: Register) -> bool:
+    return register.fields[0].width == 32
+
+
+def _section(register: Register) -> Iterator[str]:
+    yield f"## `{register.name.upper()}` (0x{register.offset:02x})"
+    yield ""
+    yield f"{register.meaning[0].upper()}{register.meaning[1:]}."
+    yield ""
+    yield "| bits | field | access | |"
+    yield "|---|---|---|---|"
+    for field, low in register.places():
+        bits = _range(low, field.width)
+        yield f"| {bits} | `{field.name}` | `{field.access}` | {_cell(field.meaning)} |"
+
+
+def c_header(config: DmaConfig, registers: Sequence[Register] = REGISTERS) -> str:
+    """The map as macros, with the sizes of one configuration."""
+    guard = f"{config.module_name.upper()}_H"
+    lines = [
+        f"/* {config.module_name}: registers, version {'.'.join(map(str, VERSION))} of the map.",
+        "   Generated from the table that makes the gateware. Apache-2.0. */",
+        _GUARD.format(guard=guard),
+    ]
+    sizes = {
+        "LANES": config.decoder.lanes,
+        "DECODERS": config.decoders,
+        "CODEBOOK_ENTRIES": config.decoder.codebook,
+        "BUS_BYTES": config.bus,
+        "QUEUE_DEPTH": config.queue,
+        "BOOK_SLOTS": config.books,
+    }
+    lines += [f"#define CASSANDRA_{name} {value}u" for name, value in sizes.items()]
+    for register in registers:
+        lines += ["", *_macros(register)]
+    lines += ["", f"#endif /* {guard} */"]
+    return "\n".join(lines) + "\n"
+
+
+def _macros(register: Register) -> Iterator[str]:
+    name = f"CASSANDRA_{register.name.upper()}"
+    yield f"/* {register.meaning} */"
+    yield f"#define {name} 0x{register.offset:02x}u"
+    if _is_number(register):
+        return
+    for field, low in register.places():
+        yield from _field_macros(f"{name}_{field.name.upper()}", field, low)
+
+
+def _field_macros(name: str, field: Field, low: int) -> Iterator[str]:
+    mask = ((1 << field.width) - 1) << low
+    yield f"#define {name}_SHIFT {low}"
+    yield f"#define {name}_MASK 0x{mask:08x}u /* {field.access}: {field.meaning} */"
+    yield f"#define {name}(x) (((uint32_t)(x) << {name}_SHIFT) & {name}_MASK)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the document."""
+    parser = argparse.ArgumentParser(prog="synth.registers", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs/registers.md"), help="file to write")
+    out = parser.parse_args(argv).out
+    check()
+    out.write_text(markdown(), encoding="utf-8")
+    print(out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
