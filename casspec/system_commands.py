@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from golden.errors import CassandraError
 
 if TYPE_CHECKING:
-    from system import Acceptance, FormatCost, Setup
+    from system import Acceptance, FormatCost, Setup, Workload
     from system.scalesim import Count
     from system.systolic import Array
 
@@ -109,9 +109,11 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_scalesim(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    counts = parser.add_mutually_exclusive_group()
+    counts.add_argument(
         "--recorded", action="store_true", help="with the recorded counts, without running it"
     )
+    counts.add_argument("--record", type=Path, metavar="FILE", help="write its counts as JSON")
     parser.add_argument(
         "--env",
         dest="environment",
@@ -120,7 +122,6 @@ def _add_scalesim(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="its virtual environment, made if it is not there (default build/scalesim)",
     )
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts as JSON")
 
 
 def _add_estimate(parser: argparse.ArgumentParser) -> None:
@@ -163,14 +164,17 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="values per cycle of the decoders, as `make sim` printed them",
     )
-    for name, default, text in (
-        ("prompt", 222, "tokens of the prompt"),
-        ("output", 5708, "tokens that are generated"),
-        ("batch", 1, "requests at once, 1 to 16"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=int, default=default, metavar="N", help=f"{text} (default {default})"
-        )
+    parser.add_argument(
+        "--workload",
+        default="deepseek-r1-distill-llama-8b",
+        metavar="W",
+        help="lengths of the paper's Table I (default deepseek-r1-distill-llama-8b, 222 and 5708)",
+    )
+    parser.add_argument("--prompt", type=int, metavar="N", help="tokens of the prompt instead")
+    parser.add_argument("--output", type=int, metavar="N", help="tokens to generate instead")
+    parser.add_argument(
+        "--batch", type=int, default=1, metavar="N", help="requests at once, 1 to 16 (default 1)"
+    )
     parser.add_argument("--json", action="store_true", help="everything, for other programs")
 
 
@@ -196,7 +200,7 @@ def estimate(args: argparse.Namespace) -> int:
 
 
 def _setup(args: argparse.Namespace) -> Setup:
-    from system import Setup, Workload, load_device, load_model
+    from system import Setup, load_device, load_model
     from system.costs import load_format
     from system.measured import load_rates, with_rates
 
@@ -207,10 +211,22 @@ def _setup(args: argparse.Namespace) -> Setup:
     return Setup(
         device=device,
         model=load_model(args.model),
-        workload=Workload(prompt=args.prompt, output=args.output, batch=args.batch),
+        workload=_workload(args),
         cost=cost,
         acceptance=acceptance,
         gamma=gamma,
+    )
+
+
+def _workload(args: argparse.Namespace) -> Workload:
+    from system import Workload
+    from system.paper_file import lengths
+
+    prompt, output = lengths(args.workload)
+    return Workload(
+        prompt=prompt if args.prompt is None else args.prompt,
+        output=output if args.output is None else args.output,
+        batch=args.batch,
     )
 
 

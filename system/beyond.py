@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from system.acceptance import MAX_GAMMA, Acceptance
@@ -21,6 +22,7 @@ __all__ = [
     "gain",
     "limits",
     "measured_setups",
+    "our_figure_12",
     "our_schemes",
     "swings",
     "target_rates",
@@ -251,6 +253,33 @@ def our_schemes(device: str, model: str, measured: Sequence[Measured] | None = N
             " IV). 222 tokens in, 1096 out.",
             "gain: over the compressed target without speculation; break-even: the acceptance at"
             " which it is 1.",
+        ),
+    )
+
+
+def our_figure_12(measured: Sequence[Measured] | None = None) -> Table:
+    """Figure 12 for our schemes: every device and model, with SmolLM2's acceptance."""
+    models = ("deepseek-r1-distill-llama-8b", "qwen3-8b", "qwen3-4b", "smollm2-135m")
+    rows: dict[tuple[str, str, int], list[str]] = {}
+    for device, model in itertools.product(("rtx4090", "agx-orin", "npu"), models):
+        for setup in measured_setups(device, model, measured):
+            answer = estimate(setup)
+            cells = rows.setdefault((device, setup.cost.name, setup.gamma), [])
+            cells += [f"{answer.speedup:.2f}", f"({answer.speedup_compressed:.2f})"]
+    return Table(
+        title="Figure 12 for our schemes: decoding against BF16, and without speculation in ()",
+        header=(
+            "device",
+            "scheme",
+            "gamma",
+            *(name for model in models for name in (load_model(model).name, "()")),
+        ),
+        rows=tuple(
+            (device, scheme, f"{gamma}", *cells) for (device, scheme, gamma), cells in rows.items()
+        ),
+        notes=(
+            "Acceptance of SmolLM2-135M for all models, as nothing larger was measured: larger ones"
+            " accept more (Table IV).",
         ),
     )
 

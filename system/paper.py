@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from system.acceptance import Acceptance
 from system.costs import FormatCost, load_format
@@ -13,6 +13,8 @@ from system.device import Device, load_device
 from system.figure_13 import draft_verify_share, eagle_weights
 from system.paper_file import claim, paper
 from system.passes import Pass, cost_of
+from system.silicon import Synthesis
+from system.table_5 import decoders_of
 from system.tables import Table, difference
 from system.workload import Model, Workload, load_model
 
@@ -20,6 +22,7 @@ __all__ = [
     "Cell",
     "capacity",
     "decode_share",
+    "disagreements",
     "figure_3",
     "figure_12",
     "figure_14",
@@ -298,6 +301,8 @@ def figure_14() -> Table:
         "the first, Llama-3.2-1B as drafter": capacity(device, drafter="llama-3.2-1b"),
         "the first, cache not pruned (11.1 bits)": capacity(device, scheme="unary"),
         "the first, pruned exponents coded": capacity(device, scheme="unary-coded"),
+        "the first, 30 % pruned, midpoint fill": capacity(device, scheme="unary-midpoint"),
+        "the first, mx (target rounded)": capacity(device, scheme="mx"),
         "the first, exact": capacity(device, scheme="exact"),
     }
     eagle, llama = claim("tokens_eagle"), claim("tokens_llama")
@@ -337,8 +342,23 @@ def figure_14() -> Table:
 # --- everything ---------------------------------------------------------------------------------
 
 
-def summary() -> Table:
-    """Every figure: the paper's, ours, the difference, why."""
+def disagreements() -> Table:
+    """Where the paper's own numbers disagree with each other, or with what they are of."""
+    return Table(
+        title="Where the paper's own numbers disagree",
+        header=("where", "it says", "but"),
+        rows=tuple((one["where"], one["says"], one["but"]) for one in paper()["disagreements"]),
+    )
+
+
+def summary(synthesis: Sequence[Synthesis] | None = None) -> Table:
+    """Every figure: the paper's, ours, the difference, why.
+
+    Args:
+        synthesis: reports for Table V; None for those of the package. The one with most schemes
+            counts, and of those the one with 16 lanes.
+    """
+    silicon, watts = decoders_of(synthesis)
     low, high = _range(paper_cells())
     found = capacity(load_device("rtx4090"))
     share = decode_share(load_device("rtx4090"), load_model("llama3-8b"), EQUAL)
@@ -347,17 +367,31 @@ def summary() -> Table:
     lines = [
         (
             "Figure 3",
-            "decode share, 1024:1024",
+            "decoding's share, 1024:1024",
             "decode_share",
             share,
-            "prefill as fast as assumed",
+            "our prefill is faster",
         ),
         ("Figure 12", "lowest speed-up", "speedup_lowest", low, "its overheads are unknown"),
-        ("Figure 12", "highest speed-up", "speedup_highest", high, "head packed, pruned raw"),
-        ("Figure 12", "8-bit, decoding", "speedup_int8", min(int8), "traffic alone, no scaling"),
+        (
+            "Figure 12",
+            "highest speed-up",
+            "speedup_highest",
+            high,
+            "a fit: packed head, raw pruned",
+        ),
+        ("Figure 12", "8-bit quantisation", "speedup_int8", min(int8), "traffic, no other cost"),
         ("Figure 13", "Draft&Verify loads", "draft_verify_share", loads, "norms and rounding"),
-        ("Figure 14", "tokens, EAGLE-3", "tokens_eagle", found.over_eagle, "assumptions found"),
-        ("Figure 14", "tokens, Llama draft", "tokens_llama", found.over_llama, "assumptions found"),
+        (
+            "Figure 14",
+            "tokens over EAGLE-3's",
+            "tokens_eagle",
+            found.over_eagle,
+            "a fit, see below",
+        ),
+        ("Figure 14", "over a Llama draft's", "tokens_llama", found.over_llama, "a fit, below"),
+        ("Table V", "decoders, mm2", "area", silicon, "another decoder, gates at 0.5 um2"),
+        ("Table V", "decoders, W", "power", watts, "activity assumed, no clock gating"),
     ]
     return Table(
         title="The paper's figures and ours",
@@ -365,5 +399,6 @@ def summary() -> Table:
         rows=tuple(
             (figure, what, f"{claim(key):g}", f"{ours:.3f}", difference(ours, claim(key)), why)
             for figure, what, key, ours, why in lines
+            if ours is not None
         ),
     )

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from system.errors import unknown
 from system.files import HERE, read_toml
 
-__all__ = ["claim", "paper"]
+__all__ = ["claim", "lengths", "paper"]
 
 
 @cache
@@ -20,3 +21,12 @@ def paper() -> Mapping[str, Any]:
 def claim(name: str) -> float:
     """One figure of its text."""
     return float(paper()["figures"][name])
+
+
+def lengths(name: str) -> tuple[int, int]:
+    """Tokens of prompt and output in its Table I; an unknown name lists the known ones."""
+    known = paper()["lengths"]
+    if name not in known:
+        unknown("workload", name, known)
+    prompt, output = known[name]
+    return prompt, output

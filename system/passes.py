@@ -156,7 +156,8 @@ def products_of(model: Model, step: Pass) -> Iterator[Product]:
 
 def flops_of(model: Model, step: Pass) -> float:
     """Floating-point operations of a pass: two for each product and sum."""
-    return sum(product.flops for product in products_of(model, step))
+    layer = sum(product.flops for product in _layer_products(model, step))
+    return model.layers * layer + sum(product.flops for product in _end_products(model, step))
 
 
 def _stages(

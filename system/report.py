@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from system.beyond import break_even, limits, our_schemes, target_rates, tornado, tornado_setups
+from system.beyond import (
+    break_even,
+    limits,
+    our_figure_12,
+    our_schemes,
+    target_rates,
+    tornado,
+    tornado_setups,
+)
 from system.costs import Bits
 from system.decoding import Estimate, Setup
 from system.events import events_table
 from system.figure_13 import figure_13
 from system.measured import Measured
-from system.paper import figure_3, figure_12, figure_14, gpqa_speedup, summary
+from system.paper import disagreements, figure_3, figure_12, figure_14, gpqa_speedup, summary
 from system.plots import plots
 from system.scalesim import comparison, recorded
 from system.silicon import Synthesis
@@ -148,7 +156,7 @@ def everything(
         synthesis: reports for Table V; None for those of the package.
         measured: acceptance for our schemes; None for that in ``formats.toml``.
     """
-    yield "Summary", [summary()]
+    yield "Summary", [summary(synthesis), disagreements()]
     yield "Figure 3", [figure_3()]
     yield "Figure 12", list(figure_12())
     yield "Figure 13", [figure_13(gpqa_speedup())]
@@ -165,7 +173,9 @@ def _our_tables(measured: Sequence[Measured] | None) -> Iterator[Table]:
     for device in ("rtx4090", "agx-orin", "npu"):
         yield our_schemes(device, "smollm2-135m", measured)
     yield our_schemes("rtx4090", "llama3-8b", measured)
+    yield our_figure_12(measured)
     yield target_rates("rtx4090", "llama3-8b")
+    yield target_rates("npu", "llama3-8b")
 
 
 def _limit_tables() -> Iterator[Table]:

@@ -11,7 +11,7 @@ from system.paper_file import claim, paper
 from system.silicon import Synthesis, classical_factor, energy_factor, load_reports, mm2
 from system.tables import Row, Table, difference
 
-__all__ = ["area", "decoders_needed", "power", "table_5"]
+__all__ = ["area", "decoders_needed", "decoders_of", "power", "table_5"]
 
 
 def decoders_needed(rate: float) -> int:
@@ -35,6 +35,17 @@ def power(report: Synthesis, count: int, *, classical: bool = False) -> float | 
         return None
     factor = classical_factor(report.library) if classical else energy_factor(report.library)
     return report.energy * factor * load_device("npu").clock * count
+
+
+def decoders_of(reports: Sequence[Synthesis] | None = None) -> tuple[float, float | None]:
+    """mm2 and W of the decoders that stand for ours beside the paper's.
+
+    Those with most schemes, and of them those nearest to 16 lanes, which were measured.
+    """
+    known = load_reports() if reports is None else reports
+    best = max(known, key=lambda report: (len(report.schemes), -abs(report.lanes - 16)))
+    count = decoders_needed(rate_of(best, load_rates()))
+    return area(best, count), power(best, count)
 
 
 def table_5(reports: Sequence[Synthesis] | None = None) -> tuple[Table, ...]:

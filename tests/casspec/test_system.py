@@ -12,11 +12,13 @@ import pytest
 from casspec.__main__ import main
 from casspec.arguments import build_parser
 from model.speculative.report import Report
-from system import Acceptance, Setup, Workload, estimate, load_device, load_model
+from system import Acceptance, Setup, Workload, estimate, load_device, load_model, scalesim
 from system.costs import load_format
 from system.device import known_devices
 from system.plots import plots
 from system.report import everything, markdown, page
+from system.scalesim import comparison, recorded
+from system.silicon import REPORTS
 from system.workload import known_models
 
 Output = pytest.CaptureFixture[str]
@@ -101,6 +103,92 @@ def test_estimate_takes_files(tmp_path: Path, capsys: Output) -> None:
     assert capsys.readouterr().out.startswith("Qwen3-4B on our chip")
 
 
+ROW = {
+    "scheme": "mx",
+    "label": "mx G32",
+    "gamma": 3,
+    "acceptance_rate": 0.5,
+    "draft_bits": 5.25,
+    "target_bits": 9.26,
+}
+
+
+def test_estimate_takes_a_table_of_acceptance(tmp_path: Path, capsys: Output) -> None:
+    table = tmp_path / "acceptance.json"
+    table.write_text(json.dumps({"rows": [ROW, {**ROW, "label": "mx G16"}]}))
+    words = f"{QUESTION} --acceptance-file {table}".split()
+    assert main([*words, "--label", "mx G32", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["speedup"] == estimate(setup(rate=0.5)).to_dict()["speedup"]
+    for flags, message in (
+        ([], "label must be given, as there are several: 'mx G32', 'mx G16'"),
+        (["--acceptance", "0.5"], "acceptance must not be given beside an acceptance file"),
+        (["--scheme", "bf16"], "acceptance file must have rows of bf16, not none"),
+    ):
+        assert main([*words, *flags]) == 2
+        assert message in capsys.readouterr().err
+    assert main([*QUESTION.split(), "--label", "x"]) == 2
+    assert "label must be given with an acceptance file" in capsys.readouterr().err
+
+
+def test_estimate_takes_what_make_sim_printed(tmp_path: Path, capsys: Output) -> None:
+    sim = tmp_path / "sim.txt"
+    sim.write_text("mx draft 1 1 1 3.25\nmx target 1 1 1 3.00\n")
+    assert main([*QUESTION.split(), "--sim-file", str(sim)]) == 0
+    assert "40 decoders of 3.25 (draft) and 3 (target) values" in capsys.readouterr().out
+    sim.write_text("PASS")
+    assert main([*QUESTION.split(), "--sim-file", str(sim)]) == 2
+    assert "must have the table of values/cycle" in capsys.readouterr().err
+
+
+def test_estimate_takes_the_lengths_of_table_i(capsys: Output) -> None:
+    assert main([*QUESTION.split(), "--workload", "phi-3.8b-reasoning"]) == 0
+    assert "230 tokens in, 8189 out" in capsys.readouterr().out
+    assert main([*QUESTION.split(), "--workload", "llama3-8b", "--output", "7"]) == 0
+    assert "222 tokens in, 7 out" in capsys.readouterr().out
+    assert main([*QUESTION.split(), "--workload", "x"]) == 2
+    assert "workload must be one of deepseek-r1-distill-llama-8b, llama3-8b" in (
+        capsys.readouterr().err
+    )
+
+
+def test_reproduce_takes_reports_and_acceptance(tmp_path: Path, capsys: Output) -> None:
+    table, synthesis = tmp_path / "acceptance.json", tmp_path / "synth"
+    table.write_text(json.dumps({"rows": [ROW]}))
+    synthesis.mkdir()
+    report = json.loads(next(REPORTS.glob("*_l8_*.json")).read_text())
+    (synthesis / "small.json").write_text(json.dumps({**report, "total": 1000.0}))
+    words = f"system reproduce --synthesis {synthesis} --acceptance-file {table}".split()
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("8 lanes, unary"))
+    assert "1.0" in row
+    assert "16 lanes" not in out
+    assert "\nmx G32 " in out
+    table.write_text("{}")
+    assert main(words) == 2
+    assert f"{table} must have one list of rows" in capsys.readouterr().err
+
+
+def test_scalesim_compares_with_what_is_recorded(capsys: Output) -> None:
+    assert main(["system", "scalesim", "--recorded"]) == 0
+    assert capsys.readouterr().out == comparison(*recorded()).text() + "\n"
+
+
+def test_scalesim_records_its_counts_and_fails_where_they_are_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """The simulator is pretended: its own test runs it."""
+    array, counts = recorded()
+    wrong = [dataclasses.replace(counts[0], cycles=counts[0].cycles * 2), *counts[1:]]
+    monkeypatch.setattr(scalesim, "environment", lambda folder: folder / "python")
+    monkeypatch.setattr(scalesim, "simulate", lambda python, array, runs: wrong)
+    copy = tmp_path / "counts.json"
+    assert main(["system", "scalesim", "--record", str(copy)]) == 1
+    assert recorded(copy) == (array, wrong)
+    assert "-50.0%" in capsys.readouterr().out
+
+
 def test_reproduce_prints_and_writes_everything(tmp_path: Path, capsys: Output) -> None:
     assert main(["system", "reproduce", "--out", str(tmp_path / "new/out")]) == 0
     out = capsys.readouterr().out
@@ -138,7 +226,9 @@ def test_bad_input_is_one_line(flags: str, message: str, capsys: Output) -> None
     assert message in line
 
 
-@pytest.mark.parametrize("command", ["system", "system estimate", "system reproduce"])
+@pytest.mark.parametrize(
+    "command", ["system", "system estimate", "system reproduce", "system scalesim"]
+)
 def test_the_examples_of_the_help_are_commands(command: str, capsys: Output) -> None:
     with pytest.raises(SystemExit) as caught:
         main([*command.split(), "--help"])
