@@ -1,0 +1,25 @@
+"""The lm-evaluation-harness with packed models: ``python -m model.accuracy run ...``."""
+
+from __future__ import annotations
+
+import sys
+
+from golden import CassandraError
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """The harness's command; 2 after a line about what was wrong."""
+    try:
+        from model.accuracy.harness import main as harness
+
+        harness()
+    except CassandraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
