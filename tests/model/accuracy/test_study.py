@@ -126,12 +126,12 @@ def small_source(own_llama: Path) -> tuple[Source, np.ndarray]:
 def test_rounding_is_to_the_nearest_multiple(own_llama: Path) -> None:
     source, rows = small_source(own_llama)
     found = rounded_to_8_bits(source)(LINEAR).reshape(rows.shape)
-    for row, rounded in zip(rows.tolist(), found.tolist(), strict=True):
-        exact = [Fraction(rational(value)) for value in row]
-        results = [Fraction(rational(value)) for value in rounded]
+    for row, rounded in zip(list(rows), list(found), strict=True):
+        exact = [Fraction(rational(int(value))) for value in row]
+        results = [Fraction(rational(int(value))) for value in rounded]
         scale = max(map(abs, exact)) / 127
         if not scale:
-            assert set(rounded) <= {0, 0x8000}
+            assert set(rounded.tolist()) <= {0, 0x8000}
             continue
         for value, result in zip(exact, results, strict=True):
             near = round(value / scale) * scale
