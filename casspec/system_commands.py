@@ -97,6 +97,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="acceptance for our schemes, as `casspec bench acceptance --json` has it",
     )
     added.add_argument(
+        "--document",
+        type=Path,
+        metavar="FILE",
+        help="Markdown whose marked tables are brought up to date (docs/system.md)",
+    )
+    added.add_argument(
         "--out",
         dest="destination",
         type=Path,
@@ -266,6 +272,7 @@ def _check_one_acceptance(args: argparse.Namespace) -> None:
 
 def reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
+    from system.document import fill
     from system.measured import load_acceptance
     from system.plots import plots
     from system.report import everything, markdown
@@ -275,6 +282,10 @@ def reproduce(args: argparse.Namespace) -> int:
         synthesis = args.synthesis and load_reports(args.synthesis)
         measured = args.acceptance_file and load_acceptance(args.acceptance_file)
         sections = list(everything(synthesis, measured))
+        if args.document is not None:
+            tables = [table for _, tables in sections for table in tables]
+            text = args.document.read_text(encoding="utf-8")
+            args.document.write_text(fill(text, tables), encoding="utf-8")
     if args.destination is not None:
         args.destination.mkdir(parents=True, exist_ok=True)
         (args.destination / MARKDOWN).write_text(markdown(sections), encoding="utf-8")

@@ -97,7 +97,7 @@ class Device:
     def flops(self, dtype: str = "bf16") -> float:
         """The flop/s that a pass gets in ``dtype``."""
         if dtype not in self.compute:
-            unknown("dtype", dtype, self.compute)
+            unknown(f"dtype of a scheme on {self.name}", dtype, self.compute)
         return self.compute[dtype] * self.compute_efficiency
 
     def computed(self, products: Iterable[Product], dtype: str = "bf16") -> float:

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from system.acceptance import Acceptance
 from system.costs import FormatCost, load_format
-from system.decoding import Estimate, Setup, cache_tokens, estimate, weight_bytes
+from system.decoding import Estimate, Setup, estimate
 from system.device import Device, load_device
-from system.figure_13 import draft_verify_share, eagle_weights
+from system.figure_13 import draft_verify_share
+from system.figure_14 import capacity
 from system.paper_file import claim, paper
 from system.passes import Pass, cost_of
 from system.silicon import Synthesis
@@ -20,12 +21,10 @@ from system.workload import Model, Workload, load_model
 
 __all__ = [
     "Cell",
-    "capacity",
     "decode_share",
     "disagreements",
     "figure_3",
     "figure_12",
-    "figure_14",
     "gpqa_speedup",
     "paper_cells",
     "summary",
@@ -235,107 +234,6 @@ def gpqa_speedup() -> float:
         cell.answer.speedup
         for cell in paper_cells()
         if (cell.device, cell.benchmark) == ("rtx4090", "GPQA-Diamond")
-    )
-
-
-# --- Figure 14 ----------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """Tokens whose cache fits on a device, by method."""
-
-    bf16: int
-    cassandra: int
-    eagle: int
-    llama: int
-
-    @property
-    def over_eagle(self) -> float:
-        """The paper's 1.81."""
-        return self.cassandra / self.eagle
-
-    @property
-    def over_llama(self) -> float:
-        """The paper's 11.59."""
-        return self.cassandra / self.llama if self.llama else float("inf")
-
-
-def whole_model(cost: FormatCost, model: Model) -> float:
-    """Bytes of a model with every matrix in the format, the embedding too."""
-    return model.weights * cost.weight.whole / 8
-
-
-def capacity(
-    device: Device,
-    *,
-    drafter: str = "llama-3.2-3b",
-    packed_embedding: bool = True,
-    scheme: str = "cassandra-1",
-) -> Capacity:
-    """Figure 14: tokens on a device, for Llama3-8B with each drafter beside it."""
-    model, cost, bf16 = load_model("llama3-8b"), load_format(scheme), load_format("bf16")
-    small = load_model(drafter)
-    token = model.layers * model.kv_values * 2
-    left = device.usable - weight_bytes(model, bf16)
-    packed = whole_model(cost, model) if packed_embedding else weight_bytes(model, cost)
-    drafter_bytes = small.weights * 2
-    return Capacity(
-        bf16=cache_tokens(device, model, bf16),
-        cassandra=int((device.usable - packed) / (token * cost.kv.whole / 16)),
-        eagle=int((left - eagle_weights(model) * 2) / (token + model.kv_values * 2)),
-        llama=max(0, int((left - drafter_bytes) / (token + small.layers * small.kv_values * 2))),
-    )
-
-
-def figure_14() -> Table:
-    """Figure 14: tokens in a fixed memory, under the assumptions found and under others."""
-    device = load_device("rtx4090")
-    whole = dataclasses.replace(device, reserved=0.0)
-    decimal = dataclasses.replace(whole, memory=24e9)
-    variants = {
-        "23 GiB, every matrix packed, Llama-3.2-3B": capacity(device),
-        "the first, embedding in BF16": capacity(device, packed_embedding=False),
-        "the first, all 24 GiB": capacity(whole),
-        "the first, 24e9 bytes": capacity(decimal),
-        "the first, Llama-3.2-1B as drafter": capacity(device, drafter="llama-3.2-1b"),
-        "the first, cache not pruned (11.1 bits)": capacity(device, scheme="unary"),
-        "the first, pruned exponents coded": capacity(device, scheme="unary-coded"),
-        "the first, 30 % pruned, midpoint fill": capacity(device, scheme="unary-midpoint"),
-        "the first, mx (target rounded)": capacity(device, scheme="mx"),
-        "the first, exact": capacity(device, scheme="exact"),
-    }
-    eagle, llama = claim("tokens_eagle"), claim("tokens_llama")
-    rows = []
-    for name, found in variants.items():
-        figures = (
-            f"{found.bf16:,}",
-            f"{found.cassandra:,}",
-            f"{found.eagle:,}",
-            f"{found.llama:,}",
-        )
-        over = (found.over_eagle, eagle), (found.over_llama, llama)
-        ratios = [text for a, b in over for text in (f"{a:.2f}", difference(a, b))]
-        rows.append((name, *figures, *ratios))
-    return Table(
-        title="Figure 14: tokens of Llama3-8B that fit on an RTX 4090",
-        header=(
-            "assumption",
-            "BF16",
-            "Cassandra",
-            "EAGLE-3",
-            "Llama draft",
-            f"paper {eagle}",
-            "difference",
-            f"paper {llama}",
-            "difference",
-        ),
-        rows=tuple(rows),
-        notes=(
-            "The first row is the set of assumptions that gives both of the paper's ratios: 1 GiB",
-            "kept for context and work space, weights and cache at 13.31 bits (pruned values raw),",
-            "EAGLE-3 with one layer of cache and its own head, a drafter of 3.2 billion weights.",
-        ),
     )
 
 

@@ -17,7 +17,8 @@ from system.beyond import CONTEXTS, gain, measured_setups, swings, tornado_setup
 from system.decoding import estimate
 from system.device import load_device
 from system.figure_13 import bounds
-from system.paper import EQUAL, capacity, decode_share, paper_cells
+from system.figure_14 import capacity
+from system.paper import EQUAL, decode_share, paper_cells
 from system.paper_file import claim, paper
 from system.workload import Workload, load_model
 

@@ -15,10 +15,12 @@ from system.beyond import (
 )
 from system.costs import Bits
 from system.decoding import Estimate, Setup
+from system.device import Device
 from system.events import events_table
 from system.figure_13 import figure_13
+from system.figure_14 import figure_14
 from system.measured import Measured
-from system.paper import disagreements, figure_3, figure_12, figure_14, gpqa_speedup, summary
+from system.paper import disagreements, figure_3, figure_12, gpqa_speedup, summary
 from system.plots import plots
 from system.scalesim import comparison, recorded
 from system.silicon import Synthesis
@@ -122,11 +124,21 @@ def _assumptions(answer: Estimate) -> Iterator[str]:
             f" {device.bandwidth / 1e9:,.1f} GB/s, arithmetic at {device.compute_efficiency:.0%}"
             f" of {device.compute[setup.cost.dtype] / 1e12:.1f} TFLOPS,"
             f" {device.layer_overhead * 1e6:g} us a layer on top",
+            *_array_lines(device),
             f"  {device.decoders:g} decoders of {device.draft_rate:g} (draft) and"
-            f" {device.target_rate:g} (target) values a cycle at {device.clock / 1e9:g} GHz",
+            f" {device.target_rate:g} (target) values a cycle at {device.clock / 1e9:.3f} GHz",
             "  stages of a layer overlap; the sources of all constants are in the files of system/",
         ]
     )
+
+
+def _array_lines(device: Device) -> Iterator[str]:
+    if device.array:
+        array = device.array
+        yield (
+            f"  {array.count} systolic arrays of {array.rows} x {array.columns}: filling, draining"
+            " and tails are counted"
+        )
 
 
 def _accepted(setup: Setup) -> Iterator[str]:
@@ -160,7 +172,7 @@ def everything(
     yield "Figure 3", [figure_3()]
     yield "Figure 12", list(figure_12())
     yield "Figure 13", [figure_13(gpqa_speedup())]
-    yield "Figure 14", [figure_14()]
+    yield "Figure 14", list(figure_14())
     yield "Table V", list(table_5(synthesis))
     yield "Systolic array", [comparison(*recorded())]
     yield "Decoder buffers", [events_table()]

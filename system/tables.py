@@ -34,13 +34,14 @@ class Table:
         rule = "  ".join("-" * width for width in widths)
         return "\n".join([self.title, body[0], rule, *body[1:], *self.notes])
 
-    def markdown(self) -> str:
-        """A GitHub table below a heading of the third level."""
+    def markdown(self, *, heading: bool = True) -> str:
+        """A GitHub table, below a heading of the third level unless that is left out."""
         marks = [":--" if left else "--:" for left in self._left()]
         lines = [self.header, marks, *self.rows]
         body = ["| " + " | ".join(line) + " |" for line in lines]
         notes = [f"\n{note}" for note in self.notes]
-        return "\n".join([f"### {self.title}\n", *body, *notes])
+        above = [f"### {self.title}\n"] if heading else []
+        return "\n".join([*above, *body, *notes])
 
     def _left(self) -> list[bool]:
         return [

@@ -90,7 +90,7 @@ def test_every_constant_of_a_device_has_a_unit() -> None:
 
 
 def test_an_unknown_dtype_lists_the_known_ones() -> None:
-    with pytest.raises(SystemModelError, match="dtype must be one of bf16, int8, not 'fp4'"):
+    with pytest.raises(SystemModelError, match="on simple must be one of bf16, int8, not 'fp4'"):
         device().flops("fp4")
 
 
