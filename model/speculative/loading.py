@@ -19,42 +19,54 @@ _BF16_BYTES = 2
 
 def pack_layers(network: Any, packed: PackedFile, mode: Mode, products: ProductsFactory) -> None:
     """Replace the linear layers of a network whose matrices are packed."""
-    for name, layer in list(network.named_modules()):
-        tensor = _tensor_of(f"{name}.weight", packed)
-        if not isinstance(layer, torch.nn.Linear) or tensor is None:
-            continue
-        made = products(packed.read_packed(tensor), layer.weight.detach())
-        network.set_submodule(name, PackedLinear(made, mode, layer.bias))
+    for name, layer in _linear_layers(network):
+        tensor = _stored_name(f"{name}.weight", network)
+        if tensor in packed.tensors:
+            made = products(packed.read_packed(tensor), layer.weight.detach())
+            network.set_submodule(name, PackedLinear(made, mode, layer.bias))
 
 
-def _tensor_of(weight: str, packed: PackedFile) -> str | None:
-    """The packed tensor that holds a weight: a tied head is stored as the embedding."""
-    if weight in packed.tensors:
-        return weight
-    return EMBEDDING if weight == HEAD and EMBEDDING in packed.tensors else None
+def _linear_layers(network: Any) -> list[tuple[str, Any]]:
+    """Linear layers by name, those that are packed and the head among them."""
+    return [
+        (name, layer)
+        for name, layer in network.named_modules()
+        if isinstance(layer, torch.nn.Linear | PackedLinear)
+    ]
+
+
+def _stored_name(weight: str, network: Any) -> str:
+    """The name of a weight in a file: a tied head is stored as the embedding."""
+    return EMBEDDING if weight == HEAD and network.config.tie_word_embeddings else weight
 
 
 def pass_costs(network: Any, packed: PackedFile) -> Costs:
-    """What the passes of a network read of the weights of a file."""
-    head = _tensor_of(HEAD, packed)
-    linear = [_weight_bytes(packed, name) for name in packed.tensors if name != head]
+    """What the passes of a network read of the weights of a file.
+
+    A matrix that is not packed is read whole by both. Of an embedding a pass reads single rows,
+    which are not counted.
+    """
+    names = {name: _stored_name(f"{name}.weight", network) for name, _ in _linear_layers(network)}
+    head = _stored_name(HEAD, network)
+    linear = [_weight_bytes(packed, name) for name in names.values() if name != head]
+    uncounted = {EMBEDDING, *names.values()}
+    others = [raw.nbytes for name, raw in packed.others.items() if name not in uncounted]
     return Costs(
         linear=sum(linear, ReadBytes()),
-        head=ReadBytes() if head is None else _weight_bytes(packed, head),
-        other=_other_bytes(packed),
+        head=_weight_bytes(packed, head),
+        other=sum(others),
         position=_position_bytes(network),
     )
 
 
 def _weight_bytes(packed: PackedFile, name: str) -> ReadBytes:
+    if name in packed.others:
+        size = packed.others[name].nbytes
+        return ReadBytes(draft=size, target=size, bf16=size)
     stored = packed.stored_bytes(name)
     draft = stored["speculation"] + stored["directory"]
     count = packed.tensors[name].count
-    return ReadBytes(draft=draft, target=draft + stored["verification"], bf16=2 * count)
-
-
-def _other_bytes(packed: PackedFile) -> int:
-    return sum(raw.nbytes for name, raw in packed.others.items() if name != EMBEDDING)
+    return ReadBytes(draft=draft, target=draft + stored["verification"], bf16=_BF16_BYTES * count)
 
 
 def _position_bytes(network: Any) -> int:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.speculative import KeyValueFormat, KeyValueTally, Report, Tally, make_report
+from model.speculative import Costs, KeyValueFormat, KeyValueTally, Report, Tally, make_report
 from model.study.drafts import KeyValueBytes, Measured
 from model.study.emulation import Round, rounds
 
-__all__ = ["Interval", "Row", "best_row", "bootstrap", "row", "rows"]
+__all__ = [
+    "ACCEPTANCE",
+    "CONDITIONAL",
+    "Interval",
+    "Ratio",
+    "Row",
+    "best_row",
+    "bootstrap",
+    "row",
+    "rows",
+]
 
 _DRAWS = 2000  # of the bootstrap
 _COVERAGE = 0.95
@@ -64,24 +74,17 @@ def rows(measured: Measured, gammas: Iterable[int]) -> list[Row]:
 
 def row(measured: Measured, gamma: int) -> Row:
     """The figures of one setting at one gamma."""
-    tallies = [
-        _tally(found, measured) for found in rounds(measured.replies, measured.lengths, gamma)
-    ]
+    tallies = _tallies(measured, gamma)
     costs, setting = measured.costs, measured.setting
     packed = costs.linear + costs.head
-
-    def speedup(chosen: Tally) -> float:
-        report = make_report(chosen, costs, gamma=gamma, replies=1)
-        return report.traffic["all"].speedup or 0.0
-
     return Row(
         label=setting.name,
         scheme=setting.plan.default.format.scheme,
         gamma=gamma,
         prompts=len(tallies),
-        acceptance=bootstrap(tallies, lambda t: t.accepted / max(t.drafted, 1)),
-        conditional=bootstrap(tallies, lambda t: t.accepted / max(t.tested, 1)),
-        speedup=bootstrap(tallies, speedup),
+        acceptance=bootstrap(tallies, ACCEPTANCE),
+        conditional=bootstrap(tallies, CONDITIONAL),
+        speedup=bootstrap(tallies, _speedup(costs)),
         draft_bits=16 * packed.draft / packed.bf16,
         target_bits=16 * packed.target / packed.bf16,
         report=make_report(_sum(tallies), costs, gamma=gamma, replies=len(tallies)),
@@ -89,8 +92,14 @@ def row(measured: Measured, gamma: int) -> Row:
 
 
 def best_row(measured: Measured, depth: int) -> Row:
-    """The gamma with the least traffic, everything counted."""
-    return max(rows(measured, range(1, depth + 1)), key=lambda row: row.speedup.value)
+    """The gamma with the least traffic, everything counted; the smaller one of two alike."""
+    ratio = _speedup(measured.costs)
+    gammas = range(1, depth + 1)
+    return row(measured, max(gammas, key=lambda gamma: ratio.of(_tallies(measured, gamma))))
+
+
+def _tallies(measured: Measured, gamma: int) -> list[Tally]:
+    return [_tally(found, measured) for found in rounds(measured.replies, measured.lengths, gamma)]
 
 
 def _tally(found: list[Round], measured: Measured) -> Tally:
@@ -120,23 +129,61 @@ def _add_key_values(
         total.bf16 += round((place + 1) * size.bf16)
 
 
-def bootstrap(
-    tallies: Sequence[Tally], figure: Callable[[Tally], float], *, seed: int = 0
-) -> Interval:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """A figure that is one weighted sum of counts over another."""
+
+    part: Mapping[str, float]  # weight of each count of a tally
+    whole: Mapping[str, float]
+
+    def of(self, tallies: Iterable[Tally]) -> float:
+        """The figure of all tallies together; 0 if there is nothing to divide by."""
+        counts = np.array([_counts(tally) for tally in tallies], np.float64).sum(axis=0)
+        return float(self.of_counts(counts))
+
+    def of_counts(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The figure of summed counts [..., counts]."""
+        part, whole = (
+            counts @ [weights.get(name, 0.0) for name in _COUNTS]
+            for weights in (self.part, self.whole)
+        )
+        return np.asarray(np.divide(part, whole, out=np.zeros_like(part), where=whole != 0))
+
+
+ACCEPTANCE = Ratio(part={"accepted": 1}, whole={"drafted": 1})
+CONDITIONAL = Ratio(part={"accepted": 1}, whole={"tested": 1})
+
+
+def _speedup(costs: Costs) -> Ratio:
+    """The speed-up of the report's traffic, everything counted."""
+    weights = costs.weights
+    return Ratio(
+        part={"tokens": weights.bf16, "kv.bf16": 1},
+        whole={
+            "drafted": weights.draft,
+            "rounds": weights.target,
+            "kv.draft": 1,
+            "kv.target": 1,
+        },
+    )
+
+
+def bootstrap(tallies: Sequence[Tally], figure: Ratio, *, seed: int = 0) -> Interval:
     """The figure of all prompts together, and its interval if other prompts like them were drawn.
 
     Prompts are drawn with replacement, 2,000 times; the figure is taken of each draw's sum.
     """
     counts = np.array([_counts(tally) for tally in tallies], np.float64)
     draws = np.random.default_rng(seed).integers(len(tallies), size=(_DRAWS, len(tallies)))
-    found = [figure(_of_counts(counts[draw].sum(axis=0))) for draw in draws]
+    found = figure.of_counts(counts[draws].sum(axis=1))
     tail = (1 - _COVERAGE) / 2
     low, high = np.quantile(found, [tail, 1 - tail])
-    return Interval(value=figure(_sum(tallies)), low=float(low), high=float(high))
+    return Interval(value=figure.of(tallies), low=float(low), high=float(high))
 
 
 _FIELDS = ("rounds", "drafted", "accepted", "tested", "tokens")
 _KV_FIELDS = ("draft", "target", "plain", "bf16")
+_COUNTS = (*_FIELDS, *(f"kv.{name}" for name in _KV_FIELDS))
 
 
 def _counts(tally: Tally) -> list[int]:
@@ -144,19 +191,14 @@ def _counts(tally: Tally) -> list[int]:
     return [getattr(tally, name) for name in _FIELDS] + [getattr(kv, name) for name in _KV_FIELDS]
 
 
-def _of_counts(counts: NDArray[np.float64]) -> Tally:
-    """A tally with what the figures need of it."""
-    values = [int(count) for count in counts]
-    kv = KeyValueTally(**dict(zip(_KV_FIELDS, values[len(_FIELDS) :], strict=True)))
-    tally = Tally(kv=kv)
-    for name, value in zip(_FIELDS, values, strict=False):
-        setattr(tally, name, value)
-    return tally
-
-
 def _sum(tallies: Sequence[Tally]) -> Tally:
-    total = _of_counts(np.array([_counts(tally) for tally in tallies], np.float64).sum(axis=0))
+    total, kv = Tally(), KeyValueTally()
     for tally in tallies:
+        for name in _FIELDS:
+            setattr(total, name, getattr(total, name) + getattr(tally, name))
+        for name in _KV_FIELDS:
+            setattr(kv, name, getattr(kv, name) + getattr(tally.kv or KeyValueTally(), name))
         for length, count in tally.lengths.items():
             total.lengths[length] = total.lengths.get(length, 0) + count
+    total.kv = kv
     return total

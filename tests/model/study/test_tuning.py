@@ -1,0 +1,159 @@
+"""The search, on landscapes that are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden import CassandraError
+from golden.errors import FileError
+from model.packing import PackPlan
+from model.sources import open_source
+from model.speculative import Costs, ReadBytes
+from model.study.acceptance import row
+from model.study.chains import Sequences
+from model.study.drafts import KeyValueBytes, Measured, Setting
+from model.study.emulation import Lengths, Replies
+from model.study.tuning import Candidate, Score, State, eq_2, front, tune
+from tests.model.tiny import write_model
+
+DEPTH = 4
+
+
+class Landscape:
+    """Drafts that are right more often the more bits they read; KV costs nothing."""
+
+    def __init__(self, best: Candidate) -> None:
+        self.best = best.setting().name
+        self.seen: list[str] = []
+
+    def __call__(self, setting: Setting) -> Measured:
+        self.seen.append(setting.name)
+        right = 4 if setting.name == self.best else 1
+        reply = tuple(range(21))
+        return Measured(
+            setting=setting,
+            replies=Replies(
+                prompts=((1, 2),),
+                replies=(reply,),
+                max_tokens=21,
+                stop_tokens=frozenset(),
+                sequences=Sequences(1),
+            ),
+            lengths=(
+                Lengths(
+                    right=np.array([min(right, 20 - k) for k in range(20)]),
+                    stops=np.zeros(20, np.bool_),
+                ),
+            ),
+            costs=Costs(
+                linear=ReadBytes(draft=300, target=700, bf16=1000),
+                head=ReadBytes(draft=30, target=70, bf16=100),
+                other=0,
+                position=0,
+            ),
+            kv=KeyValueBytes(bf16=0),
+        )
+
+
+@pytest.mark.parametrize(
+    "best",
+    [
+        Candidate(scheme="unary", prune=0.2, truncated=5),
+        Candidate(scheme="exact", truncated=4, head=1),
+        Candidate(scheme="exact", truncated=5, kv=None),
+        Candidate(scheme="mx", truncated=4, kv=3),
+    ],
+    ids=lambda candidate: candidate.name,
+)
+def test_the_best_is_found(best: Candidate, tmp_path: Path) -> None:
+    landscape = Landscape(best)
+    if best.head or best.kv != 4:  # a treatment is looked at on the best of the grid
+        start = Candidate(scheme=best.scheme, truncated=best.truncated)
+        landscape = Landscape(start)
+    state = State(tmp_path / "state.json", {})
+    scores = tune(landscape, state, depth=DEPTH)
+    assert scores[0].candidate.setting().name == landscape.best
+    assert len(landscape.seen) == len(set(landscape.seen)) == len(scores)
+    assert best in {found.candidate for found in scores}
+    assert [found.speedup for found in scores] == sorted((s.speedup for s in scores), reverse=True)
+
+
+def test_a_search_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    file, landscape = tmp_path / "state.json", Landscape(Candidate(scheme="exact", truncated=5))
+    whole = tune(landscape, State(tmp_path / "other.json", {"a": 1}), depth=DEPTH)
+    total = len(landscape.seen)
+
+    class StoppedError(Exception):
+        pass
+
+    def stopping(setting: Setting) -> Measured:
+        if len(landscape.seen) == 5:
+            raise StoppedError
+        return landscape(setting)
+
+    landscape.seen.clear()
+    with pytest.raises(StoppedError):
+        tune(stopping, State(file, {"a": 1}), depth=DEPTH)
+    assert tune(landscape, State(file, {"a": 1}), depth=DEPTH) == whole
+    assert len(landscape.seen) == len(set(landscape.seen)) == total
+
+
+def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    tune(Landscape(Candidate(scheme="mx")), State(file, {"a": 1}), depth=DEPTH, schemes=["mx"])
+    with pytest.raises(FileError, match="must be of a search over the same model"):
+        State(file, {"a": 2})
+    file.write_text("{}")
+    with pytest.raises(FileError, match="must be the state of a search"):
+        State(file, {"a": 1})
+
+
+def test_schemes_are_known(tmp_path: Path) -> None:
+    with pytest.raises(CassandraError, match="schemes must be of unary, mx, exact, not 'ternary'"):
+        tune(
+            Landscape(Candidate(scheme="mx")),
+            State(tmp_path / "s", {}),
+            depth=1,
+            schemes=["ternary"],
+        )
+
+
+def test_eq_2_by_hand() -> None:
+    candidate = Candidate(scheme="unary", prune=0.4, truncated=4)
+    measured = Landscape(candidate)(candidate.setting())
+    at = row(measured, DEPTH)
+    # Acceptance 1 over (1 - 0.4)(16 - 4) bits of 16, no keys and values.
+    assert eq_2(candidate, at, measured) == pytest.approx(1 / (0.6 * 12 / 16))
+
+
+def test_plans_pack(tmp_path: Path) -> None:
+    source = open_source(write_model(tmp_path / "m"))
+    head = "lm_head.weight"
+    plain = Candidate(scheme="exact", truncated=4)
+    assert plain.plan().recipes(source)[head].format.truncated == 4
+    closer = Candidate(scheme="unary", truncated=4, prune=0.4, head=1).plan().recipes(source)[head]
+    assert (closer.format.truncated, closer.prune) == (3, 0.0)
+    assert head not in Candidate(scheme="mx", head=None).plan().recipes(source)
+    file = tmp_path / "plan.toml"
+    plain.plan().save(file)
+    assert PackPlan.load(file).recipes(source) == plain.plan().recipes(source)
+
+
+def test_the_front_beats_all_others() -> None:
+    def score(bits: float, speedup: float) -> Score:
+        return Score(
+            candidate=Candidate(scheme="unary"),
+            gamma=1,
+            acceptance=0.5,
+            speedup=speedup,
+            plain_speedup=1.0,
+            draft_bits=5,
+            target_bits=bits,
+            eq_2=1,
+        )
+
+    some = [score(12, 1.9), score(11, 1.8), score(13, 1.85), score(11, 1.7), score(14, 2.0)]
+    assert front(some) == [some[1], some[0], some[4]]
