@@ -141,6 +141,6 @@ def _notes(reports: Sequence[Synthesis]) -> Iterator[str]:
         " by capacitance and square of the voltage. No leakage."
     )
     for made in sorted({report.made for report in reports if report.made}):
-        yield f"Made: {made}."
+        yield f"Made by make synth: {made}."
     for activity in sorted({report.activity for report in reports if report.activity}):
         yield f"Activity: {activity}."
