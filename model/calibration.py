@@ -152,7 +152,8 @@ def calibrate(
 ) -> Norms:
     """Run the model over the text and gather the norms of every matrix that can be packed.
 
-    The whole model is in memory in BF16 while it runs. Raises :class:`CassandraError`.
+    The whole model is in memory in BF16 while it runs. Raises :class:`CassandraError`, also if
+    there is not enough of it.
     """
     settings = Calibration() if settings is None else settings
     text = read_text(settings.text)
@@ -196,7 +197,9 @@ def _gather(
     import torch
 
     from model.reply import build_model
+    from model.speculative.memory import require_memory
 
+    require_memory(2 * sum(tensor.count for tensor in source.tensors.values()), source.label)
     network = build_model(folder, source.read)
     kinds = {tensor.name: tensor.kind for tensor in packed_tensors(source)}
     head = next(name for name, kind in kinds.items() if kind == "head")

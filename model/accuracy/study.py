@@ -17,6 +17,7 @@ from model.calibration import Norms
 from model.packed_source import PackedSource
 from model.reply import Read, build_model, packed_reader
 from model.sources import Source, Tensor
+from model.speculative.memory import require_memory
 
 __all__ = [
     "Candidate",
@@ -93,6 +94,7 @@ def table_rows(
         folder = Path(name)
         source.save_companions(folder)
         windows = token_windows(folder, text, length=length, most=most)
+        require_memory(2 * sum(tensor.count for tensor in source.tensors.values()), source.label)
         reference: Evaluation | None = None
         for candidate in candidates:
             found = _measure(folder, candidate, windows, progress)

@@ -22,6 +22,7 @@ from model.calibration import (
     read_text,
 )
 from model.sources import EMBEDDING, HEAD, open_source, packed_tensors
+from model.speculative import memory
 from tests.model.tiny import MODEL_TYPES, replace_tensors, tensors_of, write_model
 
 WORDS = " ".join(f"word{(number * 7) % 94}" for number in range(50))
@@ -180,6 +181,14 @@ def test_a_model_whose_numbers_overflow(own_llama: Path, text: Path) -> None:
     replace_tensors(own_llama, {norm: torch.full((48,), torch.nan, dtype=torch.bfloat16)})
     with pytest.raises(CassandraError, match="calibration must give finite norms, and model"):
         calibrate(open_source(own_llama), settings(text))
+
+
+def test_a_model_that_does_not_fit(
+    llama: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
+    with pytest.raises(CassandraError, match=r"llama needs 0\.1 MB of memory, and 0\.0 MB are"):
+        calibrate(open_source(llama), settings(text))
 
 
 ABOUT = {"version": 1, "tokens": 3, "origin": {}}
