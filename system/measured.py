@@ -95,7 +95,8 @@ def load_acceptance(path: Path) -> list[Measured]:
         raise SystemModelError(
             f"{path} must have one list of rows with {', '.join(sorted(_ROW))}, not {len(lists)}"
         )
-    return [_measured(path, number, row) for number, row in enumerate(lists[0], 1)]
+    rows = [_measured(path, number, row) for number, row in enumerate(lists[0], 1)]
+    return list(dict.fromkeys(rows))  # the best gamma of a setting may be there twice
 
 
 def _is_table(value: Any) -> bool:

@@ -285,7 +285,7 @@ def summary(synthesis: Sequence[Synthesis] | None = None) -> Table:
             "tokens over EAGLE-3's",
             "tokens_eagle",
             found.over_eagle,
-            "a fit, see below",
+            "a fit, below",
         ),
         ("Figure 14", "over a Llama draft's", "tokens_llama", found.over_llama, "a fit, below"),
         ("Table V", "decoders, mm2", "area", silicon, "another decoder, gates at 0.5 um2"),

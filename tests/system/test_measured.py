@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from model.study.acceptance import Row
 from system.beyond import measured_setups, our_schemes
 from system.costs import load_format
 from system.device import load_device
@@ -41,6 +43,16 @@ def test_a_row_has_its_acceptance_and_its_bits(tmp_path: Path) -> None:
     assert (row.acceptance.rate, row.acceptance.kind) == (0.77, "drafted")
     assert (row.bits.draft, row.bits.whole) == (5.1, 11.2)
     assert "acceptance.json" in row.bits.source
+
+
+def test_a_row_that_is_there_twice_is_one_row(tmp_path: Path) -> None:
+    rows = load_acceptance(table(tmp_path, ROW, {**ROW, "gamma": 3}))
+    assert [row.gamma for row in rows] == [5, 3]
+
+
+def test_the_rows_have_the_names_that_the_benchmark_writes() -> None:
+    written = {field.name for field in dataclasses.fields(Row)}
+    assert {"scheme", "label", "gamma", "draft_bits", "target_bits"} <= written
 
 
 def test_the_bits_of_a_row_are_those_of_weights_and_of_a_head_packed_alike(tmp_path: Path) -> None:
