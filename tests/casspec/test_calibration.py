@@ -25,8 +25,8 @@ def text(tmp_path: Path) -> Path:
 
 
 def same(one: Path, two: Path) -> bool:
-    data = [np.fromfile(path / "model.safetensors", np.uint8) for path in (one, two)]
-    return np.array_equal(*data)
+    first, second = (np.fromfile(path / "model.safetensors", np.uint8) for path in (one, two))
+    return np.array_equal(first, second)
 
 
 def test_pruning_is_by_wanda_unless_the_flag_says_otherwise(llama: Path, tmp_path: Path) -> None:
