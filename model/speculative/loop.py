@@ -31,6 +31,7 @@ class Settings:
     """How a reply is generated."""
 
     gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
+    least_lead: float = 0.0  # a drafted token whose logit leads by less is the round's last
     max_tokens: int = 128  # generated, the first included
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
     stop_strings: tuple[str, ...] = ()  # the token that completes one is the last, too
@@ -42,6 +43,8 @@ class Settings:
         check_stop_strings(self.stop_strings)
         if self.max_tokens < 1:
             raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
+        if not self.least_lead >= 0:
+            raise CassandraError(f"least_lead must be a number from 0 on, not {self.least_lead}")
 
 
 class Session(Protocol):
@@ -144,15 +147,26 @@ def _draft(
     settings: Settings,
     random: np.random.Generator,
 ) -> tuple[list[int], Probabilities]:
-    """Up to gamma tokens, no further than a stop token, and the q of each [drafted, vocabulary]."""
+    """Up to gamma tokens, and the q of each [drafted, vocabulary].
+
+    A stop token is the last, and so is one of which the draft is not sure.
+    """
     drafted: list[int] = []
     q: list[Probabilities] = []
-    while len(drafted) < gamma and not (drafted and drafted[-1] in settings.stop_tokens):
+    sure = True
+    while len(drafted) < gamma and sure:
         token = drafted[-1] if drafted else pending
         logits = session.draft([token], position + len(drafted))
         q.append(probabilities(logits, settings.sampling)[0])
         drafted.append(draw(q[-1], random))
+        sure = drafted[-1] not in settings.stop_tokens and _lead(logits[0]) >= settings.least_lead
     return drafted, np.array(q)
+
+
+def _lead(logits: torch.Tensor) -> float:
+    """How much the largest logit is larger than the next."""
+    first, second = logits.topk(2).values.tolist()
+    return float(first - second)
 
 
 def _until_end(

@@ -99,7 +99,8 @@ def best_row(measured: Measured, depth: int) -> Row:
 
 
 def _tallies(measured: Measured, gamma: int) -> list[Tally]:
-    return [_tally(found, measured) for found in rounds(measured.replies, measured.lengths, gamma)]
+    found = rounds(measured.replies, measured.drafts, gamma, least_lead=measured.setting.least_lead)
+    return [_tally(each, measured) for each in found]
 
 
 def _tally(found: list[Round], measured: Measured) -> Tally:

@@ -78,12 +78,6 @@ class Chains:
         old = self.layers.get(layer)
         self.layers[layer] = new if old is None else (_join(old[0], new[0]), _join(old[1], new[1]))
 
-    def keep(self, chosen: torch.Tensor) -> None:
-        """Go on with some of the chains, bool [rows]."""
-        self.layers = {
-            layer: (key[:, chosen], value[:, chosen]) for layer, (key, value) in self.layers.items()
-        }
-
     @property
     def depth(self) -> int:
         """Rows of each chain."""

@@ -25,7 +25,7 @@ from model.speculative import (
 )
 from model.speculative.key_values import Sealer
 from model.study.chains import Pair, Sequences
-from model.study.emulation import Lengths, Replies, greedy_replies, run_lengths
+from model.study.emulation import Drafts, Replies, follow, greedy_replies
 
 __all__ = ["Measured", "SealedSequences", "Setting", "Study"]
 
@@ -37,6 +37,7 @@ class Setting:
     name: str
     plan: PackPlan
     kv: KeyValueFormat | None = None  # None: keys and values stay in BF16
+    least_lead: float = 0.0  # as of model.speculative.Settings
 
     def __post_init__(self) -> None:
         if self.kv is not None and not self.kv.lossless:
@@ -130,7 +131,7 @@ class Measured:
 
     setting: Setting
     replies: Replies
-    lengths: tuple[Lengths, ...]
+    drafts: tuple[Drafts, ...]
     costs: Costs
     kv: KeyValueBytes
 
@@ -219,8 +220,8 @@ class Study:
             seen = SealedSequences(replies.sequences, setting.kv, replies.prompts)
             kv = seen.bytes()
         with lm.drafting():
-            lengths = run_lengths(lm.network, replies, seen, depth=self._depth)
-        return Measured(setting=setting, replies=replies, lengths=lengths, costs=costs, kv=kv)
+            drafts = follow(lm.network, replies, seen, depth=self._depth, progress=self._progress)
+        return Measured(setting=setting, replies=replies, drafts=drafts, costs=costs, kv=kv)
 
     def reply(self, lm: CassandraForCausalLM) -> Replies:
         """The target's replies to the prompts."""

@@ -1,15 +1,15 @@
 """Acceptance of a draft for every gamma at once, without decoding token by token.
 
 The reply of plain greedy decoding is known, and speculative decoding gives the same. So which
-rounds take place follows from one number for each place of the reply: how many tokens in a row the
-draft would get right if a round began there. :func:`run_lengths` measures that number for all
-places together; :func:`rounds` plays the rounds of any gamma from it.
+rounds take place follows from what the draft would draw if a round began at each place of the
+reply. :func:`follow` finds that for all places together; :func:`rounds` plays the rounds of any
+gamma from it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from golden import CassandraError
 from model.speculative import Tally
 from model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
-__all__ = ["Lengths", "Replies", "Round", "greedy_replies", "rounds", "run_lengths"]
+__all__ = ["Drafts", "Replies", "Round", "follow", "greedy_replies", "rounds"]
 
 _CHUNK = 384  # chains in one pass
 
@@ -62,11 +62,11 @@ class Round:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lengths:
-    """What a draft does in one reply; entry k is a round whose pending token is token k."""
+class Drafts:
+    """What a draft draws in one reply; row k is of a round whose pending token is token k."""
 
-    right: NDArray[np.int64]  # tokens that it gets right in a row, up to the depth measured
-    stops: NDArray[np.bool_]  # the first wrong one is a stop token: the draft goes no further
+    tokens: NDArray[np.int64]  # [places, depth]
+    leads: NDArray[np.float32]  # [places, depth]: the logit of the token over the next best one
 
 
 def greedy_replies(
@@ -108,88 +108,72 @@ def _prefill(network: Any, prompt: Sequence[int], number: int, sequences: Sequen
     return int(logits[0].argmax())
 
 
-def run_lengths(
+def follow(
     network: Any,
     replies: Replies,
     sequences: Sequences,
     *,
     depth: int,
-    update: Callable[[int], object] = lambda rows: None,
-) -> tuple[Lengths, ...]:
-    """How far the draft gets from each place of each reply, up to ``depth`` tokens.
+    progress: bool = False,
+) -> tuple[Drafts, ...]:
+    """What the draft draws from each place of each reply, ``depth`` tokens.
 
     The network is the draft; ``sequences`` is what it reads of the target's keys and values, which
-    need not be the target's own. Within a chain it reads its own. ``update`` is told of the number
-    of places that are done.
+    need not be the target's own. Within a round it reads its own.
     """
     starts = [(n, k) for n, reply in enumerate(replies.replies) for k in range(len(reply) - 1)]
     found = [
-        Lengths(right=np.zeros(len(r) - 1, np.int64), stops=np.zeros(len(r) - 1, np.bool_))
-        for r in replies.replies
+        Drafts(
+            tokens=np.zeros((len(reply) - 1, depth), np.int64),
+            leads=np.zeros((len(reply) - 1, depth), np.float32),
+        )
+        for reply in replies.replies
     ]
-    for first in range(0, len(starts), _CHUNK):
-        chunk = starts[first : first + _CHUNK]
-        _follow(network, replies, sequences, chunk, found, depth)
-        update(len(chunk))
+    with tqdm(total=len(starts), desc="drafts", disable=not progress) as bar:
+        for first in range(0, len(starts), _CHUNK):
+            chunk = starts[first : first + _CHUNK]
+            _follow_some(network, replies, sequences, chunk, found, depth)
+            bar.update(len(chunk))
     return tuple(found)
 
 
-def _follow(
+def _follow_some(
     network: Any,
     replies: Replies,
     sequences: Sequences,
     starts: list[tuple[int, int]],
-    found: list[Lengths],
+    found: list[Drafts],
     depth: int,
 ) -> None:
-    """Fill in the lengths of some places: follow each chain until its first wrong token."""
+    """Fill in the rows of some places."""
     chains = Chains()
+    tokens = torch.tensor([replies.replies[n][k] for n, k in starts])
+    place = torch.tensor([len(replies.prompts[n]) + k for n, k in starts])
+    number = torch.tensor([n for n, _ in starts])
     for step in range(depth):
-        ends = [k + step + 1 == len(replies.replies[n]) for n, k in starts]
-        going = ~torch.tensor(ends, dtype=torch.bool)
-        chains.keep(going)
-        starts = [start for start, goes in zip(starts, going.tolist(), strict=True) if goes]
-        if not starts:
-            return
-        right = torch.zeros(len(starts), dtype=torch.bool)
-        drafted = _chain_step(network, replies, sequences, starts, step, chains)
-        for row, ((n, k), token) in enumerate(zip(starts, drafted, strict=True)):
-            right[row] = token == replies.replies[n][k + step + 1]
-            found[n].right[k] += int(right[row])
-            found[n].stops[k] = not right[row] and token in replies.stop_tokens
-        chains.keep(right)
-        starts = [start for start, goes in zip(starts, right.tolist(), strict=True) if goes]
+        rows = Rows(sequence=number, position=place + step)
+        best = run_rows(network, tokens, rows, sequences, chains).topk(2)
+        tokens = best.indices[:, 0]
+        leads = (best.values[:, 0] - best.values[:, 1]).tolist()
+        for (n, k), token, lead in zip(starts, tokens.tolist(), leads, strict=True):
+            found[n].tokens[k, step], found[n].leads[k, step] = token, lead
 
 
-def _chain_step(
-    network: Any,
-    replies: Replies,
-    sequences: Sequences,
-    starts: list[tuple[int, int]],
-    step: int,
-    chains: Chains,
-) -> list[int]:
-    """The draft's next token of each chain."""
-    tokens = [replies.replies[n][k + step] for n, k in starts]
-    positions = [len(replies.prompts[n]) + k + step for n, k in starts]
-    rows = Rows(sequence=torch.tensor([n for n, _ in starts]), position=torch.tensor(positions))
-    drafted: list[int] = run_rows(network, tokens, rows, sequences, chains).argmax(-1).tolist()
-    return drafted
-
-
-def rounds(replies: Replies, lengths: Sequence[Lengths], gamma: int) -> list[list[Round]]:
+def rounds(
+    replies: Replies, drafts: Sequence[Drafts], gamma: int, *, least_lead: float = 0.0
+) -> list[list[Round]]:
     """The rounds of each reply, as :func:`model.speculative.decode` would have them.
 
-    ``lengths`` must have been measured to a depth of gamma or more. One thing is not followed: a
-    draft that would draw a stop token later than its first wrong token counts as full.
+    ``drafts`` must have been followed to a depth of gamma or more; ``least_lead`` as in
+    :class:`model.speculative.Settings`.
     """
     found = []
-    for prompt, reply, length in zip(replies.prompts, replies.replies, lengths, strict=True):
+    for prompt, reply, draft in zip(replies.prompts, replies.replies, drafts, strict=True):
         places, k = [], 0
         while k < len(reply) - 1:
             limit = min(gamma, replies.max_tokens - k - 2)
-            accepted = min(int(length.right[k]), limit)
-            drafted = _drafted(reply, k, accepted, limit, length, replies.stop_tokens)
+            drafted = _drafted(draft, k, limit, replies.stop_tokens, least_lead)
+            accepted = _accepted(draft.tokens[k, :drafted].tolist(), reply[k + 1 :])
             tokens = min(accepted + 1, len(reply) - 1 - k)
             places.append(
                 Round(position=len(prompt) + k, drafted=drafted, accepted=accepted, tokens=tokens)
@@ -200,15 +184,16 @@ def rounds(replies: Replies, lengths: Sequence[Lengths], gamma: int) -> list[lis
 
 
 def _drafted(
-    reply: Sequence[int],
-    k: int,
-    accepted: int,
-    limit: int,
-    length: Lengths,
-    stop_tokens: frozenset[int],
+    draft: Drafts, k: int, limit: int, stop_tokens: frozenset[int], least_lead: float
 ) -> int:
     """Tokens drafted in a round from token k of a reply on."""
-    if accepted and reply[k + accepted] in stop_tokens:
-        return accepted
-    wrong = accepted < limit
-    return accepted + 1 if wrong and length.stops[k] else limit
+    for step in range(limit):
+        if int(draft.tokens[k, step]) in stop_tokens or draft.leads[k, step] < least_lead:
+            return step + 1
+    return limit
+
+
+def _accepted(drafted: Sequence[int], reply: Sequence[int]) -> int:
+    """How many tokens agree from the first on."""
+    agree = [ours == theirs for ours, theirs in zip(drafted, reply, strict=False)]
+    return agree.index(False) if False in agree else len(agree)

@@ -11,7 +11,7 @@ from model.speculative import Costs, KeyValueFormat, ReadBytes, Tally
 from model.study.acceptance import ACCEPTANCE, best_row, bootstrap, row, rows
 from model.study.chains import Sequences
 from model.study.drafts import KeyValueBytes, Measured, Setting
-from model.study.emulation import Lengths, Replies
+from model.study.emulation import Drafts, Replies
 
 DEPTH = 4
 REPLY = tuple(range(10, 21))  # 11 tokens
@@ -36,12 +36,19 @@ def measured(
             stop_tokens=frozenset(),
             sequences=Sequences(len(right)),
         ),
-        lengths=tuple(
-            Lengths(right=np.array(each), stops=np.zeros(10, np.bool_)) for each in right
-        ),
+        drafts=tuple(drafts(each) for each in right),
         costs=COSTS,
         kv=KeyValueBytes(bf16=8, draft=2, target=5),
     )
+
+
+def drafts(right: list[int]) -> Drafts:
+    """Tokens of the reply as far as they are right, then -1; sure of all."""
+    tokens = [
+        [REPLY[k + 1 + step] if step < count else -1 for step in range(DEPTH)]
+        for k, count in enumerate(right)
+    ]
+    return Drafts(tokens=np.array(tokens), leads=np.full((len(right), DEPTH), 9, np.float32))
 
 
 ALWAYS = [min(DEPTH, 10 - k) for k in range(10)]

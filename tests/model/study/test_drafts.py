@@ -22,6 +22,7 @@ from model.speculative.tiles import Tile
 from model.study.acceptance import row
 from model.study.chains import Rows, Sequences
 from model.study.drafts import SealedSequences, Setting, Study
+from tests.model.study.test_emulation import in_float32
 from tests.model.tiny import write_model
 
 BLOCK, LAYERS, HEADS, SIZE = 16, 3, 2, 8
@@ -101,14 +102,19 @@ def study(source: Source) -> Study:
 
 @pytest.mark.parametrize("scheme", ["unary", "mx", "exact"])
 def test_a_measurement_is_of_the_packed_model(
-    study: Study, source: Source, scheme: str, tmp_path: Path
+    source: Source, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    load = CassandraForCausalLM.from_pretrained
+    monkeypatch.setattr(
+        CassandraForCausalLM, "from_pretrained", lambda path: in_float32(load(path))
+    )
+    study = Study(source, PROMPTS, max_tokens=24, depth=4, jobs=1)
     plan = PackPlan(
         default=recipe(scheme, 4), overrides=(Override(tensors="lm_head.weight", keep=True),)
     )
     measured = study.measure(Setting(name="test", plan=plan))
     pack_model(source, tmp_path / "packed", plan, jobs=1)
-    lm = CassandraForCausalLM.from_pretrained(tmp_path / "packed")
+    lm = in_float32(load(tmp_path / "packed"))
     assert measured.costs == lm.costs
     settings = Settings(gamma=4, max_tokens=24, stop_tokens=lm.stop_tokens())
     total = Tally()

@@ -15,7 +15,7 @@ from model.speculative import Costs, ReadBytes
 from model.study.acceptance import row
 from model.study.chains import Sequences
 from model.study.drafts import KeyValueBytes, Measured, Setting
-from model.study.emulation import Lengths, Replies
+from model.study.emulation import Drafts, Replies
 from model.study.tuning import Candidate, Score, State, eq_2, front, tune
 from tests.model.tiny import write_model
 
@@ -42,10 +42,12 @@ class Landscape:
                 stop_tokens=frozenset(),
                 sequences=Sequences(1),
             ),
-            lengths=(
-                Lengths(
-                    right=np.array([min(right, 20 - k) for k in range(20)]),
-                    stops=np.zeros(20, np.bool_),
+            drafts=(
+                Drafts(
+                    tokens=np.array(
+                        [[k + 1 + s if s < right else -1 for s in range(DEPTH)] for k in range(20)]
+                    ),
+                    leads=np.ones((20, DEPTH), np.float32),
                 ),
             ),
             costs=Costs(
@@ -112,13 +114,9 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_schemes_are_known(tmp_path: Path) -> None:
+    state = State(tmp_path / "state.json", {})
     with pytest.raises(CassandraError, match="schemes must be of unary, mx, exact, not 'ternary'"):
-        tune(
-            Landscape(Candidate(scheme="mx")),
-            State(tmp_path / "s", {}),
-            depth=1,
-            schemes=["ternary"],
-        )
+        tune(Landscape(Candidate(scheme="mx")), state, depth=1, schemes=["ternary"])
 
 
 def test_eq_2_by_hand() -> None:
