@@ -215,3 +215,14 @@ def test_an_override_that_does_not_fit_the_model(
     plan = PackPlan(default=EXACT, overrides=(override,))
     with pytest.raises(CassandraError, match=re.escape(message)):
         plan.recipes(open_source(llama))
+
+
+def test_the_example_in_the_documentation(llama: Path, tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs/packing.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "plan.toml").write_text(example)
+    plan = PackPlan.load(tmp_path / "plan.toml")
+    recipes = plan.recipes(open_source(llama))
+    assert recipes["model.layers.1.mlp.down_proj.weight"].format.truncated == 3
+    assert recipes["model.layers.1.mlp.up_proj.weight"].format.truncated == 4
+    assert "lm_head.weight" not in recipes
