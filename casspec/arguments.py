@@ -198,7 +198,7 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
         " inputs (default: a text that comes along)",
     )
     group.add_argument(
-        "--recipe", type=Path, metavar="FILE", help="all of the above by tensor, instead of flags"
+        "--recipe", type=Path, metavar="FILE", help="format and encoder by tensor, instead of flags"
     )
     group.add_argument(
         "--keep",
