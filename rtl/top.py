@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from amaranth.back import rtlil, verilog
@@ -16,6 +17,9 @@ from rtl.superblock_reader import BUS_ROWS
 from rtl.verification import VALUE
 
 __all__ = ["DecoderTop", "Top", "to_rtlil", "to_verilog"]
+
+_BLOCK = re.compile(r"^  always @\*\n    (.*;)$", re.MULTILINE)
+_STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S*) *= 0;$", re.MULTILINE)
 
 
 class DecoderTop(wiring.Component):
@@ -130,7 +134,32 @@ class Top(Protocol):
 
 def to_verilog(top: Top) -> str:
     """Verilog of a top and everything below it, in one text."""
-    return verilog.convert(top, name=top.module_name, emit_src=False, strip_internal_attrs=True)
+    text = verilog.convert(top, name=top.module_name, emit_src=False, strip_internal_attrs=True)
+    return "".join(_start_blocks(module) for module in re.split(r"(?m)^(?=module )", text))
+
+
+def _start_blocks(module: str) -> str:
+    """Let every ``always @*`` of a module run at time zero.
+
+    Yosys lets longer blocks look at a variable whose initial value starts them, but gives that
+    value in the declaration, which in SystemVerilog is no event; and it forgets the blocks of one
+    line, which assign some bits of a variable. If the inputs of a block never change, its outputs
+    then stay X in simulators that follow the letter of the standard (Icarus Verilog does,
+    Verilator does not). Here all blocks look at the variable, and it gets its value after they
+    have begun to.
+    """
+    found = _STARTER.search(module)
+    if not _BLOCK.search(module) and not found:
+        return module
+    name = found[1] if found else "\\$start"
+    block = f"  always @* begin\n    if ({name} ) begin end\n    "
+    module = _BLOCK.sub(lambda match: f"{block}{match[1]}\n  end", module)
+    declared = f"  reg {name} ;"
+    if found:
+        module = _STARTER.sub(lambda _: declared, module)
+    else:
+        module = module.replace(";\n", f";\n{declared}\n", 1)
+    return module.replace("\nendmodule", f"\n  initial {name} = 0;\nendmodule", 1)
 
 
 def to_rtlil(top: Top) -> str:

@@ -308,7 +308,8 @@ class _Region(wiring.Component):
         receiver, wide = self.receiver, self.narrow.wide
         depth = self.config.buffer // self.config.bus
         size = receiver.word_layout.size
-        m.submodules.buffer = buffer = fifo.SyncFIFOBuffered(width=size, depth=depth)
+        # one word is in its output register, a power of two in its memory
+        m.submodules.buffer = buffer = fifo.SyncFIFOBuffered(width=size, depth=depth + 1)
         dropped = Signal(range(depth + 1))  # words whose room is still to be given back
         taken, give = Signal(), Signal()
         m.d.comb += [

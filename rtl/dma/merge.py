@@ -109,7 +109,7 @@ class InOrder(wiring.Component):
         """The buffer of one decoder, filled."""
         config = self.config
         width = ValueBeat(config.beat_values).size
-        depth = config.reorder // config.beat_values
+        depth = config.reorder // config.beat_values + 1  # one is in its output register
         m.submodules[f"widen_{place}"] = widen = Widen(config)
         m.submodules[f"buffer_{place}"] = buffer = fifo.SyncFIFOBuffered(width=width, depth=depth)
         wiring.connect(m, wiring.flipped(self.beats[place]), widen.beats)

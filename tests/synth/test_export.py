@@ -7,7 +7,9 @@ import pytest
 
 from golden import CassandraError
 from rtl.command import DecoderConfig
+from rtl.dma.config import DmaConfig
 from synth import export as exporter
+from synth.registers import c_header, markdown
 
 CONFIG = DecoderConfig(lanes=8, schemes=("mx",))
 
@@ -52,7 +54,9 @@ def test_the_port_list_is_that_of_the_module(exported):
 def test_defaults_have_distinct_names_and_all_lane_counts():
     names = [config.module_name for config in exporter.DEFAULT_CONFIGS]
     assert len(set(names)) == len(names)
-    assert {config.lanes for config in exporter.DEFAULT_CONFIGS} == {8, 16, 32}
+    decoders = [c for c in exporter.DEFAULT_CONFIGS if isinstance(c, DecoderConfig)]
+    assert {config.lanes for config in decoders} == {8, 16, 32}
+    assert {c.decoders for c in exporter.DEFAULT_CONFIGS if isinstance(c, DmaConfig)} == {1, 2, 4}
 
 
 def test_flags_choose_one_configuration(tmp_path, capsys):
@@ -76,3 +80,58 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         exporter.export(tmp_path, CONFIG)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("top", "decoders"), [("dma", 1), ("array", 2)])
+def test_a_dma_is_six_files(top, decoders, tmp_path, capsys):
+    flags = ["--lanes", "8", "--schemes", "mx", "--bus", "256", "--queue", "4"]
+    flags += ["--decoders", str(decoders)]
+    assert exporter.main(["--out", str(tmp_path), "--top", top, *flags]) == 0
+    config = DmaConfig(decoder=CONFIG, decoders=decoders, bus=32, queue=4)
+    name = config.module_name
+    assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
+    suffixes = (".v", ".f", ".core", ".ports.json", ".h", ".registers.md")
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}{end}" for end in suffixes}
+    assert (tmp_path / f"{name}.h").read_text() == c_header(config)
+    assert (tmp_path / f"{name}.registers.md").read_text() == markdown()
+    ports = {
+        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.ports.json").read_text())
+    }
+    assert ports["m_axi_rdata"] == 256
+    assert ports["m_axi_arid"] == config.id_bits
+    assert ports["m_axis_values_tdata"] == 16 * 8 * decoders
+    assert not [port for port in ports if "__" in port or "$" in port]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"top": "decoder", "bus": 128}, "bus must be left out for the top 'decoder'"),
+        ({"top": "dma", "bus": 100}, "bus must be a number of whole bytes, not 100 bits"),
+        ({"top": "dma", "bus": 24}, "bus must be one of 8, 16, 32, 64, 128, not 3"),
+        ({"top": "dma", "decoders": 2}, "decoders must be 1 for the top 'dma', not 2"),
+        ({"top": "array", "decoders": 1}, "decoders must be at least 2 for the top 'array', not 1"),
+        ({"top": "array", "decoders": 3}, "decoders must be one of 1, 2, 4, 8, not 3"),
+        ({"top": "dma", "burst": 300}, "burst must be one of "),
+        ({"top": "dma", "burst": 4096, "bus": 64}, "burst must be at most 2048, 256 bus words"),
+        ({"top": "dma", "buffer": 300}, "buffer must be a multiple of the burst"),
+        ({"top": "array", "reorder": 8}, "reorder must be a multiple of 32, at most 131072"),
+        ({"top": "dma", "address": 33}, "address must be one of 32, 40, 48, 56, 64, not 33"),
+    ],
+)
+def test_flags_that_cannot_be_are_named(flags, message):
+    with pytest.raises(CassandraError, match=message):
+        exporter.choose(flags.pop("top"), CONFIG, **flags)
+
+
+def test_a_bus_is_at_least_a_word_of_the_decoder():
+    with pytest.raises(CassandraError, match="bus must be at least 16 bytes, one for each lane"):
+        exporter.choose("dma", DecoderConfig(), bus=64)
+
+
+def test_every_combinational_block_looks_at_what_starts_it(exported):
+    text = exported.read_text()
+    blocks = re.findall(r"^  always @\*(.*)\n(.*)\n", text, re.M)
+    assert blocks
+    assert all(head == " begin" and first.startswith("    if (\\$") for head, first in blocks)
+    assert not re.search(r"^  reg \\\$auto\$verilog_backend\S* *= 0;", text, re.M)

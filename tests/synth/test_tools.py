@@ -1,0 +1,102 @@
+"""Exported tops in other tools: Verilator's -Wall, Yosys, Icarus Verilog."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden import CassandraError
+from golden.format import Format, Scheme
+from rtl.command import DecoderConfig
+from rtl.dma.config import DmaConfig
+from synth.export import export
+from verif import icarus
+from verif.jobs import Job, jobs_of
+from verif.lint import lint
+from verif.payloads import draw
+
+DECODER = DecoderConfig(lanes=8)
+CONFIGS: dict[str, DecoderConfig | DmaConfig] = {
+    "decoder": DECODER,
+    "dma": DmaConfig(decoder=DECODER),
+    "array": DmaConfig(decoder=DECODER, decoders=2, bus=32, reorder=1024),
+    "one scheme": DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("mx",)), books=1, address=32),
+}
+SCHEMES: tuple[Scheme, ...] = ("unary", "mx", "exact")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    out = tmp_path_factory.mktemp("rtl")
+    return {name: export(out, config) for name, config in CONFIGS.items()}
+
+
+def need(program: str, package: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not there: apt install {package}")
+
+
+def jobs(scheme: Scheme, target: bool) -> list[Job]:
+    rng = np.random.default_rng(1)
+    fmt = Format(scheme=scheme, beat=8, segment=96)
+    return list(jobs_of(draw(rng, fmt, 250, "weights"), [target]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_verilator_has_no_warning(name: str, exported: dict[str, Path]) -> None:
+    assert lint(exported[name].with_suffix(".f")) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_yosys_has_no_warning(name: str, exported: dict[str, Path]) -> None:
+    need("yosys", "yosys")
+    path = exported[name]
+    script = f"read_verilog {path}; hierarchy -check -top {path.stem}; proc; memory; check -assert"
+    run = subprocess.run(["yosys", "-q", "-p", script], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout + run.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [False, True])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_icarus_decodes_as_golden_does(
+    scheme: Scheme, target: bool, exported: dict[str, Path], tmp_path: Path
+) -> None:
+    need("iverilog", "iverilog")
+    for job in jobs(scheme, target):
+        values = icarus.decode(exported["decoder"], DECODER, job, tmp_path)
+        assert np.array_equal(values, job.expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [False, True])
+@pytest.mark.parametrize("name", ["dma", "array"])
+def test_icarus_decodes_by_dma_as_golden_does(
+    name: str, target: bool, exported: dict[str, Path], tmp_path: Path
+) -> None:
+    need("iverilog", "iverilog")
+    config = CONFIGS[name]
+    assert isinstance(config, DmaConfig)
+    for scheme in SCHEMES:
+        work = jobs(scheme, target)
+        values = icarus.decode_by_dma(exported[name], config, work, tmp_path)
+        assert np.array_equal(values, np.concatenate([job.expected for job in work]))
+
+
+def test_icarus_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CassandraError, match="no iverilog: apt install iverilog"):
+        icarus.require_icarus()
+
+
+def test_what_does_not_elaborate_is_said(tmp_path: Path) -> None:
+    need("iverilog", "iverilog")
+    (tmp_path / "bad.v").write_text("module bad(; endmodule\n")
+    with pytest.raises(CassandraError, match="iverilog failed:"):
+        icarus.decode(tmp_path / "bad.v", DECODER, jobs("mx", False)[0], tmp_path)

@@ -1,0 +1,158 @@
+"""Exported tops in Icarus Verilog: another simulator than the one of all other suites.
+
+A smoke test: the file elaborates with ``-g2012`` and decodes segments as golden does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.errors import CassandraError
+from rtl.command import COMMAND_WIDTH, DecoderConfig
+from rtl.dma.config import DmaConfig
+from rtl.dma.registers import field_of, register_of
+from verif.jobs import Job
+
+__all__ = ["decode", "decode_by_dma", "require_icarus"]
+
+_HERE = Path(__file__).parent
+_VALUE = 16
+_SECONDS = 300
+
+
+def require_icarus() -> None:
+    """Raise CassandraError if Icarus Verilog is not there."""
+    for program in ("iverilog", "vvp"):
+        if shutil.which(program) is None:
+            raise CassandraError(
+                f"Icarus Verilog must be installed, but there is no {program}: apt install iverilog"
+            )
+
+
+def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArray[np.uint16]:
+    """Values of one segment from the exported decoder; ``work`` is a folder for files.
+
+    Raises CassandraError with what the tool printed if it does not elaborate, hangs, or flags the
+    segment.
+    """
+    request, lanes = job.request, config.lanes
+    regions = {
+        "speculation": request.segment.speculation,
+        "verification": request.segment.verification if job.target else np.zeros(0, np.uint8),
+    }
+    words = {name: _words(region.tobytes(), lanes) for name, region in regions.items()}
+    last = len(request.codebook) - 1
+    book = [entry | (place == last) << 8 for place, entry in enumerate(request.codebook)]
+    memories = {"book": book}
+    for name, numbers in words.items():
+        memories[name] = [
+            number | (place == len(numbers) - 1) << 8 * lanes
+            for place, number in enumerate(numbers)
+        ]
+    defines = {
+        "TOP": config.module_name,
+        "BUS": 8 * lanes,
+        "VALUES": _VALUE * lanes,
+        "ENTRIES": len(book),
+        "SPECULATION": len(words["speculation"]),
+        "VERIFICATION": len(words["verification"]),
+        "COMMAND": f"{COMMAND_WIDTH}'d{request.word}",
+    }
+    return _run(verilog, "decoder.v", memories, defines, work)
+
+
+def decode_by_dma(
+    verilog: Path, config: DmaConfig, jobs: Sequence[Job], work: Path
+) -> NDArray[np.uint16]:
+    """Values of segments of one tensor from the exported dma or array; errors as of decode."""
+    memory, writes = bytearray(), _codebook_writes(jobs[0].request.codebook)
+    writes.append(_write("control", "enable", 1))
+    for job in jobs:
+        writes += _segment_writes(job, memory, config.bus)
+    memories = {"writes": writes, "memory": _words(bytes(memory), config.bus)}
+    defines = {
+        "TOP": config.module_name,
+        "BUS": 8 * config.bus,
+        "VALUES": _VALUE * config.beat_values,
+        "ID": config.id_bits,
+        "ADDRESS": config.address,
+        "WRITES": len(writes),
+        "WORDS": len(memories["memory"]),
+        "PACKETS": len(jobs),
+    }
+    return _run(verilog, "dma.v", memories, defines, work)
+
+
+def _write(register: str, field: str, value: int) -> int:
+    """A write of one field, as the testbench reads it."""
+    return register_of(register).offset << 32 | value << field_of(register, field)[1]
+
+
+def _codebook_writes(book: Sequence[int]) -> list[int]:
+    return [
+        _write("codebook", "exponent", exponent)
+        | _write("codebook", "entry", place)
+        | _write("codebook", "last", int(place == len(book) - 1))
+        for place, exponent in enumerate(book)
+    ]
+
+
+def _segment_writes(job: Job, memory: bytearray, word: int) -> list[int]:
+    """The registers of a segment, whose regions are put behind what is in memory."""
+    segment = job.request.segment
+    numbers = {"command": job.request.word}
+    for name in ("speculation", "verification"):
+        region = getattr(segment, name).tobytes()
+        numbers |= {f"{name}_base_low": len(memory), f"{name}_length": len(region)}
+        memory += region + bytes(-len(region) % word)
+    writes = [register_of(name).offset << 32 | number for name, number in numbers.items()]
+    return [*writes, _write("start", "push", 1)]
+
+
+def _words(data: bytes, size: int) -> list[int]:
+    return [
+        int.from_bytes(data[place : place + size], "little") for place in range(0, len(data), size)
+    ]
+
+
+def _run(
+    verilog: Path,
+    testbench: str,
+    memories: Mapping[str, Sequence[int]],
+    defines: Mapping[str, object],
+    work: Path,
+) -> NDArray[np.uint16]:
+    require_icarus()
+    for name, numbers in memories.items():
+        text = "".join(f"{number:x}\n" for number in (*numbers, 0))  # one more than is looked at
+        (work / f"{name}.hex").write_text(text)
+    flags = [f"-D{name}={value}" for name, value in defines.items()]
+    sources = [str(verilog.resolve()), str(_HERE / testbench)]
+    _step(["iverilog", "-g2012", "-s", "testbench", "-o", "smoke", *flags, *sources], work)
+    lines = _step(["vvp", "-n", "smoke"], work).splitlines()
+    return _values([line.split() for line in lines if len(line.split()) == 3])
+
+
+def _step(command: list[str], work: Path) -> str:
+    done = subprocess.run(
+        command, cwd=work, capture_output=True, text=True, check=False, timeout=_SECONDS
+    )
+    if done.returncode or done.stderr:
+        raise CassandraError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _values(beats: Sequence[Sequence[str]]) -> NDArray[np.uint16]:
+    parts = []
+    for data, keep, user in beats:
+        if user != "0":
+            raise CassandraError("the gateware flagged the segment")
+        count = int(keep, 16).bit_count() // 2
+        parts.append(np.frombuffer(bytes.fromhex(data)[::-1], np.uint16)[:count])
+    return np.concatenate(parts)
