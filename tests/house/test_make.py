@@ -19,6 +19,7 @@ TARGETS = [
     "verilog",
     "waves",
     "bench",
+    "soak",
     "synth",
     "scalesim",
     "clean",
