@@ -63,6 +63,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3)",
     )
+    parser.add_argument(
+        "--least-lead",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="end a round after a token whose logit leads the next by less (default 0: never)",
+    )
     parser.add_argument("--plain", action="store_true", help="the target alone, as with --gamma 0")
     parser.add_argument(
         "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
@@ -147,6 +154,7 @@ def generate(args: argparse.Namespace) -> int:
 
     settings = Settings(
         gamma=0 if args.plain else args.gamma,
+        least_lead=args.least_lead,
         max_tokens=args.max_tokens,
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from golden import CassandraError, Format
-from model.packing import PackPlan, Recipe
+from model.architectures import HEAD
+from model.packing import Override, PackPlan, Recipe
 from model.speculative import KeyValueFormat
 from model.study.drafts import Setting
 
@@ -17,8 +18,26 @@ KV_TRUNCATED = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="m
 """Keys and values of which the draft reads sign, exponent and three bits; the target reads all."""
 
 
-def _setting(name: str, *, kv: KeyValueFormat | None = None, **fields: Any) -> Setting:
-    return Setting(name=name, plan=PackPlan(default=Recipe.from_dict(fields)), kv=kv)
+KEPT = {"keep": True}
+"""A head that stays in BF16."""
+
+LEAST_LEAD = 0.75
+"""Of a draft that stops when it is not sure; found on the development prompts."""
+
+
+def _setting(
+    name: str,
+    *,
+    kv: KeyValueFormat | None = None,
+    head: Mapping[str, Any] | None = None,
+    least_lead: float = 0.0,
+    **fields: Any,
+) -> Setting:
+    changes = dict(head or {})
+    keep = changes.pop("keep", None)
+    overrides = (Override(tensors=HEAD, changes=changes, keep=keep),) if head else ()
+    plan = PackPlan(default=Recipe.from_dict(fields), overrides=overrides)
+    return Setting(name=name, plan=plan, kv=kv, least_lead=least_lead)
 
 
 _PAPER: dict[str, Any] = {"scheme": "unary", "prune": 0.4, "truncated": 4}
@@ -30,19 +49,34 @@ _EXACT: dict[str, Any] = {
     "fill": "midpoint",
     "group_exponents": "weighted",
 }
+_EXACT_3: dict[str, Any] = {**_EXACT, "truncated": 5}
+_EXACT_4: dict[str, Any] = {**_EXACT, "truncated": 4}
+_SURE: dict[str, Any] = {"kv": KV_TRUNCATED, "least_lead": LEAST_LEAD}
+_UNARY_HEAD = {"truncated": 4, "prune": 0.0}
+_EXACT_HEAD = {"truncated": 3}
 
 SETTINGS = (
-    _setting("unary-40", kv=KV_TRUNCATED, **_PAPER),
-    _setting("unary-40-magnitude", kv=KV_TRUNCATED, prune_scores="magnitude", **_PAPER),
-    _setting("unary-30", kv=KV_TRUNCATED, **_UNARY),
-    _setting("mx-4", kv=KV_TRUNCATED, **_MX),
-    _setting("mx-4-kv", **_MX),
-    _setting("exact-3", kv=KV_TRUNCATED, truncated=5, **_EXACT),
-    _setting("exact-3-kv", truncated=5, **_EXACT),
-    _setting("exact-4", kv=KV_TRUNCATED, truncated=4, **_EXACT),
-    _setting("exact-4-kv", truncated=4, **_EXACT),
+    _setting("unary-40", kv=KV_TRUNCATED, head=KEPT, **_PAPER),
+    _setting("unary-40-magnitude", kv=KV_TRUNCATED, head=KEPT, prune_scores="magnitude", **_PAPER),
+    _setting("unary-30", kv=KV_TRUNCATED, head=KEPT, **_UNARY),
+    _setting("mx-4", kv=KV_TRUNCATED, head=KEPT, **_MX),
+    _setting("mx-4-kv", head=KEPT, **_MX),
+    _setting("exact-3", kv=KV_TRUNCATED, head=KEPT, **_EXACT_3),
+    _setting("exact-3-kv", head=KEPT, **_EXACT_3),
+    _setting("exact-4", kv=KV_TRUNCATED, head=KEPT, **_EXACT_4),
+    _setting("exact-4-kv", head=KEPT, **_EXACT_4),
+    _setting("unary-30-head", kv=KV_TRUNCATED, head=_UNARY_HEAD, **_UNARY),
+    _setting("exact-4-head", kv=KV_TRUNCATED, head=_EXACT_HEAD, **_EXACT_4),
+    _setting("unary-30-sure", head=_UNARY_HEAD, **_SURE, **_UNARY),
+    _setting("exact-3-sure", head={"truncated": 4}, **_SURE, **_EXACT_3),
+    _setting("exact-4-sure", head=_EXACT_HEAD, **_SURE, **_EXACT_4),
 )
-"""The paper's two, and the best of each scheme; ``-kv``: the draft reads keys and values whole."""
+"""The paper's two, and the best of each scheme (docs/acceptance.md).
+
+``-kv``: the draft reads keys and values whole; else truncated by 4. ``-head``: the draft's head has
+one bit more than its layers (and is not pruned); else it is BF16's. ``-sure``: so is the head, and
+a round ends after a token that the draft is not sure of.
+"""
 
 
 def choose(patterns: list[str]) -> list[Setting]:

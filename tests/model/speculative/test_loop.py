@@ -18,8 +18,15 @@ class Script:
     The next token of both depends on the position alone; what they are asked for is recorded.
     """
 
-    def __init__(self, *, wrong: Sequence[int] = (), stop_at: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        wrong: Sequence[int] = (),
+        stop_at: int | None = None,
+        unsure: Sequence[int] = (),
+    ) -> None:
         self.wrong = wrong
+        self.unsure = unsure
         self.stop_at = stop_at
         self.verified: list[tuple[list[int], int]] = []
         self.drafted: list[int] = []
@@ -37,7 +44,7 @@ class Script:
     def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
         self.drafted.append(position)
         token = 8 if position + 1 in self.wrong else self.truth(position + 1)
-        return self._logits([token])
+        return self._logits([token]) * (0.25 if position + 1 in self.unsure else 1)
 
     def settle(self, position: int) -> None:
         self.settled.append(position)
@@ -122,3 +129,22 @@ def test_positions_seen_are_counted() -> None:
 def test_bad_settings_are_named(field: str, value: int, text: str) -> None:
     with pytest.raises(CassandraError, match=text):
         Settings(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
+    script, tally = Script(unsure=(5, 9)), Tally()
+    settings = Settings(gamma=4, max_tokens=14, least_lead=0.5)
+    found = list(decode(script, [1, 2, 3], settings, tally))
+    # The pending token is at 3: 4 is sure, 5 is not, and is drafted still.
+    assert script.drafted[:2] == [3, 4]
+    assert script.verified[1] == ([3, 4, 5], 3)
+    assert list(itertools.chain(*found)) == [place % 7 for place in range(3, 17)]
+    # Rounds from 3, 6, 10 and 15 on.
+    assert tally.drafted == 2 + 3 + 4 + 0
+    assert tally.accepted == tally.drafted
+
+
+def test_leads_are_numbers_from_0_on() -> None:
+    for lead in (-0.1, float("nan")):
+        with pytest.raises(CassandraError, match="least_lead must be a number from 0 on, not"):
+            Settings(least_lead=lead)
