@@ -94,7 +94,7 @@ def _of_ours(reports: Sequence[Synthesis]) -> Table:
     rates = load_rates()
     rows = [_row(report, decoders_needed(rate_of(report, rates)), theirs) for report in reports]
     return Table(
-        title=f"Table V: decoders that fill the scratchpad, at 28 nm and {_clock():.3f} GHz",
+        title="Table V: decoders that fill the scratchpad, scaled to 28 nm",
         header=(
             "decoder",
             "kGE",
@@ -109,10 +109,6 @@ def _of_ours(reports: Sequence[Synthesis]) -> Table:
         rows=((*papers, *figures), *rows),
         notes=tuple(_notes(reports)),
     )
-
-
-def _clock() -> float:
-    return load_device("npu").clock / 1e9
 
 
 def _row(report: Synthesis, count: int, theirs: dict[str, float]) -> Row:
@@ -137,8 +133,9 @@ def _notes(reports: Sequence[Synthesis]) -> Iterator[str]:
         f" {claim('scratchpad') / 2:.0f} values a cycle in drafts at the measured rate."
     )
     yield (
-        "W: energy of a cycle at the report's activity, scaled by Stillmaker and Baas; classical:"
-        " by capacitance and square of the voltage. No leakage."
+        f"W: energy of a cycle at the report's activity, scaled by Stillmaker and Baas, at"
+        f" {load_device('npu').clock / 1e9:.3f} GHz; classical: by capacitance and square of the"
+        " voltage. No leakage."
     )
     for made in sorted({report.made for report in reports if report.made}):
         yield f"Made by make synth: {made}."
