@@ -11,6 +11,7 @@ from casspec import (
     bench_commands,
     commands,
     generate_command,
+    rtl_command,
     system_commands,
     tune_command,
 )
@@ -80,14 +81,6 @@ examples:
 
 speculation is what a draft pass reads, verification what a target pass reads in addition;
 padding completes both to whole superblocks. All figures are bits per weight.
-"""
-
-RTL_EPILOG = """\
-examples:
-  casspec rtl
-  casspec rtl --lanes 8 16 32 --schemes unary --codebook 32
-
-Each configuration gets a Verilog file, a file list (.f), a FuseSoC core and a table of its ports.
 """
 
 FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
@@ -277,30 +270,8 @@ def _add_accuracy(subparsers: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _add_rtl(subparsers: argparse._SubParsersAction[_Parser]) -> None:
-    parser = _add(subparsers, "rtl", "export the decoder as Verilog", RTL_EPILOG)
-    parser.set_defaults(run=commands.rtl)
-    parser.add_argument(
-        "--out",
-        dest="destination",
-        type=Path,
-        default=Path("build/rtl"),
-        metavar="DIR",
-        help="directory to write into (default build/rtl)",
-    )
-    parser.add_argument(
-        "--lanes",
-        type=int,
-        nargs="+",
-        choices=(8, 16, 32),
-        default=[16],
-        help="values in a cycle; several make several modules (default 16)",
-    )
-    parser.add_argument(
-        "--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES), help="default: all"
-    )
-    parser.add_argument(
-        "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
-    )
+    text = "export the decoder, alone or behind AXI, as Verilog"
+    rtl_command.register(_add(subparsers, "rtl", text, rtl_command.EPILOG))
 
 
 def _add_tune(subparsers: argparse._SubParsersAction[_Parser]) -> None:

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from casspec.table import table
 from golden.errors import CassandraError
-from golden.format import SCHEMES
 
 if TYPE_CHECKING:
     from model.calibration import Norms
     from model.plan import PackPlan
     from model.sources import Source
 
-__all__ = ["calibrate", "inspect", "pack", "rtl", "unpack"]
+__all__ = ["calibrate", "inspect", "pack", "unpack"]
 
 _COLUMNS = ("kept", "speculation", "verification", "total")
 
@@ -177,15 +176,3 @@ def _rows(report: Mapping[str, Any], each: bool) -> Iterable[list[str]]:
         kept = sum(tensor["kept"] for tensor in tensors) / len(tensors)
         figures = [f"{bits[column]:.3f}" for column in _COLUMNS[1:]]
         yield [name, str(len(tensors)), shape, f"{kept:.1%}", *figures]
-
-
-def rtl(args: argparse.Namespace) -> int:
-    """``casspec rtl``."""
-    from rtl.command import DecoderConfig
-    from synth.export import export
-
-    schemes = tuple(name for name in SCHEMES if name in args.schemes)
-    for lanes in dict.fromkeys(args.lanes):
-        config = DecoderConfig(lanes=lanes, schemes=schemes, codebook=args.codebook)
-        print(export(args.destination, config))
-    return 0

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from casspec import rtl_command
 from casspec.__main__ import main
 from casspec.arguments import FORMAT_FLAGS, build_parser
 from golden import Format
 from model.packing import open_packed
+from synth import export
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import change_config, patterns, replace_tensors, tensors_of
 
@@ -162,6 +164,23 @@ def test_rtl_exports_the_configurations_that_the_flags_name(tmp_path: Path, caps
     assert {f"{name}.v", f"{name}.f", f"{name}.core"} <= {
         path.name for path in (tmp_path / "rtl").iterdir()
     }
+
+
+def test_rtl_exports_an_array_with_its_registers(tmp_path: Path, capsys: Output) -> None:
+    flags = ["--top", "array", "--decoders", 2, "--lanes", 8, "--schemes", "mx", "--bus", 128]
+    assert run("rtl", "--out", tmp_path, *flags) == 0
+    name = "cassandra_array_n2_l8_mx_b16_d128"
+    assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
+    assert (tmp_path / f"{name}.h").is_file()
+    assert (tmp_path / f"{name}.registers.md").is_file()
+
+
+def test_rtl_has_the_flags_of_the_export() -> None:
+    assert set(rtl_command.DMA_FLAGS) == set(export.DMA_FLAGS)
+
+
+def test_rtl_refuses_flags_that_the_top_does_not_have(capsys: Output) -> None:
+    assert "bus must be left out for the top 'decoder'" in error_of(capsys, "rtl", "--bus", 128)
 
 
 # --- help ---------------------------------------------------------------------------------------

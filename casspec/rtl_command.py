@@ -1,0 +1,86 @@
+"""``casspec rtl``: the gateware as Verilog."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from golden.format import SCHEMES
+
+__all__ = ["DMA_FLAGS", "EPILOG", "register", "rtl"]
+
+EPILOG = """\
+tops:
+  decoder  streams in, values out: docs/microarchitecture.md
+  dma      the decoder behind registers (AXI4-Lite) and a read master (AXI4): docs/integration.md
+  array    decoders that share a read master; their values leave as one stream, in order
+
+examples:
+  casspec rtl
+  casspec rtl --lanes 8 16 32 --schemes unary --codebook 32
+  casspec rtl --top dma --bus 256 --queue 16
+  casspec rtl --top array --decoders 4 --schemes mx exact
+
+Each configuration gets a Verilog file, a file list (.f), a FuseSoC core and a table of its ports
+(.ports.json); dma and array also get their registers as Markdown and as a C header.
+"""
+
+DMA_FLAGS = {
+    "decoders": "decoders that share the read master: 2, 4, 8 (array; default 4)",
+    "bus": "bits of the AXI data bus (default: what the decoders take in a cycle)",
+    "burst": "bytes of the longest burst (default 256)",
+    "buffer": "bytes of read data that each region of a decoder may have ahead (default 2048)",
+    "queue": "descriptors in the queue (default 8)",
+    "books": "codebooks that are kept for descriptors to name (default 4)",
+    "reorder": "values that each decoder may be ahead of the output (array; default 16384)",
+    "address": "bits of an address (default 64)",
+}
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.set_defaults(run=rtl)
+    parser.add_argument(
+        "--out",
+        dest="destination",
+        type=Path,
+        default=Path("build/rtl"),
+        metavar="DIR",
+        help="directory to write into (default build/rtl)",
+    )
+    parser.add_argument(
+        "--top", choices=("decoder", "dma", "array"), default="decoder", help="what to export"
+    )
+    parser.add_argument(
+        "--lanes",
+        type=int,
+        nargs="+",
+        choices=(8, 16, 32),
+        default=[16],
+        help="values in a cycle; several make several modules (default 16)",
+    )
+    parser.add_argument(
+        "--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES), help="default: all"
+    )
+    parser.add_argument(
+        "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
+    )
+    group = parser.add_argument_group("dma and array")
+    for name, text in DMA_FLAGS.items():
+        group.add_argument(f"--{name}", type=int, metavar="N", help=text)
+
+
+def rtl(args: argparse.Namespace) -> int:
+    """``casspec rtl``."""
+    from rtl.command import DecoderConfig
+    from synth.export import choose, export
+
+    schemes = tuple(name for name in SCHEMES if name in args.schemes)
+    flags = {name: getattr(args, name) for name in DMA_FLAGS}
+    decoders = [
+        DecoderConfig(lanes=lanes, schemes=schemes, codebook=args.codebook)
+        for lanes in dict.fromkeys(args.lanes)
+    ]
+    for config in [choose(args.top, decoder, **flags) for decoder in decoders]:
+        print(export(args.destination, config))
+    return 0
