@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from model.study.acceptance import Interval, Row
     from model.study.drafts import Study
 
-__all__ = ["EPILOG", "acceptance", "register"]
+__all__ = ["EPILOG", "acceptance", "add_study_flags", "open_study", "register", "small_model"]
 
 EPILOG = """\
 examples:
   casspec bench acceptance smollm2
+  casspec bench small-model small
 """
 
 ACCEPTANCE_EPILOG = """\
@@ -33,6 +34,14 @@ examples:
 Packs the model in one setting after another and follows each draft along the target's greedy
 replies. Intervals are of 95 %, by drawing prompts anew. `best` is the gamma with the least traffic.
 docs/acceptance.md defines the figures and names the settings.
+"""
+
+SMALL_EPILOG = """\
+examples:
+  casspec bench small-model small
+  casspec bench acceptance small --prompts lines.txt
+
+Some minutes on two cores. The text is the one of the calibration (model/data/README.md).
 """
 
 _PLOT_GAMMA = 5
@@ -58,6 +67,25 @@ def register(parser: argparse.ArgumentParser, add: Callable[..., argparse.Argume
         metavar="FILE",
         help="instead of the table: acceptance against bits, as a plot (SVG) and its table",
     )
+
+    _add_small(subparsers, add)
+
+
+def _add_small(subparsers: object, add: Callable[..., argparse.ArgumentParser]) -> None:
+    text = "train a small model that was never quantised, for comparison"
+    small = add(subparsers, "small-model", text, SMALL_EPILOG)
+    small.set_defaults(run=small_model)
+    small.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    small.add_argument("--steps", type=int, default=600, metavar="N", help="(default 600)")
+    small.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def small_model(args: argparse.Namespace) -> int:
+    """``casspec bench small-model``."""
+    from model.study.small import train_small
+
+    train_small(args.destination, steps=args.steps, progress=not args.quiet)
+    return 0
 
 
 def add_study_flags(parser: argparse.ArgumentParser) -> None:

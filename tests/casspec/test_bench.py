@@ -100,3 +100,24 @@ def test_settings_fit_the_format_and_have_names_of_their_own() -> None:
     assert choose([]) == list(SETTINGS)
     with pytest.raises(CassandraError, match="settings must be among"):
         choose(["exact-*", "ternary"])
+
+
+@pytest.mark.slow
+def test_a_small_model_is_trained_and_can_be_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = tmp_path / "small"
+    assert main(["bench", "small-model", str(small), "--steps", "3", "--quiet"]) == 0
+    (tmp_path / "prompts.txt").write_text("The fire\nIn the morning\n")
+    flags = ["--prompts", str(tmp_path / "prompts.txt"), "--max-tokens", "40", "--jobs", "1"]
+    flags += ["--settings", "exact-4-kv", "--quiet", "--calibration", str(tmp_path / "n.txt")]
+    (tmp_path / "n.txt").write_text("Some words about nothing. " * 100)
+    assert main(["bench", "acceptance", str(small), *flags]) == 0
+    assert "exact-4-kv" in capsys.readouterr().out
+
+
+def test_a_small_model_has_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = tmp_path / "small"
+    assert main(["bench", "small-model", str(small), "--steps", "0"]) == 2
+    assert "steps must be at least 1, not 0" in capsys.readouterr().err
+    assert not small.exists()

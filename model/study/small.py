@@ -1,0 +1,108 @@
+"""A small model that was never quantised: trained here, on the texts that come along.
+
+SmolLM2 comes as a file whose weights were once quantised, so some of their low bits are not a
+trained model's. The model made here is no use for anything but a comparison: its weights are those
+that an optimiser left, rounded once, to BF16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from golden import CassandraError
+from model.calibration import read_text
+from model.output import staged_directory
+
+__all__ = ["train_small"]
+
+_END = "<end>"
+_LENGTH = 128  # tokens of a sample
+_BATCH = 16
+_RATE = 2e-3
+_POSITIONS = 512
+
+
+def train_small(
+    destination: Path,
+    *,
+    steps: int = 600,
+    width: int = 256,
+    layers: int = 4,
+    progress: bool = False,
+) -> None:
+    """Train a Llama from scratch on the calibration text and save it in BF16.
+
+    Deterministic on one machine. Raises :class:`CassandraError` for sizes below the smallest.
+    """
+    for field, value, least in (("steps", steps, 1), ("width", width, 64), ("layers", layers, 1)):
+        if value < least:
+            raise CassandraError(f"{field} must be at least {least}, not {value}")
+    text = read_text(None)
+    with staged_directory(destination) as folder:
+        tokenizer = _tokenizer(text)
+        tokenizer.save_pretrained(folder)
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(_config(len(tokenizer), width, layers))
+        tokens = torch.tensor(tokenizer(text, verbose=False).input_ids)
+        _train(model, tokens, steps, progress)
+        model.bfloat16().save_pretrained(folder)
+
+
+def _tokenizer(text: str) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=2048,
+        special_tokens=[_END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=_END, pad_token=_END, model_max_length=_POSITIONS
+    )
+
+
+def _config(vocabulary: int, width: int, layers: int) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=width * 8 // 3 // 64 * 64,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 32,
+        num_key_value_heads=max(width // 64, 1),
+        head_dim=32,
+        max_position_embeddings=_POSITIONS,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+
+
+def _train(model: LlamaForCausalLM, tokens: torch.Tensor, steps: int, progress: bool) -> None:
+    optimiser = torch.optim.AdamW(model.parameters(), lr=_RATE, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps + 1)
+    bar = tqdm(_batches(tokens, steps), "training", total=steps, disable=not progress)
+    for batch in bar:
+        loss = model(input_ids=batch, labels=batch).loss
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        bar.set_postfix(loss=f"{loss.item():.3f}")
+
+
+def _batches(tokens: torch.Tensor, steps: int) -> Iterator[torch.Tensor]:
+    random = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        starts = torch.randint(len(tokens) - _LENGTH, (_BATCH,), generator=random)
+        yield tokens[starts[:, None] + torch.arange(_LENGTH)]
