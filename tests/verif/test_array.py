@@ -1,0 +1,54 @@
+"""Arrays of decoders behind one read master: the suites of the DMA, and their rate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from golden.format import Format, Scheme
+from rtl.command import DecoderConfig
+from rtl.dma.config import DmaConfig
+from rtl.dma.top import CassandraDma
+from tests.verif.test_dma import MODULES
+from verif.dma.rate import measure
+from verif.payloads import Payload, gaussian
+from verif.runner import run_suite
+
+BUILD = Path(__file__).parents[2] / "build" / "cocotb"
+SHARE = 0.97  # of the values in a cycle that as many decoders could give
+
+CONFIGS = {
+    "n2": DmaConfig(decoders=2, reorder=2048),
+    "n4": DmaConfig(
+        decoder=DecoderConfig(lanes=8), decoders=4, bus=16, burst=128, buffer=512, reorder=512
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_array(name: str) -> None:
+    top = CassandraDma(CONFIGS[name])
+    run_suite(top, MODULES, top.module_name, build_dir=BUILD / f"array_{name}")
+
+
+def weights(scheme: Scheme, segments: int) -> Payload:
+    """Normally distributed weights; 40 % pruned in unary, as in the paper."""
+    rng = np.random.default_rng(1)
+    fmt = Format(scheme=scheme)
+    values = gaussian(rng, segments * fmt.segment)
+    threshold = np.quantile(np.abs((values & 0x7FFF).astype(int)), 0.4)
+    kept = (values & 0x7FFF) > threshold if scheme == "unary" else None
+    return Payload(name="weights", format=fmt, values=values, kept=kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decoders", [2, 4])
+def test_decoders_that_share_the_fetch_keep_their_rate(decoders: int) -> None:
+    config = DmaConfig(decoders=decoders)
+    for scheme in ("unary", "mx", "exact"):
+        payload = weights(scheme, 4 * decoders)
+        rate = measure(config, payload, target=False, build=BUILD / f"rate_n{decoders}")
+        assert rate.steady >= SHARE * config.beat_values, (scheme, rate)

@@ -1,0 +1,108 @@
+"""Timing diagrams: traced from the gateware, true to the rules, drawn from their sources."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verif import diagrams
+from verif.diagrams import DECODER_DIAGRAMS, DMA_DIAGRAMS, FOLDER, Channel, Diagram
+from verif.streams import HandshakeChecker
+
+ALL = {diagram.name: diagram for diagram in (*DECODER_DIAGRAMS, *DMA_DIAGRAMS)}
+
+
+def spread(wave: str) -> list[str]:
+    """A wave with its dots replaced by what they repeat."""
+    marks: list[str] = []
+    for mark in wave:
+        marks.append(marks[-1] if mark == "." else mark)
+    return marks
+
+
+def lines(text: str) -> dict[str, dict[str, Any]]:
+    return {line["name"]: line for line in json.loads(text)["signal"] if line}
+
+
+def transfers(line: dict[str, Any]) -> list[str | None]:
+    """The label of a bus in each cycle."""
+    labels, held, found = iter(line["data"]), None, list[str | None]()
+    for mark in line["wave"]:
+        if mark != ".":
+            held = None if mark == "x" else next(labels)
+        found.append(held)
+    return found
+
+
+def check_channel(channel: Channel, signals: dict[str, dict[str, Any]]) -> int:
+    """Hold a channel of a diagram to the rules; returns its transfers."""
+    valid, ready = (spread(signals[name]["wave"]) for name in (channel.valid, channel.ready))
+    data = transfers(signals[channel.data])
+    bits = [spread(signals[name]["wave"]) for name in channel.bits]
+    checker, moved = HandshakeChecker(channel.data), 0
+    for cycle, (offered, taken) in enumerate(zip(valid, ready, strict=True)):
+        payload = {"data": data[cycle], **{str(i): bit[cycle] for i, bit in enumerate(bits)}}
+        assert (offered == "1") == (data[cycle] is not None)
+        assert "x" not in payload.values() or offered == "0"
+        checker.cycle(offered == "1", taken == "1", payload)  # type: ignore[arg-type]
+        moved += offered == taken == "1"
+    return moved
+
+
+@pytest.mark.parametrize("diagram", ALL.values(), ids=ALL)
+def test_a_diagram_keeps_the_rules_and_shows_transfers(diagram: Diagram) -> None:
+    signals = lines((FOLDER / f"{diagram.name}.json").read_text())
+    for line in signals.values():
+        assert len(line["wave"]) == diagram.cycles
+    assert all(check_channel(channel, signals) for channel in diagram.channels)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_picture_is_drawn_from_its_source(name: str) -> None:
+    root = ET.parse(FOLDER / f"{name}.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    text = (FOLDER / f"{name}.json").read_text()
+    assert root.findtext(f"{space}title") == ALL[name].title
+    assert root.findtext(f"{space}desc") == f"WaveDrom source {diagrams.digest_of(text)}"
+
+
+def test_the_gateware_can_be_traced_again(tmp_path: Path) -> None:
+    assert diagrams.main(["--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.json")} == set(ALL)
+    for name, diagram in ALL.items():
+        signals = lines((tmp_path / f"{name}.json").read_text())
+        assert all(check_channel(channel, signals) for channel in diagram.channels)
+        drawn = (tmp_path / f"{name}.svg").is_file()
+        assert drawn == bool(importlib.util.find_spec("wavedrom"))
+
+
+def test_nothing_else_is_in_the_folder() -> None:
+    assert {path.stem for path in FOLDER.iterdir()} == set(ALL)
+
+
+def small(valid: str, ready: str, data: str) -> int:
+    channel = Channel(valid="v", ready="r", data="d", label="")
+    signals: dict[str, dict[str, Any]] = {
+        "v": {"wave": valid},
+        "r": {"wave": ready},
+        "d": {"wave": data, "data": ["a", "b"]},
+    }
+    return check_channel(channel, signals)
+
+
+def test_a_small_diagram_is_right() -> None:
+    assert small("0110", "0010", "x3.x") == 1
+
+
+@pytest.mark.parametrize(
+    ("valid", "ready", "data"),
+    [("0100", "0000", "x3xx"), ("0110", "1011", "x34x"), ("0110", "0010", "x3x.")],
+)
+def test_a_diagram_that_breaks_a_rule_is_found(valid: str, ready: str, data: str) -> None:
+    with pytest.raises(AssertionError):
+        small(valid, ready, data)
