@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from system.acceptance import MAX_GAMMA, Acceptance
-from system.costs import Bits, FormatCost, load_format, load_formats
+from system.costs import FULL, Bits, FormatCost, load_format, load_formats
 from system.decoding import Setup, cache_tokens, estimate, round_of
 from system.device import load_device
 from system.measured import Measured
@@ -76,6 +76,9 @@ class Swing:
 
 
 def _scaled(bits: Bits, draft: float = 1.0, whole: float = 1.0) -> Bits:
+    """Other bits of what is packed; BF16 stays BF16."""
+    if bits.whole == FULL:
+        return bits
     target = bits.whole * whole
     return dataclasses.replace(bits, draft=min(bits.draft * draft, target), whole=target)
 

@@ -11,7 +11,7 @@ from typing import Any
 from system.errors import SystemModelError, check_number, unknown
 from system.files import HERE, read_toml
 
-__all__ = ["Bits", "FormatCost", "load_format", "load_formats"]
+__all__ = ["FULL", "Bits", "FormatCost", "load_format", "load_formats"]
 
 FULL = 16.0
 """Bits of BF16: what embedding, norms and activations cost always."""

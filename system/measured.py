@@ -61,7 +61,7 @@ class Measured:
         label: which setting of the scheme.
         gamma: drafted tokens in a round.
         acceptance: accepted over drafted tokens.
-        bits: of a weight, as measured with it.
+        bits: of a weight, mean of linear layers and head, as measured with it.
     """
 
     scheme: str
@@ -71,9 +71,8 @@ class Measured:
     bits: Bits
 
     def cost(self, base: FormatCost) -> FormatCost:
-        """``base`` with the bits of a weight as measured; a head that is packed alike, too."""
-        head = self.bits if base.head.read(draft=True) == base.weight.read(draft=True) else None
-        return dataclasses.replace(base, weight=self.bits, head=head or base.head)
+        """``base`` with the bits of weights and head as measured; its cache stays."""
+        return dataclasses.replace(base, weight=self.bits, head=self.bits)
 
 
 _ROW = {"scheme", "label", "gamma", "acceptance_rate", "draft_bits", "target_bits"}

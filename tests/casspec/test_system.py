@@ -15,6 +15,7 @@ from model.speculative.report import Report
 from system import Acceptance, Setup, Workload, estimate, load_device, load_model, scalesim
 from system.costs import load_format
 from system.device import known_devices
+from system.measured import load_acceptance
 from system.plots import plots
 from system.report import everything, markdown, page
 from system.scalesim import comparison, recorded
@@ -119,7 +120,9 @@ def test_estimate_takes_a_table_of_acceptance(tmp_path: Path, capsys: Output) ->
     words = f"{QUESTION} --acceptance-file {table}".split()
     assert main([*words, "--label", "mx G32", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["speedup"] == estimate(setup(rate=0.5)).to_dict()["speedup"]
+    cost = load_acceptance(table)[0].cost(load_format("mx"))
+    wanted = dataclasses.replace(setup(rate=0.5), cost=cost)
+    assert told["speedup"] == estimate(wanted).to_dict()["speedup"]
     for flags, message in (
         ([], "label must be given, as there are several: 'mx G32', 'mx G16'"),
         (["--acceptance", "0.5"], "acceptance must not be given beside an acceptance file"),

@@ -24,7 +24,7 @@ from system.device import known_devices
 from system.errors import SystemModelError
 from system.paper import DEVICES
 from system.report import everything, markdown, page
-from tests.system.simple import HALF, WIDE, bits, device, setup
+from tests.system.simple import HALF, MODEL, WIDE, bits, device, setup
 
 
 def test_at_the_break_even_acceptance_speculation_gains_nothing() -> None:
@@ -71,6 +71,15 @@ def test_swings_are_those_of_the_inputs() -> None:
     compute = found["compute x 1/2, x 2"]
     assert compute.width == pytest.approx(0)  # memory sets the pace of the simple device
     assert found["bandwidth x 1/2, x 2"].width == pytest.approx(0, abs=1e-12)
+
+
+def test_a_head_in_bf16_has_no_bits_to_swing() -> None:
+    """Where the head is nearly all there is, other bits of what is packed change nothing."""
+    model = dataclasses.replace(MODEL, vocabulary=10**6)
+    question = setup(model=model, cost=HALF.with_plain_head())
+    found = {swing.name: swing.width for swing in swings(question)}
+    assert found["bits of a draft +/- 10 %"] == pytest.approx(0, abs=1e-3)
+    assert found["bits of the whole +/- 10 %"] == pytest.approx(0, abs=1e-3)
 
 
 def test_decoders_matter_where_they_set_the_pace() -> None:

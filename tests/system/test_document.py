@@ -116,7 +116,7 @@ def sentences() -> Iterator[str]:
     (full, half) = next(row[1:] for row in target_rates("rtx4090", "llama3-8b").rows if "16" in row)
     yield f"with 16 the speed-up is {half} instead of {full}."
     kv = load_format("unary").kv
-    yield f"({kv.draft} of {kv.whole} bits)"
+    yield f"a cache of which drafts read {kv.draft} of {kv.whole} bits"
 
 
 def test_the_text_has_the_figures_of_the_code() -> None:
