@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 from golden import CassandraError, GoldenCodec
 from model.packing import open_packed
 from model.reply import build_model, packed_reader
-from model.speculative import CassandraForCausalLM
+from model.speculative import CassandraForCausalLM, Report
 
 try:
     from lm_eval.api.registry import register_model
@@ -36,7 +36,7 @@ __all__ = ["CassandraLM", "main"]
 
 View = Literal["target", "draft"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("lm_eval.cassandra")  # shown with what the harness says
 
 
 @register_model("cassandra")
@@ -44,8 +44,8 @@ class CassandraLM(HFLM):
     """A packed model, its target or its draft, as the harness's own class for transformers' models.
 
     ``pretrained`` is the directory of a packed model. With ``gamma`` replies come from speculative
-    decoding on the CPU (greedy replies are those of plain decoding in the same passes), and the
-    acceptance rate is logged; otherwise from transformers' own ``generate()`` on ``device``.
+    decoding on the CPU (greedy ones are those of plain decoding in the same passes), and what was
+    accepted is logged; otherwise from transformers' own ``generate()`` on ``device``.
     Likelihoods are the view's in either case. ``options`` are those of the harness's class, such as
     ``batch_size`` and ``max_length``.
     """
@@ -61,8 +61,8 @@ class CassandraLM(HFLM):
     ) -> None:
         self._lm: CassandraForCausalLM | None = None
         self._gamma = int(gamma)
-        device = device or "cpu"
-        _check(view, self._gamma, device)
+        self._accepted = self._drafted = 0
+        _check(view, self._gamma)
         folder = Path(pretrained)
         if self._gamma:
             self._lm = CassandraForCausalLM.from_pretrained(folder)
@@ -70,7 +70,8 @@ class CassandraLM(HFLM):
         else:
             codec = GoldenCodec()
             decode = codec.decode_target if view == "target" else codec.decode_draft
-            network = build_model(folder, packed_reader(open_packed(folder), decode)).to(device)
+            network = build_model(folder, packed_reader(open_packed(folder), decode))
+            network.to(_available(device))
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         options.pop("dtype", None)  # a packed model is BF16
         super().__init__(pretrained=network, tokenizer=tokenizer, backend="causal", **options)
@@ -95,8 +96,15 @@ class CassandraLM(HFLM):
             gamma=self._gamma,
             **options,
         )
-        _log.info("acceptance: %s", self._lm.report and self._lm.report.acceptance_rate)
+        self._count(self._lm.report)
         return found
+
+    def _count(self, report: Report | None) -> None:
+        if report is None:
+            return
+        self._accepted += report.accepted
+        self._drafted += report.drafted
+        _log.info("accepted / drafted so far: %d / %d", self._accepted, self._drafted)
 
     @contextmanager
     def _usual_attention(self) -> Iterator[None]:
@@ -114,15 +122,19 @@ class CassandraLM(HFLM):
 _SAMPLING = ("temperature", "top_k", "top_p")
 
 
-def _check(view: object, gamma: int, device: str) -> None:
+def _available(device: str | None) -> torch.device:
+    """The device that is asked for; the harness asks for CUDA if the user does not say."""
+    found = torch.device(device or "cpu")
+    return found if found.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
+
+
+def _check(view: object, gamma: int) -> None:
     if view not in get_args(View):
         raise CassandraError(f"view must be 'target' or 'draft', not {view!r}")
     if gamma < 0:
         raise CassandraError(f"gamma must be at least 0, not {gamma}")
-    if gamma and (view != "target" or torch.device(device).type != "cpu"):
-        raise CassandraError(
-            f"gamma must be 0 for a view or device other than the target and the CPU, not {gamma}"
-        )
+    if gamma and view != "target":
+        raise CassandraError(f"gamma must be 0 for a view other than the target, not {gamma}")
 
 
 def main() -> None:
