@@ -10,6 +10,7 @@ from system.acceptance import MAX_GAMMA, Acceptance
 from system.costs import FULL, Bits, FormatCost, load_format, load_formats
 from system.decoding import Setup, cache_tokens, estimate, round_of
 from system.device import load_device
+from system.errors import SystemModelError
 from system.measured import Measured
 from system.paper_file import paper
 from system.tables import Table
@@ -224,7 +225,10 @@ def _measured_costs(
             for gamma, rate in cost.acceptance.items():
                 yield cost, Acceptance(rate=rate), gamma
         return
-    for row in rows:
+    whole = [row for row in rows if not row.stops_early]
+    if not whole:
+        raise SystemModelError("acceptance file must have rows whose rounds have gamma drafts")
+    for row in whole:
         cost = dataclasses.replace(row.cost(load_format(row.scheme)), name=row.label)
         yield cost, row.acceptance, row.gamma
 

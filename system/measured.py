@@ -62,6 +62,7 @@ class Measured:
         gamma: drafted tokens in a round.
         acceptance: accepted over drafted tokens.
         bits: of a weight, mean of linear layers and head, as measured with it.
+        drafted: mean drafts of a round; ``gamma`` if the file does not say.
     """
 
     scheme: str
@@ -69,12 +70,22 @@ class Measured:
     gamma: int
     acceptance: Acceptance
     bits: Bits
+    drafted: float
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether rounds end before ``gamma`` drafts, beyond what ends of replies explain.
+
+        The model has rounds of ``gamma`` drafts alone.
+        """
+        return self.drafted < _FULL_ROUND * self.gamma
 
     def cost(self, base: FormatCost) -> FormatCost:
         """``base`` with the bits of weights and head as measured; its cache stays."""
         return dataclasses.replace(base, weight=self.bits, head=self.bits)
 
 
+_FULL_ROUND = 0.9
 _ROW = {"scheme", "label", "gamma", "acceptance_rate", "draft_bits", "target_bits"}
 
 
@@ -122,9 +133,20 @@ def _measured(path: Path, number: int, row: Any) -> Measured:
                 whole=row["target_bits"],
                 source=f"measured, {path.name}: {row['label']}",
             ),
+            drafted=_drafted(row),
         )
     except SystemModelError as error:
         raise SystemModelError(f"{where}: {error}") from None
+
+
+def _drafted(row: Mapping[str, Any]) -> float:
+    """Mean drafts of a round; a row may have the whole report of its run."""
+    report = row.get("report")
+    if not isinstance(report, dict) or not {"drafted", "rounds"} <= set(report):
+        return float(row["gamma"])
+    check_count("report.drafted", report["drafted"], 1)
+    check_count("report.rounds", report["rounds"], 1)
+    return float(report["drafted"] / report["rounds"])
 
 
 def _check_counts(row: Mapping[str, Any]) -> None:
@@ -160,7 +182,12 @@ def pick(rows: Iterable[Measured], scheme: str, gamma: int, label: str | None = 
     if len(found) > 1:
         names = ", ".join(repr(row.label) for row in found)
         raise SystemModelError(f"label must be given, as there are several: {names}")
-    return found[0]
+    (row,) = found
+    if row.stops_early:
+        raise SystemModelError(
+            f"rounds of {row.label!r} must have {gamma} drafts, not {row.drafted:.1f} in the mean"
+        )
+    return row
 
 
 # --- rates of the gateware ------------------------------------------------------------------------

@@ -118,6 +118,21 @@ def test_the_row_of_a_scheme_and_gamma(tmp_path: Path) -> None:
         assert message in str(error.value)
 
 
+def test_rounds_that_stop_early_are_not_the_models(tmp_path: Path) -> None:
+    report = {"drafted": 1000, "rounds": 210}  # some replies end within a round
+    short = {**ROW, "scheme": "mx", "label": "sure", "report": {"drafted": 1000, "rounds": 400}}
+    rows = load_acceptance(table(tmp_path, short, report=report))
+    assert [row.stops_early for row in rows] == [False, True]
+    assert pick(rows, "exact", 5).drafted == pytest.approx(1000 / 210)
+    with pytest.raises(SystemModelError, match=r"'sure' must have 5 drafts, not 2\.5 in the mean"):
+        pick(rows, "mx", 5)
+    assert [setup.cost.decoder for setup in measured_setups("npu", "qwen3-4b", rows)] == ["exact"]
+    with pytest.raises(SystemModelError, match="must have rows whose rounds have gamma drafts"):
+        our_schemes("npu", "qwen3-4b", rows[1:])
+    with pytest.raises(SystemModelError, match=r"report\.rounds must be an integer, at least 1"):
+        load_acceptance(table(tmp_path, report={"drafted": 1, "rounds": 0}))
+
+
 def test_our_schemes_are_the_rows_of_the_file(tmp_path: Path) -> None:
     rows = load_acceptance(table(tmp_path, {**ROW, "scheme": "mx", "label": "mx G32"}))
     setups = list(measured_setups("rtx4090", "llama3-8b", rows))
