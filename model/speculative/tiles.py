@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 __all__ = ["ROWS", "Tile", "tiles"]
 
-ROWS = 16
+ROWS = 8
 """Rows of a tile by default."""
 
 

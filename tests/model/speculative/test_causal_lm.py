@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from model.sources import open_source
 from model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
+    KeyValueFormat,
     PackedLinear,
     Sampling,
     Settings,
     Tally,
+    decode,
     run_pass,
 )
 from tests.model.speculative.conftest import RECIPE
@@ -196,11 +199,31 @@ def test_rows_must_be_positive(packed: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smollm2_replies_as_plain_decoding_does(tmp_path: Path) -> None:
-    pack_model(open_source("smollm2"), tmp_path / "packed", RECIPE)
-    lm = CassandraForCausalLM.from_pretrained(tmp_path / "packed")
+@pytest.mark.parametrize("scheme", [None, "unary", "exact", "mx"])
+def test_smollm2_replies_as_plain_decoding_does(
+    scheme: Literal["unary", "exact", "mx"] | None, smollm2: CassandraForCausalLM
+) -> None:
+    lm = smollm2
+    kv = None if scheme is None else KeyValueFormat(format=Format(scheme=scheme, fill="midpoint"))
     for prompt in ("Why is the sky blue?", "Write a Python function that reverses a list."):
         tokens = lm.encode_prompt(prompt)
-        expected = plain(lm, tokens, 24)
+        expected = reply_tokens(lm, tokens, gamma=0, kv=kv if scheme == "mx" else None)
         for gamma in (3, 5):
-            assert speculate(lm, tokens, gamma=gamma, max_tokens=24) == expected
+            assert reply_tokens(lm, tokens, gamma=gamma, kv=kv) == expected
+
+
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> CassandraForCausalLM:
+    folder = tmp_path_factory.mktemp("smollm2") / "packed"
+    pack_model(open_source("smollm2"), folder, RECIPE)
+    return CassandraForCausalLM.from_pretrained(folder)
+
+
+def reply_tokens(
+    lm: CassandraForCausalLM, prompt: list[int], *, gamma: int, kv: KeyValueFormat | None
+) -> list[int]:
+    settings = Settings(gamma=gamma, max_tokens=24, stop_tokens=lm.stop_tokens())
+    session = lm.session(len(prompt) + 24, kv=kv)
+    tokens = [token for settled in decode(session, prompt, settings, Tally()) for token in settled]
+    assert kv is None or session.cache.sealed >= 32
+    return tokens
