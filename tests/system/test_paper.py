@@ -14,6 +14,7 @@ from system.figure_13 import draft_verify_share, eagle_weights
 from system.figure_14 import CLOSE, capacity, search, whole_model
 from system.paper import (
     decode_share,
+    overhead_for,
     paper_cells,
 )
 from system.paper_file import paper
@@ -64,6 +65,14 @@ def test_the_highest_cell_is_the_papers_by_traffic_of_weights() -> None:
     assert by_hand == pytest.approx(CLAIMS["speedup_highest"], rel=0.005)
     highest = max(cell.answer.speedup for cell in paper_cells())
     assert highest == pytest.approx(by_hand, rel=0.02)
+
+
+def test_the_overhead_that_gives_the_papers_lowest_cell_gives_it() -> None:
+    slowest = min(paper_cells(), key=lambda cell: cell.answer.speedup)
+    fitted = overhead_for(slowest.answer, 1.78)
+    cells = list(paper_cells(overheads={slowest.device: fitted}))
+    assert min(cell.answer.speedup for cell in cells) == pytest.approx(1.78)
+    assert max(cell.answer.speedup for cell in cells) == pytest.approx(2.41, abs=0.005)
 
 
 def test_weights_of_eagles_drafter_are_those_of_its_published_file() -> None:
