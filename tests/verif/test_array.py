@@ -52,3 +52,20 @@ def test_decoders_that_share_the_fetch_keep_their_rate(decoders: int) -> None:
         payload = weights(scheme, 4 * decoders)
         rate = measure(config, payload, target=False, build=BUILD / f"rate_n{decoders}")
         assert rate.steady >= SHARE * config.beat_values, (scheme, rate)
+
+
+@pytest.mark.slow
+def test_the_buffer_hides_the_latency_that_the_guide_says() -> None:
+    config = DmaConfig()
+    payload = weights("mx", 4)
+    bits = 8 * payload.packed.speculation.size / len(payload.values)
+    lanes = config.decoder.lanes
+    hidden = int((config.buffer - config.burst) / (lanes * bits / 8))
+
+    def steady(latency: int) -> float:
+        both = (latency, latency)
+        build = BUILD / "rate_n1"
+        return measure(config, payload, target=False, build=build, latency=both).steady
+
+    assert steady(hidden) >= SHARE * config.beat_values
+    assert steady(3 * hidden) < SHARE * config.beat_values

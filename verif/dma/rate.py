@@ -24,10 +24,11 @@ from verif.jobs import Job
 from verif.payloads import Payload
 from verif.runner import run_suite
 
-__all__ = ["Rate", "measure"]
+__all__ = ["LATENCY", "Rate", "measure"]
 
 _FOLDER = "CASSANDRA_RATE"  # names the folder with the tensors; the result goes there
-_LATENCY = (40, 60)  # cycles of the memory, shortest and longest
+LATENCY = (40, 60)
+"""Cycles of the memory, shortest and longest, unless others are asked for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,16 +52,29 @@ class Rate:
         return self.steady_values / self.steady_cycles
 
 
-def measure(config: DmaConfig, payload: Payload, *, target: bool, build: Path) -> Rate:
+def measure(
+    config: DmaConfig,
+    payload: Payload,
+    *,
+    target: bool,
+    build: Path,
+    latency: tuple[int, int] = LATENCY,
+) -> Rate:
     """Decode every segment of a payload, compare it with golden, and count cycles.
 
-    The memory answers after 40 to 60 cycles, each ID in its own order; values are always taken.
+    The memory answers after ``latency`` cycles, bursts of different IDs in any order; values are
+    always taken.
     """
     folder = build / "rate"
     folder.mkdir(parents=True, exist_ok=True)
     kept = np.ones(len(payload.values), bool) if payload.kept is None else payload.kept
     np.savez(folder / "payload.npz", values=payload.values, kept=kept)
-    form = {"format": payload.format.to_dict(), "target": target, "name": payload.name}
+    form = {
+        "format": payload.format.to_dict(),
+        "target": target,
+        "name": payload.name,
+        "latency": latency,
+    }
     (folder / "payload.json").write_text(json.dumps(form))
     top = CassandraDma(config)
     environment = {_FOLDER: str(folder.resolve())}
@@ -68,22 +82,23 @@ def measure(config: DmaConfig, payload: Payload, *, target: bool, build: Path) -
     return Rate(**json.loads((folder / "rate.json").read_text()))
 
 
-def _load(folder: Path) -> tuple[Payload, bool]:
+def _load(folder: Path) -> tuple[Payload, bool, Timing]:
     form = json.loads((folder / "payload.json").read_text())
     arrays = np.load(folder / "payload.npz")
     fmt = Format.from_dict(form["format"])
     payload = Payload(name=form["name"], format=fmt, values=arrays["values"], kept=arrays["kept"])
-    return payload, form["target"]
+    shortest, longest = form["latency"]
+    return payload, form["target"], Timing(shortest=shortest, longest=longest, order=Order.BURSTS)
 
 
 @cocotb.test()
 async def rate(dut: Any) -> None:
     """All segments, as fast as descriptors can be written."""
     folder = Path(os.environ[_FOLDER])
-    payload, target = _load(folder)
+    payload, target, timing = _load(folder)
     packed: Packed = payload.packed
     bench = await start(dut)
-    bench.memory.use(Timing(shortest=_LATENCY[0], longest=_LATENCY[1], order=Order.BURSTS))
+    bench.memory.use(timing)
     jobs = [Job(payload=payload, index=i, target=target) for i in range(len(packed.directory))]
     ends: list[tuple[int, int]] = []  # cycle, values so far, when a segment had left
 

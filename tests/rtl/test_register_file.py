@@ -1,0 +1,172 @@
+"""The register file by itself: a small map, one access after another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from amaranth.sim import Simulator
+
+from rtl.dma.register_file import RESPONSE_OKAY, RESPONSE_SLVERR, RegisterFile
+from rtl.dma.registers import Access, Field, Register
+
+
+def register(name: str, offset: int, access: Access, *, width: int = 32, **more: Any) -> Register:
+    fields = (Field(name="value", width=width, access=access, meaning=""),)
+    return Register(name=name, offset=offset, meaning="", fields=fields, **more)
+
+
+TABLE = (
+    register("keep", 0x00, "rw"),
+    register("count_low", 0x08, "ro"),
+    register("count_high", 0x0C, "ro", latched=True),
+    register("sticky", 0x10, "w1c", width=4),
+    register("act", 0x14, "wo", width=8),
+    register("last", 0xFC, "rw", width=1),
+)
+
+
+def run(work: Callable[[Any, RegisterFile], Awaitable[None]]) -> None:
+    dut = RegisterFile(TABLE)
+    done = []
+
+    async def bench(ctx: Any) -> None:
+        await work(ctx, dut)
+        done.append(True)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert done
+
+
+async def transfer(ctx: Any, port: Any) -> None:
+    """Offer until it is taken."""
+    ctx.set(port.valid, 1)
+    while not ctx.get(port.ready):
+        await ctx.tick()
+    await ctx.tick()
+    ctx.set(port.valid, 0)
+
+
+async def answer(ctx: Any, port: Any, patience: int = 0) -> None:
+    """Wait for valid, then hold back for some cycles: nothing may change."""
+    ctx.set(port.ready, 0)
+    while not ctx.get(port.valid):
+        await ctx.tick()
+    for _ in range(patience):
+        await ctx.tick()
+        assert ctx.get(port.valid)
+    ctx.set(port.ready, 1)
+
+
+async def read(ctx: Any, dut: RegisterFile, offset: int, patience: int = 0) -> tuple[int, int]:
+    ctx.set(dut.ar.payload, offset)
+    await transfer(ctx, dut.ar)
+    await answer(ctx, dut.r, patience)
+    found = ctx.get(dut.r.payload.data), ctx.get(dut.r.payload.response)
+    await ctx.tick()
+    return found
+
+
+async def write(
+    ctx: Any, dut: RegisterFile, offset: int, value: int, strobe: int = 15, *, late: str = ""
+) -> int:
+    ctx.set(dut.aw.payload, offset)
+    ctx.set(dut.w.payload, {"data": value, "strobe": strobe})
+    first, second = (dut.w, dut.aw) if late == "address" else (dut.aw, dut.w)
+    await transfer(ctx, first)
+    for _ in range(3):
+        await ctx.tick()
+        assert not ctx.get(dut.b.valid)
+    await transfer(ctx, second)
+    await answer(ctx, dut.b, 2)
+    response = int(ctx.get(dut.b.payload))
+    await ctx.tick()
+    return response
+
+
+def test_address_and_data_come_in_any_order() -> None:
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        for late, value in (("address", 0x12345678), ("data", 0xFEDCBA98)):
+            assert await write(ctx, dut, 0x00, value, late=late) == RESPONSE_OKAY
+            assert await read(ctx, dut, 0x00, patience=3) == (value, RESPONSE_OKAY)
+
+    run(work)
+
+
+def test_strobes_select_bytes() -> None:
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        value = 0
+        for strobe in range(16):
+            mask = sum(0xFF << 8 * byte for byte in range(4) if strobe >> byte & 1)
+            new = 0x01010101 * (strobe + 1)
+            value = (value & ~mask) | (new & mask)
+            await write(ctx, dut, 0x00, new, strobe)
+            assert ctx.get(dut.keep_value) == value
+
+    run(work)
+
+
+def test_the_upper_half_is_held_when_the_lower_is_read() -> None:
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        ctx.set(dut.count_low_value, 0xFFFFFFFF)
+        ctx.set(dut.count_high_value, 1)
+        assert (await read(ctx, dut, 0x08))[0] == 0xFFFFFFFF
+        ctx.set(dut.count_low_value, 0)
+        ctx.set(dut.count_high_value, 2)
+        await read(ctx, dut, 0x00)  # others in between do no harm
+        assert (await read(ctx, dut, 0x0C))[0] == 1
+        assert (await read(ctx, dut, 0x0C))[0] == 1
+        assert (await read(ctx, dut, 0x08))[0] == 0
+        assert (await read(ctx, dut, 0x0C))[0] == 2
+
+    run(work)
+
+
+def test_a_bit_that_is_set_while_it_is_cleared_stays() -> None:
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        ctx.set(dut.sticky_value_set, 0b1111)
+        await ctx.tick()
+        ctx.set(dut.sticky_value_set, 0b0001)
+        await write(ctx, dut, 0x10, 0b0011)
+        assert ctx.get(dut.sticky_value) == 0b1101
+        ctx.set(dut.sticky_value_set, 0)
+        await write(ctx, dut, 0x10, 0b1111, strobe=0b1110)
+        assert ctx.get(dut.sticky_value) == 0b1101
+        await write(ctx, dut, 0x10, 0b1001)
+        assert ctx.get(dut.sticky_value) == 0b0100
+
+    run(work)
+
+
+def test_writing_acts_for_one_cycle() -> None:
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        ctx.set(dut.aw.payload, 0x14)
+        ctx.set(dut.w.payload, {"data": 0x1A5, "strobe": 15})
+        ctx.set(dut.b.ready, 1)
+        ctx.set(dut.aw.valid, 1)
+        ctx.set(dut.w.valid, 1)
+        await ctx.tick()
+        ctx.set(dut.aw.valid, 0)
+        ctx.set(dut.w.valid, 0)
+        seen = []
+        for _ in range(6):
+            seen.append((ctx.get(dut.act_written), ctx.get(dut.act_value)))
+            await ctx.tick()
+        assert seen == [(1, 0xA5)] + [(0, 0)] * 5
+        assert await read(ctx, dut, 0x14) == (0, RESPONSE_OKAY)
+
+    run(work)
+
+
+def test_places_without_a_register_are_answered_with_an_error() -> None:
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        assert await read(ctx, dut, 0x04) == (0, RESPONSE_SLVERR)
+        assert await write(ctx, dut, 0xF8, 1) == RESPONSE_SLVERR
+        assert ctx.get(dut.last_value) == 0
+        assert await write(ctx, dut, 0xFC, 3) == RESPONSE_OKAY
+        assert await read(ctx, dut, 0xFC) == (1, RESPONSE_OKAY)
+
+    run(work)

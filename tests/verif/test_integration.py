@@ -1,0 +1,140 @@
+"""docs/integration.md: the worked example and the C code on that page work."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from amaranth.sim import Simulator
+
+from rtl.command import DecoderConfig
+from rtl.dma.config import DmaConfig
+from rtl.dma.registers import REGISTERS, register_of
+from rtl.dma.top import CassandraDma
+from synth.registers import c_header
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()
+CONFIG = DmaConfig(decoder=DecoderConfig(lanes=8))
+SUPERBLOCK = 128
+
+
+def after(mark: str) -> str:
+    """What follows a mark, up to the next empty line."""
+    return PAGE.split(f"<!-- {mark} -->\n")[1].split("\n\n")[0]
+
+
+def rows(mark: str) -> list[tuple[int, str]]:
+    found = re.findall(r"^\| `0x(\w+)` \| `([^`]+)` \|", after(mark), re.M)
+    return [(int(first, 16), second) for first, second in found]
+
+
+def memory() -> dict[int, bytes]:
+    return {
+        base: bytes.fromhex(text).ljust(SUPERBLOCK, b"\0") for base, text in rows("example-memory")
+    }
+
+
+class Bus:
+    """Register writes one by one, bursts one by one, and what leaves."""
+
+    def __init__(self) -> None:
+        self.writes = [(offset, int(value, 16)) for offset, value in rows("example-writes")]
+        self.beats: list[tuple[int, int, bool]] = []  # data, ID, last
+        self.packet: list[dict[str, int]] = []
+        self.interrupted = False
+
+    def drive(self, ctx: Any, top: Any) -> None:
+        offset, value = self.writes[0] if self.writes else (0, 0)
+        for name, number in {
+            "s_axil_awaddr": offset,
+            "s_axil_wdata": value,
+            "s_axil_wstrb": 15,
+            "s_axil_awvalid": int(bool(self.writes)),
+            "s_axil_wvalid": int(bool(self.writes)),
+            "s_axil_bready": 1,
+            "m_axi_arready": int(not self.beats),
+            "m_axi_rvalid": int(bool(self.beats)),
+            "m_axis_values_tready": 1,
+        }.items():
+            ctx.set(getattr(top, name), number)
+        if self.beats:
+            data, identity, last = self.beats[0]
+            ctx.set(top.m_axi_rdata, data)
+            ctx.set(top.m_axi_rid, identity)
+            ctx.set(top.m_axi_rlast, last)
+
+    def see(self, ctx: Any, top: Any) -> None:
+        def get(name: str) -> int:
+            return int(ctx.get(getattr(top, name)))
+
+        if self.beats:
+            self.beats.pop(0)
+        elif get("m_axi_arvalid"):
+            self._read(get("m_axi_araddr"), get("m_axi_arlen") + 1, get("m_axi_arid"))
+        if self.writes and get("s_axil_awready"):  # address and data are taken together
+            self.writes.pop(0)
+        if get("m_axis_values_tvalid"):
+            fields = ("tdata", "tkeep", "tlast", "tuser")
+            self.packet.append({field: get(f"m_axis_values_{field}") for field in fields})
+        self.interrupted |= bool(get("irq"))
+
+    def _read(self, address: int, count: int, identity: int) -> None:
+        [base] = [base for base in memory() if base <= address < base + SUPERBLOCK]
+        data = memory()[base][address - base :]
+        for beat in range(count):
+            word = data[beat * CONFIG.bus : (beat + 1) * CONFIG.bus]
+            self.beats.append((int.from_bytes(word, "little"), identity, beat == count - 1))
+
+
+def test_the_worked_example_does_what_the_page_says() -> None:
+    top, bus = CassandraDma(CONFIG), Bus()
+
+    async def bench(ctx: Any) -> None:
+        for _ in range(300):
+            bus.drive(ctx, top)
+            bus.see(ctx, top)
+            await ctx.tick()
+
+    simulator = Simulator(top)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert [(beat["tkeep"], beat["tlast"], beat["tuser"]) for beat in bus.packet] == [
+        (0xFFFF, 0, 0),
+        (0x00FF, 1, 0),
+    ]
+    data = b"".join(beat["tdata"].to_bytes(16, "little") for beat in bus.packet)
+    values = [f"{data[at + 1]:02x}{data[at]:02x}" for at in range(0, 24, 2)]
+    assert values == after("example-values").split()
+    assert bus.interrupted
+
+
+def test_the_example_names_the_registers_that_it_writes() -> None:
+    names = {register.offset: register.name.upper() for register in REGISTERS}
+    table = re.findall(r"^\| `0x(\w+)` \| `0x\w+` \| `(\w+)", after("example-writes"), re.M)
+    assert table
+    assert all(names[int(offset, 16)] == name for offset, name in table)
+
+
+def test_the_code_on_the_page_compiles(tmp_path: Path) -> None:
+    [code] = re.findall(r"```c\n(.*?)```", PAGE, re.S)
+    [header] = re.findall(r'#include "(.*)"', code)
+    assert header == f"{DmaConfig().module_name}.h"
+    (tmp_path / header).write_text(c_header(DmaConfig()))
+    (tmp_path / "page.c").write_text(code)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    subprocess.run(["gcc", *flags, str(tmp_path / "page.c")], check=True, capture_output=True)
+
+
+def test_registers_that_are_named_exist() -> None:
+    named = set(re.findall(r"`([A-Z][A-Z_]+)(?:\.(\w+))?`", PAGE))
+    ours = {register.name.upper(): register for register in REGISTERS}
+    pairs = {name.rsplit("_", 1)[0] for name in ours if name.endswith("_LOW")}
+    foreign = {"RREADY", "ARCACHE", "ARPROT", "START"} - set(ours)
+    for name, field in named:
+        assert name in ours or name in pairs or name in foreign, name
+        if field and name in ours:
+            fields = {one.name for one in register_of(name.lower()).fields}
+            assert field in fields, f"{name}.{field}"
