@@ -13,94 +13,22 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import multiprocessing
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
 from casspec.table import table
-from golden import CassandraError, Format
+from golden import CassandraError
 from model.calibration import cache_directory, load_or_calibrate
 from model.output import write_file
-from model.packing import Recipe, pack_model
+from model.packing import pack_model
+from model.parallel import Workers
 from model.sources import BUNDLED, open_source
-from model.speculative import CassandraForCausalLM, KeyValueFormat, Settings, Tally, decode
 from model.study.prompts import bundled_prompts
-
-GAMMAS = range(1, 9)
-RECIPES = {
-    "unary": Recipe(format=Format(scheme="unary", truncated=4), prune=0.4),
-    "exact": Recipe(
-        format=Format(scheme="exact", group=64, truncated=4, fill="midpoint"),
-        group_exponents="weighted",
-    ),
-    "mx": Recipe(format=Format(scheme="mx", truncated=4, fill="midpoint")),
-}
-KV = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="midpoint"))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Case:
-    """One reply: gamma 0 is plain decoding."""
-
-    scheme: str
-    kv: bool
-    gamma: int
-    prompt: int  # number
-
-    @property
-    def key(self) -> str:
-        """For the file of replies."""
-        return f"{self.scheme} {'kv' if self.kv else 'bf16'} {self.gamma} {self.prompt}"
-
-    @property
-    def plain(self) -> Case:
-        """What the reply must be equal to; lossless schemes share theirs."""
-        scheme = "mx" if self.scheme == "mx" else "exact"
-        return Case(scheme=scheme, kv=False, gamma=0, prompt=self.prompt)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The tokens of a reply, and how many of the drafted ones were accepted."""
-
-    tokens: tuple[int, ...]
-    accepted: int
-    drafted: int
-
-
-def cases(schemes: Sequence[str], prompts: int) -> Iterator[Case]:
-    """Plain replies first; gamma goes from 1 to 8 over the prompts."""
-    speculative = [
-        Case(scheme=scheme, kv=kv, gamma=GAMMAS[prompt % len(GAMMAS)], prompt=prompt)
-        for scheme in schemes
-        for kv in ((False,) if scheme == "mx" else (False, True))
-        for prompt in range(prompts)
-    ]
-    yield from dict.fromkeys(case.plain for case in speculative)
-    yield from speculative
-
-
-@cache
-def _model(folder: Path, scheme: str) -> CassandraForCausalLM:
-    return CassandraForCausalLM.from_pretrained(folder / scheme)
-
-
-def answer(folder: Path, case: Case, max_tokens: int) -> Answer:
-    """Decode one reply, on one thread."""
-    torch.set_num_threads(1)
-    lm = _model(folder, case.scheme)
-    prompt = lm.encode_prompt(bundled_prompts()[case.prompt].text)
-    settings = Settings(gamma=case.gamma, max_tokens=max_tokens, stop_tokens=lm.stop_tokens())
-    session = lm.session(len(prompt) + max_tokens, kv=KV if case.kv else None)
-    tally = Tally()
-    tokens = [token for settled in decode(session, prompt, settings, tally) for token in settled]
-    return Answer(tokens=tuple(tokens), accepted=tally.accepted, drafted=tally.drafted)
+from tests.soak.replies import RECIPES, Answer, Case, answer, cases
 
 
 class Answers:
@@ -129,7 +57,7 @@ class Answers:
 def _version() -> str:
     """A hash of the code that answers: other code begins anew."""
     root = Path(__file__).parents[2]
-    found = hashlib.sha256(Path(__file__).read_bytes())
+    found = hashlib.sha256(Path(__file__).with_name("replies.py").read_bytes())
     for room in ("golden", "model"):
         for file in sorted((root / room).rglob("*.py")):
             found.update(file.read_bytes())
@@ -148,17 +76,12 @@ def pack(folder: Path, schemes: Sequence[str]) -> None:
 def run(folder: Path, todo: Sequence[Case], answers: Answers, *, jobs: int, tokens: int) -> None:
     """Answer what is not answered yet, in processes of one thread each."""
     left = [case for case in todo if case not in answers]
-    context = multiprocessing.get_context("spawn")
     bar = tqdm(total=len(todo), initial=len(todo) - len(left), desc="replies")
-    with ProcessPoolExecutor(jobs, context) as pool, bar:
-        waiting = {pool.submit(answer, folder, case, tokens): case for case in left}
-        try:
-            for done in as_completed(waiting):
-                answers.add(waiting[done], done.result())
-                bar.update()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    with Workers(jobs) as workers, bar:
+        results = workers.map(partial(answer, folder, max_tokens=tokens), left)
+        for case, found in zip(left, results, strict=True):
+            answers.add(case, found)
+            bar.update()
 
 
 def report(todo: Sequence[Case], answers: Answers) -> int:
