@@ -77,6 +77,7 @@ def measure(
     }
     (folder / "payload.json").write_text(json.dumps(form))
     top = CassandraDma(config)
+    (folder / "rate.json").unlink(missing_ok=True)
     environment = {_FOLDER: str(folder.resolve())}
     run_suite(top, __name__, top.module_name, build_dir=build, extra_env=environment)
     return Rate(**json.loads((folder / "rate.json").read_text()))
