@@ -8,6 +8,7 @@ from pathlib import Path
 
 from golden import CassandraError
 from golden.file import PackedFile
+from model.architectures import EMBEDDING, HEAD
 
 __all__ = ["available_memory", "model_memory", "require_memory"]
 
@@ -18,10 +19,17 @@ _WORK_BYTES = (
 
 
 def model_memory(packed: PackedFile, *, products: int) -> int:
-    """Bytes that a model takes when it is loaded, with ``products`` BF16 copies of each matrix."""
-    counts = [tensor.count for tensor in packed.tensors.values()]
-    values = sum(counts) * _BF16_BYTES * products
-    return values + sum(raw.nbytes for raw in packed.others.values()) + _WORK_BYTES * max(counts)
+    """Bytes that a model takes when it is loaded, with ``products`` BF16 copies of each matrix.
+
+    An embedding is there once more as what it is, or, if it is not the head, once.
+    """
+    counts = {name: tensor.count for name, tensor in packed.tensors.items()}
+    copies = sum(products * count for count in counts.values())
+    if EMBEDDING in counts:
+        tied = HEAD not in {*counts, *packed.others}
+        copies += counts[EMBEDDING] * (1 if tied else 1 - products)
+    others = sum(raw.nbytes for raw in packed.others.values())
+    return copies * _BF16_BYTES + others + _WORK_BYTES * max(counts.values(), default=0)
 
 
 def require_memory(needed: int, what: str) -> None:

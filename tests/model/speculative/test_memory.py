@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 
 from golden import CassandraError
-from model.packing import open_packed
+from model.packing import open_packed, pack_model
+from model.plan import Override, PackPlan
+from model.sources import open_source
 from model.speculative import CassandraForCausalLM, KeyValueFormat, causal_lm, memory
 from model.speculative.memory import available_memory, model_memory
+from tests.model.speculative.conftest import RECIPE
+from tests.model.tiny import SIZES, WORDS, write_model
 
 
 def write(root: Path, **files: str) -> Path:
@@ -73,6 +77,21 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_read(
     monkeypatch.setattr(causal_lm, "build_model", lambda *_: pytest.fail("weights were read"))
     with pytest.raises(CassandraError, match=r"packed needs 0\.\d MB of memory, and 0\.\d MB are"):
         CassandraForCausalLM.from_pretrained(packed)
+
+
+@pytest.mark.parametrize(("tied", "copies"), [(True, 3), (False, 1)])
+def test_a_packed_embedding_counts_as_often_as_it_is_there(
+    tmp_path: Path, tied: bool, copies: int
+) -> None:
+    """Beside one copy in BF16 when it is kept; other matrices are the larger ones."""
+    source = write_model(tmp_path / "plain", tied=tied, intermediate_size=160)
+    found = {}
+    for keep in (False, True):
+        overrides = (Override(tensors="model.embed_tokens.weight", keep=keep),)
+        plan = PackPlan(default=RECIPE, overrides=overrides)
+        pack_model(open_source(source), tmp_path / f"{keep}", plan, jobs=1)
+        found[keep] = model_memory(open_packed(tmp_path / f"{keep}"), products=2)
+    assert found[False] - found[True] == (copies - 1) * 2 * len(WORDS) * SIZES["hidden_size"]
 
 
 def test_one_product_needs_less(packed: Path) -> None:
