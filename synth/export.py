@@ -35,7 +35,7 @@ DMA_FLAGS: dict[str, str] = {
     "decoders": "decoders that share the read master, a power of two (array; default 4)",
     "bus": "bits of the AXI data bus (default: what the decoders take in a cycle)",
     "burst": "bytes of the longest burst, a power of two",
-    "buffer": "bytes of read data that each region of each decoder may have ahead",
+    "buffer": "bytes of read data that each region of each decoder may have ahead, a power of two",
     "queue": "descriptors in the queue",
     "books": "codebooks that are kept",
     "reorder": "values that each decoder may be ahead of the output (array)",

@@ -24,6 +24,7 @@ MAX_DECODERS = 8
 
 _MAX_BUS = 128  # bytes: the widest data bus of AXI
 _MAX_BEATS = 256  # in a burst
+_MAX_BUFFER = 1 << 16  # bytes
 _MAX_REORDER = 4096  # beats of the output in the buffer of a decoder
 _CHOICES = {
     "decoders": (1, 2, 4, MAX_DECODERS),
@@ -63,13 +64,8 @@ class DmaConfig:
         _require(self.bus >= lanes, "bus", f"at least {lanes} bytes, one for each lane", self.bus)
         most = _MAX_BEATS * self.bus
         _require(self.burst <= most, "burst", f"at most {most}, 256 bus words", self.burst)
-        whole = self.buffer % self.burst == 0 and 0 < self.buffer <= 1 << 16
-        _require(whole, "buffer", f"a multiple of the burst ({self.burst}), to 65536", self.buffer)
-        words = self.reorder / self.beat_values
-        fits = 0 < words <= _MAX_REORDER and words.is_integer()
-        most = _MAX_REORDER * self.beat_values
-        expected = f"a multiple of {self.beat_values}, at most {most}"
-        _require(fits, "reorder", expected, self.reorder)
+        _require_power("buffer", self.buffer, self.burst, _MAX_BUFFER)
+        _require_power("reorder", self.reorder, self.beat_values, _MAX_REORDER * self.beat_values)
 
     @property
     def regions(self) -> int:
@@ -116,3 +112,10 @@ class DmaConfig:
 def _require(condition: bool, field: str, expected: str, value: object) -> None:
     if not condition:
         raise CassandraError(f"{field} must be {expected}, not {value!r}")
+
+
+def _require_power(field: str, value: int, unit: int, most: int) -> None:
+    """``value`` is ``unit`` times a power of two: every address of a memory has a word."""
+    times = value // unit
+    fits = value == times * unit and 0 < value <= most and times & (times - 1) == 0
+    _require(fits, field, f"{unit} times a power of two, at most {most}", value)

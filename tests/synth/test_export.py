@@ -114,8 +114,14 @@ def test_a_dma_is_six_files(top, decoders, tmp_path, capsys):
         ({"top": "array", "decoders": 3}, "decoders must be one of 1, 2, 4, 8, not 3"),
         ({"top": "dma", "burst": 300}, "burst must be one of "),
         ({"top": "dma", "burst": 4096, "bus": 64}, "burst must be at most 2048, 256 bus words"),
-        ({"top": "dma", "buffer": 300}, "buffer must be a multiple of the burst"),
-        ({"top": "array", "reorder": 8}, "reorder must be a multiple of 32, at most 131072"),
+        (
+            {"top": "dma", "buffer": 300},
+            "buffer must be 256 times a power of two, at most 65536, not 300",
+        ),
+        (
+            {"top": "array", "reorder": 8},
+            "reorder must be 32 times a power of two, at most 131072, not 8",
+        ),
         ({"top": "dma", "address": 33}, "address must be one of 32, 40, 48, 56, 64, not 33"),
     ],
 )
