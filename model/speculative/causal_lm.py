@@ -158,10 +158,16 @@ class CassandraForCausalLM:
                 f"prompt and reply must fit the model's {longest} positions, not need {capacity}"
             )
         kv = self.kv if kv is None else kv
-        copies = _FLOAT32_PER_BF16 * (1 if kv is None else 2)
-        require_memory(copies * capacity * self.costs.position, f"a cache of {capacity} positions")
+        self._require_cache(capacity, kv)
         cache = KeyValueCache(capacity, kv, self._codec)
         return _Session(self.network, self.mode, cache, self.costs.weights, self._rows)
+
+    def _require_cache(self, positions: int, kv: KeyValueFormat | None) -> None:
+        """Refuse caches of more positions than there is memory for."""
+        copies = _FLOAT32_PER_BF16 * (1 if kv is None else 2)
+        require_memory(
+            copies * positions * self.costs.position, f"a cache of {positions} positions"
+        )
 
     def rounds(
         self,
@@ -261,7 +267,9 @@ class CassandraForCausalLM:
             gamma=gamma,
             seed=seed,
         )
-        if streamer is not None and len(request.inputs.prompts) > 1:
+        prompts, most = request.inputs.prompts, request.settings.max_tokens
+        self._require_cache(sum(map(len, prompts)) + len(prompts) * most, self.kv)
+        if streamer is not None and len(prompts) > 1:
             raise CassandraError("streamer must not be given with more than one prompt")
         tally = Tally()
         replies = self._replies(request, tokenizer or self.tokenizer, streamer, tally)

@@ -109,6 +109,16 @@ def test_keys_and_values_that_do_not_fit_are_refused(
             lm.session(positions, kv=kv)
 
 
+def test_caches_of_a_batch_must_fit_together(
+    lm: CassandraForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 20 * 2 * lm.costs.position)
+    prompts = [[3, 4, 5], [6, 7, 8]]
+    lm.generate(prompts, max_new_tokens=7)
+    with pytest.raises(CassandraError, match="a cache of 22 positions needs"):
+        lm.generate(prompts, max_new_tokens=8)
+
+
 def test_large_sizes_are_in_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, 3_000_000_000)
     with pytest.raises(CassandraError, match=r"x needs 16\.0 GB of memory, and 3\.0 GB are"):
