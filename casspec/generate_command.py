@@ -166,9 +166,9 @@ def generate(args: argparse.Namespace) -> int:
     )
     show = (lambda reply, text: None) if args.json else _Printer()
     try:
-        _print_outcome(model.reply(args.prompt, settings, on_text=show), args.json)
+        _print_outcome(model.reply(args.prompt, settings, on_text=show), kv, args.json)
     except ReplyInterrupted as interrupt:
-        _print_outcome(interrupt.generation, args.json)
+        _print_outcome(interrupt.generation, kv, args.json)
         raise (interrupt.__cause__ or interrupt) from None
     return 0
 
@@ -217,15 +217,22 @@ class _Printer:
         print(separator + text, end="", flush=True)
 
 
-def _print_outcome(outcome: Generation, as_json: bool) -> None:
+def _print_outcome(outcome: Generation, kv: KeyValueFormat | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**dataclasses.asdict(outcome), "report": outcome.report.to_dict()}))
         return
     print(flush=True)
-    _print_figures(outcome.report)
+    _print_figures(outcome.report, _kv_text(kv))
 
 
-def _print_figures(report: Report) -> None:
+def _kv_text(kv: KeyValueFormat | None) -> str:
+    if kv is None:
+        return "BF16"
+    read = "whole" if kv.whole else f"without {kv.format.truncated} bits"
+    return f"{kv.format.scheme}, drafts {read}, blocks of {kv.block}"
+
+
+def _print_figures(report: Report, kv_format: str) -> None:
     """The figures, on standard error, so that the reply can be piped on."""
     kv = report.kv
     rows = [
@@ -236,7 +243,8 @@ def _print_figures(report: Report) -> None:
         ["the same, predecessors accepted", _decimal(report.conditional_rate)],
         ["tokens per verification", _decimal(report.tokens_per_verification)],
         ["rounds by accepted tokens", " ".join(map(str, report.accepted_lengths))],
-        ["memory of keys and values, of BF16", _decimal(kv.memory)],
+        ["keys and values", kv_format],
+        ["their memory, of BF16", _decimal(kv.memory)],
     ]
     print("\n" + table(["figure", "value"], rows), file=sys.stderr)
     traffic = [

@@ -10,6 +10,7 @@ in BF16.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -143,6 +144,12 @@ class Sealer:
             codebook=self._codebook,
             nonfinite="saturate" if self._kv.format.scheme == "mx" else "error",
         )
+        if packed.saturated:
+            warnings.warn(
+                f"{packed.saturated} keys or values were not finite and are saturated",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._codebook = packed.codebook or None
         target = self._tensor(self._codec.decode_target(packed), shape)
         draft = target if self._kv.whole else self._tensor(self._codec.decode_draft(packed), shape)

@@ -242,6 +242,23 @@ def test_keys_and_values_have_codebooks_of_their_own(lm: CassandraForCausalLM) -
     assert books[0][0] != books[0][1]
 
 
+@each_format(*FORMATS)
+def test_values_that_are_not_finite_are_kept_or_saturated_aloud(kv: KeyValueFormat) -> None:
+    cache = KeyValueCache(64, kv)
+    rows = torch.randn(1, HEADS, 64, SIZE, dtype=torch.bfloat16)
+    rows[0, 0, 3, 5] = torch.inf
+    cache.settle(32)
+    cache.begin(Tile(start=0, rows=16, first=0, stop=16))
+    cache.update(rows, rows, 0)
+    if kv.lossless:
+        cache.settle(32)
+        assert cache.seen(0, 15)[0][0, 3, 5] == torch.inf
+        return
+    with pytest.warns(RuntimeWarning, match="1 keys or values were not finite"):
+        cache.begin(Tile(start=16, rows=16, first=0, stop=9))
+    assert cache.seen(0, 24)[0][0, 3, 5] == torch.finfo(torch.bfloat16).max
+
+
 def test_pruning_is_by_position(lm: CassandraForCausalLM) -> None:
     kv = KeyValueFormat(format=EXACT.format, block=16, prune=0.25)
     session = lm.session(64, kv=kv)
