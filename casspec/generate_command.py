@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from casspec.table import table
-from golden.format import SCHEMES, Fill, Format
+from golden.format import SCHEMES, Format
 
 if TYPE_CHECKING:
     from golden import Codec
@@ -173,29 +173,42 @@ def generate(args: argparse.Namespace) -> int:
     return 0
 
 
+def _format_of(source: Path) -> Format:
+    """The format of the first packed tensor: one decoder serves all, keys and values included."""
+    from model.packing import open_packed
+
+    formats = [tensor.format for tensor in open_packed(source).tensors.values()]
+    return formats[0] if formats else Format()
+
+
 def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
     from model.speculative import KeyValueFormat
 
     if args.kv == _BF16:
         return None
-    fill: Fill = args.kv_fill
+    like = _format_of(args.source)
+    format = Format(
+        scheme=args.kv,
+        truncated=args.kv_truncated,
+        fill=args.kv_fill,
+        group=args.kv_group,
+        codebook=like.codebook,
+        beat=like.beat,
+        window=like.window,
+        superblock=like.superblock,
+    )
     return KeyValueFormat(
-        format=Format(scheme=args.kv, truncated=args.kv_truncated, fill=fill, group=args.kv_group),
-        block=args.kv_block,
-        prune=args.kv_prune,
-        whole=args.kv_whole,
+        format=format, block=args.kv_block, prune=args.kv_prune, whole=args.kv_whole
     )
 
 
 def _codec(name: str, source: Path) -> Codec | None:
-    """The gateware, made for the format of the first packed tensor; None: golden's."""
+    """The gateware, made for the model's format; None: golden's codec."""
     if name == "golden":
         return None
-    from model.packing import open_packed
     from verif.bulk import RtlCodec
 
-    formats = [tensor.format for tensor in open_packed(source).tensors.values()]
-    format = formats[0] if formats else Format()
+    format = _format_of(source)
     return RtlCodec(
         lanes=format.beat,
         codebook=format.codebook,
