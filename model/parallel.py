@@ -22,6 +22,7 @@ __all__ = ["Workers"]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _AHEAD = 2  # items in flight for each worker: one at work, one waiting
 
 
@@ -68,7 +69,7 @@ class Workers:
             return
         pending: deque[Future[_Result]] = deque()
         for item in items:
-            with _interrupts_blocked():  # workers that start now inherit this
+            with _interrupts_deferred():  # workers that start now inherit this
                 pending.append(self._pool.submit(function, item))
             if len(pending) >= _AHEAD * self.jobs:
                 yield _result(pending.popleft())
@@ -84,12 +85,28 @@ def _result(future: Future[_Result]) -> _Result:
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _interrupts_deferred() -> Iterator[None]:
+    """Let interrupts wait until the block ends; processes that start in it do not get them at all.
+
+    A process that is half started must not be left. Blocking the signals of this thread does not
+    keep Python from handling them here: another thread may receive them, such as that of tqdm.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = {number: signal.getsignal(number) for number in _INTERRUPTS}
+    for number in _INTERRUPTS:
+        signal.signal(number, lambda number, frame: caught.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in caught:
+            signal.raise_signal(late)
 
 
 def _end_with_parent() -> None:

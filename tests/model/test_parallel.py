@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from golden import CassandraError
+from model import parallel
 from model.parallel import Workers
 
 
@@ -81,6 +83,7 @@ def test_jobs_must_be_positive() -> None:
 
 PARENT = """
 import sys, time
+from model import parallel
 from model.parallel import Workers
 from tests.model.test_parallel import worker_id
 if __name__ == "__main__":
@@ -111,3 +114,33 @@ def test_workers_end_with_their_parent() -> None:
     while any(map(is_running, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_running, workers))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_until_a_process_has_started(number: signal.Signals) -> None:
+    """Whichever thread receives it: here one that does not block it."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    before = signal.signal(number, interrupt)
+    reached = []
+
+    def start() -> None:
+        with parallel._interrupts_deferred():
+            os.kill(os.getpid(), number)
+            time.sleep(0.05)
+            reached.append(True)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert signal.getsignal(number) is interrupt
+    finally:
+        signal.signal(number, before)
+        done.set()
+        other.join()
+    assert reached == [True]
