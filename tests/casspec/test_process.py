@@ -131,8 +131,8 @@ def note(folder: Path) -> str:
 
 
 ANNOUNCED = """
-print("ready", flush=True)
 from casspec.__main__ import main
+print("ready", flush=True)
 raise SystemExit(main())
 """
 
