@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ __all__ = ["llama", "own_llama"]
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep out of the user's cache, in processes too."""
     folder = tmp_path_factory.mktemp("cache")
-    pytest.MonkeyPatch().setenv("XDG_CACHE_HOME", str(folder))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
