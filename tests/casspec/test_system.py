@@ -27,7 +27,12 @@ QUESTION = "system estimate --device npu --model qwen3-4b --scheme mx --gamma 3"
 
 
 def setup(**changes: object) -> Setup:
-    values: dict[str, object] = {"rate": 0.77, "kind": "drafted", "batch": 1, **changes}
+    values: dict[str, object] = {
+        "rate": load_format("mx").acceptance[3],
+        "kind": "drafted",
+        "batch": 1,
+        **changes,
+    }
     return Setup(
         device=load_device("npu"),
         model=load_model("qwen3-4b"),

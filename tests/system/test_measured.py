@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from model.study.acceptance import Row
 from system.beyond import measured_setups, our_schemes
-from system.costs import load_format
+from system.costs import FormatCost, load_format, load_formats
 from system.device import load_device
 from system.errors import SystemModelError
 from system.measured import SIM, load_acceptance, load_rates, pick, with_rates
@@ -171,6 +172,32 @@ def test_the_devices_have_the_slowest_rates_that_were_measured() -> None:
 def test_the_formats_have_the_bits_that_were_measured(scheme: str) -> None:
     found, weight = load_rates()[scheme], load_format(scheme).weight
     assert (weight.draft, weight.whole) == (found.draft_bits, found.whole_bits)
+
+
+RECORD = SIM.with_name("acceptance.txt").read_text(encoding="utf-8")
+PRINTED = {
+    line[0]: [float(figure) for figure in line[1:]]
+    for line in re.findall(
+        r"^(\S+) +([\d.]+) +([\d.]+) +([\d.]+) \[.*?\] +([\d.]+) \[", RECORD, re.M
+    )
+}
+HEAD, ALL = 49152 * 576, 134_479_872  # weights of SmolLM2-135M
+MEASURED = [cost for cost in load_formats().values() if cost.acceptance]
+
+
+@pytest.mark.parametrize("cost", MEASURED, ids=lambda cost: cost.name)
+def test_the_acceptance_of_a_format_is_what_was_printed(cost: FormatCost) -> None:
+    setting = cost.acceptance_source.split(": ")[1].split(";")[0]
+    draft, _, three, five = PRINTED[setting]
+    assert dict(cost.acceptance) == {3: three, 5: five}
+    mean = (cost.weight.draft * (ALL - HEAD) + cost.head.draft * HEAD) / ALL
+    assert mean == pytest.approx(draft, abs=0.03)
+
+
+def test_the_whole_of_a_midpoint_format_is_what_was_printed() -> None:
+    cost = load_format("unary-midpoint")
+    mean = (cost.weight.whole * (ALL - HEAD) + cost.head.whole * HEAD) / ALL
+    assert mean == pytest.approx(PRINTED["unary-30"][1], abs=0.005)
 
 
 def test_a_device_with_the_rates_of_a_scheme() -> None:
