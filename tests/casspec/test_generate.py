@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from casspec.__main__ import main
+from model.speculative import CassandraForCausalLM
 from tests.model.tiny import write_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +93,13 @@ def test_gamma_can_be_adaptive(packed: Path, capsys: pytest.CaptureFixture[str])
     assert found["report"]["gamma"] == "adaptive"
 
 
+def test_unsure_drafts_end_rounds(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(packed, capsys, "--least-lead", "100", "--gamma", "4")
+    assert found["texts"] == run_json(packed, capsys)["texts"]
+    assert len(found["report"]["accepted_lengths"]) == 5  # type: ignore[arg-type]
+    assert found["report"]["drafted"] == found["report"]["rounds"]  # one in each round, at most
+
+
 def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = run_json(packed, capsys)["texts"]
     words = str(first).split()
@@ -139,6 +150,25 @@ def test_an_interrupt_ends_with_what_there_is(
     assert errors.endswith(f"casspec: {line}\n")
     assert "tokens per verification" in errors
     assert "Traceback" not in errors
+
+
+def test_an_interrupt_prints_json_of_what_there_is(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run_json(packed, capsys)["tokens"]
+    rounds = CassandraForCausalLM.rounds
+
+    def begun(*args: Any, **flags: Any) -> Iterator[list[int]]:
+        yield from itertools.islice(rounds(*args, **flags), 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CassandraForCausalLM, "rounds", begun)
+    assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "30", "--json"]) == 130
+    body = json.loads(capsys.readouterr().out)
+    (tokens,) = body["tokens"]
+    assert len(tokens) >= 3
+    assert tokens == expected[0][: len(tokens)]  # type: ignore[index]
+    assert (body["report"]["replies"], body["report"]["rounds"]) == (1, 2)
 
 
 @pytest.mark.slow
