@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from golden import CassandraError
-from model.speculative import ReadBytes, Settings, Tally, decode
+from model.speculative import KeyValueTally, ReadBytes, Settings, Tally, decode
 
 VOCABULARY, STOP = 20, 19
 
@@ -117,6 +117,34 @@ def test_positions_seen_are_counted() -> None:
     assert tally.draft_positions == (4 + 5 + 6) + (6 + 7)
     assert tally.target_positions == 7 + 8
     assert tally.plain_positions == 4 + 5 + 6 + 7 + 8
+
+
+def test_bytes_of_keys_and_values_are_those_that_the_session_names() -> None:
+    script = Script(wrong=(5,))
+    _, tally = run(script, gamma=3, max_tokens=6)
+    assert tally.kv == KeyValueTally(
+        draft=(3 + 4 + 5) + (5 + 6),
+        target=10 * (6 + 7),
+        plain=10 * (3 + 4 + 5 + 6 + 7),
+        bf16=100 * (3 + 4 + 5 + 6 + 7),
+        stored=2,
+        stored_bf16=3,
+    )
+    assert script.settled == [3, 3, 5, 8]
+
+
+def test_what_else_ends_a_reply_is_asked_once_about_each_token() -> None:
+    asked: list[int] = []
+
+    def ends(token: int) -> bool:
+        asked.append(token)
+        return len(asked) == 5
+
+    script, tally = Script(), Tally()
+    settings = Settings(gamma=5, max_tokens=20)
+    found = flat(list(decode(script, [1, 2, 3], settings, tally, ends=ends)))
+    assert found == asked == [script.truth(place) for place in range(3, 8)]
+    assert tally.tokens == 4
 
 
 @pytest.mark.parametrize(
