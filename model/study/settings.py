@@ -100,10 +100,10 @@ def figure_settings() -> Iterator[tuple[str, Setting]]:
     """The points of each curve, from the most bits to the fewest."""
     for prune in (0.2, 0.4, 0.6):
         yield FAMILIES[0], _setting(f"pruned {prune:.0%}", scheme="unary", truncated=0, prune=prune)
-    for truncated in (3, 4, 5, 6):
+    for truncated in (4, 5, 6):
         fields: dict[str, Any] = {"scheme": "unary", "truncated": truncated, "fill": "midpoint"}
         yield FAMILIES[1], _setting(f"truncated by {truncated}", **fields)
-    for prune, truncated in ((0.2, 4), (0.4, 4), (0.4, 5), (0.6, 5)):
+    for prune, truncated in ((0.2, 5), (0.4, 4), (0.6, 5)):
         fields = {"scheme": "unary", "truncated": truncated, "prune": prune, "fill": "midpoint"}
         yield FAMILIES[2], _setting(f"pruned {prune:.0%}, truncated by {truncated}", **fields)
     for truncated in (3, 4, 5, 6):
