@@ -60,6 +60,7 @@ def read_request(
     attention_mask: torch.Tensor | Sequence[Any] | None,
     longest: int,
     gamma: Any,
+    least_lead: float,
     seed: int | None,
 ) -> Request:
     """All arguments together: those of a call, over a config given with it, over the model's.
@@ -75,6 +76,7 @@ def read_request(
         raise CassandraError("pad_token_id must be given for several prompts, and is not")
     settings = Settings(
         gamma=gamma,
+        least_lead=least_lead,
         max_tokens=_max_tokens(merged, inputs.ids.shape[1], longest),
         stop_tokens=frozenset(stops),
         stop_strings=_strings(merged.stop_strings),

@@ -243,6 +243,7 @@ class CassandraForCausalLM:
         streamer: Any = None,
         tokenizer: Any = None,
         gamma: int | Literal["adaptive"] = 3,
+        least_lead: float = 0.0,
         seed: int | None = None,
         **arguments: Any,
     ) -> torch.Tensor:
@@ -251,8 +252,8 @@ class CassandraForCausalLM:
         The arguments are those of transformers' ``generate()``: ``inputs`` (or ``input_ids``) are
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
-        would be alone. ``gamma`` and ``seed`` are as in :class:`Settings`; without a ``seed``,
-        samples follow torch's own. ``report`` of this object holds the figures afterwards. What is
+        would be alone. ``gamma``, ``least_lead`` and ``seed`` are as in :class:`Settings`; without
+        a ``seed``, samples follow torch's own. ``report`` of this object holds the figures afterwards. What is
         not supported is refused: :class:`CassandraError` names it.
         """
         if (inputs is None) == (input_ids is None):
@@ -265,6 +266,7 @@ class CassandraForCausalLM:
             attention_mask=attention_mask,
             longest=self.network.config.max_position_embeddings,
             gamma=gamma,
+            least_lead=least_lead,
             seed=seed,
         )
         prompts, most = request.inputs.prompts, request.settings.max_tokens
