@@ -253,8 +253,8 @@ class CassandraForCausalLM:
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
         would be alone. ``gamma``, ``least_lead`` and ``seed`` are as in :class:`Settings`; without
-        a ``seed``, samples follow torch's own. ``report`` of this object holds the figures afterwards. What is
-        not supported is refused: :class:`CassandraError` names it.
+        a ``seed``, samples follow torch's own. ``report`` of this object holds the figures
+        afterwards. What is not supported is refused: :class:`CassandraError` names it.
         """
         if (inputs is None) == (input_ids is None):
             raise CassandraError("input_ids must be given, once")

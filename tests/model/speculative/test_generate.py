@@ -50,7 +50,7 @@ def test_every_reply_of_a_batch_is_the_one_alone(lm: CassandraForCausalLM, gamma
 
 def test_drafts_that_stop_early_give_the_same_replies(lm: CassandraForCausalLM) -> None:
     found, drafted = [], []
-    for lead in (0.0, 1.0, 1e9):
+    for lead in (0.0, 0.3, 1e9):
         replies = lm.generate(**batch(*PROMPTS), max_new_tokens=NEW, gamma=8, least_lead=lead)
         assert lm.report is not None
         found.append(replies.tolist())
