@@ -49,7 +49,12 @@ from model.sources import (
     fingerprint,
     read_config,
 )
-from model.statistics import Counts, exponent_counts, frequent_exponents
+from model.statistics import (
+    Counts,
+    codebook_exponents,
+    exponent_counts,
+    frequent_exponents,
+)
 
 __all__ = [
     "Outcome",
@@ -136,6 +141,9 @@ def pack_values(
     its inputs, for recipes that need them.
     """
     piece = _Piece(name=name, start=0, count=rows.size, rows=rows, recipe=recipe, norms=norms)
+    if recipe.format.scheme == "unary":
+        books = _codebooks(_count(piece)[1], recipe.format)
+        piece = dataclasses.replace(piece, codebooks=books)
     return _encode(piece)
 
 
@@ -225,7 +233,7 @@ def decode_tensors(
 
 # --- plans --------------------------------------------------------------------------------------
 
-_PARTS_VERSION = 1  # of what packing makes of one source, recipe and norms
+_PARTS_VERSION = 2  # of what packing makes of one source, recipe and norms
 _NORMS_MISSING = (
     "calibration must be there for prune_scores 'wanda' and group_exponents 'weighted', and is not"
 )
@@ -405,7 +413,7 @@ def _count(piece: _Piece) -> tuple[str, Counts]:
 
 def _codebooks(counts: Counts, format: Format) -> Codebooks:
     kept, every = counts
-    book = frequent_exponents(kept, format.codebook)
+    book = codebook_exponents(kept, format.codebook)
     if format.pruned_exponent == "raw":
         return Codebooks(codebook=book)
     pruned = every.copy()

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["entropy_bits", "exponent_counts", "frequent_exponents", "mean_unary_length"]
+__all__ = [
+    "codebook_exponents",
+    "entropy_bits",
+    "exponent_counts",
+    "frequent_exponents",
+    "mean_unary_length",
+]
 
 Counts = NDArray[np.int64]
 
@@ -21,6 +27,21 @@ def frequent_exponents(counts: Counts, entries: int) -> tuple[int, ...]:
     """The codebook of docs/format.md, 4.1: most frequent first, the smaller exponent on ties."""
     order = np.lexsort((np.arange(counts.size), -counts))
     return tuple(int(exponent) for exponent in order[:entries] if counts[exponent])
+
+
+def codebook_exponents(counts: Counts, entries: int) -> tuple[int, ...]:
+    """A codebook for a close draft, in the order of :func:`frequent_exponents`.
+
+    Values whose exponent is not in it are pruned, and the few largest of a matrix matter more than
+    many small ones. So half of the entries are the most frequent exponents, and the others those
+    of the most energy, count times 4^exponent, the larger exponent on ties.
+    """
+    frequent = frequent_exponents(counts, counts.size)
+    often, rest = frequent[: entries // 2], frequent[entries // 2 :]
+    energy = {exponent: int(counts[exponent]) << 2 * exponent for exponent in rest}
+    heavy = sorted(rest, key=lambda exponent: (-energy[exponent], -exponent))
+    chosen = {*often, *heavy[: entries - len(often)]}
+    return tuple(exponent for exponent in frequent if exponent in chosen)
 
 
 def entropy_bits(counts: Counts) -> float:

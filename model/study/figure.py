@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from xml.sax.saxutils import escape
 
+import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -54,8 +56,14 @@ def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
 
 
 def _finished(figure: Figure, axes: Axes) -> bytes:
+    """The SVG, with a title and a description for those who cannot see it."""
     axes.grid(alpha=0.3)
     axes.legend()
+    title = axes.get_title()
+    lines = ", ".join(axes.get_legend_handles_labels()[1])
+    text = f"{axes.get_ylabel()} against {axes.get_xlabel()}: {lines}."
     out = io.BytesIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
+    with mpl.rc_context({"svg.hashsalt": "cassandra"}):  # the same plot is the same file
+        figure.savefig(out, format="svg", metadata={"Title": title, "Date": None})
+    head, mark, rest = out.getvalue().partition(b"</title>")
+    return head + mark + f"\n <desc>{escape(text)}</desc>".encode() + rest

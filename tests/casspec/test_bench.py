@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -86,7 +87,10 @@ def test_tune_writes_what_pack_takes(
     text = capsys.readouterr().out
     assert "Eq. 2" in text
     assert str(out) in text
-    assert plot.read_text().lstrip().startswith("<?xml")
+    root = ElementTree.parse(plot).getroot()
+    assert [
+        root.find(f"{{http://www.w3.org/2000/svg}}{tag}") is not None for tag in ("title", "desc")
+    ]
     plan = PackPlan.load(out)
     assert plan.default.format.scheme == "exact"
     packed = [str(tmp_path / "packed"), "--recipe", str(out), "--quiet", "--jobs", "1"]

@@ -25,6 +25,7 @@ from model.calibration import Norms
 from model.masks import importance, kept_by_magnitude, kept_by_wanda
 from model.packing import Recipe, open_packed, pack_model, pack_values, unpack_model
 from model.sources import EMBEDDING, Source, open_source, packed_tensors, weights
+from model.statistics import codebook_exponents, exponent_counts
 from tests.model.tiny import patterns, replace_tensors, tensors_of, write_model
 
 SMALL = Format(segment=256)
@@ -87,7 +88,10 @@ def encode_whole(rows: np.ndarray, recipe: Recipe, norms: np.ndarray) -> Any:
         weighted = recipe.group_exponents == "weighted"
         weights = np.tile(importance(norms), len(rows)) if weighted else None
         chosen = choose_group_exponents(values, recipe.format, kept=kept, importance=weights)
-    return encode(values, recipe.format, kept=kept, group_exponents=chosen)
+    book = None
+    if recipe.format.scheme == "unary":
+        book = codebook_exponents(exponent_counts(values, kept), recipe.format.codebook)
+    return encode(values, recipe.format, kept=kept, group_exponents=chosen, codebook=book)
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())

@@ -9,6 +9,7 @@ from hypothesis.extra import numpy as hnp
 from golden import Format
 from golden.codec import encode
 from model.statistics import (
+    codebook_exponents,
     entropy_bits,
     exponent_counts,
     frequent_exponents,
@@ -48,3 +49,24 @@ def test_the_unary_length_is_rank_plus_one_of_what_has_a_code() -> None:
 def test_frequent_exponents_are_the_codebook_of_the_codec(values: np.ndarray, size: int) -> None:
     packed = encode(values, Format(codebook=size))
     assert frequent_exponents(exponent_counts(values), size) == packed.codebook
+
+
+@given(st.dictionaries(st.integers(0, 255), st.integers(1, 1 << 40), max_size=40))
+def test_a_codebook_is_half_of_the_frequent_and_half_of_the_heavy(found: dict[int, int]) -> None:
+    counts = np.zeros(256, np.int64)
+    counts[list(found)] = list(found.values())
+    book = codebook_exponents(counts, 16)
+    assert len(set(book)) == len(book) == min(len(found), 16)
+    assert list(book) == sorted(book, key=lambda e: (-found[e], e))
+    assert set(frequent_exponents(counts, 8)) <= set(book)
+    left = set(found) - set(book)
+    heavy = set(book) - set(frequent_exponents(counts, 8))
+    assert all(found[a] * 4**a >= found[b] * 4**b for a in heavy for b in left)
+
+
+def test_the_few_largest_values_have_a_code() -> None:
+    exponents = [e for e in range(60, 90) for _ in range(1 << (90 - e) // 3)]
+    values = values_of([*exponents, 120, 121])
+    counts = exponent_counts(values)
+    assert not {120, 121} & set(frequent_exponents(counts, 16))
+    assert {120, 121} <= set(codebook_exponents(counts, 16))
