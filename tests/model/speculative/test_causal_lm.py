@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -199,11 +201,23 @@ def test_rows_must_be_positive(packed: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", [None, "unary", "exact", "mx"])
+@pytest.mark.parametrize(
+    ("weights", "scheme"),
+    [
+        ("exact", None),
+        ("exact", "unary"),
+        ("exact", "exact"),
+        ("exact", "mx"),
+        ("unary", None),
+        ("unary", "exact"),
+    ],
+)
 def test_smollm2_replies_as_plain_decoding_does(
-    scheme: Literal["unary", "exact", "mx"] | None, smollm2: CassandraForCausalLM
+    weights: str,
+    scheme: Literal["unary", "exact", "mx"] | None,
+    smollm2: Callable[[str], CassandraForCausalLM],
 ) -> None:
-    lm = smollm2
+    lm = smollm2(weights)
     kv = None if scheme is None else KeyValueFormat(format=Format(scheme=scheme, fill="midpoint"))
     for prompt in ("Why is the sky blue?", "Write a Python function that reverses a list."):
         tokens = lm.encode_prompt(prompt)
@@ -213,10 +227,19 @@ def test_smollm2_replies_as_plain_decoding_does(
 
 
 @pytest.fixture(scope="module")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> CassandraForCausalLM:
-    folder = tmp_path_factory.mktemp("smollm2") / "packed"
-    pack_model(open_source("smollm2"), folder, RECIPE)
-    return CassandraForCausalLM.from_pretrained(folder)
+def smollm2(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], CassandraForCausalLM]:
+    folder = tmp_path_factory.mktemp("smollm2")
+    unary = Recipe(format=Format(scheme="unary", truncated=4), prune=0.4, prune_scores="magnitude")
+
+    @cache
+    def load(weights: str) -> CassandraForCausalLM:
+        recipe = unary if weights == "unary" else RECIPE
+        pack_model(open_source("smollm2"), folder / weights, recipe)
+        return CassandraForCausalLM.from_pretrained(folder / weights)
+
+    return load
 
 
 def reply_tokens(
