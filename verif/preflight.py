@@ -2,7 +2,7 @@
 
 Runs as a script with nothing installed, so it imports the standard library alone.
 ``--packages`` prints the Debian packages that are missing (with ``--waves`` also those for FST
-waves) for a script to install.
+waves, with ``--tools`` those whose tests are skipped without them) for a script to install.
 """
 
 from __future__ import annotations
@@ -68,9 +68,15 @@ _NEEDED_FOR_WAVES: tuple[tuple[str, str, Callable[[], bool]], ...] = (
 )
 
 
-def missing(*, waves: bool = False) -> list[tuple[str, str]]:
+_NEEDED_FOR_TOOLS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+    ("Yosys", "yosys", lambda: shutil.which("yosys") is not None),
+    ("Icarus Verilog", "iverilog", lambda: shutil.which("iverilog") is not None),
+)
+
+
+def missing(*, waves: bool = False, tools: bool = False) -> list[tuple[str, str]]:
     """What is not there, as (thing, Debian package)."""
-    checks = _NEEDED + (_NEEDED_FOR_WAVES if waves else ())
+    checks = _NEEDED + _NEEDED_FOR_WAVES * waves + _NEEDED_FOR_TOOLS * tools
     return [(thing, package) for thing, package, present in checks if not present()]
 
 
@@ -78,9 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print what is missing; 2 if anything is."""
     parser = argparse.ArgumentParser(prog="preflight", description=__doc__)
     parser.add_argument("--waves", action="store_true", help="check what FST waves need, too")
+    parser.add_argument("--tools", action="store_true", help="check the tools that tests try, too")
     parser.add_argument("--packages", action="store_true", help="print package names alone")
     options = parser.parse_args(argv)
-    absent = missing(waves=options.waves)
+    absent = missing(waves=options.waves, tools=options.tools)
     if options.packages:
         print(*(package for _, package in absent))
         return 0
