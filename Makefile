@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench soak synth scalesim clean
+.PHONY: help setup sim test lint verilog waves bench native sanitize soak synth scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -71,6 +71,12 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
 	$(PY) -m tests.bench
+
+native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
+	$(PY) -m native
+
+sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer.
+	$(PY) -m native.sanitize $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
 	$(PY) -m tests.soak --out $(BUILD)/soak $(ARGS)

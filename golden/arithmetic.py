@@ -18,13 +18,16 @@ __all__ = [
     "ESCAPE_WINDOW",
     "LEADING_ZEROS",
     "RESIDUE_WIDTH",
+    "SHIFT_MAX",
     "SUBNORMAL_FLOOR",
     "default_group_exponents",
     "exponents_of",
+    "magnitude_table",
     "magnitudes",
     "residues",
     "restore",
     "restore_exact",
+    "value_table",
     "values_of",
 ]
 
@@ -34,7 +37,8 @@ Flags = NDArray[np.bool_]
 ESCAPE_WINDOW = 255
 """The window that says "saturated" (scheme exact)."""
 
-_SHIFT_MAX = 9  # 255 / 2^9 rounds to 0
+SHIFT_MAX = 9
+"""Shifts beyond it change nothing more: 255 / 2^9 rounds to 0."""
 SUBNORMAL_FLOOR = 9
 """Least group exponent of a group with a kept subnormal (exact)."""
 
@@ -64,7 +68,7 @@ RESIDUE_WIDTH = _residue_width()
 
 
 def _grid() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    shift = np.arange(_SHIFT_MAX + 1, dtype=np.int64)[:, None]
+    shift = np.arange(SHIFT_MAX + 1, dtype=np.int64)[:, None]
     return shift, np.arange(256, dtype=np.int64)[None, :]
 
 
@@ -102,6 +106,19 @@ _TABLES = {"mx": _aligned_table(), "exact": _windowed_table()}
 _VALUE = _value_table()
 
 
+def magnitude_table(scheme: Scheme) -> Octets:
+    """Aligned significand (mx) or window (exact) at index ``(d + 1) * 256 + significand``.
+
+    uint8; d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
+    """
+    return _TABLES[scheme].copy()
+
+
+def value_table() -> Values:
+    """``value(0, E, A)`` of section 4.2 at index ``E * 256 + A``, uint16 [65536]."""
+    return _VALUE.copy()
+
+
 def exponents_of(values: Values) -> Octets:
     """Exponent field of each value, uint8 of the same shape."""
     return ((values >> 7) & 0xFF).astype(np.uint8)
@@ -117,7 +134,7 @@ def magnitudes(values: Values, exponents: Octets, groups: Octets, scheme: Scheme
     if scheme == "unary":
         return mantissa
     shift = groups.astype(np.int16) - EFFECTIVE[exponents]
-    np.clip(shift, -1, _SHIFT_MAX, out=shift)
+    np.clip(shift, -1, SHIFT_MAX, out=shift)
     if scheme == "exact":
         shift[exponents == 255] = -1
     shift += 1

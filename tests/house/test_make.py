@@ -19,6 +19,8 @@ TARGETS = [
     "verilog",
     "waves",
     "bench",
+    "native",
+    "sanitize",
     "soak",
     "synth",
     "scalesim",

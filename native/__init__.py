@@ -1,0 +1,10 @@
+"""Native code: the codec and the decoding engine in C++, compiled at first use (docs/native.md).
+
+Importing this package neither compiles nor loads anything: a machine without a compiler can import
+it, and gets :class:`NativeError` from whatever needs the library.
+"""
+
+from native.errors import NativeError
+from native.library import ISAS, isa, load, set_isa
+
+__all__ = ["ISAS", "NativeError", "isa", "load", "set_isa"]

@@ -1,0 +1,258 @@
+"""Compile the native library at first use: sources in ``native/src``, one shared library.
+
+A file is compiled with the flags of the instruction set that its name ends in (``*_avx2.cpp``,
+``*_avx512.cpp``, ``*_avx512bf16.cpp``; any other is portable). Objects are kept by the hash of
+what went into them, so that a changed file compiles alone. Processes that want the library at the
+same time wait for the first one; a library appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from native import constants
+from native.errors import NativeError
+
+__all__ = ["ISA_FLAGS", "Toolchain", "build_library", "cache_folder", "find_toolchain", "isa_of"]
+
+SOURCES = Path(__file__).resolve().parent / "src"
+_CHECKOUT = SOURCES.parents[1]
+_JOBS = 2
+
+_COMMON = (
+    "-std=c++17 -fPIC -fvisibility=hidden -ffp-contract=off -pthread -Wall -Wextra -Werror=vla"
+)
+_OPTIMISED = "-O3 -g1"
+_SANITISED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+_AVX2 = "-mavx2 -mfma -mbmi -mbmi2 -mlzcnt -mpopcnt -mf16c"
+_AVX512 = (
+    f"{_AVX2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx512vbmi -mavx512vbmi2"
+    " -mavx512vnni -mavx512bitalg -mavx512vpopcntdq -mgfni -mprefer-vector-width=512"
+)
+ISA_FLAGS: dict[str, tuple[str, ...]] = {
+    "portable": (),
+    "avx2": tuple(_AVX2.split()),
+    "avx512": tuple(_AVX512.split()),
+    "avx512bf16": (*_AVX512.split(), "-mavx512bf16"),
+}
+"""Compiler flags of each instruction set, the least capable first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """A C++ compiler, and the instruction sets whose flags it takes."""
+
+    command: tuple[str, ...]
+    version: str
+    isas: tuple[str, ...]
+
+
+def cache_folder() -> Path:
+    """Where objects and libraries are kept.
+
+    ``CASSANDRA_NATIVE_CACHE`` if that is set, ``build/native`` inside a checkout, else the user's
+    cache folder.
+    """
+    chosen = os.environ.get("CASSANDRA_NATIVE_CACHE")
+    if chosen:
+        return Path(chosen)
+    if (_CHECKOUT / "pyproject.toml").is_file():
+        return _CHECKOUT / "build" / "native"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "cassandra-spec" / "native"
+
+
+def isa_of(name: str) -> str:
+    """Instruction set that a source file is compiled for, by the end of its name."""
+    suffix = Path(name).stem.rpartition("_")[2]
+    return suffix if suffix in ISA_FLAGS else "portable"
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def _takes(command: tuple[str, ...], flags: tuple[str, ...]) -> bool:
+    test = [*command, *flags, "-x", "c++", "-fsyntax-only", os.devnull]
+    return _run(test).returncode == 0
+
+
+@cache
+def _toolchain(command: tuple[str, ...]) -> Toolchain:
+    version = _run([*command, "--version"])
+    if version.returncode:
+        raise NativeError(f"{shlex.join(command)} must be a C++ compiler: {version.stderr.strip()}")
+    isas = tuple(name for name, flags in ISA_FLAGS.items() if _takes(command, flags))
+    return Toolchain(command=command, version=version.stdout, isas=isas)
+
+
+def find_toolchain() -> Toolchain:
+    """The compiler of ``$CXX``, else g++, c++ or clang++ of PATH.
+
+    Raises :class:`NativeError` if there is none.
+    """
+    chosen = shlex.split(os.environ.get("CXX", ""))
+    for candidate in [chosen] if chosen else [["g++"], ["c++"], ["clang++"]]:
+        if shutil.which(candidate[0]):
+            return _toolchain(tuple(candidate))
+    wanted = shlex.join(chosen) if chosen else "g++"
+    raise NativeError(
+        f"the native library needs a C++ compiler, and {wanted} is not on PATH: install g++, set "
+        "CXX, or use the backends that need none (--codec golden, --backend torch)"
+    )
+
+
+def _digest(*parts: str | bytes) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        octets = part.encode() if isinstance(part, str) else part
+        total.update(len(octets).to_bytes(8, "little") + octets)
+    return total.hexdigest()[:20]
+
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+
+def _closure(name: str, texts: dict[str, str]) -> list[str]:
+    """A file and all that it includes by quotes, the known ones."""
+    found, left = [name], [name]
+    while left:
+        for included in _INCLUDE.findall(texts[left.pop()]):
+            if included in texts and included not in found:
+                found.append(included)
+                left.append(included)
+    return sorted(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    """A source file to be compiled, and the name of its object."""
+
+    source: str
+    flags: tuple[str, ...]
+    object: str
+
+
+def _read_sources() -> dict[str, str]:
+    paths = sorted(path for path in SOURCES.iterdir() if path.suffix in (".cpp", ".h"))
+    texts = {path.name: path.read_text(encoding="utf-8") for path in paths}
+    return texts | constants.generate()
+
+
+def _flags(toolchain: Toolchain, isa: str, sanitize: bool) -> tuple[str, ...]:
+    has = [f"-DCASSANDRA_HAVE_{name.upper()}" for name in toolchain.isas]
+    mode = (_SANITISED if sanitize else _OPTIMISED).split()
+    return (*_COMMON.split(), *mode, *has, f"-DCASSANDRA_ISA={isa}", *ISA_FLAGS[isa])
+
+
+def _units(texts: dict[str, str], toolchain: Toolchain, sanitize: bool) -> list[_Unit]:
+    units = []
+    for name in texts:
+        if not name.endswith(".cpp") or isa_of(name) not in toolchain.isas:
+            continue
+        flags = _flags(toolchain, isa_of(name), sanitize)
+        parts = [part for file in _closure(name, texts) for part in (file, texts[file])]
+        key = _digest(toolchain.version, *toolchain.command, *flags, *parts)
+        units.append(_Unit(source=name, flags=flags, object=f"{Path(name).stem}-{key}.o"))
+    return units
+
+
+def _check(run: subprocess.CompletedProcess[str], what: str) -> None:
+    if run.returncode:
+        raise NativeError(f"{what} failed: {run.stderr.strip() or f'status {run.returncode}'}")
+
+
+def _compile(unit: _Unit, folder: Path, toolchain: Toolchain, sources: Path) -> None:
+    target = folder / unit.object
+    partial = target.with_suffix(f".{os.getpid()}.partial")
+    command = [*toolchain.command, *unit.flags, "-c", unit.source, "-o", str(partial)]
+    try:
+        _check(_run(command, sources), f"compiling {unit.source}")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _say(message: str) -> None:
+    print(f"native: {message}", file=sys.stderr, flush=True)
+
+
+def _compile_missing(
+    units: list[_Unit], texts: dict[str, str], objects: Path, toolchain: Toolchain
+) -> None:
+    missing = [unit for unit in units if not (objects / unit.object).exists()]
+    if not missing:
+        return
+    names = ", ".join(unit.source for unit in missing)
+    _say(f"compiling {names} with {shlex.join(toolchain.command)} (once; kept in {objects.parent})")
+    with tempfile.TemporaryDirectory(dir=objects) as folder:
+        for name, text in texts.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        with ThreadPoolExecutor(_JOBS) as pool:
+            jobs = [pool.submit(_compile, u, objects, toolchain, Path(folder)) for u in missing]
+            for job in jobs:
+                job.result()
+
+
+def _link(
+    units: list[_Unit], objects: Path, library: Path, flags: tuple[str, ...], cxx: Toolchain
+) -> None:
+    partial = library.with_suffix(f".{os.getpid()}.partial")
+    inputs = [str(objects / unit.object) for unit in units]
+    run = _run([*cxx.command, *flags, "-shared", "-Wl,-z,defs", *inputs, "-o", str(partial)])
+    try:
+        _check(run, "linking the native library")
+        partial.replace(library)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path:
+    """Path of the shared library of the present sources, compiled first if that is needed.
+
+    Args:
+        sanitize: with AddressSanitizer and UndefinedBehaviorSanitizer.
+        folder: where objects and libraries are kept; by default :func:`cache_folder`.
+
+    Raises:
+        NativeError: there is no compiler, or it refuses the sources.
+        OSError: the folder cannot be written.
+    """
+    toolchain = find_toolchain()
+    texts = _read_sources()
+    units = _units(texts, toolchain, sanitize)
+    root = cache_folder() if folder is None else folder
+    library = root / _digest(*(unit.object for unit in units)) / "libcassandra.so"
+    if library.exists():
+        return library
+    objects = root / "objects"
+    for path in (objects, library.parent):
+        path.mkdir(parents=True, exist_ok=True)
+    with _locked(root):
+        if not library.exists():
+            _compile_missing(units, texts, objects, toolchain)
+            flags = _flags(toolchain, "portable", sanitize)
+            _link(units, objects, library, flags, toolchain)
+    return library

@@ -1,0 +1,9 @@
+"""What goes wrong with native code on a machine, as opposed to with data."""
+
+from golden.errors import CassandraError
+
+__all__ = ["NativeError"]
+
+
+class NativeError(CassandraError):
+    """The native library cannot be compiled or loaded here, or lacks what was asked for."""

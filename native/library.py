@@ -1,0 +1,65 @@
+"""The native library, loaded once for each process, and which instruction set it uses."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+
+from native.build import ISA_FLAGS, build_library
+from native.errors import NativeError
+
+__all__ = ["ISAS", "available_isas", "isa", "load", "set_isa"]
+
+ISAS: tuple[str, ...] = tuple(ISA_FLAGS)
+"""Names of the instruction sets, the least capable first."""
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The native library, compiled first if that is needed.
+
+    ``CASSANDRA_NATIVE_SANITIZE=1`` loads the build with sanitizers (``make sanitize``);
+    ``CASSANDRA_NATIVE_ISA`` chooses the instruction set, by default the best that both the machine
+    and the compiler have.
+
+    Raises:
+        NativeError: it cannot be compiled or loaded here, or the machine lacks the instruction set.
+    """
+    path = build_library(sanitize=os.environ.get("CASSANDRA_NATIVE_SANITIZE", "") == "1")
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeError(f"the native library cannot be loaded: {error}") from error
+    library.cassandra_isa_best.restype = ctypes.c_int
+    library.cassandra_isa.restype = ctypes.c_int
+    library.cassandra_set_isa.argtypes = [ctypes.c_int]
+    _choose(library, os.environ.get("CASSANDRA_NATIVE_ISA") or None)
+    return library
+
+
+def _choose(library: ctypes.CDLL, name: str | None) -> None:
+    here = ISAS[: library.cassandra_isa_best() + 1]
+    chosen = here[-1] if name is None else name
+    if chosen not in here:
+        raise NativeError(f"instruction set must be {' or '.join(here)} here, not {name!r}")
+    library.cassandra_set_isa(ISAS.index(chosen))
+
+
+def available_isas() -> tuple[str, ...]:
+    """Instruction sets that this machine can run, the least capable first."""
+    return ISAS[: load().cassandra_isa_best() + 1]
+
+
+def set_isa(name: str | None) -> None:
+    """Use an instruction set from now on, in the whole process; None for the best.
+
+    Not while other threads are in native code. Raises :class:`NativeError` if the machine (or the
+    compiler) does not have it.
+    """
+    _choose(load(), name)
+
+
+def isa() -> str:
+    """Instruction set that is used now."""
+    return ISAS[load().cassandra_isa()]
