@@ -24,6 +24,7 @@ examples:
   casspec generate packed --prompt "Hello." --prompt "And again?" --gamma 5 --max-tokens 64
   casspec generate packed --prompt "Hello." --plain
   casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 4
+  casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --least-lead 0.75
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
@@ -62,6 +63,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         default=3,
         metavar="N",
         help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3)",
+    )
+    parser.add_argument(
+        "--draft",
+        choices=("model", "lookup", "hybrid"),
+        default="model",
+        help="who drafts: the model; copies of what was there before; those where there are any "
+        "(default model)",
     )
     parser.add_argument(
         "--least-lead",
@@ -154,6 +162,7 @@ def generate(args: argparse.Namespace) -> int:
 
     settings = Settings(
         gamma=0 if args.plain else args.gamma,
+        draft=args.draft,
         least_lead=args.least_lead,
         max_tokens=args.max_tokens,
         stop_strings=tuple(args.stop),
@@ -252,6 +261,7 @@ def _print_figures(report: Report, kv_format: str) -> None:
         ["replies, tokens", f"{report.replies:,}, {report.tokens:,}"],
         ["gamma", str(report.gamma)],
         ["accepted / drafted", f"{report.accepted:,} / {report.drafted:,}"],
+        ["of these copied", f"{report.copied_accepted:,} / {report.copied:,}"],
         ["acceptance rate", _decimal(report.acceptance_rate)],
         ["the same, predecessors accepted", _decimal(report.conditional_rate)],
         ["tokens per verification", _decimal(report.tokens_per_verification)],

@@ -22,9 +22,10 @@ examples:
   casspec tune smollm2 tuned.toml --schemes unary exact --plot front.svg
   casspec pack smollm2 packed --recipe tuned.toml
 
-Measures candidates on 8 prompts that no other figure is taken of, coarse to fine, and writes the
-best as a file that `casspec pack --recipe` takes. What was measured is kept in OUT.state.json: run
-the command again to go on. Scheme mx rounds the target and takes part only if it is named.
+Measures candidates on 8 prompts that no other figure is taken of, coarse to fine, each with the
+gamma and the least lead that suit it best, and writes the best as a file that `casspec pack
+--recipe` takes. What was measured is kept in OUT.state.json: run the command again to go on.
+Scheme mx rounds the target and takes part only if it is named.
 docs/acceptance.md describes the search and both objectives.
 """
 
@@ -63,17 +64,29 @@ def tune(args: argparse.Namespace) -> int:
     scores = tuning.tune(
         study.measure, state, depth=study.depth, schemes=args.schemes, update=update
     )
-    scores[0].candidate.plan().save(args.destination)
+    _save_plan(args.destination, scores[0])
     if args.plot:
         write_file(args.plot, draw_front(scores, title=str(args.source)))
     _print(args, scores)
     return 0
 
 
+def _save_plan(path: Path, best: Score) -> None:
+    """The best plan, after a line that says how to generate with it."""
+    from model.output import write_file
+
+    best.candidate.plan().save(path)
+    write_file(path, f"# casspec generate PACKED {_flags(best)}\n".encode() + path.read_bytes())
+
+
+def _flags(score: Score) -> str:
+    return f"--gamma {score.gamma} --least-lead {score.least_lead:g}"
+
+
 def _print(args: argparse.Namespace, scores: list[Score]) -> None:
     best, by_eq_2 = scores[0], max(scores, key=lambda score: score.eq_2)
     print(table(["candidate", *_COLUMNS], [_cells(score) for score in scores[:_SHOWN]]))
-    print(f"\n{args.destination}: {best.candidate.name}; best with gamma {best.gamma}")
+    print(f"\n{args.destination}: {best.candidate.name}; best with {_flags(best)}")
     if by_eq_2.candidate == best.candidate:
         print("Eq. 2 chooses the same.")
         return
@@ -84,7 +97,17 @@ def _print(args: argparse.Namespace, scores: list[Score]) -> None:
     )
 
 
-_COLUMNS = ("draft", "whole", "gamma", "accepted", "speed-up", "plain", "Eq. 2")
+_COLUMNS = (
+    "draft",
+    "whole",
+    "gamma",
+    "lead",
+    "accepted",
+    "speed-up",
+    "lead 0",
+    "plain",
+    "Eq. 2",
+)
 
 
 def _cells(score: Score) -> list[str]:
@@ -93,8 +116,10 @@ def _cells(score: Score) -> list[str]:
         f"{score.draft_bits:.2f}",
         f"{score.target_bits:.2f}",
         str(score.gamma),
+        f"{score.least_lead:g}",
         f"{score.acceptance:.3f}",
         f"{score.speedup:.3f}",
+        f"{score.speedup_without:.3f}",
         f"{score.plain_speedup:.3f}",
         f"{score.eq_2:.3f}",
     ]

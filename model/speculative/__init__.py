@@ -1,6 +1,7 @@
 """Self-speculative decoding of packed models (docs/runtime.md)."""
 
 from model.speculative.causal_lm import CassandraForCausalLM, Generation, ReplyInterrupted
+from model.speculative.drafting import Drafted, Drafter, DraftKind
 from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
 from model.speculative.linear import (
     DecodedProducts,
@@ -10,6 +11,7 @@ from model.speculative.linear import (
     ProductsFactory,
     decoded,
 )
+from model.speculative.lookup import Lookup
 from model.speculative.loop import Session, Settings, decode
 from model.speculative.passes import run_pass
 from model.speculative.report import (
@@ -28,11 +30,15 @@ __all__ = [
     "CassandraForCausalLM",
     "Costs",
     "DecodedProducts",
+    "DraftKind",
+    "Drafted",
+    "Drafter",
     "Generation",
     "KeyValueCache",
     "KeyValueFormat",
     "KeyValueTally",
     "KeyValueTraffic",
+    "Lookup",
     "Mode",
     "PackedLinear",
     "Products",

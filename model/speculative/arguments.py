@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationConfig
 
 from golden import CassandraError
+from model.speculative.drafting import DraftKind
 from model.speculative.loop import Settings
 from model.speculative.sampling import GREEDY, Sampling
 
@@ -60,6 +61,7 @@ def read_request(
     attention_mask: torch.Tensor | Sequence[Any] | None,
     longest: int,
     gamma: Any,
+    draft: DraftKind,
     least_lead: float,
     seed: int | None,
 ) -> Request:
@@ -76,6 +78,7 @@ def read_request(
         raise CassandraError("pad_token_id must be given for several prompts, and is not")
     settings = Settings(
         gamma=gamma,
+        draft=draft,
         least_lead=least_lead,
         max_tokens=_max_tokens(merged, inputs.ids.shape[1], longest),
         stop_tokens=frozenset(stops),

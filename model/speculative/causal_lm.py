@@ -18,6 +18,7 @@ from model.packing import open_packed
 from model.reply import build_model, packed_reader
 from model.sources import read_config
 from model.speculative.arguments import Request, read_request
+from model.speculative.drafting import DraftKind
 from model.speculative.gamma import ADAPTIVE, MOST
 from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
 from model.speculative.linear import Mode, ProductsFactory, decoded
@@ -243,6 +244,7 @@ class CassandraForCausalLM:
         streamer: Any = None,
         tokenizer: Any = None,
         gamma: int | Literal["adaptive"] = 3,
+        draft: DraftKind = "model",
         least_lead: float = 0.0,
         seed: int | None = None,
         **arguments: Any,
@@ -252,9 +254,10 @@ class CassandraForCausalLM:
         The arguments are those of transformers' ``generate()``: ``inputs`` (or ``input_ids``) are
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
-        would be alone. ``gamma``, ``least_lead`` and ``seed`` are as in :class:`Settings`; without
-        a ``seed``, samples follow torch's own. ``report`` of this object holds the figures
-        afterwards. What is not supported is refused: :class:`CassandraError` names it.
+        would be alone. ``gamma``, ``draft``, ``least_lead`` and ``seed`` are as in
+        :class:`Settings`; without a ``seed``, samples follow torch's own. ``report`` of this object
+        holds the figures afterwards. What is not supported is refused: :class:`CassandraError`
+        names it.
         """
         if (inputs is None) == (input_ids is None):
             raise CassandraError("input_ids must be given, once")
@@ -266,6 +269,7 @@ class CassandraForCausalLM:
             attention_mask=attention_mask,
             longest=self.network.config.max_position_embeddings,
             gamma=gamma,
+            draft=draft,
             least_lead=least_lead,
             seed=seed,
         )

@@ -24,6 +24,10 @@ class Gamma(Protocol):
         """Gamma of the next round, whose passes will read so many bytes."""
         ...
 
+    def worth(self, draft: float, target: float) -> float:
+        """Tokens per byte that such a round promises; 0 if it is not known."""
+        ...
+
     def count(self, *, accepted: int, drafted: int) -> None:
         """What became of a round."""
         ...
@@ -38,6 +42,10 @@ class FixedGamma:
     def choose(self, draft: float, target: float) -> int:
         """Gamma of the next round."""
         return self.gamma
+
+    def worth(self, draft: float, target: float) -> float:
+        """Not known."""
+        return 0.0
 
     def count(self, *, accepted: int, drafted: int) -> None:
         """Nothing depends on it."""
@@ -70,6 +78,14 @@ class AdaptiveGamma:
 
     def choose(self, draft: float, target: float) -> int:
         """Gamma of the next round, whose passes will read so many bytes."""
+        return self._best(draft, target)[0]
+
+    def worth(self, draft: float, target: float) -> float:
+        """Tokens per byte that a round of that gamma promises."""
+        return self._best(draft, target)[1]
+
+    def _best(self, draft: float, target: float) -> tuple[int, float]:
+        """The gamma with the most tokens per byte, and those."""
         rate, tokens, place = self.rate, 0.0, 1.0
         best, chosen = 0.0, 0
         for gamma in range(MOST + 1):
@@ -77,7 +93,7 @@ class AdaptiveGamma:
             worth = tokens / (gamma * draft + target)
             if worth > best:
                 best, chosen = worth, gamma
-        return chosen
+        return chosen, best
 
     def count(self, *, accepted: int, drafted: int) -> None:
         """What became of a round."""

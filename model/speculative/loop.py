@@ -10,17 +10,11 @@ import numpy as np
 import torch
 
 from golden import CassandraError
-from model.speculative.gamma import Gamma, check_gamma, make_gamma
+from model.speculative.drafting import Drafted, Drafter, DraftKind, check_draft
+from model.speculative.gamma import check_gamma
 from model.speculative.key_values import ReadBytes
 from model.speculative.report import KeyValueTally, Tally
-from model.speculative.sampling import (
-    GREEDY,
-    Probabilities,
-    Sampling,
-    draw,
-    probabilities,
-    verify,
-)
+from model.speculative.sampling import GREEDY, Sampling, draw, probabilities, verify
 from model.speculative.text import check_stop_strings
 
 __all__ = ["Session", "Settings", "decode"]
@@ -31,6 +25,7 @@ class Settings:
     """How a reply is generated."""
 
     gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
+    draft: DraftKind = "model"  # who drafts; a copy costs no pass
     least_lead: float = 0.0  # a drafted token whose logit leads by less is the round's last
     max_tokens: int = 128  # generated, the first included
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
@@ -40,6 +35,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_gamma(self.gamma)
+        check_draft(self.draft)
         check_stop_strings(self.stop_strings)
         if self.max_tokens < 1:
             raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
@@ -87,45 +83,53 @@ def decode(
 ) -> Iterator[list[int]]:
     """Yield the tokens of a reply as they are settled: one by the prompt, then each round's.
 
-    A round drafts up to gamma tokens, verifies them in one pass of the target and puts out those
-    that are accepted and one more. Rejected positions are forgotten by going on before them.
+    A round drafts up to gamma tokens (:class:`Drafter`), verifies them in one pass of the target
+    and puts out those that are accepted and one more. Rejected positions are forgotten by going
+    on before them.
     ``ends`` is asked once about each token, in order, whether the reply ends with it for another
     reason than a stop token. ``tally`` counts what happens.
     """
     random = np.random.default_rng(settings.seed)
-    rule = make_gamma(settings.gamma)
+    drafter = Drafter(session, settings, prompt, random)
     session.settle(len(prompt))
     p = probabilities(session.target(prompt, 0, last=1), settings.sampling)
     pending = draw(p[0], random)  # put out, and not yet seen by the target
     position, left = len(prompt), settings.max_tokens - 1
     session.settle(position)
+    drafter.extend([pending])
     over = ends(pending) or pending in settings.stop_tokens
     yield [pending]
     while left and not over:
-        gamma = min(_gamma(rule, session, position), left - 1)
-        drafted, q = _draft(session, pending, position, gamma, settings, random)
-        logits = session.target([pending, *drafted], position, last=len(drafted) + 1)
-        n, last = verify(probabilities(logits, settings.sampling), q, drafted, random)
-        settled, over = _until_end([*drafted[:n], last], settings.stop_tokens, ends)
-        rule.count(accepted=n, drafted=len(drafted))
-        tally.add_round(position=position, drafted=len(drafted), accepted=n, tokens=len(settled))
-        _count_reads(session, tally, position, len(drafted), len(settled))
+        drafted = drafter.draft(pending, position, left - 1)
+        tokens = drafted.tokens
+        logits = session.target([pending, *tokens], position, last=len(tokens) + 1)
+        p, q = probabilities(logits, settings.sampling), drafted.q(logits.shape[-1])
+        n, last = verify(p, q, tokens, random)
+        settled, over = _until_end([*tokens[:n], last], settings.stop_tokens, ends)
+        drafter.count(drafted, n)
+        drafter.extend(settled)
+        tally.add_round(
+            position=position,
+            drafted=len(tokens),
+            accepted=n,
+            tokens=len(settled),
+            copied=drafted.copied,
+        )
+        _count_reads(session, tally, position, drafted, len(settled))
         position, left, pending = position + n + 1, left - len(settled), settled[-1]
         yield settled
     _count_memory(session, tally)
 
 
-def _gamma(rule: Gamma, session: Session, position: int) -> int:
-    """The gamma of a round that begins at ``position``."""
-    read = session.reads(position) + session.weights
-    return rule.choose(read.draft, read.target)
-
-
-def _count_reads(session: Session, tally: Tally, position: int, drafted: int, tokens: int) -> None:
+def _count_reads(
+    session: Session, tally: Tally, position: int, drafted: Drafted, tokens: int
+) -> None:
     """Settle the tokens of a round that began at ``position``, and count what its passes read."""
     kv = tally.kv = tally.kv or KeyValueTally()
-    kv.draft += sum(session.reads(position + place).draft for place in range(drafted))
-    kv.target += session.reads(position + drafted).target
+    count = len(drafted.tokens)
+    if not drafted.copied:
+        kv.draft += sum(session.reads(position + place).draft for place in range(count))
+    kv.target += session.reads(position + count).target
     session.settle(position + tokens)  # plain decoding would have sealed what is settled now
     alone = [session.reads(position + place) for place in range(tokens)]
     kv.plain += sum(read.target for read in alone)
@@ -137,36 +141,6 @@ def _count_memory(session: Session, tally: Tally) -> None:
     kv = tally.kv = tally.kv or KeyValueTally()
     kv.stored += stored.target
     kv.stored_bf16 += stored.bf16
-
-
-def _draft(
-    session: Session,
-    pending: int,
-    position: int,
-    gamma: int,
-    settings: Settings,
-    random: np.random.Generator,
-) -> tuple[list[int], Probabilities]:
-    """Up to gamma tokens, and the q of each [drafted, vocabulary].
-
-    A stop token is the last, and so is one of which the draft is not sure.
-    """
-    drafted: list[int] = []
-    q: list[Probabilities] = []
-    sure = True
-    while len(drafted) < gamma and sure:
-        token = drafted[-1] if drafted else pending
-        logits = session.draft([token], position + len(drafted))
-        q.append(probabilities(logits, settings.sampling)[0])
-        drafted.append(draw(q[-1], random))
-        sure = drafted[-1] not in settings.stop_tokens and _lead(logits[0]) >= settings.least_lead
-    return drafted, np.array(q)
-
-
-def _lead(logits: torch.Tensor) -> float:
-    """How much the largest logit is larger than the next."""
-    first, second = logits.topk(2).values.tolist()
-    return float(first - second)
 
 
 def _until_end(

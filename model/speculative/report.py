@@ -52,25 +52,37 @@ class Tally:
     """Counts over the rounds of one reply or of several."""
 
     rounds: int = 0  # verification passes
-    drafted: int = 0  # draft passes
+    drafted: int = 0  # tokens; a draft pass for each that was not copied
     accepted: int = 0
     tested: int = 0  # drafted tokens whose predecessors in the round were all accepted
     tokens: int = 0  # put out by rounds; the first token of a reply comes from its prompt
+    copied: int = 0  # drafted by copying what was there before
+    copied_accepted: int = 0
     lengths: dict[int, int] = dataclasses.field(default_factory=dict)  # rounds by accepted tokens
     draft_positions: int = 0  # positions whose keys and values the draft passes saw, summed
     target_positions: int = 0  # the same of the verification passes
     plain_positions: int = 0  # the same of plain decoding of the same tokens
     kv: KeyValueTally | None = dataclasses.field(default=None, compare=False)  # if measured
 
-    def add_round(self, *, position: int, drafted: int, accepted: int, tokens: int) -> None:
-        """Count a round that began at ``position``."""
+    @property
+    def passes(self) -> int:
+        """Draft passes."""
+        return self.drafted - self.copied
+
+    def add_round(
+        self, *, position: int, drafted: int, accepted: int, tokens: int, copied: bool = False
+    ) -> None:
+        """Count a round that began at ``position``; ``copied`` if its draft took no pass."""
         self.rounds += 1
         self.drafted += drafted
         self.accepted += accepted
         self.tested += accepted + (accepted < drafted)
         self.tokens += tokens
         self.lengths[accepted] = self.lengths.get(accepted, 0) + 1
-        self.draft_positions += sum(range(position + 1, position + 1 + drafted))
+        passes = 0 if copied else drafted
+        self.copied += drafted - passes
+        self.copied_accepted += accepted if copied else 0
+        self.draft_positions += sum(range(position + 1, position + 1 + passes))
         self.target_positions += position + drafted + 1
         self.plain_positions += sum(range(position + 1, position + 1 + tokens))
 
@@ -121,6 +133,8 @@ class Report:
     rounds: int
     drafted: int
     accepted: int
+    copied: int  # drafted without a pass, by copying what was there before
+    copied_accepted: int
     acceptance_rate: float | None  # accepted / drafted
     conditional_rate: float | None  # accepted / drafted tokens whose predecessors were accepted
     tokens_per_verification: float | None
@@ -147,6 +161,8 @@ def make_report(tally: Tally, costs: Costs, *, gamma: int | str, replies: int) -
         rounds=tally.rounds,
         drafted=tally.drafted,
         accepted=tally.accepted,
+        copied=tally.copied,
+        copied_accepted=tally.copied_accepted,
         acceptance_rate=_ratio(tally.accepted, tally.drafted),
         conditional_rate=_ratio(tally.accepted, tally.tested),
         tokens_per_verification=_ratio(tally.tokens, tally.rounds),
@@ -175,7 +191,7 @@ def _traffic(scope: str, tally: Tally, costs: Costs) -> Traffic:
     weights = costs.linear if scope == "linear" else costs.linear + costs.head
     other = costs.other if scope == "all" else 0
     kv = tally.key_values(costs.position) if scope == "all" else KeyValueTally()
-    draft = tally.drafted * (weights.draft + other)
+    draft = tally.passes * (weights.draft + other)
     target = tally.rounds * (weights.target + other)
     speculative = draft + target + kv.draft + kv.target
     plain = tally.tokens * (weights.target + other) + kv.plain

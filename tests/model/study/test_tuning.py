@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ from golden.errors import FileError
 from model.packing import PackPlan
 from model.sources import open_source
 from model.speculative import Costs, ReadBytes
-from model.study.acceptance import row
+from model.study.acceptance import best_row, row
 from model.study.chains import Sequences
 from model.study.drafts import KeyValueBytes, Measured, Setting
 from model.study.emulation import Drafts, Replies
-from model.study.tuning import Candidate, Score, State, eq_2, front, tune
+from model.study.tuning import LEADS, Candidate, Score, State, eq_2, front, score, tune, with_lead
 from tests.model.tiny import write_model
 
 DEPTH = 4
@@ -119,6 +120,33 @@ def test_schemes_are_known(tmp_path: Path) -> None:
         tune(Landscape(Candidate(scheme="mx")), state, depth=1, schemes=["ternary"])
 
 
+@pytest.mark.parametrize("threshold", [0.5, 1.0])
+def test_the_lead_that_tells_right_from_wrong_is_found(threshold: float) -> None:
+    """Right drafts lead by the threshold, wrong ones by less; only one lead parts them best."""
+    candidate = Candidate(scheme="exact")
+    measured = Landscape(Candidate(scheme="mx"))(candidate.setting())
+    right = np.array([[(k + s) % 5 != 0 for s in range(DEPTH)] for k in range(20)])
+    truth = np.array([[k + 1 + s for s in range(DEPTH)] for k in range(20)])
+    below = LEADS[LEADS.index(threshold) - 1]
+    drafts = Drafts(
+        tokens=np.where(right, truth, -1),
+        leads=np.where(right, threshold, below).astype(np.float32),
+    )
+    measured = dataclasses.replace(measured, drafts=(drafts,))
+    found = score(candidate, measured, DEPTH)
+    assert found.least_lead == threshold
+    assert found.speedup > found.speedup_without
+    assert found.speedup_without == best_row(measured, DEPTH).speedup.value
+    assert found.speedup == best_row(with_lead(measured, threshold), DEPTH).speedup.value
+
+
+def test_without_a_gain_there_is_no_least_lead() -> None:
+    candidate = Candidate(scheme="exact")
+    found = score(candidate, Landscape(candidate)(candidate.setting()), DEPTH)
+    assert found.least_lead == 0
+    assert found.speedup == found.speedup_without
+
+
 def test_eq_2_by_hand() -> None:
     candidate = Candidate(scheme="unary", prune=0.4, truncated=4)
     measured = Landscape(candidate)(candidate.setting())
@@ -145,8 +173,10 @@ def test_the_front_beats_all_others() -> None:
         return Score(
             candidate=Candidate(scheme="unary"),
             gamma=1,
+            least_lead=0.0,
             acceptance=0.5,
             speedup=speedup,
+            speedup_without=speedup,
             plain_speedup=1.0,
             draft_bits=5,
             target_bits=bits,
