@@ -13,6 +13,7 @@ from golden.errors import CassandraError, DecodeError, FileError
 from golden.exponents import choose_group_exponents
 from golden.format import Format
 from golden.packed import Codec, Packed, Segment, concatenate
+from golden.selection import keep_largest
 
 __all__ = [
     "CassandraError",
@@ -31,4 +32,5 @@ __all__ = [
     "decode_target_segment",
     "encode",
     "encode_parts",
+    "keep_largest",
 ]

@@ -46,6 +46,7 @@ class Arguments:
     pruned_codebook: tuple[int, ...] | None
     group_exponents: NDArray[np.uint8] | None  # [groups of the tensor]
     saturated: int  # values that were replaced to make them finite
+    always_mask: bool = False  # every segment has a ``mask`` stream
 
 
 def group_count(count: int, format: Format) -> int:
@@ -162,6 +163,7 @@ def check_arguments(
     pruned_codebook: Sequence[int] | None = None,
     group_exponents: object = None,
     nonfinite: str = "error",
+    always_mask: object = False,
 ) -> Arguments:
     """Check the arguments of ``encode`` (docs/format.md, sections 2 and 4).
 
@@ -171,6 +173,8 @@ def check_arguments(
     """
     if nonfinite not in ("error", "saturate"):
         raise CassandraError(f"nonfinite must be 'error' or 'saturate', not {nonfinite!r}")
+    if not isinstance(always_mask, bool):
+        raise CassandraError(f"always_mask must be True or False, not {always_mask!r}")
     array = _check_array("values", values, np.uint16, None).astype(np.uint16, copy=False)
     mask = None
     if kept is not None:
@@ -199,6 +203,7 @@ def check_arguments(
         ),
         group_exponents=exponents,
         saturated=saturated,
+        always_mask=always_mask,
     )
 
 

@@ -87,6 +87,7 @@ def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
         None if args.kept is None else args.kept[start:stop],
         groups,
         books,
+        always_mask=args.always_mask,
     )
     return Packed(
         format=format,
@@ -109,6 +110,7 @@ def encode_parts(
     pruned_codebook: Sequence[int] | None = None,
     group_exponents: NDArray[np.uint8] | None = None,
     nonfinite: str = "error",
+    always_mask: bool = False,
 ) -> Iterator[Packed]:
     """Pack a tensor in parts of a few million values, for writers that store them as they come.
 
@@ -124,6 +126,7 @@ def encode_parts(
         pruned_codebook=pruned_codebook,
         group_exponents=group_exponents,
         nonfinite=nonfinite,
+        always_mask=always_mask,
     )
     return _parts(args, _choose_books(args))
 
@@ -159,6 +162,7 @@ def encode(
     pruned_codebook: Sequence[int] | None = None,
     group_exponents: NDArray[np.uint8] | None = None,
     nonfinite: str = "error",
+    always_mask: bool = False,
 ) -> Packed:
     """Pack a tensor (docs/format.md).
 
@@ -170,6 +174,7 @@ def encode(
         pruned_codebook: likewise for pruned values (unary with coded pruned exponents).
         group_exponents: uint8 [groups] (mx, exact); by default the largest exponents.
         nonfinite: in scheme mx, ``"error"`` or ``"saturate"`` NaN and infinite values.
+        always_mask: give a segment of which everything is kept a ``mask`` stream, too (section 4).
 
     Returns:
         The packed tensor; ``saturated`` counts replaced values.
@@ -185,6 +190,7 @@ def encode(
         pruned_codebook=pruned_codebook,
         group_exponents=group_exponents,
         nonfinite=nonfinite,
+        always_mask=always_mask,
     )
     books = _choose_books(args)
     if not args.values.size:

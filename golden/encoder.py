@@ -108,6 +108,8 @@ class _Run:
         kept: Flags | None,
         groups: Octets | None,
         books: Books,
+        *,
+        always_mask: bool = False,
     ) -> None:
         self.format = format
         self.grid = Grid(format=format, count=values.size)
@@ -121,7 +123,7 @@ class _Run:
         self.kept_counts: Ints = np.count_nonzero(self.kept.reshape(shape), axis=2).astype(np.int64)
         self.kept_sizes: Ints = self.kept_counts.sum(axis=1)
         self.missing: Ints = self.existing - self.kept_counts
-        self.has_mask: Flags = self.missing.any(axis=1)
+        self.has_mask: Flags = self.missing.any(axis=1) | always_mask
         self.groups = self._choose_groups(groups)
         per_value = np.repeat(self.groups, format.group) if self.groups.size else self.exponents
         self.magnitudes = arithmetic.magnitudes(
@@ -324,14 +326,20 @@ def _verification(run: _Run, bits: dict[str, int]) -> _Region:
 
 
 def encode_run(
-    values: Values, format: Format, kept: Flags | None, groups: Octets | None, books: Books
+    values: Values,
+    format: Format,
+    kept: Flags | None,
+    groups: Octets | None,
+    books: Books,
+    *,
+    always_mask: bool = False,
 ) -> EncodedRun:
     """Encode at least one value that starts a segment.
 
     ``kept`` [values], ``groups`` [groups] and ``values`` are slices of a tensor's checked
-    arguments.
+    arguments. With ``always_mask`` each segment has a mask stream.
     """
-    run = _Run(values, format, kept, groups, books)
+    run = _Run(values, format, kept, groups, books, always_mask=always_mask)
     bits: dict[str, int] = {}
     spec, ver = _speculation(run, bits), _verification(run, bits)
     flags = run.has_mask * FLAG_MASK

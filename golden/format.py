@@ -15,6 +15,8 @@ __all__ = [
     "CACHE_BLOCK",
     "COMMAND_FIELDS",
     "DIRECTORY_FIELDS",
+    "ENCODE_COMMAND_FIELDS",
+    "ENCODE_ERROR_CAUSES",
     "ERROR_CAUSES",
     "FLAG_MASK",
     "SCHEMES",
@@ -132,6 +134,25 @@ COMMAND_FIELDS = (
 
 ERROR_CAUSES = ("short", "long", "code", "rank", "group", "window", "command")
 """Causes of a decoding error (docs/format.md, section 7); the index is the bit in the gateware."""
+
+ENCODE_COMMAND_FIELDS = (
+    CommandField(name="count", width=16, meaning="values in the segment, minus one"),
+    CommandField(name="scheme", width=2, meaning="0 unary, 1 mx, 2 exact"),
+    CommandField(name="truncated", width=3, meaning="t: low bits that only the target reads"),
+    CommandField(
+        name="saturate", width=1, meaning="mx: replace values that are not finite, and count them"
+    ),
+    CommandField(name="mask", width=1, meaning="write a mask stream, even if all is kept"),
+    CommandField(name="log2_group", width=4, meaning="values in a group, as a power of two"),
+    CommandField(name="vector", width=8, meaning="values in a vector, minus one"),
+    CommandField(
+        name="keep", width=9, meaning="k: values kept of each vector; all if not fewer than it has"
+    ),
+)
+"""The command word that starts a segment in the encoder, least significant field first."""
+
+ENCODE_ERROR_CAUSES = ("command", "short", "long", "nonfinite", "miss")
+"""Causes of an encoding error (docs/encoder.md); the index is the bit in the gateware."""
 
 _GROUP_MAX = 256
 _SEGMENT_MAX = 1 << 16

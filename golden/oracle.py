@@ -552,6 +552,7 @@ class _SegmentFields:
     groups: list[int]  # exponents of the groups (mx, exact)
     codebook: tuple[int, ...]
     pruned_codebook: tuple[int, ...]
+    has_mask: bool
 
     def __post_init__(self) -> None:
         self._kept_numbers = [
@@ -568,7 +569,7 @@ class _SegmentFields:
         return _windowed(number, group)
 
     def mask(self) -> Bits:
-        return [] if all(self.kept) else [int(flag) for flag in self.kept]
+        return [int(flag) for flag in self.kept] if self.has_mask else []
 
     def exponent(self) -> Bits:
         if self.format.scheme == "unary":
@@ -640,17 +641,16 @@ class _SegmentFields:
         return sum(map(len, fields)) if name in ("sign_high", "low") else len(fields)
 
 
-def _encode_segment(fields: _SegmentFields) -> tuple[bytes, bytes, bool]:
-    """Regions of a segment, and whether it has a mask."""
-    format = fields.format
-    has_mask = not all(fields.kept)
+def _encode_segment(fields: _SegmentFields) -> tuple[bytes, bytes]:
+    """Regions of a segment."""
+    format, has_mask = fields.format, fields.has_mask
     shape = _Shape(format, len(fields.numbers), has_mask, fields.codebook, fields.pruned_codebook)
     names = [stream.name for stream in format.streams]
     spec = _Recorder({name: fields.rows(name) for name in names}, format.beat)
     drafts = _speculation(shape, spec)
     ver = _Recorder({name: fields.rows(name) for name in names}, format.beat)
     _Verifier(shape, drafts, ver).values()
-    return spec.stored(format), ver.stored(format), has_mask
+    return spec.stored(format), ver.stored(format)
 
 
 def encode(
@@ -662,6 +662,7 @@ def encode(
     pruned_codebook: Sequence[int] | None = None,
     group_exponents: NDArray[np.uint8] | None = None,
     nonfinite: str = "error",
+    always_mask: bool = False,
 ) -> Packed:
     """Pack a tensor; as :func:`golden.codec.encode`, byte for byte."""
     args = check_arguments(
@@ -672,6 +673,7 @@ def encode(
         pruned_codebook=pruned_codebook,
         group_exponents=group_exponents,
         nonfinite=nonfinite,
+        always_mask=always_mask,
     )
     numbers = [_Number.of(pattern) for pattern in args.values.tolist()]
     flags = [True] * len(numbers) if args.kept is None else args.kept.tolist()
@@ -691,8 +693,9 @@ def encode(
             groups=groups[start // format.group : stop // format.group],
             codebook=book,
             pruned_codebook=pruned_book,
+            has_mask=args.always_mask or not all(flags[start:stop]),
         )
-        region, verification, has_mask = _encode_segment(fields)
+        region, verification = _encode_segment(fields)
         unit = format.superblock
         directory.append(
             [
@@ -700,7 +703,7 @@ def encode(
                 len(region) // unit,
                 len(ver) // unit,
                 len(verification) // unit,
-                int(has_mask),
+                int(fields.has_mask),
             ]
         )
         spec, ver = spec + region, ver + verification

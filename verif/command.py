@@ -1,12 +1,21 @@
-"""The command word that starts a segment, and a codebook as the gateware takes it."""
+"""The command words that start a segment in the decoder and in the encoder."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from golden.errors import CassandraError
-from golden.format import COMMAND_FIELDS, SCHEMES, Format
+from golden.format import COMMAND_FIELDS, ENCODE_COMMAND_FIELDS, SCHEMES, CommandField, Format
 from golden.packed import Segment
 
-__all__ = ["command_fields", "command_word", "pack_fields", "unpack_fields"]
+__all__ = [
+    "command_fields",
+    "command_word",
+    "encode_command_fields",
+    "encode_command_word",
+    "pack_fields",
+    "unpack_fields",
+]
 
 
 def command_fields(fmt: Format, segment: Segment, *, target: bool) -> dict[str, int]:
@@ -28,10 +37,40 @@ def command_word(fmt: Format, segment: Segment, *, target: bool) -> int:
     return pack_fields(command_fields(fmt, segment, target=target))
 
 
-def pack_fields(fields: dict[str, int]) -> int:
+def encode_command_fields(
+    fmt: Format,
+    count: int,
+    *,
+    vector: int = 64,
+    keep: int | None = None,
+    mask: bool = True,
+    saturate: bool = False,
+) -> dict[str, int]:
+    """Fields of the encoder's command word for a segment of ``count`` values.
+
+    ``vector`` values make a vector, of which ``keep`` are kept (None: all).
+    """
+    return {
+        "count": count - 1,
+        "scheme": SCHEMES.index(fmt.scheme),
+        "truncated": fmt.truncated,
+        "saturate": int(saturate),
+        "mask": int(mask),
+        "log2_group": fmt.group.bit_length() - 1,
+        "vector": vector - 1,
+        "keep": vector if keep is None else keep,
+    }
+
+
+def encode_command_word(fields: dict[str, int]) -> int:
+    """The encoder's command word of these fields."""
+    return pack_fields(fields, ENCODE_COMMAND_FIELDS)
+
+
+def pack_fields(fields: dict[str, int], layout: Sequence[CommandField] = COMMAND_FIELDS) -> int:
     """Pack fields, least significant first; a value that its field cannot hold is an error."""
     word, place = 0, 0
-    for field in COMMAND_FIELDS:
+    for field in layout:
         value = fields[field.name]
         if not 0 <= value < 1 << field.width:
             raise CassandraError(

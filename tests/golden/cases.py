@@ -100,6 +100,8 @@ def cases(draw: st.DrawFn, scheme: str | None = None) -> Case:
     if format.pruned_exponent == "coded" and draw(st.booleans()):
         size = draw(st.integers(0, format.codebook - 1))
         options["pruned_codebook"] = tuple(rng.permutation(256)[:size].tolist())
+    if draw(st.booleans()):
+        options["always_mask"] = True
     if format.scheme == "mx":
         options["nonfinite"] = "saturate"
     if format.scheme != "unary" and draw(st.booleans()):

@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 
 from golden import CassandraError, Format
-from golden.format import COMMAND_FIELDS, ERROR_CAUSES
+from golden.format import (
+    COMMAND_FIELDS,
+    ENCODE_COMMAND_FIELDS,
+    ENCODE_ERROR_CAUSES,
+    ERROR_CAUSES,
+)
 from rtl.command import COMMAND_WIDTH, CommandLayout, DecoderConfig
+from rtl.encoder_types import ENCODE_COMMAND_WIDTH, EncodeCommandLayout, EncoderConfig
 from rtl.exponent_path import queue_entries
 from rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "microarchitecture.md"
+ENCODER = DOCUMENT.with_name("encoder.md")
 
 
 @pytest.mark.parametrize(
@@ -67,13 +74,45 @@ def test_command_word_fits_the_bus():
     assert CommandLayout.size == sum(field.width for field in COMMAND_FIELDS) <= COMMAND_WIDTH
 
 
-def test_the_documented_command_word_is_the_one_that_is_built():
-    text = DOCUMENT.read_text()
+def test_command_word_of_the_encoder_fits_the_bus():
+    width = sum(field.width for field in ENCODE_COMMAND_FIELDS)
+    assert EncodeCommandLayout.size == width <= ENCODE_COMMAND_WIDTH
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lanes": 12}, "beat must be 8 or 16 or 32, not 12"),
+        ({"schemes": ()}, "schemes must be distinct names"),
+        ({"vector": 96}, r"vector must be a power of two from 16 \(lanes\) to 256, not 96"),
+        ({"lanes": 32, "group": 16}, r"group must be a power of two from 32 \(lanes\) to 256"),
+        ({"group": 512}, "group must be a power of two from 16 .* not 512"),
+    ],
+)
+def test_bad_configurations_of_the_encoder_are_named(fields, message):
+    with pytest.raises(CassandraError, match=message):
+        EncoderConfig(**fields)
+
+
+def test_encoder_of_a_format_takes_its_parameters():
+    fmt = Format(scheme="exact", beat=32, group=256, window=3, codebook=32, superblock=256)
+    config = EncoderConfig.of(fmt)
+    assert (config.lanes, config.schemes, config.group) == (32, ("exact",), 256)
+    assert config.module_name == "cassandra_encoder_l32_exact_b32_w3_s256_g256"
+    with pytest.raises(CassandraError, match="lead must be 1 for the gateware, not 2"):
+        EncoderConfig.of(Format(lead=2))
+
+
+@pytest.mark.parametrize(
+    ("document", "fields"), [(DOCUMENT, COMMAND_FIELDS), (ENCODER, ENCODE_COMMAND_FIELDS)]
+)
+def test_the_documented_command_word_is_the_one_that_is_built(document, fields):
+    text = document.read_text()
     table = re.search(r"<!-- command-table -->\n(.*?)<!-- /command-table -->", text, re.DOTALL)
     assert table is not None
     rows = [row.strip("| ").split(" | ") for row in table[1].splitlines()[2:]]
     expected, low = [], 0
-    for field in COMMAND_FIELDS:
+    for field in fields:
         high = low + field.width - 1
         bits = f"{high}:{low}" if high > low else f"{low}"
         expected.append([bits, f"`{field.name}`", field.meaning])
@@ -88,6 +127,12 @@ def test_the_documented_causes_are_those_of_the_port():
     assert [int(bit) for bit, _ in documented[: len(ERROR_CAUSES)]] == list(
         range(len(ERROR_CAUSES))
     )
+
+
+def test_the_documented_causes_of_the_encoder_are_those_of_its_result():
+    documented = re.findall(r"^\| (\d) \| `(\w+)` \|", ENCODER.read_text(), re.MULTILINE)
+    expected = [(str(bit), name) for bit, name in enumerate(ENCODE_ERROR_CAUSES)]
+    assert documented == expected
 
 
 @pytest.mark.parametrize("lanes", [8, 16, 32])

@@ -1,0 +1,43 @@
+"""Which values of a vector a draft sees: the k largest (paper, V.A, top-k of keys and values)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.errors import CassandraError
+from golden.packed import Values
+
+__all__ = ["keep_largest"]
+
+
+def keep_largest(values: Values, vector: int, keep: int) -> NDArray[np.bool_]:
+    """The ``keep`` largest magnitudes of each run of ``vector`` values.
+
+    Magnitudes are compared as the integers in bits 14..0: infinities are larger than finite
+    values, and NaN larger than infinities (by its payload). Among equals the lowest index wins. A
+    last vector that is cut short keeps as many as it has, if those are no more than ``keep``.
+
+    Args:
+        values: BF16 patterns, uint16 [count].
+        vector: values in a vector, at least 1.
+        keep: values kept of each vector, at least 0; all if not fewer than it has.
+
+    Returns:
+        bool [count], fit for ``golden.encode(..., kept=...)``.
+
+    Raises:
+        CassandraError: ``vector`` or ``keep`` is not as above.
+    """
+    if vector < 1:
+        raise CassandraError(f"vector must be at least 1, not {vector!r}")
+    if keep < 0:
+        raise CassandraError(f"keep must be at least 0, not {keep!r}")
+    magnitudes = (values & 0x7FFF).astype(np.int32)
+    kept = np.zeros(values.size, dtype=np.bool_)
+    whole = values.size // vector * vector
+    rows = magnitudes[:whole].reshape(-1, vector)
+    order = np.argsort(-rows, axis=1, kind="stable")[:, :keep]
+    np.put_along_axis(kept[:whole].reshape(-1, vector), order, True, axis=1)
+    kept[whole + np.argsort(-magnitudes[whole:], kind="stable")[:keep]] = True
+    return kept
