@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench native sanitize soak synth scalesim clean
+.PHONY: help setup sim test lint verilog waves bench native sanitize soak synth formal scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -83,6 +83,9 @@ soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 
 
 synth: $(STAMP) ## Report area and timing of the decoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m synth.report --out $(BUILD)/synth
+
+formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
+	$(PY) -m verif.formal $(ARGS)
 
 scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
 	$(PY) -m casspec system scalesim --env $(BUILD)/scalesim

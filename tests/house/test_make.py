@@ -23,6 +23,7 @@ TARGETS = [
     "sanitize",
     "soak",
     "synth",
+    "formal",
     "scalesim",
     "clean",
 ]

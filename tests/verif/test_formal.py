@@ -1,0 +1,149 @@
+"""Proofs: what is false is refuted, what is true is proved, and the fast claims hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Assert, Assume, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from golden.errors import CassandraError
+from verif.formal import prover
+from verif.formal.__main__ import main, recorded
+from verif.formal.harness import level_of
+from verif.formal.prover import Claim, prove
+from verif.formal.registry import claims
+
+needs_tools = pytest.mark.skipif(
+    bool(prover.missing_tools()), reason="Yosys is not on PATH (Debian: apt install yosys)"
+)
+
+
+class Counter(wiring.Component):
+    """Counts steps up to ``top``; asserts that it never reaches ``never``."""
+
+    def __init__(self, top: int, never: int, *, calm: bool = False) -> None:
+        self.top = top
+        self.never = never
+        self.calm = calm
+        super().__init__({"step": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        count = Signal(8)
+        with m.If(self.step & (count < self.top)):
+            m.d.sync += count.eq(count + 1)
+        m.d.comb += Assert(count != self.never)
+        if self.calm:
+            m.d.comb += Assume(~self.step)
+        return m
+
+
+class Sum(wiring.Component):
+    """Asserts that a sum is never ``never``."""
+
+    def __init__(self, never: int) -> None:
+        self.never = never
+        super().__init__({"a": In(4), "b": In(4)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += Assert(self.a + self.b != self.never)
+        return m
+
+
+class Silent(wiring.Component):
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        return Module()
+
+
+class Bucket(wiring.Component):
+    """Takes what is there, if it may."""
+
+    def __init__(self, *, careful: bool) -> None:
+        self.careful = careful
+        super().__init__({"put": In(1), "take": In(1), "clear": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        level = Signal(3)
+        taken = self.take & (level > 0) if self.careful else self.take
+        put = self.put & (level < 5)
+        m.d.sync += level.eq(level + put - taken)
+        with m.If(self.clear):
+            m.d.sync += level.eq(0)
+        level_of(m, "bucket", room=5, put=put, taken=taken, clear=self.clear)
+        return m
+
+
+def verdict(design: wiring.Component, method: prover.Method, depth: int = 0) -> str:
+    claim = Claim(name="test.it", what="-", design=lambda: design, method=method, depth=depth)
+    return prove(claim).verdict
+
+
+@needs_tools
+def test_what_is_false_is_refuted_and_what_is_true_is_proved() -> None:
+    assert verdict(Sum(31), "combinational") == "proved"
+    assert verdict(Sum(30), "combinational") == "refuted"
+    assert verdict(Counter(9, 10), "reachable") == "proved"
+    assert verdict(Counter(9, 9), "reachable") == "refuted"
+    assert verdict(Counter(9, 9, calm=True), "reachable") == "proved"
+
+
+@needs_tools
+def test_a_bound_is_as_long_as_it_says() -> None:
+    # The counter holds 9 in the tenth cycle at the earliest.
+    assert verdict(Counter(200, 9), "bounded", 9) == "proved"
+    assert verdict(Counter(200, 9), "bounded", 10) == "refuted"
+
+
+@needs_tools
+def test_levels_are_watched() -> None:
+    assert verdict(Bucket(careful=True), "reachable") == "proved"
+    assert verdict(Bucket(careful=False), "reachable") == "refuted"
+
+
+@needs_tools
+@pytest.mark.parametrize(
+    ("design", "method", "message"),
+    [
+        (Silent, "combinational", "design must assert something"),
+        (lambda: Counter(1, 2), "combinational", "design must have no state"),
+    ],
+)
+def test_claims_that_say_nothing_are_refused(
+    design: type[wiring.Component], method: prover.Method, message: str
+) -> None:
+    with pytest.raises(CassandraError, match=message):
+        prove(Claim(name="test.it", what="-", design=design, method=method))
+
+
+def test_absent_tools_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main([]) == 2
+    with pytest.raises(CassandraError, match="apt install yosys"):
+        prove(claims()[0])
+
+
+def test_names_are_checked_and_documents_need_markers() -> None:
+    assert len({claim.name for claim in claims()}) == len(claims())
+    assert main(["no_such_claim", "--list"]) == 2
+    assert main(["zero_counter", "--list"]) == 0
+    assert recorded("a <!-- formal -->x<!-- /formal --> b", "t") == (
+        "a <!-- formal -->\nt\n<!-- /formal --> b"
+    )
+    with pytest.raises(CassandraError, match="markers"):
+        recorded("a", "t")
+
+
+@needs_tools
+@pytest.mark.parametrize("name", [claim.name for claim in claims() if claim.fast])
+def test_a_fast_claim_holds(name: str) -> None:
+    (claim,) = claims([name])
+    outcome = prove(claim)
+    assert outcome.verdict == "proved", outcome.log[-2000:]

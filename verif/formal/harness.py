@@ -1,0 +1,104 @@
+"""What claims are made of: several designs in one, rules of streams, counters of what is inside."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from unittest import mock
+
+from amaranth.hdl import Assert, Assume, Module, ResetSignal, Signal, Value, ValueLike
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+__all__ = ["Together", "Watch", "assert_holds", "assume_holds", "bits_set", "level_of", "watching"]
+
+Watch = Callable[[Module, wiring.Component], None]
+"""Adds assertions about a component, from its ports, to its module."""
+
+
+class Together(wiring.Component):
+    """Several designs in one claim, each with ports of its own: ``name__member``."""
+
+    def __init__(self, parts: Mapping[str, wiring.Component]) -> None:
+        self.parts = dict(parts)
+        super().__init__({name: Out(part.signature) for name, part in self.parts.items()})
+
+    def elaborate(self, platform: object) -> Module:
+        """The designs, and the wires to their ports."""
+        m = Module()
+        for name, part in self.parts.items():
+            m.submodules[name] = part
+            wiring.connect(m, wiring.flipped(getattr(self, name)), part)
+        return m
+
+
+def _held(m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str) -> Value:
+    """1 unless a valid item that was not taken in the last cycle is gone or has changed."""
+    waiting = Signal(name=f"{name}_waiting")
+    bits = Value.cast(payload)
+    before = Signal(bits.shape(), name=f"{name}_before")
+    offered = Value.cast(valid)
+    m.d.sync += [waiting.eq(offered & ~Value.cast(ready)), before.eq(bits)]
+    return ~waiting | (offered & (bits == before))
+
+
+def assert_holds(
+    m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str
+) -> None:
+    """The design keeps the rule of streams: what is offered stays, unchanged, until it is taken."""
+    m.d.comb += Assert(_held(m, valid, ready, payload, name))
+
+
+def assume_holds(
+    m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str
+) -> None:
+    """The environment keeps the rule of streams. A reset in between ends its obligation."""
+    m.d.comb += Assume(_held(m, valid, ready, payload, name))
+
+
+def bits_set(value: ValueLike) -> Value:
+    """Number of ones, one after the other."""
+    total: Value | int = 0
+    for bit in Value.cast(value):
+        total = bit + total
+    return Value.cast(total)
+
+
+def level_of(
+    m: Module, name: str, *, room: int, put: ValueLike, taken: ValueLike, clear: ValueLike
+) -> Signal:
+    """How much is inside, by what went in and out; asserts that it stays from 0 to ``room``.
+
+    ``put`` and ``taken`` are amounts in this cycle; what is put can be taken from the next one.
+    Nothing is asserted in a cycle of ``clear``, which empties, nor in one of reset.
+    """
+    put, taken, clear = Value.cast(put), Value.cast(taken), Value.cast(clear)
+    level = Signal(range(room + 1), name=f"{name}_level")
+    after = Signal(range(2 * room + (1 << len(put))), name=f"{name}_after")
+    m.d.comb += after.eq(level - taken + put)
+    m.d.sync += level.eq(after)
+    with m.If(clear):
+        m.d.sync += level.eq(0)
+    with m.Elif(~ResetSignal()):
+        m.d.comb += [Assert(taken <= level), Assert(after <= room)]
+    return level
+
+
+@contextlib.contextmanager
+def watching(watches: Mapping[type[wiring.Component], Watch]) -> Iterator[None]:
+    """Every component of these types that is elaborated meanwhile gets its watch."""
+    with contextlib.ExitStack() as stack:
+        for kind, watch in watches.items():
+            stack.enter_context(mock.patch.object(kind, "elaborate", _with(kind, watch)))
+        yield
+
+
+def _with(kind: type[wiring.Component], watch: Watch) -> Callable[..., Module]:
+    original = kind.elaborate
+
+    def elaborate(self: wiring.Component, platform: object) -> Module:
+        m: Module = original(self, platform)
+        watch(m, self)
+        return m
+
+    return elaborate

@@ -1,0 +1,197 @@
+"""Claims, and the tools that decide them: Yosys makes a circuit of gates, ABC or Yosys proves it.
+
+Three methods:
+
+``combinational``
+    Yosys' SAT solver; the design has no state, so the claim holds for every input.
+``reachable``
+    ABC's property-directed reachability from the state after reset: it holds after any number of
+    cycles. Inputs, reset among them, are free in each cycle.
+``bounded``
+    ABC's bounded model checker: it holds in the first ``depth`` cycles after reset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from amaranth.back import rtlil
+from amaranth.hdl import Elaboratable
+from amaranth.lib import wiring
+
+from golden.errors import CassandraError
+from verif.formal.harness import Watch, watching
+
+__all__ = ["METHODS", "Claim", "Outcome", "missing_tools", "prove", "to_properties"]
+
+Method = Literal["combinational", "reachable", "bounded"]
+Verdict = Literal["proved", "refuted", "undecided"]
+METHODS: tuple[Method, ...] = ("combinational", "reachable", "bounded")
+
+_TOOLS = {"yosys": "yosys", "yosys-abc": "yosys"}
+_CHECK = re.compile(
+    r'^  cell \$check (?P<name>\S+)\n(?:    .*\n)*?    parameter \\FLAVOR "(?P<flavor>\w+)"\n'
+    r"    connect \\EN (?P<enable>.*)\n(?:    connect \\(?:ARGS|TRG) .*\n)*"
+    r"    connect \\A (?P<test>.*)\n  end\n",
+    re.MULTILINE,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Something that is always so.
+
+    ``design`` makes the component whose assertions say it, with those that ``watches`` add to
+    blocks inside it; ``name`` is ``block.claim``. A claim that is ``fast`` (a few seconds) is
+    proved by ``make test``, too.
+    """
+
+    name: str
+    what: str  # one sentence, for the table
+    design: Callable[[], Elaboratable]
+    method: Method
+    depth: int = 0  # cycles, of a bounded proof
+    seconds: int = 300  # after which the tool gives up
+    fast: bool = False
+    watches: Mapping[type[wiring.Component], Watch] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise CassandraError(
+                f"method must be one of {', '.join(METHODS)}, not {self.method!r} ({self.name})"
+            )
+        if (self.method == "bounded") != (self.depth > 0):
+            raise CassandraError(
+                f"depth must be positive for bounded proofs alone, not {self.depth} ({self.name})"
+            )
+
+    @property
+    def bound(self) -> str:
+        """For how long it is proved."""
+        if self.method == "combinational":
+            return "every input"
+        if self.method == "reachable":
+            return "any number of cycles"
+        return f"{self.depth} cycles from reset"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the tool said: ``proved``, ``refuted`` or ``undecided``."""
+
+    claim: Claim
+    verdict: Verdict
+    seconds: float
+    log: str
+
+
+def missing_tools() -> list[str]:
+    """Programs that proofs need and that are not on PATH."""
+    return [name for name in _TOOLS if shutil.which(name) is None]
+
+
+def to_properties(text: str) -> str:
+    """RTLIL of Amaranth with its ``$check`` cells as the ``$assert`` and ``$assume`` of old.
+
+    Yosys before 0.37, such as Debian 12's, does not know ``$check``.
+    """
+
+    def cell(match: re.Match[str]) -> str:
+        return (
+            f"  cell ${match['flavor']} {match['name']}\n    connect \\EN {match['enable']}\n"
+            f"    connect \\A {match['test']}\n  end\n"
+        )
+
+    return _CHECK.sub(cell, text)
+
+
+def prove(claim: Claim, folder: Path | None = None) -> Outcome:
+    """Try to prove a claim; intermediate files stay in ``folder`` if there is one.
+
+    Raises CassandraError if a tool is absent or fails, or if the design asserts nothing.
+    """
+    for tool in missing_tools():
+        raise CassandraError(
+            f"{tool} must be on PATH for proofs, not absent (Debian: apt install {_TOOLS[tool]})"
+        )
+    if folder is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            return prove(claim, Path(temporary))
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    with watching(claim.watches):
+        text = to_properties(rtlil.convert(claim.design(), name="claim", emit_src=False))
+    if "cell $assert" not in text:
+        raise CassandraError(f"design must assert something, not nothing ({claim.name})")
+    if claim.method == "combinational" and "cell $dff" in text:
+        raise CassandraError(f"design must have no state, not flip-flops ({claim.name})")
+    (folder / "claim.il").write_text(text)
+    decide = _combinational if claim.method == "combinational" else _abc
+    verdict, log = decide(claim, folder)
+    return Outcome(claim=claim, verdict=verdict, seconds=time.perf_counter() - start, log=log)
+
+
+_READ = "read_rtlil claim.il; hierarchy -check -top claim; proc; flatten; opt_clean"
+
+
+def _combinational(claim: Claim, folder: Path) -> tuple[Verdict, str]:
+    """SAT on all assertions at once."""
+    script = f"{_READ}; opt -fast; sat -set-assumes -prove-asserts -show-inputs"
+    log = _run("yosys", "-p", f"{script} -timeout {claim.seconds} claim", folder=folder)
+    if "SAT proof finished - no model found: SUCCESS!" in log:
+        return "proved", log
+    return ("refuted" if "model found: FAIL!" in log else "undecided"), log
+
+
+_GATES = (
+    "setundef -undriven -anyseq; opt -fast; memory_map; techmap; opt -fast; dffunmap; "
+    "simplemap; opt_clean; abc -g AND -fast; opt_clean; write_aiger -zinit claim.aig"
+)
+
+
+def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
+    """Property-directed reachability, or a bounded check, of the conjunction of all assertions."""
+    log = _run("yosys", "-p", f"{_READ}; {_GATES}", folder=folder)
+    check = (
+        f"pdr -T {claim.seconds}"
+        if claim.method == "reachable"
+        else f"bmc3 -F {claim.depth} -T {claim.seconds}"
+    )
+    commands = f"read_aiger claim.aig; fold; orpos; strash; {check}"
+    log = _run("yosys-abc", "-c", commands, folder=folder)
+    if "was asserted in frame" in log:
+        return "refuted", log
+    if claim.method == "reachable":
+        return ("proved" if "Property proved" in log else "undecided"), log
+    done = re.search(r"No output asserted in (\d+) frames", log)
+    reached = done is not None and int(done[1]) >= claim.depth
+    return ("proved" if reached else "undecided"), log
+
+
+def _run(tool: str, *arguments: str, folder: Path) -> str:
+    """What a tool prints. Raises CassandraError with the end of it if the tool fails."""
+    run = subprocess.run(
+        [tool, *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    (folder / f"{tool}.log").write_text(run.stdout)
+    if run.returncode:
+        raise CassandraError(
+            f"{tool} must end without an error, not with status {run.returncode}:\n"
+            + "\n".join(run.stdout.splitlines()[-15:])
+        )
+    return run.stdout

@@ -1,0 +1,34 @@
+"""All claims, by the modules that make them."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+from collections.abc import Sequence
+
+from golden.errors import CassandraError
+from verif.formal.prover import Claim
+
+__all__ = ["MODULES", "claims"]
+
+MODULES = ("verif.formal.zero_counter",)
+"""Modules with a tuple ``CLAIMS``, in the order of the table."""
+
+
+def claims(patterns: Sequence[str] = ()) -> list[Claim]:
+    """Claims whose names match a pattern (``*`` and ``?``), or begin with it; without one, all.
+
+    Raises CassandraError for a pattern that matches nothing.
+    """
+    every: list[Claim] = []
+    for module in MODULES:
+        every.extend(importlib.import_module(module).CLAIMS)
+    for pattern in patterns:
+        if not any(_matches(claim, pattern) for claim in every):
+            names = ", ".join(claim.name for claim in every)
+            raise CassandraError(f"NAMES must match one of {names}, not {pattern!r}")
+    return [c for c in every if not patterns or any(_matches(c, p) for p in patterns)]
+
+
+def _matches(claim: Claim, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(claim.name, pattern) or claim.name.startswith(f"{pattern}.")
