@@ -9,6 +9,7 @@ from golden.codec import (
     encode,
     encode_parts,
 )
+from golden.encoders import Encoder, GoldenEncoder
 from golden.errors import CassandraError, DecodeError, FileError
 from golden.exponents import choose_group_exponents
 from golden.format import Format
@@ -19,9 +20,11 @@ __all__ = [
     "CassandraError",
     "Codec",
     "DecodeError",
+    "Encoder",
     "FileError",
     "Format",
     "GoldenCodec",
+    "GoldenEncoder",
     "Packed",
     "Segment",
     "choose_group_exponents",

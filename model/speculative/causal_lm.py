@@ -12,7 +12,7 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from golden import CassandraError, Codec, GoldenCodec
+from golden import CassandraError, Codec, Encoder, GoldenCodec
 from golden.file import PackedFile
 from model.packing import open_packed
 from model.reply import build_model, packed_reader
@@ -94,6 +94,7 @@ class CassandraForCausalLM:
         rows: int = ROWS,
         kv: KeyValueFormat | None = None,
         codec: Codec | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
@@ -108,6 +109,7 @@ class CassandraForCausalLM:
         self.mode = mode
         self._rows = rows
         self._codec = GoldenCodec() if codec is None else codec
+        self._encoder = encoder
 
     @classmethod
     def from_pretrained(
@@ -115,6 +117,7 @@ class CassandraForCausalLM:
         path: str | Path,
         *,
         codec: Codec | None = None,
+        encoder: Encoder | None = None,
         products: ProductsFactory | None = None,
         kv: KeyValueFormat | None = None,
         rows: int = ROWS,
@@ -123,7 +126,8 @@ class CassandraForCausalLM:
 
         Target values come through ``codec`` (golden's by default); so do draft values, unless
         ``products`` makes the products of a matrix in another way, and keys and values, if ``kv``
-        says how they are packed (None: they stay in BF16). ``rows`` is the size of the tiles of
+        says how they are packed (None: they stay in BF16); ``encoder`` packs them (golden's by
+        default). ``rows`` is the size of the tiles of
         :mod:`model.speculative.passes`. Raises :class:`CassandraError` and ``OSError``.
         """
         folder = Path(path)
@@ -138,7 +142,16 @@ class CassandraForCausalLM:
         if (folder / GENERATION_CONFIG_NAME).exists():
             network.generation_config = GenerationConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return cls(network, tokenizer, mode=mode, costs=costs, rows=rows, kv=kv, codec=codec)
+        return cls(
+            network,
+            tokenizer,
+            mode=mode,
+            costs=costs,
+            rows=rows,
+            kv=kv,
+            codec=codec,
+            encoder=encoder,
+        )
 
     def costs_of(self, packed: PackedFile) -> Costs:
         """What passes would read if the weights were those of another packing of this model."""
@@ -160,7 +173,7 @@ class CassandraForCausalLM:
             )
         kv = self.kv if kv is None else kv
         self._require_cache(capacity, kv)
-        cache = KeyValueCache(capacity, kv, self._codec)
+        cache = KeyValueCache(capacity, kv, self._codec, self._encoder)
         return _Session(self.network, self.mode, cache, self.costs.weights, self._rows)
 
     def _require_cache(self, positions: int, kv: KeyValueFormat | None) -> None:

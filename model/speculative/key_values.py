@@ -1,8 +1,8 @@
 """Keys and values: in BF16, or sealed in the Cassandra format block by block (docs/runtime.md).
 
 A block is a run of consecutive positions in all layers. Once its positions are settled it is packed
-by :func:`golden.encode`, and from then on what the target sees of it is ``decode_target`` of the
-packed data, and what the draft sees ``decode_draft``: its speculation data alone. It is never
+by a :class:`golden.Encoder`, and from then on what the target sees of it is ``decode_target`` of
+the packed data, and what the draft sees ``decode_draft``: its speculation data alone. It is never
 written again, so a rollback touches nothing but the positions that are not sealed, which both read
 in BF16.
 """
@@ -10,7 +10,6 @@ in BF16.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,17 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golden import CassandraError, Codec, Format, GoldenCodec, Packed, encode
-from golden.packed import Values
-from model.masks import check_prune, kept_by_magnitude
+from golden import CassandraError, Codec, Encoder, GoldenCodec, Packed
+from model.speculative.sealing import KeyValueFormat, Sealed, Sealer
 from model.speculative.tiles import Tile
 
 __all__ = ["KeyValueCache", "KeyValueFormat", "ReadBytes", "Sealed", "Sealer"]
 
-LAG = 8
-"""Lag of a rounded target by default; gamma can be as large."""
-
-_SEGMENT_MAX = 1 << 16
 _BF16_BYTES = 2
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -51,160 +45,6 @@ class ReadBytes:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KeyValueFormat:
-    """How keys and values are sealed.
-
-    Within a block the values of one channel follow each other, position by position: keys have
-    channels that are large at every position, and a group of one channel has a fitting exponent.
-    Raises :class:`CassandraError` that names the field.
-    """
-
-    format: Format = dataclasses.field(default_factory=Format)  # its segment is not used
-    block: int = 32  # positions in a block, a multiple of the format's group
-    lag: int | None = None  # positions after a block that do not see it sealed; None: as needed
-    prune: float = 0.0  # fraction of each position, by magnitude, that the draft does without
-    whole: bool = False  # the draft reads verification data, too: it sees what the target sees
-
-    def __post_init__(self) -> None:
-        check_prune(self.prune)
-        group = self.format.group
-        if self.block < 1 or self.block % group:
-            raise CassandraError(
-                f"block must be a multiple of {group} (the group), not {self.block}"
-            )
-        lag = (0 if self.lossless else LAG) if self.lag is None else self.lag
-        object.__setattr__(self, "lag", lag)
-        if lag < 0:
-            raise CassandraError(f"lag must be at least 0, not {self.lag}")
-
-    @property
-    def lossless(self) -> bool:
-        """The target sees the model's own keys and values, bit for bit."""
-        return self.format.scheme != "mx"
-
-    def check_gamma(self, gamma: int) -> None:
-        """Refuse a gamma with which a query may see a block sealed that its own pass computes."""
-        assert self.lag is not None
-        if not self.lossless and gamma > self.lag:
-            raise CassandraError(
-                f"gamma must be at most {self.lag} (the lag of the keys and values), not {gamma}"
-            )
-
-    def sealed_for(self, position: int) -> int:
-        """Blocks that a query at ``position`` sees sealed.
-
-        It depends on the position alone, and not on how many positions a pass has: that makes
-        decoding with a rounded target lossless, too.
-        """
-        assert self.lag is not None
-        return max(position - self.lag, 0) // self.block
-
-    def check_rows(self, rows: int) -> None:
-        """Refuse tiles in which a query may see a block sealed that the same tile computes."""
-        for start in range(0, 0 if self.lossless else rows * self.block, rows):
-            if self.sealed_for(start + rows - 1) * self.block > start:
-                raise CassandraError(
-                    f"lag must be larger than {self.lag} for tiles of {rows} rows"
-                    f" and blocks of {self.block} positions"
-                )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sealed:
-    """Consecutive blocks of the keys, or of the values, of all layers."""
-
-    packed: Packed
-    draft: torch.Tensor  # what a draft sees, float32 [layers, positions, heads, dimensions]
-    target: torch.Tensor  # likewise
-    draft_bytes: NDArray[np.int64]  # [blocks, layers]
-    target_bytes: NDArray[np.int64]  # [blocks, layers]
-
-
-class Sealer:
-    """Packs and unpacks blocks of the keys, or of the values, of a sequence."""
-
-    def __init__(self, kv: KeyValueFormat, codec: Codec) -> None:
-        self._kv = kv
-        self._codec = codec
-        self._codebook: tuple[int, ...] | None = None
-
-    def seal(self, values: torch.Tensor) -> Sealed:
-        """Seal whole blocks; ``values`` is [layers, positions, heads, dimensions] in BF16.
-
-        In scheme unary the first blocks (those of the prompt, as a rule) choose the codebook.
-        """
-        layers, positions, heads, size = values.shape
-        shape = (layers, positions // self._kv.block, self._kv.block, heads, size)
-        patterns = values.contiguous().view(torch.int16).numpy().view(np.uint16).reshape(shape)
-        packed = encode(
-            _by_channel(patterns),
-            self._format(heads, size),
-            kept=self._kept(patterns),
-            codebook=self._codebook,
-            nonfinite="saturate" if self._kv.format.scheme == "mx" else "error",
-        )
-        if packed.saturated:
-            warnings.warn(
-                f"{packed.saturated} keys or values were not finite and are saturated",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        self._codebook = packed.codebook or None
-        target = self._tensor(self._codec.decode_target(packed), shape)
-        draft = target if self._kv.whole else self._tensor(self._codec.decode_draft(packed), shape)
-        whole = _stored_bytes(packed, (shape[1], layers), verification=True)
-        return Sealed(
-            packed=packed,
-            draft=draft,
-            target=target,
-            draft_bytes=whole
-            if self._kv.whole
-            else _stored_bytes(packed, (shape[1], layers), verification=False),
-            target_bytes=whole,
-        )
-
-    def _format(self, heads: int, size: int) -> Format:
-        """Segments of whole heads, as many as go into one and divide their number."""
-        one = self._kv.block * size
-        fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= _SEGMENT_MAX]
-        if not fitting:
-            raise CassandraError(
-                f"block must be at most {_SEGMENT_MAX // size} for heads of {size} dimensions,"
-                f" not {self._kv.block}"
-            )
-        return dataclasses.replace(self._kv.format, segment=max(fitting) * one)
-
-    def _kept(self, patterns: NDArray[np.uint16]) -> NDArray[np.bool_] | None:
-        if not self._kv.prune:
-            return None
-        rows = patterns.reshape(-1, patterns.shape[-2] * patterns.shape[-1])
-        return _by_channel(kept_by_magnitude(rows, self._kv.prune).reshape(patterns.shape))
-
-    @staticmethod
-    def _tensor(values: Values, shape: tuple[int, ...]) -> torch.Tensor:
-        """Float32 [layers, positions, heads, dimensions] of values in the order of the format."""
-        layers, blocks, block, heads, size = shape
-        found = torch.from_numpy(np.ascontiguousarray(values).view(np.int16)).view(torch.bfloat16)
-        ordered = found.reshape(blocks, layers, heads, size, block).permute(1, 0, 4, 2, 3)
-        return ordered.float().reshape(layers, blocks * block, heads, size)
-
-
-def _by_channel(x: NDArray[Any]) -> NDArray[Any]:
-    """Flat, from [layers, blocks, block, heads, dimensions]: by block, by layer, by channel."""
-    return np.ascontiguousarray(x.transpose(1, 0, 3, 4, 2)).reshape(-1)
-
-
-def _stored_bytes(
-    packed: Packed, shape: tuple[int, int], *, verification: bool
-) -> NDArray[np.int64]:
-    """Bytes as they are stored, directory included, [blocks, layers]."""
-    columns = [1, 3] if verification else [1]
-    lengths = packed.directory[:, columns].sum(axis=1, dtype=np.int64)
-    entry = packed.directory.itemsize * packed.directory.shape[1]
-    return (lengths * packed.format.superblock + entry).reshape(*shape, -1).sum(axis=-1)
-
-
 @dataclasses.dataclass(kw_only=True)
 class _Layer:
     """What passes see of one layer, keys and values, float32 [capacity, heads, dimensions]."""
@@ -224,7 +64,11 @@ class KeyValueCache:
     """
 
     def __init__(
-        self, capacity: int, kv: KeyValueFormat | None = None, codec: Codec | None = None
+        self,
+        capacity: int,
+        kv: KeyValueFormat | None = None,
+        codec: Codec | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
         self.capacity = capacity
         self._kv = kv
@@ -235,7 +79,7 @@ class KeyValueCache:
         self._written = 0  # positions that the target has computed
         self._sealed = 0  # blocks
         codec = GoldenCodec() if codec is None else codec
-        self._sealers = (Sealer(kv, codec), Sealer(kv, codec)) if kv else None
+        self._sealers = (Sealer(kv, codec, encoder), Sealer(kv, codec, encoder)) if kv else None
         self._packed: list[tuple[Sealed, Sealed]] = []
         self._rounded_from: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 

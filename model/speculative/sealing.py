@@ -1,0 +1,255 @@
+"""How keys and values are sealed: their layout in segments, and what packs them (docs/kv.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from golden import (
+    CassandraError,
+    Codec,
+    Encoder,
+    Format,
+    GoldenEncoder,
+    Packed,
+    encode,
+    keep_largest,
+)
+from golden.packed import Values
+from model.masks import check_prune, kept_by_magnitude
+from model.statistics import exponent_counts, frequent_exponents
+
+__all__ = ["LAG", "KeyValueFormat", "Order", "Sealed", "Sealer", "flatten", "unflatten"]
+
+LAG = 8
+"""Lag of a rounded target by default; gamma can be as large."""
+
+Order = Literal["channel", "token"]
+
+_SEGMENT_MAX = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeyValueFormat:
+    """How keys and values are sealed.
+
+    In the order ``channel`` the values of one channel of a block follow each other, position by
+    position: keys have channels that are large at every position, and a group of one channel has a
+    fitting exponent. In the order ``token`` the vectors of a position follow each other as they are
+    computed, head by head, and ``keep`` says how many values of each vector the draft has.
+    Raises :class:`CassandraError` that names the field.
+    """
+
+    format: Format = dataclasses.field(default_factory=Format)  # its segment is not used
+    block: int = 32  # positions in a block, a multiple of the format's group
+    lag: int | None = None  # positions after a block that do not see it sealed; None: as needed
+    prune: float = 0.0  # fraction of each position, by magnitude, that the draft does without
+    order: Order = "channel"  # of the values within a block
+    keep: int | None = None  # largest values of each vector (order token); None: all
+    whole: bool = False  # the draft reads verification data, too: it sees what the target sees
+
+    def __post_init__(self) -> None:
+        check_prune(self.prune)
+        group = self.format.group
+        if self.block < 1 or self.block % group:
+            raise CassandraError(
+                f"block must be a multiple of {group} (the group), not {self.block}"
+            )
+        if self.order not in get_args(Order):
+            raise CassandraError(f"order must be channel or token, not {self.order!r}")
+        self._check_keep()
+        lag = (0 if self.lossless else LAG) if self.lag is None else self.lag
+        object.__setattr__(self, "lag", lag)
+        if lag < 0:
+            raise CassandraError(f"lag must be at least 0, not {self.lag}")
+
+    def _check_keep(self) -> None:
+        if self.keep is None:
+            return
+        if self.keep < 0:
+            raise CassandraError(f"keep must be at least 0, not {self.keep}")
+        if self.order != "token":
+            raise CassandraError(
+                f"keep must be left out in the order {self.order}: a vector is not in one piece"
+            )
+        if self.prune:
+            raise CassandraError(f"prune must be 0 beside keep, not {self.prune}")
+
+    @property
+    def lossless(self) -> bool:
+        """The target sees the model's own keys and values, bit for bit."""
+        return self.format.scheme != "mx"
+
+    def check_gamma(self, gamma: int) -> None:
+        """Refuse a gamma with which a query may see a block sealed that its own pass computes."""
+        assert self.lag is not None
+        if not self.lossless and gamma > self.lag:
+            raise CassandraError(
+                f"gamma must be at most {self.lag} (the lag of the keys and values), not {gamma}"
+            )
+
+    def sealed_for(self, position: int) -> int:
+        """Blocks that a query at ``position`` sees sealed.
+
+        It depends on the position alone, and not on how many positions a pass has: that makes
+        decoding with a rounded target lossless, too.
+        """
+        assert self.lag is not None
+        return max(position - self.lag, 0) // self.block
+
+    def check_rows(self, rows: int) -> None:
+        """Refuse tiles in which a query may see a block sealed that the same tile computes."""
+        for start in range(0, 0 if self.lossless else rows * self.block, rows):
+            if self.sealed_for(start + rows - 1) * self.block > start:
+                raise CassandraError(
+                    f"lag must be larger than {self.lag} for tiles of {rows} rows"
+                    f" and blocks of {self.block} positions"
+                )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sealed:
+    """Consecutive blocks of the keys, or of the values, of all layers."""
+
+    packed: Packed
+    draft: torch.Tensor  # what a draft sees, float32 [layers, positions, heads, dimensions]
+    target: torch.Tensor  # likewise
+    draft_bytes: NDArray[np.int64]  # [blocks, layers]
+    target_bytes: NDArray[np.int64]  # [blocks, layers]
+
+
+class Sealer:
+    """Packs and unpacks blocks of the keys, or of the values, of a sequence.
+
+    ``encoder`` packs them (golden's by default); it is not asked where ``prune`` leaves out values
+    of whole positions, which :func:`golden.encode` does by itself.
+    """
+
+    def __init__(self, kv: KeyValueFormat, codec: Codec, encoder: Encoder | None = None) -> None:
+        if encoder is not None and kv.prune:
+            raise CassandraError(
+                f"prune must be 0 for an encoder that keeps values by vector, not {kv.prune}"
+            )
+        self._kv = kv
+        self._codec = codec
+        self._encoder = GoldenEncoder() if encoder is None else encoder
+        self._codebook: tuple[int, ...] | None = None
+
+    def seal(self, values: torch.Tensor) -> Sealed:
+        """Seal whole blocks; ``values`` is [layers, positions, heads, dimensions] in BF16.
+
+        In scheme unary the first blocks (those of the prompt, as a rule) choose the codebook.
+        """
+        layers, positions, heads, size = values.shape
+        shape = (layers, positions // self._kv.block, self._kv.block, heads, size)
+        patterns = values.contiguous().view(torch.int16).numpy().view(np.uint16).reshape(shape)
+        packed = self._pack(patterns)
+        if packed.saturated:
+            warnings.warn(
+                f"{packed.saturated} keys or values were not finite and are saturated",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._codebook = packed.codebook or None
+        target = self._tensor(self._codec.decode_target(packed), shape)
+        draft = target if self._kv.whole else self._tensor(self._codec.decode_draft(packed), shape)
+        whole = _stored_bytes(packed, (shape[1], layers), verification=True)
+        return Sealed(
+            packed=packed,
+            draft=draft,
+            target=target,
+            draft_bytes=whole
+            if self._kv.whole
+            else _stored_bytes(packed, (shape[1], layers), verification=False),
+            target_bytes=whole,
+        )
+
+    def _pack(self, patterns: NDArray[np.uint16]) -> Packed:
+        """Pack [layers, blocks, block, heads, dimensions]."""
+        heads, size = patterns.shape[-2:]
+        format = self._format(heads, size)
+        group = format.segment // (self._kv.block * size)  # heads of a segment
+        flat = flatten(patterns, self._kv.order, group)
+        if self._kv.prune:
+            return encode(
+                flat,
+                format,
+                kept=flatten(self._kept(patterns), self._kv.order, group),
+                codebook=self._codebook,
+                nonfinite="saturate" if format.scheme == "mx" else "error",
+            )
+        book = self._codebook
+        if book is None and format.scheme == "unary":
+            book = self._first_book(flat, size)
+        return self._encoder.encode(flat, format, vector=size, keep=self._kv.keep, codebook=book)
+
+    def _first_book(self, values: Values, vector: int) -> tuple[int, ...]:
+        """The most frequent exponents of what drafts see."""
+        keep = self._kv.keep
+        seen = values if keep is None else values[keep_largest(values, vector, keep)]
+        return frequent_exponents(exponent_counts(seen), self._kv.format.codebook)
+
+    def _format(self, heads: int, size: int) -> Format:
+        """Segments of whole heads, as many as go into one and divide their number."""
+        one = self._kv.block * size
+        fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= _SEGMENT_MAX]
+        if not fitting:
+            raise CassandraError(
+                f"block must be at most {_SEGMENT_MAX // size} for heads of {size} dimensions,"
+                f" not {self._kv.block}"
+            )
+        return dataclasses.replace(self._kv.format, segment=max(fitting) * one)
+
+    def _kept(self, patterns: NDArray[np.uint16]) -> NDArray[np.bool_]:
+        rows = patterns.reshape(-1, patterns.shape[-2] * patterns.shape[-1])
+        return kept_by_magnitude(rows, self._kv.prune).reshape(patterns.shape)
+
+    def _tensor(self, values: Values, shape: tuple[int, ...]) -> torch.Tensor:
+        """Float32 [layers, positions, heads, dimensions] of values in the order of the format."""
+        layers, blocks, block, heads, size = shape
+        group = self._format(heads, size).segment // (block * size)
+        found = unflatten(values, shape, self._kv.order, group)
+        bf16 = torch.from_numpy(found.view(np.int16)).view(torch.bfloat16)
+        return bf16.float().reshape(layers, blocks * block, heads, size)
+
+
+def flatten(x: NDArray[Any], order: Order, group: int) -> NDArray[Any]:
+    """[layers, blocks, block, heads, dimensions] to the order of the format, flat.
+
+    By block, by layer, by ``group`` of heads (a segment each); within a segment by head and channel
+    (order channel), or by position and head (order token).
+    """
+    layers, blocks, block, heads, size = x.shape
+    split = x.reshape(layers, blocks, block, heads // group, group, size)
+    return np.ascontiguousarray(split.transpose(_AXES[order])).reshape(-1)
+
+
+def unflatten(flat: NDArray[Any], shape: tuple[int, ...], order: Order, group: int) -> NDArray[Any]:
+    """The inverse of :func:`flatten`, of ``shape`` [layers, blocks, block, heads, dimensions]."""
+    layers, blocks, block, heads, size = shape
+    split = (layers, blocks, block, heads // group, group, size)
+    axes = _AXES[order]
+    ordered = flat.reshape([split[axis] for axis in axes])
+    return np.ascontiguousarray(ordered.transpose(np.argsort(axes))).reshape(shape)
+
+
+_AXES: dict[Order, tuple[int, ...]] = {
+    "channel": (1, 0, 3, 4, 5, 2),
+    "token": (1, 0, 3, 2, 4, 5),
+}
+"""Axes [layers, blocks, block, groups, heads of a group, dimensions], outermost first."""
+
+
+def _stored_bytes(
+    packed: Packed, shape: tuple[int, int], *, verification: bool
+) -> NDArray[np.int64]:
+    """Bytes as they are stored, directory included, [blocks, layers]."""
+    columns = [1, 3] if verification else [1]
+    lengths = packed.directory[:, columns].sum(axis=1, dtype=np.int64)
+    entry = packed.directory.itemsize * packed.directory.shape[1]
+    return (lengths * packed.format.superblock + entry).reshape(*shape, -1).sum(axis=-1)
