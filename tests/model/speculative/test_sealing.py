@@ -49,29 +49,6 @@ def test_orders_are_those_of_the_document(order: Order, group: int) -> None:
     assert np.array_equal(unflatten(flat, shape, order, group), x)
 
 
-def naive_largest(values: NDArray[np.uint16], keep: int) -> list[bool]:
-    """Of one vector: as often as is to be kept, the first of the largest that are left."""
-    left = [int(value) & 0x7FFF for value in values]
-    kept = [False] * len(left)
-    for _ in range(min(keep, len(left))):
-        best = left.index(max(left))
-        kept[best], left[best] = True, -1
-    return kept
-
-
-@pytest.mark.parametrize("keep", [0, 1, 3, 8, 9])
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 24, 27])
-def test_the_largest_of_each_vector_are_kept(keep: int, count: int) -> None:
-    rng = np.random.default_rng(count)
-    values = rng.choice(
-        np.array([0, 0x8000, 1, 0x3F80, 0xBF80, 0x7F80, 0xFF80, 0x7FC1], np.uint16), count
-    )
-    expected: list[bool] = []
-    for start in range(0, count, 8):
-        expected += naive_largest(values[start : start + 8], keep)
-    assert keep_largest(values, 8, keep).tolist() == expected
-
-
 def key_values(layers: int, positions: int, heads: int, size: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(3)
     return torch.randn(layers, positions, heads, size, generator=generator).to(torch.bfloat16)
