@@ -1,0 +1,149 @@
+// Linear layers y = W x for 1 to 8 rows of x: weights in fixed-width forms, kept in the order in
+// which they are read (docs/native.md, "Layouts and kernels").
+//
+// A form is a re-encoding of BF16 values that are known in full when a layer is made: draft or
+// target values as the codec decodes them. Values that a form cannot hold exactly (as numbers) make
+// the layer fall back to Form::bf16; form() tells. So no product ever differs from the packed model
+// but by rounding of activations and sums.
+//
+// A row's result does not depend on how many rows run, on the thread, or on the range asked for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace cassandra {
+
+constexpr int kMaxRows = 8;
+constexpr int kTile = 16;  // output rows of a tile
+
+enum class Form : int {
+    bf16 = 0,      // 16 bits a weight; any values
+    packed12 = 1,  // 12: sign and mantissa byte, 4-bit place in a table of exponents; any, see cpp
+    packed8 = 2,   // 8: as packed12 with three mantissa bits (drafts of scheme unary, t >= 4)
+    draft5 = 3,    // 5 + 8 / group: drafts of mx and exact, t = 4
+    draft4 = 4,    // 4 + 8 / group: t = 5
+    mx9 = 5,       // 9 + 8 / group: targets of mx
+};
+constexpr int kForms = 6;
+
+// What a form wants the input as. The integers have one float scale per group of features.
+enum class InputKind : int { bf16 = 0, int8_32, int8_64, int16_32, int16_64 };
+constexpr int kInputKinds = 5;
+
+// Up to 8 rows of input, prepared once for all layers that take the same kind.
+class Input {
+  public:
+    explicit Input(int64_t features);
+    ~Input();
+    Input(const Input&) = delete;
+    Input& operator=(const Input&) = delete;
+
+    // Round or quantise x [features] as a row, 0..7. Rows may be prepared by different threads.
+    // Values must be finite.
+    void prepare(InputKind kind, int row, const float* x);
+
+    int64_t features() const { return features_; }
+    int64_t padded() const { return padded_; }  // features, up to a multiple of 64; zeros follow
+
+    // Row-major [8, padded] integers or BF16 patterns, [8, padded / group] scales and sums.
+    const void* values(InputKind kind) const;
+    const float* scales(InputKind kind) const;
+    const int32_t* sums(InputKind kind) const;
+
+  private:
+    int64_t features_, padded_;
+    struct Part;
+    std::unique_ptr<Part[]> parts_;
+};
+
+// Memory for weights, in which what a thread reads lies in the order of reservation: huge pages
+// where the system gives them. Make layers in the order in which a pass uses them, and draft and
+// target passes in Streams of their own: prefetching runs on from one layer into the next.
+class Streams {
+  public:
+    explicit Streams(int threads);
+    ~Streams();
+    Streams(const Streams&) = delete;
+    Streams& operator=(const Streams&) = delete;
+
+    int threads() const { return static_cast<int>(chunks_.size()); }
+    // 64-byte aligned, zeroed. Throws std::bad_alloc.
+    uint8_t* reserve(int thread, size_t bytes);
+    size_t bytes() const { return used_; }  // reserved so far
+
+  private:
+    struct Chunk {
+        uint8_t* start;
+        size_t size, used;
+    };
+    std::vector<std::vector<Chunk>> chunks_;
+    size_t used_ = 0;
+};
+
+struct Escape {  // a value that a table form keeps aside
+    int64_t feature;
+    int32_t lane;
+    float value;
+};
+
+class Linear {
+  public:
+    // values: row-major BF16 patterns [out, in]. group: 32 or 64, for draft5, draft4 and mx9 (take
+    // 64 for larger groups of the format; ignored by others).
+    // Throws std::bad_alloc; std::invalid_argument for sizes below 1 or another group.
+    static std::unique_ptr<Linear> create(const uint16_t* values, int64_t out, int64_t in,
+                                          Form form, int group, Streams& streams);
+
+    Form form() const { return form_; }  // what it got
+    InputKind input() const;
+    int64_t out_features() const { return out_; }
+    int64_t in_features() const { return in_; }
+    int64_t tiles() const { return (out_ + kTile - 1) / kTile; }
+    int threads() const { return static_cast<int>(parts_.size()); }
+    size_t bytes() const;  // of weights, padding and escapes included
+    size_t escapes() const { return escapes_.size(); }
+
+    // Tiles [first, last) of a thread; its outputs are [16 * first, min(16 * last, out)).
+    int64_t first_tile(int thread) const { return tiles() * thread / threads(); }
+
+    // y[row * stride + output] for a thread's outputs and rows 0..rows-1 of x, which must have been
+    // prepared as input(). Nothing else of y is written.
+    void multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const;
+
+    // The same for tiles [first, last), which must belong to one thread: for a head whose argmax is
+    // taken while the outputs are in cache. y is that of output 0, too.
+    void multiply_tiles(int64_t first, int64_t last, int rows, const Input& x, float* y,
+                        int64_t stride) const;
+
+    // Ask for the first bytes of a thread's part, for use before a barrier.
+    void prefetch(int thread, size_t bytes) const;
+
+    // The values, row-major [out, in], from the layout. Equal to what was given, except that
+    // draft5 and draft4 may return +0 for -0.
+    void values(uint16_t* result) const;
+
+  private:
+    Linear() = default;
+    const uint8_t* tile(int64_t index) const;
+    void add_escapes(int64_t first, int64_t last, int rows, const Input& x, float* y,
+                     int64_t stride) const;
+
+    Form form_ = Form::bf16;
+    int64_t out_ = 0, in_ = 0;
+    int group_ = 32;
+    bool odd_ = false;        // codes stand for odd multiples of the unit (fill midpoint)
+    size_t tile_bytes_ = 0;
+    std::vector<const uint8_t*> parts_;     // by thread
+    std::vector<uint16_t> table_;           // packed12, packed8: 32 words
+    std::vector<Escape> escapes_;           // by tile, then feature
+    std::vector<size_t> escape_ends_;       // by tile; empty if there are none
+};
+
+// Bytes ahead of use that kernels prefetch, by form; for measurements.
+void set_prefetch_distance(Form form, int64_t bytes);
+int64_t prefetch_distance(Form form);
+
+}  // namespace cassandra

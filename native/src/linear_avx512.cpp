@@ -1,0 +1,7 @@
+#include "linear_avx512.h"
+
+namespace cassandra {
+
+const LinearKernels linear_kernels_avx512 = avx512::make_kernels<avx512::Wide>();
+
+}  // namespace cassandra

@@ -1,0 +1,248 @@
+"""Linear kernels: the layouts hold golden's values, the products are right and batch-invariant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import native
+from golden import Format, choose_group_exponents, decode_draft, decode_target, encode
+from native.library import available_isas
+from native.linear import FORMS, FormName, NativeLinear
+
+Values = NDArray[np.uint16]
+Floats = NDArray[np.float32]
+
+GROUPED = ("draft5", "draft4", "mx9")
+# Rows that fill no tile, features that fill no group, one of each, and a layer's real shape.
+SHAPES = ((16, 64), (37, 200), (1, 1), (5, 33), (80, 576))
+
+
+def weights(shape: tuple[int, int], seed: int = 1) -> Values:
+    rng = np.random.default_rng(seed)
+    bits = rng.normal(scale=0.03, size=shape).astype(np.float32).view(np.uint32)
+    return (bits >> 16).astype(np.uint16)
+
+
+def inputs(rows: int, features: int, seed: int = 2) -> Floats:
+    rng = np.random.default_rng(seed)
+    scale = np.exp(rng.normal(size=features))  # some features are far larger than others
+    return (rng.normal(size=(rows, features)) * scale).astype(np.float32)
+
+
+def floats(values: Values) -> Floats:
+    return (values.astype(np.uint32) << 16).view(np.float32)
+
+
+def decoded(form: FormName, shape: tuple[int, int], group: int, fill: str = "midpoint") -> Values:
+    """Values that a form is made for: golden's drafts or targets of weights."""
+    values = weights(shape).reshape(-1)
+    if form in ("bf16", "packed12"):
+        return values.reshape(shape)
+    scheme, truncated = {
+        "packed8": ("unary", 4),
+        "draft5": ("exact", 4),
+        "draft4": ("exact", 5),
+        "mx9": ("mx", 4),
+    }[form]
+    # Rows whose end is no group's end: pack them one by one, as their groups then are.
+    format = Format(scheme=scheme, truncated=truncated, fill=fill, group=group, segment=1024)  # type: ignore[arg-type]
+    decode = decode_target if form == "mx9" else decode_draft
+    rows = [decode(encode(row, format)) for row in values.reshape(shape)]
+    return np.stack(rows)
+
+
+def made(form: FormName, shape: tuple[int, int], group: int = 32, threads: int = 1) -> NativeLinear:
+    layer = NativeLinear(decoded(form, shape, group), form, group=group, threads=threads)
+    assert layer.form == form
+    return layer
+
+
+CASES = [(form, group) for form in FORMS for group in ((32, 64) if form in GROUPED else (32,))]
+
+
+@pytest.mark.parametrize(("form", "group"), CASES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_layout_holds_its_values(form: FormName, group: int, shape: tuple[int, int]) -> None:
+    values = decoded(form, shape, group)
+    with NativeLinear(values, form, group=group, threads=2) as layer:
+        assert layer.form == form
+        np.testing.assert_array_equal(layer.values(), values)
+
+
+@pytest.mark.parametrize("form", ["draft5", "draft4"])
+def test_drafts_filled_with_zeros_are_held_as_numbers(form: FormName) -> None:
+    values = decoded(form, (20, 96), 32, fill="zero")
+    with NativeLinear(values, form, group=32) as layer:
+        assert layer.form == form
+        np.testing.assert_array_equal(floats(layer.values()), floats(values))  # -0 may be +0
+
+
+@pytest.mark.parametrize("scheme", ["mx", "exact"])
+@pytest.mark.parametrize("truncated", [4, 5])
+@pytest.mark.parametrize("fill", ["zero", "midpoint"])
+@pytest.mark.parametrize("group", [32, 64])
+def test_all_fields_of_a_draft(scheme: str, truncated: int, fill: str, group: int) -> None:
+    """Every sign and window, in groups of exponents over all of a weight's range."""
+    format = Format(scheme=scheme, truncated=truncated, fill=fill, group=group, segment=1024)  # type: ignore[arg-type]
+    significands = np.arange(256, dtype=np.uint16)
+    exponents = np.arange(20, 250, 7)
+    rows = []
+    for exponent in exponents:
+        low = np.array([exponent - d for d in range(9)], dtype=np.uint16)[:, None]
+        values = low << 7 | (significands & 0x7F) | (significands >> 7) << 15
+        rows.append(values.astype(np.uint16).reshape(-1))
+    matrix = np.stack(rows)
+    groups = np.repeat(exponents, matrix.shape[1] // group).astype(np.uint8)
+    drafts = decode_draft(encode(matrix.reshape(-1), format, group_exponents=groups))
+    form: FormName = "draft5" if truncated == 4 else "draft4"
+    drafts = drafts.reshape(matrix.shape)
+    with NativeLinear(drafts, form, group=group) as layer:
+        assert layer.form == form
+        np.testing.assert_array_equal(floats(layer.values()), floats(drafts))
+
+
+def test_packed12_holds_every_pattern_whose_exponents_are_few() -> None:
+    values = np.arange(1 << 16, dtype=np.uint16)
+    exponents = values >> 7 & 0xFF
+    for first in (0, 1, 100, 241):
+        chosen = values[((exponents >= first) & (exponents < first + 14)) | (values & 0x7FFF == 0)]
+        chosen = chosen[: len(chosen) // 16 * 16].reshape(16, -1)
+        with NativeLinear(chosen, "packed12") as layer:
+            np.testing.assert_array_equal(layer.values(), chosen)
+            assert layer.form == ("bf16" if first == 0 else "packed12")
+
+
+def test_rare_exponents_are_escapes() -> None:
+    values = weights((64, 512))
+    rng = np.random.default_rng(3)
+    places = rng.choice(values.size, 200, replace=False)
+    values.reshape(-1)[places] = rng.integers(0x0001, 0x7F00, 200).astype(np.uint16)
+    with NativeLinear(values, "packed12", threads=2) as layer:
+        assert layer.form == "packed12"
+        assert 0 < layer.escapes < 400
+        np.testing.assert_array_equal(layer.values(), values)
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_what_a_form_cannot_hold_falls_back_to_bf16(form: FormName) -> None:
+    values = np.arange(1 << 16, dtype=np.uint16).reshape(256, 256)
+    with NativeLinear(values, form) as layer:
+        assert layer.form == "bf16"
+        np.testing.assert_array_equal(layer.values(), values)
+
+
+def product(layer: NativeLinear, x: Floats) -> NDArray[np.float64]:
+    """The oracle: values as held times the input as prepared, in double precision."""
+    matrix = floats(layer.values()).astype(np.float64)
+    return np.stack([matrix @ layer.prepared(row).astype(np.float64) for row in x])
+
+
+def bound(layer: NativeLinear, x: Floats) -> NDArray[np.float64]:
+    """Of the rounding error of a sum of that many products in single precision, in any order."""
+    matrix = np.abs(floats(layer.values()).astype(np.float64))
+    sums = np.stack([matrix @ np.abs(layer.prepared(row).astype(np.float64)) for row in x])
+    return sums * (layer.shape[1] + 4) * 2.0**-24
+
+
+@pytest.mark.parametrize(("form", "group"), CASES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_products(form: FormName, group: int, shape: tuple[int, int], every_isa: str) -> None:
+    x = inputs(3, shape[1])
+    with made(form, shape, group) as layer:
+        error = np.abs(layer.multiply(x) - product(layer, x))
+        assert (error <= bound(layer, x)).all()
+
+
+@pytest.mark.parametrize(("form", "group"), CASES)
+def test_a_row_does_not_depend_on_the_others(form: FormName, group: int, every_isa: str) -> None:
+    shape = (37, 200)
+    x = inputs(8, shape[1])
+    with made(form, shape, group) as layer, made(form, shape, group, threads=3) as divided:
+        alone = np.concatenate([layer.multiply(row[None]) for row in x])
+        for rows in range(1, 9):
+            np.testing.assert_array_equal(layer.multiply(x[:rows]), alone[:rows])
+            np.testing.assert_array_equal(layer.multiply(x[-rows:]), alone[-rows:])
+        np.testing.assert_array_equal(divided.multiply(x), alone)
+
+
+@pytest.mark.parametrize(("form", "group"), CASES)
+def test_instruction_sets_agree_bit_for_bit(form: FormName, group: int) -> None:
+    shape = (37, 600)
+    x = inputs(8, shape[1])
+    results = []
+    with made(form, shape, group) as layer:
+        for isa in available_isas():
+            native.set_isa(isa)
+            results.append(layer.multiply(x))
+    native.set_isa(None)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_packed12_without_escapes_is_bf16_bit_for_bit(every_isa: str) -> None:
+    values = weights((64, 512))
+    values[(values >> 7 & 0xFF) < 110] = 0
+    x = inputs(4, 512)
+    with NativeLinear(values, "bf16") as plain, NativeLinear(values, "packed12") as packed:
+        assert packed.form == "packed12"
+        assert packed.escapes == 0
+        np.testing.assert_array_equal(packed.multiply(x), plain.multiply(x))
+
+
+def test_infinite_and_nan_weights_are_multiplied(every_isa: str) -> None:
+    values = weights((16, 64))
+    values[3, 5], values[4, 6] = 0x7F80, 0x7FC0
+    with NativeLinear(values, "bf16") as layer:
+        result = layer.multiply(np.ones((1, 64), dtype=np.float32))[0]
+    assert result[3] == np.inf
+    assert np.isnan(result[4])
+    assert np.isfinite(np.delete(result, [3, 4])).all()
+
+
+@pytest.mark.parametrize("group", [32, 64])
+def test_the_draft_is_close_with_8_bit_inputs(group: int, every_isa: str) -> None:
+    """Cosine of the product with the one of inputs that are not quantised."""
+    shape = (256, 576)
+    values = weights(shape).reshape(-1)
+    format = Format(scheme="exact", truncated=4, fill="midpoint", group=group)
+    exponents = choose_group_exponents(values, format)
+    draft = decode_draft(encode(values, format, group_exponents=exponents)).reshape(shape)
+    x = inputs(8, shape[1])
+    with NativeLinear(draft, "draft5", group=group) as layer:
+        assert layer.form == "draft5"
+        result = layer.multiply(x)
+    wanted = x @ floats(draft).T
+    cosines = (
+        (result * wanted).sum(1) / np.linalg.norm(result, axis=1) / np.linalg.norm(wanted, axis=1)
+    )
+    assert cosines.min() > 0.9998
+
+
+@pytest.mark.parametrize(
+    ("shape", "form", "group", "threads", "text"),
+    [
+        ((4,), "bf16", 32, 1, "values must be uint16"),
+        ((4, 0), "bf16", 32, 1, "in must be at least 1, not 0"),
+        ((4, 4), "draft5", 16, 1, "group must be 32 or 64, not 16"),
+        ((4, 4), "other", 32, 1, "form must be bf16"),
+        ((4, 4), "bf16", 32, 0, "threads must be at least 1, not 0"),
+    ],
+)
+def test_wrong_arguments(
+    shape: tuple[int, ...], form: FormName, group: int, threads: int, text: str
+) -> None:
+    with pytest.raises(native.NativeError, match=text):
+        NativeLinear(np.zeros(shape, dtype=np.uint16), form, group=group, threads=threads)
+
+
+def test_wrong_inputs_and_closed_layers() -> None:
+    layer = NativeLinear(np.zeros((4, 4), dtype=np.uint16), "bf16")
+    for wrong in (np.zeros((9, 4)), np.zeros((1, 5)), np.zeros((0, 4)), np.zeros(4)):
+        with pytest.raises(native.NativeError, match="x must be"):
+            layer.multiply(wrong.astype(np.float32))
+    layer.close()
+    layer.close()
+    with pytest.raises(native.NativeError, match="must be open"):
+        layer.values()
