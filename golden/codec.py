@@ -7,7 +7,7 @@ bounded by the size of a run (a few million values), whatever the size of the te
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from golden.packed import Packed, Values, concatenate
 
 __all__ = [
     "GoldenCodec",
+    "choose_books",
     "decode_draft",
     "decode_draft_segment",
     "decode_target",
@@ -33,6 +34,8 @@ __all__ = [
 
 RUN_VALUES = 1 << 21
 """Values that are encoded or decoded together (rounded to whole segments, at least one)."""
+
+CountExponents = Callable[[Arguments, tuple[int, ...] | None], Ints]
 
 _SLICE = 1 << 20  # values whose exponents are counted at a time
 
@@ -59,16 +62,21 @@ def _count_exponents(args: Arguments, book: tuple[int, ...] | None) -> Ints:
     return counts
 
 
-def _choose_books(args: Arguments) -> Books:
+def choose_books(args: Arguments, count: CountExponents = _count_exponents) -> Books:
+    """Codebooks that were asked for, else those of section 4.1.
+
+    ``count`` gives the frequency of each exponent, int64 [256], among kept values, or among pruned
+    ones if it is given a codebook.
+    """
     if args.format.scheme != "unary":
         return Books()
     book, pruned = args.codebook, args.pruned_codebook
     if book is None:
-        book = _most_frequent(_count_exponents(args, None), args.format.codebook)
+        book = _most_frequent(count(args, None), args.format.codebook)
     if args.format.pruned_exponent == "raw":
         return Books(codebook=book)
     if pruned is None:
-        pruned = _most_frequent(_count_exponents(args, book), args.format.codebook - 1)
+        pruned = _most_frequent(count(args, book), args.format.codebook - 1)
     return Books(codebook=book, pruned=pruned)
 
 
@@ -128,7 +136,7 @@ def encode_parts(
         nonfinite=nonfinite,
         always_mask=always_mask,
     )
-    return _parts(args, _choose_books(args))
+    return _parts(args, choose_books(args))
 
 
 def _parts(args: Arguments, books: Books) -> Iterator[Packed]:
@@ -192,7 +200,7 @@ def encode(
         nonfinite=nonfinite,
         always_mask=always_mask,
     )
-    books = _choose_books(args)
+    books = choose_books(args)
     if not args.values.size:
         return _empty(format, books)
     parts = list(_parts(args, books))

@@ -1,0 +1,245 @@
+"""The codec in native code: :mod:`golden.codec` again, equal in bytes, values and errors.
+
+Arguments are checked, and errors are worded, by golden; the native library is only called with
+what golden accepts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import codec as reference
+from golden.arguments import Arguments, check_arguments, check_packed, group_count
+from golden.codec import RUN_VALUES
+from golden.encoder import Books
+from golden.errors import CassandraError, DecodeError
+from golden.format import DIRECTORY_FIELDS, ERROR_CAUSES, SCHEMES, STREAMS, Format
+from golden.packed import Packed, Values, concatenate
+from native.library import load
+
+__all__ = ["NativeCodec"]
+
+Flags = NDArray[np.bool_]
+
+_BOOK_SIZE = 32
+_INTEGERS = (
+    "scheme",
+    "truncated",
+    "fill",
+    "group",
+    "segment",
+    "codebook",
+    "coded",
+    "beat",
+    "window",
+    "lead",
+    "superblock",
+    "book_size",
+    "pruned_size",
+)
+
+
+class _Params(ctypes.Structure):
+    """``cassandra::Params`` of ``native/src/codec.h``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in _INTEGERS),
+        ("book", ctypes.c_uint8 * _BOOK_SIZE),
+        ("pruned_book", ctypes.c_uint8 * _BOOK_SIZE),
+    )
+
+
+def _params(format: Format, book: Sequence[int] = (), pruned_book: Sequence[int] = ()) -> _Params:
+    numbers = dataclasses.asdict(format) | {
+        "scheme": SCHEMES.index(format.scheme),
+        "fill": format.fill_pattern,
+        "coded": int(format.pruned_exponent == "coded"),
+        "book_size": len(book),
+        "pruned_size": len(pruned_book),
+    }
+    params = _Params(**{name: numbers[name] for name in _INTEGERS})
+    params.book[: len(book)] = tuple(book)
+    params.pruned_book[: len(pruned_book)] = tuple(pruned_book)
+    return params
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The library with the codec's functions declared; errors as of :func:`native.load`."""
+    library = load()
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    params = ctypes.POINTER(_Params)
+    library.cassandra_decode.restype = ctypes.c_int
+    library.cassandra_decode.argtypes = [
+        *(params, pointer, size, pointer, size, pointer),
+        *(size, size, size, ctypes.c_int, pointer, ctypes.POINTER(size)),
+    ]
+    library.cassandra_encode.restype = None
+    library.cassandra_encode.argtypes = [params, *([pointer] * 3), size, *([pointer] * 5)]
+    library.cassandra_encode_room.restype = None
+    library.cassandra_encode_room.argtypes = [params, size, pointer]
+    library.cassandra_count_exponents.restype = None
+    library.cassandra_count_exponents.argtypes = [pointer, pointer, pointer, size, pointer]
+    return library
+
+
+def _address(array: NDArray[Any] | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+# ---- decoding -----------------------------------------------------------------------------------
+
+
+def _decode(packed: Packed, target: bool, first: int, last: int) -> Values:
+    """Values of the segments from ``first`` to ``last``."""
+    format = packed.format
+    start = min(first * format.segment, packed.count)
+    result = np.empty(min(last * format.segment, packed.count) - start, dtype=np.uint16)
+    speculation = np.ascontiguousarray(packed.speculation)
+    verification = np.ascontiguousarray(packed.verification)
+    directory = np.ascontiguousarray(packed.directory, dtype=np.uint32)
+    failed = ctypes.c_int64(-1)
+    cause = _library().cassandra_decode(
+        _params(format, packed.codebook, packed.pruned_codebook),
+        *(_address(speculation), speculation.size, _address(verification), verification.size),
+        *(_address(directory), first, last, packed.count, int(target), _address(result)),
+        ctypes.byref(failed),
+    )
+    if cause >= 0:
+        raise _worded(packed, failed.value, target, ERROR_CAUSES[cause])
+    return result
+
+
+def _worded(packed: Packed, segment: int, target: bool, cause: str) -> DecodeError:
+    """Golden's error for a segment that is broken."""
+    decode = reference.decode_target_segment if target else reference.decode_draft_segment
+    try:
+        decode(packed, segment)
+    except DecodeError as error:
+        return error
+    return DecodeError(cause, segment, "only native code finds an error: please report this")
+
+
+def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
+    check_packed(packed)
+    if not 0 <= index < len(packed.directory):
+        raise CassandraError(
+            f"index must be less than {len(packed.directory)} (segments) and not negative, "
+            f"not {index}"
+        )
+    return _decode(packed, target, index, index + 1)
+
+
+# ---- encoding -----------------------------------------------------------------------------------
+
+
+def _count_exponents(args: Arguments, book: Sequence[int] | None) -> NDArray[np.int64]:
+    counts = np.zeros(256, dtype=np.int64)
+    flags = None
+    if book is not None:
+        flags = np.isin(np.arange(256), book).astype(np.uint8)
+    values = np.ascontiguousarray(args.values)
+    kept = None if args.kept is None else np.ascontiguousarray(args.kept)
+    _library().cassandra_count_exponents(
+        _address(values), _address(kept), _address(flags), values.size, _address(counts)
+    )
+    return counts
+
+
+def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
+    format, library = args.format, _library()
+    params = _params(format, books.codebook, books.pruned)
+    values = np.ascontiguousarray(args.values[start:stop])
+    kept = None if args.kept is None else np.ascontiguousarray(args.kept[start:stop])
+    groups = args.group_exponents
+    if groups is not None:
+        span = slice(start // format.group, group_count(stop, format))
+        groups = np.ascontiguousarray(groups[span])
+    segments = -(-values.size // format.segment)
+    room, sizes = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    library.cassandra_encode_room(params, min(values.size, format.segment), _address(room))
+    regions = [np.empty(int(size) * segments, dtype=np.uint8) for size in room]
+    directory = np.empty((segments, len(DIRECTORY_FIELDS)), dtype=np.uint32)
+    bits = np.zeros(len(STREAMS), dtype=np.int64)
+    library.cassandra_encode(
+        *(params, _address(values), _address(kept), _address(groups), values.size),
+        *(_address(regions[0]), _address(regions[1])),
+        *(_address(directory), _address(bits), _address(sizes)),
+    )
+    counted = dict(zip((stream.name for stream in STREAMS), map(int, bits), strict=True))
+    speculation, verification = (
+        region[:size].copy() for region, size in zip(regions, sizes, strict=True)
+    )
+    return Packed(
+        format=format,
+        count=values.size,
+        speculation=speculation,
+        verification=verification,
+        directory=directory,
+        codebook=books.codebook,
+        pruned_codebook=books.pruned,
+        stream_bits={stream.name: counted[stream.name] for stream in format.streams},
+    )
+
+
+class NativeCodec:
+    """The codec behind :class:`golden.packed.Codec`, and the rest of golden's functions.
+
+    Every method takes, returns and raises what the function of :mod:`golden` of its name does.
+
+    Raises :class:`native.NativeError` when it is made where the library cannot be had.
+    """
+
+    def __init__(self) -> None:
+        _library()
+
+    def decode_draft(self, packed: Packed) -> Values:
+        """Draft values, uint16 [count]; reads nothing but speculation data."""
+        check_packed(packed)
+        return _decode(packed, False, 0, len(packed.directory))
+
+    def decode_target(self, packed: Packed) -> Values:
+        """Target values, uint16 [count]."""
+        check_packed(packed)
+        return _decode(packed, True, 0, len(packed.directory))
+
+    def decode_draft_segment(self, packed: Packed, index: int) -> Values:
+        """Draft values of one segment; no other segment is read."""
+        return _decode_segment(packed, index, False)
+
+    def decode_target_segment(self, packed: Packed, index: int) -> Values:
+        """Target values of one segment; no other segment is read."""
+        return _decode_segment(packed, index, True)
+
+    def encode(self, values: Values, format: Format, **options: Any) -> Packed:
+        """Pack a tensor; arguments of :func:`golden.encode`."""
+        args = check_arguments(values, format, **options)
+        parts = list(_parts(args))
+        if not parts:
+            return reference.encode(values, format, **options)
+        return parts[0] if len(parts) == 1 else concatenate(parts)
+
+    def encode_parts(self, values: Values, format: Format, **options: Any) -> Iterator[Packed]:
+        """Pack a tensor in parts, as :func:`golden.encode_parts`; the same parts."""
+        return _parts(check_arguments(values, format, **options))
+
+
+def _parts(args: Arguments) -> Iterator[Packed]:
+    books = reference.choose_books(args, _count_exponents)
+    return _encoded_parts(args, books)
+
+
+def _encoded_parts(args: Arguments, books: Books) -> Iterator[Packed]:
+    segment, saturated = args.format.segment, args.saturated
+    length = max(RUN_VALUES // segment, 1) * segment
+    for start in range(0, args.values.size, length):
+        part = _part(args, books, start, min(start + length, args.values.size))
+        yield dataclasses.replace(part, saturated=saturated)
+        saturated = 0  # counted once

@@ -1,0 +1,253 @@
+// Values to regions.
+#include <algorithm>
+
+#include "codec_kernels.h"
+
+namespace cassandra {
+namespace {
+
+// Rank of each exponent, 255 where a codebook has none.
+struct Ranks {
+    uint8_t of[256];
+    Ranks(const uint8_t* book, int size, uint8_t missing) {
+        std::fill(of, of + 256, missing);
+        for (int i = 0; i < size; ++i) of[book[i]] = static_cast<uint8_t>(i);
+    }
+};
+
+// Places of the totals that the caller gets: golden's stream names in the order of section 3.
+enum { BITS_MASK, BITS_EXPONENT, BITS_SIGN_HIGH, BITS_LOW, BITS_RESIDUE, BITS_CODES, BITS_PRUNED };
+
+class Encoder {
+  public:
+    explicit Encoder(const Params& p)
+        : p_(p), s_(p), k_(kernels()), ranks_(p.book, p.book_size, 255),
+          pruned_ranks_(p.pruned_book, p.pruned_size, static_cast<uint8_t>(p.pruned_size)) {
+        for (int e = 0; e < 256; ++e) wanted_[e] = !p.unary() || ranks_.of[e] != 255;
+        positional_.resize(p.segment + 2 * p.beat);
+        fields_.resize(p.segment + 2 * p.beat);
+    }
+
+    // Encode a segment at `spec` and `ver`, which have room; gives the sizes of the regions.
+    void encode(const uint16_t* values, const uint8_t* kept, const uint8_t* groups, int64_t count,
+                Region& spec, Region& ver, int64_t* bits, uint32_t& flags);
+
+  private:
+    void choose_kept(const uint16_t* values, const uint8_t* kept, int64_t count);
+    void choose_groups(const uint16_t* values, const uint8_t* groups, int64_t count);
+    void make_blocks(const uint16_t* values, int64_t count);
+    void make_stored(const uint16_t* values, int64_t count);
+    void make_coded(const uint16_t* values, int64_t count, int64_t* bits);
+    int64_t code(const uint8_t* ranks, int64_t n, Buffer& out);
+    void complete(Region& region) const;
+    const uint8_t* mask() { return has_mask_ ? s_.mask.data() : nullptr; }
+
+    const Params& p_;
+    Streams s_;
+    const Kernels& k_;
+    const Ranks ranks_, pruned_ranks_;
+    uint8_t wanted_[256];
+    Buffer positional_, fields_;
+    bool has_mask_ = false;
+};
+
+int64_t count_bits(const uint8_t* bitmap, int64_t n) {
+    int64_t total = 0;
+    for (int64_t i = 0; i < ceil_div(n, 8); ++i) total += __builtin_popcount(bitmap[i]);
+    return total;
+}
+
+void Encoder::choose_kept(const uint16_t* values, const uint8_t* kept, int64_t count) {
+    store(s_.mask.data() + count / 8, uint64_t{0});
+    k_.choose(values, kept, wanted_, count, s_.mask.data());
+    s_.kept = count_bits(s_.mask.data(), count);
+    has_mask_ = s_.kept != count;
+}
+
+void Encoder::choose_groups(const uint16_t* values, const uint8_t* groups, int64_t count) {
+    const int64_t size = ceil_div(count, p_.group);
+    store(s_.groups.data() + size, uint64_t{0});  // completes the last row
+    if (groups) {
+        std::memcpy(s_.groups.data(), groups, size);
+        store(s_.groups.data() + size, uint64_t{0});
+    } else {
+        k_.group_exponents(p_, values, mask(), count, s_.groups.data());
+    }
+}
+
+// signs, blocks and, in scheme exact, residue.
+void Encoder::make_blocks(const uint16_t* values, int64_t count) {
+    uint8_t* const dense = s_.magnitudes.data();
+    k_.magnitudes(p_, values, s_.groups.data(), count, has_mask_ ? positional_.data() : dense);
+    k_.signs(values, count, has_mask_ ? s_.spread_signs.data() : s_.signs.data());
+    if (p_.exact()) {
+        const uint8_t* const windows = has_mask_ ? positional_.data() : dense;
+        uint8_t* const residues = s_.residues.data();
+        k_.residue_fields(values, windows, count, has_mask_ ? fields_.data() : residues);
+        if (has_mask_) k_.gather(mask(), count, fields_.data(), residues);
+    }
+    if (has_mask_) {
+        k_.gather(mask(), count, positional_.data(), dense);
+        k_.gather_bits(mask(), count, s_.spread_signs.data(), s_.signs.data());
+    }
+    if (p_.exact()) k_.pack_residues(dense, s_.residues.data(), s_.kept, s_.residue.data());
+    const int64_t blocks = ceil_div(s_.kept, p_.beat);
+    std::fill(dense + s_.kept, dense + blocks * p_.beat, 0);  // completes the last block
+    for (int64_t i = s_.kept; i < blocks * p_.beat; ++i)
+        s_.signs.data()[i / 8] &= static_cast<uint8_t>(~(1 << i % 8));
+    k_.block(p_, dense, blocks, s_.highs.data(), s_.lows.data());
+}
+
+// Values that are stored whole.
+void Encoder::make_stored(const uint16_t* values, int64_t count) {
+    uint8_t* const stored = s_.stored.data();
+    const uint8_t* const windows = has_mask_ ? positional_.data() : s_.magnitudes.data();
+    int64_t n = 0;
+    for (int64_t i = 0; i < ceil_div(count, 8); ++i) {
+        unsigned found = has_mask_ ? ~s_.mask.data()[i] & 0xFF : 0;
+        if (p_.exact()) {
+            for (int j = 0; j < 8 && 8 * i + j < count; ++j) {
+                const uint8_t window = windows[8 * i + j];
+                const bool tiny = window == 0 && values[8 * i + j] & 0x7FFF;
+                found |= static_cast<unsigned>(tiny || window == ESCAPE_WINDOW) << j;
+            }
+        }
+        stored[i] = static_cast<uint8_t>(found);
+    }
+    if (count % 8) stored[count / 8] &= static_cast<uint8_t>((1 << count % 8) - 1);
+    n = k_.gather_words(stored, count, values, s_.pruned.data());
+    store(s_.pruned.data() + 2 * n, uint64_t{0});
+}
+
+// Bits of the codes of `n` ranks; whatever is read after them is ones.
+int64_t Encoder::code(const uint8_t* ranks, int64_t n, Buffer& out) {
+    uint64_t word = 0;
+    int at = 0;
+    uint8_t* to = out.data();
+    int64_t bits = n;
+    for (int64_t i = 0; i < n; ++i) {
+        bits += ranks[i];
+        at += ranks[i];
+        word |= uint64_t{1} << at++;  // at most 31 + 31
+        if (at >= 32) {
+            store(to, static_cast<uint32_t>(word));
+            to += 4;
+            at -= 32;
+            word >>= 32;
+        }
+    }
+    store(to, word | ~uint64_t{0} << at);
+    std::fill(to + 8, to + 8 + 64, 0xFF);
+    return bits;
+}
+
+void Encoder::make_coded(const uint16_t* values, int64_t count, int64_t* bits) {
+    int64_t n = 0;
+    uint8_t* field = s_.pruned.data();
+    for (int64_t i = 0; i < count; ++i) {
+        if (s_.mask.data()[i / 8] >> i % 8 & 1) continue;
+        const uint8_t exponent = static_cast<uint8_t>(values[i] >> 7);
+        const uint8_t rank = pruned_ranks_.of[exponent];
+        s_.ranks.data()[n++] = rank;
+        *field++ = static_cast<uint8_t>((values[i] & 0x7F) | values[i] >> 15 << 7);
+        if (rank == p_.pruned_size) *field++ = exponent;
+    }
+    store(field, uint64_t{0});
+    bits[BITS_CODES] += code(s_.ranks.data(), n, s_.pruned_codes);
+}
+
+void Encoder::complete(Region& region) const {
+    const int64_t size = ceil_div(region.at, p_.superblock) * p_.superblock;
+    std::fill(region.bytes + region.at, region.bytes + size, 0);
+    region.size = size;
+}
+
+void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t* groups,
+                     int64_t count, Region& spec, Region& ver, int64_t* bits, uint32_t& flags) {
+    choose_kept(values, kept, count);
+    flags = has_mask_ ? FLAG_MASK : 0;
+    if (!p_.unary()) choose_groups(values, groups, count);
+    make_blocks(values, count);
+    if (p_.unary()) {
+        uint8_t* const ranks = s_.ranks.data();
+        int64_t n = 0;
+        for (int64_t i = 0; i < count; ++i) {
+            ranks[n] = ranks_.of[values[i] >> 7 & 0xFF];
+            n += s_.mask.data()[i / 8] >> i % 8 & 1;
+        }
+        bits[BITS_EXPONENT] += code(ranks, n, s_.codes);
+    } else {
+        bits[BITS_EXPONENT] += 8 * ceil_div(count, p_.group);
+    }
+    walk_speculation(p_, spec, s_, count, has_mask_, true);
+    complete(spec);
+    if (p_.coded) {
+        make_coded(values, count, bits);
+    } else {
+        make_stored(values, count);
+    }
+    walk_verification(p_, ver, s_, count, has_mask_, true);
+    complete(ver);
+    bits[BITS_MASK] += has_mask_ ? count : 0;
+    bits[BITS_SIGN_HIGH] += s_.kept * (1 + p_.high_bits());
+    bits[BITS_LOW] += s_.kept * p_.truncated;
+    bits[BITS_RESIDUE] += s_.residue_bits;
+    bits[BITS_PRUNED] += s_.pruned_bits;
+}
+
+}  // namespace
+}  // namespace cassandra
+
+// Most bytes of the regions of a segment of `count` values, with what a walk may touch beyond:
+// speculation, then verification.
+CASSANDRA_API void cassandra_encode_room(const cassandra::Params* p, int64_t count, int64_t* room) {
+    using namespace cassandra;
+    const int64_t whole = ceil_div(count, p->group) * p->group + p->beat;
+    const int64_t codes = p->unary() ? static_cast<int64_t>(Streams::code_room(*p, count)) : 0;
+    room[0] = whole / 8 + 9 * whole / 8 + whole / 8 + codes + p->superblock + SLACK;
+    room[1] = whole + whole + 2 * whole + codes + p->superblock + SLACK;
+}
+
+// Encode `count` values of whole segments (the last may be short) one after another.
+//
+// `kept` (a byte for each value) and `groups` may be null. `speculation` and `verification` must
+// have the room of cassandra_encode_room for each segment; `directory` gets five numbers for each
+// segment and `bits` is added to: mask, exponent, sign_high, low, residue, pruned_exponent,
+// pruned. `sizes` gets the bytes written.
+CASSANDRA_API void cassandra_encode(const cassandra::Params* p, const uint16_t* values,
+                                    const uint8_t* kept, const uint8_t* groups, int64_t count,
+                                    uint8_t* speculation, uint8_t* verification,
+                                    uint32_t* directory, int64_t* bits, int64_t* sizes) {
+    using namespace cassandra;
+    Encoder encoder(*p);
+    int64_t offsets[2] = {0, 0};
+    for (int64_t first = 0; first < count; first += p->segment, directory += 5) {
+        const int64_t size = std::min<int64_t>(p->segment, count - first);
+        Region spec{}, ver{};
+        spec.bytes = speculation + offsets[0];
+        ver.bytes = verification + offsets[1];
+        encoder.encode(values + first, kept ? kept + first : nullptr,
+                       groups ? groups + first / p->group : nullptr, size, spec, ver, bits,
+                       directory[4]);
+        const int64_t unit = p->superblock;
+        directory[0] = static_cast<uint32_t>(offsets[0] / unit);
+        directory[1] = static_cast<uint32_t>(spec.size / unit);
+        directory[2] = static_cast<uint32_t>(offsets[1] / unit);
+        directory[3] = static_cast<uint32_t>(ver.size / unit);
+        offsets[0] += spec.size;
+        offsets[1] += ver.size;
+    }
+    sizes[0] = offsets[0];
+    sizes[1] = offsets[1];
+}
+
+// Frequency of each exponent among the values that `kept` (may be null) keeps; with `book`, a
+// flag for each exponent, among the others and those whose flag is not set.
+CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept,
+                                             const uint8_t* book, int64_t count, int64_t* counts) {
+    for (int64_t i = 0; i < count; ++i) {
+        const int exponent = values[i] >> 7 & 0xFF;
+        const bool chosen = (!kept || kept[i]) && (!book || book[exponent]);
+        counts[exponent] += book ? !chosen : chosen;
+    }
+}

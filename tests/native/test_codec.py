@@ -1,0 +1,192 @@
+"""The native codec against golden: bytes, values and errors, on every instruction set."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import golden
+import native
+from golden import CassandraError, DecodeError, Format, Packed
+from native.codec import NativeCodec
+from native.library import available_isas
+from tests.golden.cases import ALL_PATTERNS, FINITE, Case, assert_same, cases
+from tests.golden.test_broken_data import DAMAGES, broken_of_each_cause, outcome
+
+Octets = NDArray[np.uint8]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    native.set_isa(None)
+
+
+def isas() -> Iterator[str]:
+    for name in available_isas():
+        native.set_isa(name)
+        yield name
+
+
+def assert_equal_outcome(packed: Packed) -> None:
+    """Values, or the same error to the letter."""
+    codec = NativeCodec()
+    expected = {}
+    for name in ("decode_draft", "decode_target"):
+        expected[name] = outcome(getattr(golden, name), packed)
+    for _ in isas():
+        for name, wanted in expected.items():
+            assert outcome(getattr(codec, name), packed) == wanted
+            if wanted[0] == "error":
+                with pytest.raises(DecodeError) as ours:
+                    getattr(codec, name)(packed)
+                with pytest.raises(DecodeError) as goldens:
+                    getattr(golden, name)(packed)
+                assert str(ours.value) == str(goldens.value)
+
+
+def assert_equal_coding(values: NDArray[np.uint16], format: Format, **options: Any) -> Packed:
+    packed = golden.encode(values, format, **options)
+    for _ in isas():
+        assert_same(NativeCodec().encode(values, format, **options), packed)
+    assert_equal_outcome(packed)
+    return packed
+
+
+@settings(max_examples=250, derandomize=True)
+@given(case=cases())
+def test_bytes_and_values_are_goldens(case: Case) -> None:
+    assert_equal_coding(case.values, case.format, **case.options)
+
+
+@settings(max_examples=250, derandomize=True)
+@given(
+    case=cases(),
+    region=st.sampled_from(["speculation", "verification"]),
+    damage=st.sampled_from(DAMAGES),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_damaged_regions_are_judged_as_by_golden(
+    case: Case, region: str, damage: Callable[[Octets, np.random.Generator], Octets], seed: int
+) -> None:
+    packed = golden.encode(case.values, case.format, **case.options)
+    broken: dict[str, Any] = {region: damage(getattr(packed, region), np.random.default_rng(seed))}
+    assert_equal_outcome(dataclasses.replace(packed, **broken))
+
+
+@settings(max_examples=100, derandomize=True)
+@given(case=cases(), seed=st.integers(0, 2**32 - 1))
+def test_damaged_directories_are_judged_as_by_golden(case: Case, seed: int) -> None:
+    packed = golden.encode(case.values, case.format, **case.options)
+    rng = np.random.default_rng(seed)
+    directory = packed.directory.copy()
+    if directory.size:
+        entry = int(rng.integers(0, directory.size))
+        directory.reshape(-1)[entry] ^= 1 << int(rng.integers(0, 32 if rng.random() < 0.5 else 2))
+    assert_equal_outcome(dataclasses.replace(packed, directory=directory))
+
+
+@settings(max_examples=100, derandomize=True)
+@given(case=cases("unary"), seed=st.integers(0, 2**32 - 1))
+def test_shorter_codebooks_are_judged_as_by_golden(case: Case, seed: int) -> None:
+    packed = golden.encode(case.values, case.format, **case.options)
+    rng = np.random.default_rng(seed)
+    books: dict[str, Any] = {
+        "codebook": packed.codebook[: rng.integers(0, len(packed.codebook) + 1)],
+        "pruned_codebook": packed.pruned_codebook[: rng.integers(0, 16)],
+    }
+    assert_equal_outcome(dataclasses.replace(packed, **books))
+
+
+@pytest.mark.parametrize("name", broken_of_each_cause())
+def test_native_code_names_each_cause_itself(
+    name: str, every_isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = broken_of_each_cause()[name]
+    fine = np.zeros(packed.count, dtype=np.uint16)
+    # whatever golden would say
+    monkeypatch.setattr("golden.codec.decode_target_segment", lambda *_: fine)
+    with pytest.raises(DecodeError, match="only native code") as raised:
+        NativeCodec().decode_target(packed)
+    assert (raised.value.cause, raised.value.segment) == (name.split()[0], 0)
+
+
+PATTERNS: dict[str, NDArray[np.uint16]] = {
+    "unary": ALL_PATTERNS,
+    "exact": ALL_PATTERNS,
+    "mx": FINITE,
+}
+
+
+@pytest.mark.parametrize("scheme", PATTERNS)
+@pytest.mark.parametrize("truncated", range(8))
+@pytest.mark.parametrize("share", [None, 0.7])
+def test_every_pattern_in_larger_segments(scheme: Any, truncated: int, share: float | None) -> None:
+    rng = np.random.default_rng(truncated)
+    values = rng.permutation(PATTERNS[scheme])[:20_000]
+    weights = rng.normal(scale=0.03, size=20_001).astype(np.float32).view(np.uint32) >> 16
+    kept = None if share is None else rng.random(40_001) < share
+    both = np.concatenate([weights.astype(np.uint16), values])
+    fill: Any = "midpoint" if truncated % 2 else "zero"
+    format = Format(scheme=scheme, truncated=truncated, fill=fill)
+    assert_equal_coding(both, format, kept=kept)
+
+
+@pytest.mark.parametrize("beat", [8, 16, 32])
+@pytest.mark.parametrize("scheme", PATTERNS)
+def test_weights_of_any_shape(scheme: Any, beat: Any) -> None:
+    rng = np.random.default_rng(beat)
+    values = (rng.normal(size=36_000).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    for group in (beat, 256):
+        for pruned in ("raw", "coded") if scheme == "unary" else ("raw",):
+            format = Format(
+                scheme=scheme, beat=beat, group=group, segment=32_768, pruned_exponent=pruned
+            )
+            kept = rng.random(values.size) < 0.6
+            assert_equal_coding(values, format, kept=kept)
+            assert_equal_coding(values, format)
+
+
+def test_parts_are_goldens(every_isa: str) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0x3F00, 0x4000, (1 << 21) + 100_000).astype(np.uint16)
+    kept = rng.random(values.size) < 0.9
+    ours = list(NativeCodec().encode_parts(values, Format(scheme="exact"), kept=kept))
+    goldens = list(golden.encode_parts(values, Format(scheme="exact"), kept=kept))
+    assert len(ours) == len(goldens) == 2
+    for one, other in zip(ours, goldens, strict=True):
+        assert_same(one, other)
+    whole = NativeCodec().encode(values, Format(scheme="exact"), kept=kept)
+    assert_same(whole, golden.concatenate(goldens))
+    np.testing.assert_array_equal(NativeCodec().decode_target(whole), values)
+
+
+def test_single_segments_are_goldens(every_isa: str) -> None:
+    values = np.random.default_rng(0).integers(0x3F00, 0x4000, 1000).astype(np.uint16)
+    packed = golden.encode(values, Format(scheme="exact", segment=256))
+    codec = NativeCodec()
+    for index in range(4):
+        wanted = golden.decode_target_segment(packed, index)
+        np.testing.assert_array_equal(codec.decode_target_segment(packed, index), wanted)
+        wanted = golden.decode_draft_segment(packed, index)
+        np.testing.assert_array_equal(codec.decode_draft_segment(packed, index), wanted)
+    with pytest.raises(CassandraError, match=r"index must be less than 4 .*, not 4"):
+        codec.decode_draft_segment(packed, 4)
+
+
+def test_arguments_are_refused_as_by_golden() -> None:
+    codec = NativeCodec()
+    values = np.array([0x7F80], dtype=np.uint16)
+    for options in ({"kept": [True]}, {"codebook": (1, 1)}, {"group_exponents": 3}, {}):
+        with pytest.raises(CassandraError) as goldens:
+            golden.encode(values, Format(scheme="mx"), **options)
+        with pytest.raises(CassandraError) as ours:
+            codec.encode(values, Format(scheme="mx"), **options)
+        assert str(ours.value) == str(goldens.value)
