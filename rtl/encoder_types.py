@@ -53,6 +53,7 @@ class EncoderConfig:
     superblock: int = 128  # bytes
     vector: int = 128  # most values in a vector
     group: int = 128  # most values in a group
+    segment: int = 16384  # most values in a segment; sizes the memories of the back end
 
     def __post_init__(self) -> None:
         DecoderConfig(
@@ -68,6 +69,7 @@ class EncoderConfig:
             if not power or not self.lanes <= value <= most:
                 expected = f"a power of two from {self.lanes} (lanes) to {most}"
                 raise CassandraError(f"{name} must be {expected}, not {value!r}")
+        Format(segment=self.segment, group=max(32, self.lanes))
 
     @classmethod
     def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> EncoderConfig:
@@ -89,7 +91,7 @@ class EncoderConfig:
     def module_name(self) -> str:
         """Name of the exported top; one for each configuration."""
         parts = [f"cassandra_encoder_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
-        letters = {"window": "w", "superblock": "s", "vector": "v", "group": "g"}
+        letters = {"window": "w", "superblock": "s", "vector": "v", "group": "g", "segment": "n"}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in letters and value != field.default:

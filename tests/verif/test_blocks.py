@@ -23,6 +23,7 @@ BLOCKS = (
     "superblock_reader",
     "speculation",
     "verification",
+    "encoder_front",
 )
 
 
