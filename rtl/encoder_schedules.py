@@ -1,0 +1,414 @@
+"""The demand schedules (docs/format.md, section 6), played from the side that writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.encoder_types import EncoderConfig
+from rtl.mantissa import HIGH_PLANES, LOW_PLANES
+from rtl.networks import popcount
+from rtl.packers import BUS_ROWS, WindowLayout
+from rtl.region_writer import RowsLayout
+from rtl.residue import FIELD_MAX
+
+__all__ = ["SpeculationRecord", "SpeculationWriter", "VerificationRecord", "VerificationWriter"]
+
+_VALUE_ROWS = 16  # of a block of pruned values: lanes values of 16 bits, in rows of lanes bits
+
+
+def SpeculationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
+    """What the schedule of the speculation region needs to know of a beat."""
+    return data.StructLayout(
+        {
+            "kept": config.lanes,
+            "count": Shape.cast(range(config.lanes + 1)),
+            "begins": 1,
+            "last": 1,
+            "abort": 1,
+            "unary": 1,
+            "mask": 1,
+            "planes": range(HIGH_PLANES + 1),  # of a block
+        }
+    )
+
+
+def VerificationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
+    """What the schedule of the verification region needs to know of a beat."""
+    count = Shape.cast(range(config.lanes + 1))
+    return data.StructLayout(
+        {
+            "count": count,  # kept values
+            "stored": count,  # values in ``pruned``
+            "need": range(FIELD_MAX * config.lanes + 1),  # bits of residue
+            "last": 1,
+            "abort": 1,
+            "truncated": 3,
+        }
+    )
+
+
+def _behind(m: Module, first: Sequence[Value], count: Value, then: Sequence[Value]) -> list[Value]:
+    """``count`` rows of ``first``, and behind them those of ``then``; zero past the last."""
+    width, size = len(then[0]), len(first) + len(then)
+    options = [Cat([*first[:n], *then, Const(0, width * (len(first) - n))]) for n in _upto(first)]
+    joined = Signal(width * size)
+    m.d.comb += joined.eq(Array(options)[count])
+    return [joined.word_select(i, width) for i in range(size)]
+
+
+def _upto(rows: Sequence[Value]) -> range:
+    return range(len(rows) + 1)
+
+
+class _Pieces:
+    """Rows of a slot, sent eight at a time.
+
+    ``rows`` and ``count`` must hold until ``done``, which says that the last of them leave. A slot
+    without rows takes a cycle, too.
+    """
+
+    def __init__(self, m: Module, name: str) -> None:
+        self.second = Signal(name=f"{name}_second")
+        self.count = Signal(range(3 * BUS_ROWS), name=f"{name}_count")
+        self.final = self.second | (self.count <= BUS_ROWS)
+        self._m = m
+
+    def rows(self, rows: Sequence[Value]) -> list[Value]:
+        """The eight rows to send now."""
+        rest = [*rows[BUS_ROWS:], *[Const(0)] * BUS_ROWS][:BUS_ROWS]
+        return [Mux(self.second, rest[i], rows[i]) for i in range(BUS_ROWS)]
+
+    @property
+    def size(self) -> Value:
+        """How many of them count."""
+        return Mux(self.second, self.count - BUS_ROWS, Mux(self.final, self.count, BUS_ROWS))[:4]
+
+    def moves(self, move: Value) -> Value:
+        """``move``: the eight are taken. Returns whether the slot is done."""
+        with self._m.If(move):
+            self._m.d.sync += self.second.eq(~self.final)
+        return move & self.final
+
+
+class SpeculationWriter(wiring.Component):
+    """The schedule of the speculation region: takes units from the memories, slot by slot.
+
+    Latency: none. Throughput: a slot in each cycle, or in two if it has more than eight rows, and
+    one cycle more for each window by which exponents starve; two cycles between segments.
+    Buffering: one beat.
+
+    Members
+    -------
+    beats : In(stream of SpeculationRecord)
+    exponents : In(stream of WindowLayout)
+        Windows of a unary segment, up to and with its last; rows of shared exponents of others.
+    blocks : In(stream of array of 9, lanes)
+        Planes of ``sign_high``, the sign first.
+    rows : Out(stream of RowsLayout)
+    busy : Out(1)
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        lanes, window = config.lanes, config.window
+        super().__init__(
+            {
+                "beats": In(stream.Signature(SpeculationRecord(config))),
+                "exponents": In(stream.Signature(WindowLayout(window * lanes))),
+                "blocks": In(stream.Signature(data.ArrayLayout(lanes, HIGH_PLANES))),
+                "rows": Out(stream.Signature(RowsLayout(lanes))),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._state()
+        self._decide(m)
+        pieces = _Pieces(m, "slot")
+        self._rows(m, pieces)
+        self._begin(m)
+        self._count(m)
+        return m
+
+    def _state(self) -> None:
+        lanes, window = self.config.lanes, self.config.window
+        self.running, self.inside, self.tidy = Signal(), Signal(), Signal()
+        self.count = Signal(range(lanes + 1))  # of the beat in hand
+        self.begins, self.last = Signal(), Signal()
+        self.unary, self.mask = Signal(), Signal()  # of the segment
+        self.planes = Signal(range(HIGH_PLANES + 1))
+        self.ranks = Signal(range((2 + window) * lanes))  # q of the format
+        self.fields = Signal(range(2 * lanes))  # avail of the format
+        self.shared = Signal(range(max(lanes // 8, 2)))  # exponents left in the latest row
+        self.exhausted = Signal()  # the segment's last window is taken: ones follow
+        self.starve, self.step, self.more = Signal(), Signal(), Signal()
+        self.take_mask, self.take_window = Signal(), Signal()
+        self.take_shared, self.take_block = Signal(), Signal()
+
+    def _decide(self, m: Module) -> None:
+        """What the slot takes."""
+        lanes = self.config.lanes
+        left = self.ranks - self.count
+        m.d.comb += [
+            self.more.eq(~(self.inside & self.last)),
+            self.starve.eq(self.unary & self.inside & (self.ranks < self.count)),
+            self.take_mask.eq(self.mask & self.more),
+            self.take_window.eq(self.unary & self.more & (left < lanes)),
+            self.take_shared.eq(~self.unary & self.inside & self.begins & (self.shared == 0)),
+            self.take_block.eq(self.inside & (self.fields < self.count)),
+        ]
+
+    def _rows(self, m: Module, pieces: _Pieces) -> None:
+        """The rows of the slot, or of a window that the exponents starve for."""
+        lanes, window = self.config.lanes, self.config.window
+        self.window = Signal(window * lanes)
+        m.d.comb += self.window.eq(
+            self.exponents.payload.bits | self.exhausted.replicate(window * lanes)
+        )
+        codes = [self.window.word_select(i, lanes) for i in range(window)]
+        head = _behind(m, [self.beats.payload.kept], self.take_mask, codes)
+        middle = Mux(self.take_window, window, self.take_shared)
+        size = Signal(range(len(head) + 1))
+        m.d.comb += [
+            size.eq(self.take_mask + middle),
+            pieces.count.eq(size + Mux(self.take_block, self.planes, 0)),
+        ]
+        planes = [self.blocks.payload[i] for i in range(HIGH_PLANES)]
+        slot = pieces.rows(_behind(m, head, size, planes))
+        payload = self.rows.payload
+        for i in range(BUS_ROWS):
+            starved = codes[i] if i < window else 0
+            m.d.comb += payload.rows[i].eq(Mux(self.starve, starved, slot[i]))
+        coded = self.exhausted | self.exponents.valid
+        ready = (
+            (~self.more | self.beats.valid)
+            & (~self.take_window | coded)
+            & (~self.take_shared | self.exponents.valid)
+            & (~self.take_block | self.blocks.valid)
+        )
+        aborts = ~self.running & ~self.tidy & self.beats.valid & self.beats.payload.abort
+        move = self.rows.valid & self.rows.ready
+        slots = self.running & ~self.starve
+        m.d.comb += [
+            self.rows.valid.eq(Mux(self.running, Mux(self.starve, coded, ready), aborts)),
+            payload.count.eq(Mux(self.running, Mux(self.starve, window, pieces.size), 0)),
+            payload.end.eq(Mux(self.running, slots & ~self.more & pieces.final, 1)),
+            self.step.eq(pieces.moves(move & slots)),
+            self.beats.ready.eq(Mux(self.running, self.step & self.more, aborts & move)),
+            self.blocks.ready.eq(self.step & self.take_block),
+        ]
+        self.takes = (self.step & self.take_window) | (self.running & self.starve & move)
+        m.d.comb += self.exponents.ready.eq(
+            (self.takes & ~self.exhausted) | (self.step & self.take_shared) | self.tidy
+        )
+
+    def _begin(self, m: Module) -> None:
+        """From segment to segment; the window that nobody asked for is dropped between them."""
+        beat = self.beats.payload
+        m.d.comb += self.busy.eq(self.running | self.tidy)
+        with m.If(self.tidy):
+            m.d.sync += self.tidy.eq(~self.exponents.valid)
+        with m.Elif(~self.running & self.beats.valid & ~beat.abort):
+            m.d.sync += [
+                *(self.running.eq(1), self.inside.eq(0), self.exhausted.eq(0)),
+                *(self.ranks.eq(0), self.fields.eq(0), self.shared.eq(0), self.count.eq(0)),
+                *(self.unary.eq(beat.unary), self.mask.eq(beat.mask), self.planes.eq(beat.planes)),
+            ]
+        with m.If(self.step):
+            m.d.sync += [
+                *(self.inside.eq(1), self.count.eq(beat.count)),
+                *(self.begins.eq(beat.begins), self.last.eq(beat.last)),
+            ]
+            with m.If(~self.more):
+                m.d.sync += [self.running.eq(0), self.tidy.eq(self.unary & ~self.exhausted)]
+
+    def _count(self, m: Module) -> None:
+        """Ranks, values and shared exponents that were taken and not used yet."""
+        lanes = self.config.lanes
+        ones = Mux(self.takes, popcount(self.window), 0)
+        used = Mux(self.step, self.count, 0)
+        with m.If(self.running):
+            m.d.sync += self.ranks.eq(self.ranks + ones - used)
+        with m.If(self.takes & self.exponents.payload.last & ~self.exhausted):
+            m.d.sync += self.exhausted.eq(1)
+        with m.If(self.step):
+            m.d.sync += self.fields.eq(self.fields + Mux(self.take_block, lanes, 0) - self.count)
+            with m.If(self.inside & self.begins):
+                left = Mux(self.shared == 0, lanes // 8, self.shared) - 1
+                m.d.sync += self.shared.eq(left)
+
+
+class VerificationWriter(wiring.Component):
+    """The schedule of the verification region: takes units from the memories, slot by slot.
+
+    Latency: none. Throughput: a slot in each cycle, one more for each eight rows (or part of a
+    half block) of pruned values, and one more if low bits and residue have more than eight rows;
+    four cycles between segments. Buffering: two beats, and a word of residue.
+
+    Members
+    -------
+    beats : In(stream of VerificationRecord)
+    blocks : In(stream of array of 7, lanes)
+        Planes of ``low``, bit 0 first.
+    pruned : In(stream of array of lanes, 16)
+    residue : In(stream of array of 8, lanes), if the encoder has scheme exact
+    rows : Out(stream of RowsLayout)
+    busy : Out(1)
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        lanes = config.lanes
+        members = {
+            "beats": In(stream.Signature(VerificationRecord(config))),
+            "blocks": In(stream.Signature(data.ArrayLayout(lanes, LOW_PLANES))),
+            "pruned": In(stream.Signature(data.ArrayLayout(16, lanes))),
+            "rows": Out(stream.Signature(RowsLayout(lanes))),
+            "busy": Out(1),
+        }
+        if config.has("exact"):
+            members["residue"] = In(stream.Signature(data.ArrayLayout(lanes, BUS_ROWS)))
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._state()
+        pieces = _Pieces(m, "slot")
+        values = self._pruned(m)
+        residue = self._residue(m)
+        self._slot(m, pieces, residue, values)
+        self._begin(m)
+        return m
+
+    def _state(self) -> None:
+        lanes = self.config.lanes
+        self.running, self.more = Signal(), Signal()
+        self.follows = Signal()  # there is a beat after the one of ``pruned``
+        self.stored = Signal(range(lanes + 1))  # of that beat
+        self.need = Signal(range(FIELD_MAX * lanes + 1))
+        self.truncated = Signal(3)
+        self.fields = Signal(range(2 * lanes))  # avail of the format
+        self.step, self.finish = Signal(), Signal()
+        self.move_values = Signal()
+
+    def _pruned(self, m: Module) -> tuple[list[Value], Value]:
+        """Up to eight rows of pruned values, and how many."""
+        lanes = self.config.lanes
+        bits = Value.cast(self.pruned.payload)
+        self.left = Signal(range(_VALUE_ROWS + 1))  # rows of the beat that are to be sent
+        head, half = Signal(range(_VALUE_ROWS)), Signal()
+        place = head[:3]
+        chunk, room = Signal(range(BUS_ROWS + 1)), Signal(range(BUS_ROWS + 1))
+        side = Signal(BUS_ROWS * lanes)
+        ends = Signal()
+        m.d.comb += [
+            side.eq(Mux(head[3], bits[BUS_ROWS * lanes :], bits[: BUS_ROWS * lanes])),
+            room.eq(BUS_ROWS - place),
+            chunk.eq(Mux(self.left < room, self.left, room)),
+            ends.eq(head + chunk == _VALUE_ROWS),
+            self.pruned.ready.eq((self.move_values & ends) | (self.finish & (head != 0))),
+        ]
+        with m.If(self.move_values):
+            m.d.sync += [head.eq(head + chunk), self.left.eq(self.left - chunk)]
+        with m.If(self.step):  # the beat of ``residue`` is next
+            rows: Value = self.stored << 1 if lanes == 8 else self.stored
+            if lanes == 32:  # a row has two values
+                rows = (self.stored + 1 - half)[: len(self.stored)] >> 1
+                m.d.sync += half.eq((half + self.stored)[0])
+            m.d.sync += self.left.eq(rows)
+        with m.If(self.finish):
+            m.d.sync += [head.eq(0), half.eq(0), self.left.eq(0)]
+        shifted = Signal(BUS_ROWS * lanes)
+        options = Array(side[i * lanes :] for i in range(BUS_ROWS))
+        m.d.comb += shifted.eq(options[place])
+        return [shifted.word_select(i, lanes) for i in range(BUS_ROWS)], chunk
+
+    def _residue(self, m: Module) -> tuple[list[Value], Value, Value]:
+        """The next rows of residue, how many the slot takes, and whether they are there."""
+        lanes = self.config.lanes
+        if not self.config.has("exact"):
+            return [Const(0, lanes)], Const(0, 1), Const(1, 1)
+        held, valid = Signal(BUS_ROWS * lanes), Signal()
+        head, level = Signal(3), Signal(range(lanes))
+        rows, end = Signal(3), Signal(range(2 * BUS_ROWS))
+        after = self.residue
+        bits = (lanes - 1).bit_length()
+        m.d.comb += [
+            rows.eq((self.need + (lanes - 1) - level) >> bits),
+            end.eq(head + rows),
+        ]
+        passes = self.step & (end >= BUS_ROWS)
+        there = (rows == 0) | (valid & ((end <= BUS_ROWS) | after.valid))
+        m.d.comb += after.ready.eq(passes | ~valid)
+        with m.If(self.step):
+            m.d.sync += [head.eq(end), level.eq((rows << bits) + level - self.need)]
+        with m.If(after.ready):
+            m.d.sync += [valid.eq(after.valid), held.eq(after.payload)]
+        with m.If(self.finish):
+            m.d.sync += [head.eq(0), level.eq(0)]
+            with m.If(head != 0):  # the rest of the word is not used
+                m.d.sync += valid.eq(0)
+        both = Cat(held, after.payload)
+        shifted = Signal(FIELD_MAX * lanes)
+        m.d.comb += shifted.eq(Array(both[i * lanes :] for i in range(BUS_ROWS))[head])
+        return [shifted.word_select(i, lanes) for i in range(FIELD_MAX)], rows, there
+
+    def _slot(
+        self,
+        m: Module,
+        pieces: _Pieces,
+        residue: tuple[list[Value], Value, Value],
+        values: tuple[list[Value], Value],
+    ) -> None:
+        """Pruned values first, then low bits and residue."""
+        lanes, beat, payload = self.config.lanes, self.beats.payload, self.rows.payload
+        tail, tail_size, there = residue
+        take_block, first = Signal(), Signal()
+        low_size = Mux(take_block, self.truncated, 0)
+        low = [self.blocks.payload[i] for i in range(LOW_PLANES)]
+        slot = pieces.rows(_behind(m, low, low_size, tail))
+        ready = (~self.more | self.beats.valid) & (~take_block | self.blocks.valid) & there
+        aborts = ~self.running & self.beats.valid & beat.abort
+        move = self.rows.valid & self.rows.ready
+        final = ~self.more & ~self.follows
+        m.d.comb += [
+            take_block.eq(self.more & (self.fields < beat.count)),
+            first.eq(self.running & (self.left != 0)),
+            pieces.count.eq(low_size + tail_size),
+            self.rows.valid.eq(Mux(self.running, Mux(first, self.pruned.valid, ready), aborts)),
+            payload.count.eq(Mux(self.running, Mux(first, values[1], pieces.size), 0)),
+            payload.end.eq(Mux(self.running, ~first & final, 1)),
+            self.move_values.eq(first & move),
+            self.step.eq(pieces.moves(move & self.running & ~first)),
+            self.finish.eq(self.step & final),
+            self.beats.ready.eq(Mux(self.running, self.step & self.more, aborts & move)),
+            self.blocks.ready.eq(self.step & take_block),
+        ]
+        for i in range(BUS_ROWS):
+            m.d.comb += payload.rows[i].eq(Mux(first, values[0][i], slot[i]))
+        with m.If(self.step & self.more):
+            held = Mux(take_block, lanes, 0)
+            m.d.sync += self.fields.eq(self.fields + held - beat.count)
+
+    def _begin(self, m: Module) -> None:
+        beat = self.beats.payload
+        m.d.comb += self.busy.eq(self.running)
+        with m.If(self.step):
+            m.d.sync += [
+                *(self.follows.eq(self.more), self.more.eq(self.more & ~beat.last)),
+                self.stored.eq(Mux(self.more, beat.stored, 0)),
+                self.need.eq(Mux(self.more, beat.need, 0)),
+            ]
+        with m.If(self.finish):
+            m.d.sync += self.running.eq(0)
+        with m.If(~self.running & self.beats.valid & ~beat.abort):
+            m.d.sync += [
+                *(self.running.eq(1), self.more.eq(1), self.follows.eq(0)),
+                *(self.stored.eq(0), self.need.eq(0), self.fields.eq(0)),
+                self.truncated.eq(beat.truncated),
+            ]

@@ -1,0 +1,34 @@
+"""The encoder's back end against golden's regions, cycle by cycle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl.encoder_regions import EncoderRegions
+from rtl.encoder_types import EncoderConfig
+from verif.runner import run_suite
+
+BUILD = Path(__file__).parents[2] / "build" / "suites"
+
+CONFIGURATIONS = (
+    EncoderConfig(lanes=16, codebook=16, window=2, segment=512, group=256),
+    EncoderConfig(lanes=8, codebook=32, window=3, segment=256, group=256),
+    EncoderConfig(lanes=32, codebook=32, window=1, segment=1024, group=256),
+)
+VARIABLES = ("lanes", "codebook", "window", "segment")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGURATIONS, ids=lambda config: f"lanes_{config.lanes}")
+def test_regions(config: EncoderConfig) -> None:
+    name = f"encoder_regions_l{config.lanes}"
+    result = run_suite(
+        EncoderRegions(config),
+        "verif.encoder_regions_testbench",
+        name,
+        build_dir=BUILD / name,
+        extra_env={f"CASSANDRA_{key.upper()}": str(getattr(config, key)) for key in VARIABLES},
+    )
+    assert len(result.tests) >= 10
