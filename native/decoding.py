@@ -1,0 +1,96 @@
+"""How the engine decodes: settings, what is counted, and the rounds of a reply."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from golden import CassandraError
+from native.engine_binding import MAX_ROWS
+
+__all__ = ["MOST", "Counters", "Draft", "Settings"]
+
+MOST = MAX_ROWS - 1
+"""The largest gamma: a round is verified in one pass."""
+
+Draft = Literal["model", "lookup", "hybrid", "none"]
+DRAFTS: tuple[Draft, ...] = ("model", "lookup", "hybrid", "none")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a reply is generated, greedily.
+
+    ``draft`` says where drafts come from: the model; what followed the last tokens when they
+    occurred before (lookup); that, and the model where they did not (hybrid); or nowhere.
+    """
+
+    gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
+    draft: Draft = "model"
+    least_lead: float = 0.0  # a drafted token whose logit leads by less is the round's last
+    shortest: int = 3  # last tokens that must have occurred before, for a lookup
+    longest: int = 4  # how many are tried first
+    max_tokens: int = 128  # generated, the first included
+    stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
+
+    def __post_init__(self) -> None:
+        _check_gamma(self.gamma)
+        if self.draft not in DRAFTS:
+            raise CassandraError(f"draft must be one of {', '.join(DRAFTS)}, not {self.draft!r}")
+        if not self.least_lead >= 0:
+            raise CassandraError(f"least_lead must be a number from 0 on, not {self.least_lead}")
+        if not 1 <= self.shortest <= self.longest:
+            raise CassandraError(
+                f"shortest must be from 1 to longest ({self.longest}), not {self.shortest}"
+            )
+        if self.max_tokens < 1:
+            raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
+
+
+def _check_gamma(gamma: object) -> None:
+    if gamma == "adaptive":
+        return
+    if not isinstance(gamma, int) or not 0 <= gamma <= MOST:
+        raise CassandraError(f"gamma must be from 0 to {MOST}, or 'adaptive', not {gamma!r}")
+
+
+@dataclasses.dataclass(kw_only=True)
+class Counters:
+    """Sums over the rounds of one reply or of several; times in seconds."""
+
+    replies: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0  # put out, first tokens included
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tested: int = 0  # drafted tokens whose predecessors in the round were all accepted
+    copied_rounds: int = 0  # whose draft was copied from what was seen
+    copied_drafted: int = 0
+    copied_accepted: int = 0
+    lengths: dict[int, int] = dataclasses.field(default_factory=dict)  # rounds by accepted tokens
+    prompt_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+
+    def add_round(
+        self, *, drafted: int, accepted: int, tokens: int, copied: bool, draft: float, verify: float
+    ) -> None:
+        """Count a round that put out ``tokens`` and took ``draft`` and ``verify`` seconds."""
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        self.tested += accepted + (accepted < drafted)
+        self.tokens += tokens
+        self.lengths[accepted] = self.lengths.get(accepted, 0) + 1
+        if copied:
+            self.copied_rounds += 1
+            self.copied_drafted += drafted
+            self.copied_accepted += accepted
+        self.draft_seconds += draft
+        self.verify_seconds += verify
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time of all rounds; the passes over prompts are not among them."""
+        return self.draft_seconds + self.verify_seconds

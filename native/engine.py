@@ -1,0 +1,451 @@
+"""A Llama-type model that decodes in native code, speculatively and losslessly.
+
+Draft and target read the same keys and values: a round drafts up to gamma tokens one after
+another, the target runs over all of them in one pass, which overwrites what the draft has written,
+and the tokens up to the first that it would have chosen otherwise are put out, and its own choice
+behind them (section II.B of the paper). A row of a pass is computed the same whatever the other
+rows, so the reply is token for token that of plain decoding (docs/native.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import CassandraError, Packed
+from golden.file import PackedFile
+from native.codec import NativeCodec
+from native.decoding import MOST, Counters, Settings
+from native.engine_binding import (
+    MAX_ROWS,
+    ModelShape,
+    RoundRequest,
+    RoundResult,
+    engine_library,
+    pointer,
+)
+from native.errors import NativeError
+from native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from native.llama import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    LINEAR,
+    VECTORS,
+    LlamaConfig,
+    read_llama_config,
+)
+
+__all__ = ["Engine"]
+
+Tensor = NDArray[np.uint16] | Packed
+Patterns = NDArray[np.uint16]
+
+CONTEXT = 8192
+"""Most positions of an engine that is not told how many: no more, even if the model has more."""
+
+
+class Engine:
+    """A model with its keys and values, for one sequence at a time.
+
+    ``tensors`` gives the model's tensors by Hugging Face's names: BF16 patterns (uint16, of any
+    shape), or packed. ``target`` says how the target's values are kept; ``draft`` makes the draft
+    ready; without it only the target is, and drafts can only be looked up. ``threads`` are all
+    processors that may be used, by default, and pinned to one each if ``pin`` says so.
+    ``context`` is the most positions of a sequence.
+
+    ``forms`` counts the matrices of target and draft by the form that they got (linear.h).
+
+    An engine belongs to the process that made it, and to one thread at a time. Close it, or use it
+    as a context manager, to give its memory back early.
+
+    Raises :class:`CassandraError` if the engine cannot run such a model, or a tensor is missing or
+    of another size, and :class:`NativeError` if there is no compiler or not enough memory.
+    """
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        tensors: Callable[[str], Tensor | None],
+        *,
+        target: Target = "bf16",
+        draft: bool = True,
+        threads: int | None = None,
+        context: int | None = None,
+        pin: bool = True,
+    ) -> None:
+        self.config = config
+        self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        self.context = min(config.positions, CONTEXT) if context is None else context
+        self.has_draft = draft
+        self.counters = Counters()
+        self.forms: dict[str, dict[str, int]] = {"target": {}, "draft": {}}
+        if target not in TARGETS:
+            raise CassandraError(f"target must be {' or '.join(TARGETS)}, not {target!r}")
+        self._target_form: Target = target
+        if not 1 <= self.threads <= 256:
+            raise CassandraError(f"threads must be from 1 to 256, not {threads}")
+        if not 1 <= self.context <= config.positions:
+            raise CassandraError(
+                f"context must be from 1 to the model's {config.positions} positions, not {context}"
+            )
+        self._handle: int | None = None
+        self._library = engine_library()
+        self._process = os.getpid()
+        self._codec = NativeCodec()
+        self._embedding = self._read_embedding(tensors)
+        self._handle = self._make(pin)
+        self._fill(tensors)
+        self._history = np.zeros(self.context + 1, np.int32)
+
+    @classmethod
+    def from_packed(cls, directory: str | Path, **options: Any) -> Self:
+        """Load a packed model; ``options`` are those of the class."""
+        folder = Path(directory)
+        config = read_llama_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        packed = PackedFile(folder / "model.safetensors")
+        known = set(config.tensor_names())
+        for name in (*packed.tensors, *packed.others):
+            if name not in known and not name.endswith("rotary_emb.inv_freq"):
+                raise CassandraError(f"{folder}: the native engine has no use for a tensor {name}")
+
+        def read(name: str) -> Tensor | None:
+            if name in packed.tensors:
+                return packed.read_packed(name)
+            if name not in packed.others:
+                return None
+            return _to_patterns(packed.others[name].dtype, packed.read_raw(name), name)
+
+        return cls(config, read, **options)
+
+    @classmethod
+    def from_tensors(
+        cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], **options: Any
+    ) -> Self:
+        """Make an engine from tensors in memory and the entries of a ``config.json``."""
+        return cls(read_llama_config(config), tensors.get, **options)
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    def _read_embedding(self, tensors: Callable[[str], Tensor | None]) -> Patterns:
+        found = self._target(_required(tensors, EMBEDDING))
+        size = self.config.vocabulary * self.config.hidden
+        return np.ascontiguousarray(_sized(EMBEDDING, found, size))
+
+    def _make(self, pin: bool) -> int:
+        config = self.config
+        shape = ModelShape(
+            config.layers,
+            config.hidden,
+            config.intermediate,
+            config.heads,
+            config.kv_heads,
+            config.head_size,
+            config.vocabulary,
+            self.context,
+            config.epsilon,
+        )
+        handle: int | None = self._library.cassandra_engine_new(
+            shape,
+            pointer(config.frequencies()),
+            1.0,
+            pointer(self._embedding),
+            self.threads,
+            int(pin),
+        )
+        if handle is None:
+            raise NativeError(f"the native engine cannot be made: {self._error()}")
+        return handle
+
+    def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:
+        config = self.config
+        for layer in range(config.layers):
+            for slot, name in enumerate(LINEAR):
+                full = f"model.layers.{layer}.{name}"
+                self._set_matrix(layer, slot, full, _required(tensors, full), config.shapes[name])
+            for slot, name in enumerate(VECTORS):
+                full = f"model.layers.{layer}.{name}"
+                found = _required(tensors, full) if slot < 2 else tensors(full)
+                if found is not None:
+                    self._set_vector(layer, slot, full, found, config.vector_size(name))
+        self._set_vector(
+            config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
+        )
+        head = EMBEDDING if config.tied or tensors(HEAD) is None else HEAD
+        shape = (config.vocabulary, config.hidden)
+        self._set_matrix(config.layers, 0, head, _required(tensors, head), shape)
+
+    def _set_matrix(
+        self, layer: int, slot: int, name: str, tensor: Tensor, shape: tuple[int, int]
+    ) -> None:
+        format = tensor.format if isinstance(tensor, Packed) else None
+        values = _sized(name, self._target(tensor), shape[0] * shape[1])
+        self._put(layer, slot, False, values, shape, target_form(format, self._target_form))
+        if self.has_draft:
+            draft = self._codec.decode_draft(tensor) if isinstance(tensor, Packed) else values
+            self._put(layer, slot, True, draft, shape, draft_form(format))
+
+    def _put(
+        self,
+        layer: int,
+        slot: int,
+        draft: bool,
+        values: Patterns,
+        shape: tuple[int, int],
+        form: tuple[str, int],
+    ) -> None:
+        values = np.ascontiguousarray(values)
+        number = self._library.cassandra_engine_set_matrix(
+            self._handle,
+            layer,
+            slot,
+            int(draft),
+            pointer(values),
+            *shape,
+            FORMS.index(form[0]),
+            form[1],
+        )
+        self._check(number >= 0)
+        forms = self.forms["draft" if draft else "target"]
+        forms[FORMS[number]] = forms.get(FORMS[number], 0) + 1
+
+    def _set_vector(self, layer: int, slot: int, name: str, tensor: Tensor, size: int) -> None:
+        patterns = _sized(name, self._target(tensor), size)
+        values = (patterns.astype(np.uint32) << 16).view(np.float32)
+        self._check(
+            self._library.cassandra_engine_set_vector(
+                self._handle, layer, slot, pointer(values), size
+            )
+        )
+
+    def _target(self, tensor: Tensor) -> Patterns:
+        found = self._codec.decode_target(tensor) if isinstance(tensor, Packed) else tensor
+        return np.asarray(found).reshape(-1)
+
+    def _check(self, done: bool) -> None:
+        if not done:
+            raise NativeError(f"the native engine cannot be made: {self._error()}")
+
+    def _error(self) -> str:
+        text: bytes = self._library.cassandra_engine_error()
+        return "there is not enough memory" if text == b"memory" else text.decode()
+
+    # --- passes ----------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        tokens: Sequence[int],
+        position: int = 0,
+        *,
+        draft: bool = False,
+        rows: int = MAX_ROWS,
+        last: int | None = None,
+    ) -> NDArray[np.float32]:
+        """Logits, float32 [``last``, vocabulary], of the last of consecutive tokens (all).
+
+        The first token is at ``position``; keys and values of all before it must be there. The
+        pass runs over ``rows`` tokens at a time, which changes nothing but the time.
+        """
+        ids = self._ids(tokens, position, draft)
+        if not 1 <= rows <= MAX_ROWS:
+            raise CassandraError(f"rows must be from 1 to {MAX_ROWS}, not {rows}")
+        last = len(ids) if last is None else last
+        if not 0 <= last <= len(ids):
+            raise CassandraError(f"last must be from 0 to {len(ids)}, not {last}")
+        logits = np.empty((last, self.config.vocabulary), np.float32)
+        self._library.cassandra_engine_forward(
+            self._open(),
+            pointer(ids),
+            len(ids),
+            position,
+            int(draft),
+            rows,
+            last,
+            pointer(logits) if last else None,
+        )
+        return logits
+
+    def _ids(self, tokens: Sequence[int], position: int, draft: bool) -> NDArray[np.int32]:
+        vocabulary = self.config.vocabulary
+        if not len(tokens) or not 0 <= min(tokens) <= max(tokens) < vocabulary:
+            raise CassandraError(f"tokens must be at least one, all from 0 to below {vocabulary}")
+        if position < 0 or position + len(tokens) > self.context:
+            raise CassandraError(
+                f"positions must be from 0 to below the engine's {self.context}, "
+                f"not {position} to {position + len(tokens) - 1}"
+            )
+        if draft and not self.has_draft:
+            raise CassandraError("draft must be true of an engine whose draft is to run")
+        return np.asarray(tokens, np.int32)
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise CassandraError("the engine must not be used after it was closed")
+        if os.getpid() != self._process:
+            raise CassandraError("an engine must be used in the process that made it, not a fork")
+        return self._handle
+
+    # --- replies ---------------------------------------------------------------------------------
+
+    def rounds(
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        *,
+        ends: Callable[[int], bool] = lambda token: False,
+    ) -> Iterator[list[int]]:
+        """Yield the tokens of a reply as they are settled: one by the prompt, then each round's.
+
+        ``ends`` is asked once about each token, in order, whether the reply ends with it for
+        another reason than a stop token. :attr:`counters` goes on counting. Ctrl-C takes effect
+        between two passes, when the threads stand still.
+        """
+        self._require_room(prompt, settings)
+        token = self._read_prompt(prompt)
+        over = ends(token) or token in settings.stop_tokens
+        self.counters.replies += 1
+        self.counters.tokens += 1
+        yield [token]
+        stops = np.array(sorted(settings.stop_tokens), np.int32)
+        position, left = len(prompt), settings.max_tokens - 1
+        while left and not over:
+            result = self._round(position, settings, left, stops)
+            settled, over = _until_end(result.tokens[: result.count], settings.stop_tokens, ends)
+            self._history[position + 1 : position + 1 + len(settled)] = settled
+            self._count(result, len(settled))
+            position, left = position + len(settled), left - len(settled)
+            yield settled
+
+    def _require_room(self, prompt: Sequence[int], settings: Settings) -> None:
+        self._ids(prompt, 0, False)
+        needed = len(prompt) + settings.max_tokens
+        if needed > self.context:
+            raise CassandraError(
+                f"prompt and reply must fit the engine's {self.context} positions, "
+                f"not need {needed}"
+            )
+        drafts = settings.gamma != 0 and settings.draft in ("model", "hybrid")
+        if drafts and not self.has_draft:
+            raise CassandraError("draft must be lookup or none: this engine has no draft model")
+
+    def _read_prompt(self, prompt: Sequence[int]) -> int:
+        """Run the target over a prompt; the token that follows it."""
+        begun = time.perf_counter()
+        ids = np.asarray(prompt, np.int32)
+        self._history[: len(ids)] = ids
+        token = -1
+        for start in range(0, len(ids), MAX_ROWS):
+            part = ids[start : start + MAX_ROWS]
+            last = start + len(part) == len(ids)
+            token = self._library.cassandra_engine_forward(
+                self._open(), pointer(part), len(part), start, 0, MAX_ROWS, int(last), None
+            )
+        self._history[len(ids)] = token
+        self.counters.prompt_tokens += len(ids)
+        self.counters.prompt_seconds += time.perf_counter() - begun
+        return token
+
+    def _round(
+        self, position: int, settings: Settings, left: int, stops: NDArray[np.int32]
+    ) -> RoundResult:
+        gamma = 3 if settings.gamma == "adaptive" else settings.gamma
+        request = RoundRequest(
+            gamma=min(gamma, left - 1, MOST),
+            model=int(settings.draft in ("model", "hybrid")),
+            lookup=int(settings.draft in ("lookup", "hybrid")),
+            shortest=settings.shortest,
+            longest=settings.longest,
+            least_lead=settings.least_lead,
+            stop_count=len(stops),
+            stops=pointer(stops),
+        )
+        result = RoundResult()
+        self._library.cassandra_engine_round(
+            self._open(),
+            pointer(self._history),
+            position,
+            ctypes.byref(request),
+            ctypes.byref(result),
+        )
+        return result
+
+    def _count(self, result: RoundResult, tokens: int) -> None:
+        self.counters.add_round(
+            drafted=result.drafted,
+            accepted=result.accepted,
+            tokens=tokens,
+            copied=bool(result.copied),
+            draft=result.draft_seconds,
+            verify=result.verify_seconds,
+        )
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of the weights, the embedding, and the keys and values of one position."""
+        handle = self._open()
+        return {
+            "target": self._library.cassandra_engine_weight_bytes(handle, 0),
+            "draft": self._library.cassandra_engine_weight_bytes(handle, 1),
+            "embedding": self._embedding.nbytes,
+            "position": self._library.cassandra_engine_position_bytes(handle),
+        }
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give threads and memory back; the engine cannot be used afterwards."""
+        handle, self._handle = self._handle, None
+        if handle is not None and os.getpid() == self._process:
+            self._library.cassandra_engine_free(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+
+def _to_patterns(dtype: str, octets: NDArray[np.uint8], name: str) -> Patterns:
+    """BF16 patterns of the bytes of a tensor; F32 is rounded to nearest even."""
+    if dtype == "BF16":
+        return octets.view("<u2").astype(np.uint16, copy=False)
+    if dtype == "F32":
+        bits = octets.view("<u4").astype(np.uint64)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    if dtype == "F16":
+        return _to_patterns("F32", octets.view("<f2").astype("<f4").view(np.uint8), name)
+    raise CassandraError(f"{name} must be BF16, F16 or F32 for the native engine, not {dtype}")
+
+
+def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:
+    found = tensors(name)
+    if found is None:
+        raise CassandraError(f"the model must have a tensor {name}, and has none of that name")
+    return found
+
+
+def _sized(name: str, values: Patterns, size: int) -> Patterns:
+    if values.size != size:
+        raise CassandraError(f"{name} must have {size} values, not {values.size}")
+    return values
+
+
+def _until_end(
+    tokens: Sequence[int], stops: frozenset[int], ends: Callable[[int], bool]
+) -> tuple[list[int], bool]:
+    """The tokens up to the one that ends the reply, and whether there is such a one."""
+    for place, token in enumerate(tokens):
+        if ends(token) or token in stops:
+            return list(tokens[: place + 1]), True
+    return list(tokens), False

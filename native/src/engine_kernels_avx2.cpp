@@ -1,0 +1,1 @@
+#include "engine_kernels_code.h"

@@ -1,0 +1,392 @@
+"""The engine beside a naive model, and its replies beside plain decoding."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from golden import CassandraError, Format, decode_draft
+from golden.packed import Packed
+from native.decoding import Settings
+from native.engine import Engine
+from native.llama import VECTORS, read_llama_config
+from tests.native.llama_oracle import LlamaOracle
+from tests.native.models import DRAFT, SMALL, packed, small, with_extras
+
+PROMPT = tuple(int(token) for token in np.random.default_rng(3).integers(0, 97, 21))
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+ONE_ROUNDING = 2.0**-9
+"""The largest relative error of a rounding to BF16.
+
+Where a sum in float32 lies on the other side of a tie than that in float64, a value that goes into
+a matrix differs by twice this part of it, but most of the values of a row do not.
+"""
+
+
+def make(config: dict[str, Any], tensors: Any, **options: Any) -> Engine:
+    return Engine.from_tensors(config, tensors, **{"threads": 1, "pin": False, **options})
+
+
+def reply(engine: Engine, prompt: tuple[int, ...] = PROMPT, **settings: Any) -> list[int]:
+    chosen = Settings(**{"max_tokens": 40, **settings})
+    return list(itertools.chain.from_iterable(engine.rounds(prompt, chosen)))
+
+
+def errors(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[Any]:
+    """The relative error of each row."""
+    return np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+
+
+def require_same(found: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Rows are equal but for single values on the other side of a tie."""
+    assert np.median(errors(found, expected)) < ONE_ROUNDING
+    assert errors(found, expected).max() < 4 * ONE_ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("changes", "extras"),
+    [
+        ({}, ()),
+        ({"tie_word_embeddings": True, "head_dim": 16}, ()),
+        ({"head_dim": 64, "num_attention_heads": 5, "num_key_value_heads": 1}, ()),
+        ({"head_dim": 80, "num_attention_heads": 2, "hidden_size": 33}, ()),
+        ({"rope_parameters": LLAMA3}, ()),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, ()),
+        ({"model_type": "qwen2"}, VECTORS[2:5]),
+        ({"model_type": "qwen3"}, VECTORS[5:]),
+    ],
+)
+def test_logits_are_those_of_the_naive_model(
+    changes: dict[str, Any], extras: tuple[str, ...], every_isa: str
+) -> None:
+    config, tensors = small(**changes)
+    read = read_llama_config(config)
+    tensors = with_extras(read, tensors, extras)
+    expected = LlamaOracle(read, tensors).logits(PROMPT)
+    with make(config, tensors) as engine:
+        require_same(engine.forward(PROMPT), expected)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_logits_are_close_to_torch_in_float32(kind: str, tmp_path: Any) -> None:
+    import json
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tests.model.tiny import patterns, tensors_of, write_model
+
+    path = write_model(tmp_path, model_type=kind)
+    network = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    with torch.no_grad():
+        expected = network(torch.tensor([PROMPT[:20]]) % 96).logits[0].numpy()
+    tensors = {name: patterns(tensor) for name, tensor in tensors_of(path).items()}
+    config = json.loads((path / "config.json").read_text())
+    # Two layers round 13 times one after another (inputs of q, o, gate and down, keys, values, and
+    # the head's), each time by at most half a unit of 8 bits; norms keep relative errors.
+    with make(config, tensors) as engine:
+        found = engine.forward([token % 96 for token in PROMPT[:20]])
+    assert errors(found, expected).max() < 13 * ONE_ROUNDING
+
+
+def test_a_draft_computes_with_draft_values(every_isa: str) -> None:
+    config, tensors = small()
+    read = read_llama_config(config)
+    whole = packed(tensors, Format(scheme="exact", truncated=2, group=32))  # a form of BF16 inputs
+    drafts = {
+        name: decode_draft(tensor) if isinstance(tensor, Packed) else tensor
+        for name, tensor in whole.items()
+    }
+    expected = LlamaOracle(read, drafts).logits(PROMPT)
+    with make(config, whole) as engine:
+        assert set(engine.forms["draft"]) <= {"packed12", "bf16"}
+        require_same(engine.forward(PROMPT, draft=True), expected)
+
+
+@pytest.mark.parametrize(
+    ("format", "form"),
+    [
+        (DRAFT, "draft5"),
+        (Format(scheme="mx", truncated=4, group=64), "draft5"),
+        (Format(scheme="exact", truncated=5, fill="midpoint", group=32), "draft4"),
+        (Format(scheme="unary", truncated=4), "packed8"),
+    ],
+)
+def test_drafts_take_the_form_of_their_scheme(format: Format, form: str) -> None:
+    config, tensors = small(hidden_size=128, intermediate_size=128, head_dim=64)
+    whole = packed(tensors, format)
+    drafts = {
+        name: decode_draft(tensor) if isinstance(tensor, Packed) else tensor
+        for name, tensor in whole.items()
+    }
+    expected = LlamaOracle(read_llama_config(config), drafts).logits(PROMPT)
+    with make(config, whole) as engine:
+        assert engine.forms["draft"] == {form: 15}
+        # Inputs of 8 bits a group: half a unit of 127 at most, some dozen times one after another.
+        assert errors(engine.forward(PROMPT, draft=True), expected).max() < 13 / 254
+
+
+def test_rows_do_not_depend_on_each_other(every_isa: str) -> None:
+    config, tensors = small()
+    for threads, target in itertools.product((1, 2, 3), ("bf16", "packed12")):
+        with make(config, packed(tensors), threads=threads, target=target) as engine:
+            for draft in (False, True):
+                passes = [engine.forward(PROMPT, rows=rows, draft=draft) for rows in range(1, 9)]
+                assert all((logits == passes[0]).all() for logits in passes)
+
+
+def test_threads_and_forms_of_the_target_change_nothing(every_isa: str) -> None:
+    config, tensors = small()
+    found = []
+    for threads, target in itertools.product((1, 2, 5), ("bf16", "packed12")):
+        with make(config, packed(tensors), threads=threads, target=target) as engine:
+            found.append(engine.forward(PROMPT))
+    assert all((logits == found[0]).all() for logits in found)
+
+
+def test_portable_and_avx2_agree() -> None:
+    import native
+    from native.library import available_isas
+
+    config, tensors = small()
+    found = []
+    for isa in available_isas()[:2]:
+        native.set_isa(isa)
+        with make(config, tensors) as engine:
+            found.append(engine.forward(PROMPT))
+    native.set_isa(None)
+    assert (found[0] == found[-1]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_reply_is_that_of_plain_decoding(threads: int, every_isa: str) -> None:
+    config, tensors = small()
+    with make(config, packed(tensors), threads=threads) as engine:
+        plain = reply(engine, gamma=0)
+        assert engine.counters.drafted == 0
+        for gamma, draft in itertools.product(range(8), ("model", "lookup", "hybrid", "none")):
+            assert reply(engine, gamma=gamma, draft=draft) == plain, (gamma, draft)
+        assert 0 < engine.counters.accepted < engine.counters.drafted
+
+
+def test_a_reply_is_what_the_logits_say() -> None:
+    config, tensors = small()
+    with make(config, packed(tensors)) as engine:
+        found = reply(engine, gamma=3)
+        logits = engine.forward([*PROMPT, *found])
+    assert [int(token) for token in logits[len(PROMPT) - 1 : -1].argmax(1)] == found
+
+
+@pytest.mark.parametrize("target", ["bf16", "packed12"])
+def test_long_contexts(target: str) -> None:
+    config, tensors = small(max_position_embeddings=2304, num_hidden_layers=1)
+    prompt = tuple(int(token) for token in np.random.default_rng(5).integers(0, 97, 2048))
+    with make(config, packed(tensors), target=target) as engine:
+        plain = reply(engine, prompt, gamma=0, max_tokens=100)
+        assert reply(engine, prompt, gamma=5, draft="hybrid", max_tokens=100) == plain
+        one = engine.forward(prompt, rows=1, last=1)
+        assert (engine.forward(prompt, rows=8, last=1) == one).all()
+
+
+def test_logits_of_a_long_context_are_those_of_the_naive_model(every_isa: str) -> None:
+    config, tensors = small(num_hidden_layers=1, head_dim=4)
+    prompt = [int(token) for token in np.random.default_rng(5).integers(0, 97, 300)]
+    expected = LlamaOracle(read_llama_config(config), tensors).logits(prompt)
+    with make(config, tensors) as engine:
+        require_same(engine.forward(prompt), expected)
+
+
+def test_an_unsure_draft_ends_a_round() -> None:
+    config, tensors = small()
+    with make(config, packed(tensors)) as engine:
+        plain = reply(engine, gamma=0)
+        drafted = []
+        for least in (0.0, 0.2, 1e9):
+            before = (engine.counters.rounds, engine.counters.drafted)
+            assert reply(engine, gamma=4, least_lead=least) == plain
+            rounds = engine.counters.rounds - before[0]
+            drafted.append((engine.counters.drafted - before[1]) / rounds)
+    assert drafted[0] > drafted[1] > drafted[2]
+    assert drafted[2] <= 1
+
+
+def naive_lookup(seen: list[int], most: int, longest: int = 4, shortest: int = 3) -> list[int]:
+    """What followed the latest earlier occurrence of the longest run of last tokens."""
+    for size in range(longest, shortest - 1, -1):
+        for at in range(len(seen) - size - 1, -1, -1):
+            if len(seen) > size and seen[at : at + size] == seen[-size:]:
+                text = list(seen)
+                for place in range(most):
+                    text.append(text[at + size + place])
+                return text[len(seen) :]
+    return []
+
+
+def test_drafts_are_copied_from_what_was_seen() -> None:
+    config, tensors = small()
+    prompt = (*PROMPT, *PROMPT[:9])
+    with make(config, packed(tensors), draft=False) as engine:
+        expected = reply(engine, prompt, gamma=0, max_tokens=60)
+        seen, left, position = [*prompt, expected[0]], 59, 1
+        settings = Settings(gamma=4, draft="lookup", max_tokens=60)
+        rounds = engine.rounds(prompt, settings)
+        assert next(rounds) == expected[:1]
+        for settled in rounds:
+            copied = naive_lookup(seen, min(4, left - 1))
+            accepted = 0
+            while accepted < len(copied) and copied[accepted] == expected[position + accepted]:
+                accepted += 1
+            assert settled == expected[position : position + accepted + 1]
+            seen, left = seen + settled, left - len(settled)
+            position += len(settled)
+    assert engine.counters.copied_rounds > 0
+    assert position == 60
+
+
+def test_a_stop_token_ends_a_reply() -> None:
+    config, tensors = small()
+    with make(config, packed(tensors)) as engine:
+        plain = reply(engine, gamma=0)
+        stop = plain[len(plain) // 2]
+        expected = plain[: plain.index(stop) + 1]
+        for gamma in (0, 3, 7):
+            assert reply(engine, gamma=gamma, stop_tokens=frozenset({stop})) == expected
+
+
+def test_a_reply_can_be_interrupted_and_the_engine_goes_on() -> None:
+    config, tensors = small()
+    with make(config, packed(tensors), threads=2) as engine:
+        plain = reply(engine, gamma=3)
+        rounds = engine.rounds(PROMPT, Settings(max_tokens=40), ends=_interrupt_at(plain[7]))
+        with pytest.raises(KeyboardInterrupt):
+            list(rounds)
+        assert reply(engine, gamma=3) == plain
+
+
+def _interrupt_at(token: int) -> Any:
+    def ends(settled: int) -> bool:
+        if settled == token:
+            raise KeyboardInterrupt
+        return False
+
+    return ends
+
+
+def test_engines_do_not_disturb_each_other() -> None:
+    config, tensors = small()
+    with make(config, packed(tensors)) as first, make(config, packed(tensors), threads=2) as other:
+        expected = reply(first, gamma=3)
+        rounds = [engine.rounds(PROMPT, Settings(max_tokens=40)) for engine in (first, other)]
+        found: list[list[int]] = [[], []]
+        for settled in zip(*rounds, strict=True):
+            for own, tokens in zip(found, settled, strict=True):
+                own += tokens
+    assert found == [expected, expected]
+
+
+def test_memory_is_stated() -> None:
+    config, tensors = small()
+    with make(config, packed(tensors)) as engine:
+        memory = engine.memory()
+    assert memory["target"] >= 2 * sum(tensors[name].size for name in tensors if "proj" in name)
+    assert 0 < memory["draft"] < memory["target"]
+    assert memory["embedding"] == 2 * 97 * 64
+    assert memory["position"] == 2 * 2 * 2 * (12 + 16)  # keys of 12 dimensions, values padded to 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"model_type": "gemma3_text"}, "model_type must be one of llama, qwen2, qwen3, not 'gem"),
+        ({"hidden_act": "gelu"}, "hidden_act must be 'silu' for the native engine, not 'gelu'"),
+        ({"use_sliding_window": True}, "use_sliding_window must be false for the native engine"),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_type must be default, linear or llama3"),
+        ({"num_key_value_heads": 4}, "heads must be a multiple of kv_heads (4), not 6"),
+        ({"head_dim": 13}, "head_size must be even, not 13"),
+        ({"num_hidden_layers": 0}, "layers must be an integer from 1 on, not 0"),
+    ],
+)
+def test_other_models_are_refused(changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(CassandraError) as caught:
+        Engine.from_tensors({**SMALL, **changes}, {})
+    assert line in str(caught.value)
+
+
+def test_a_missing_tensor_and_one_of_another_size_are_refused() -> None:
+    config, tensors = small()
+    name = "model.layers.1.mlp.up_proj.weight"
+    with pytest.raises(CassandraError, match=f"must have a tensor {name}"):
+        make(config, {key: value for key, value in tensors.items() if key != name})
+    with pytest.raises(CassandraError, match=f"{name} must have 6144 values, not 10"):
+        make(config, tensors | {name: np.zeros(10, np.uint16)})
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"threads": 0}, "threads must be from 1 to 256, not 0"),
+        ({"context": 513}, "context must be from 1 to the model's 512 positions, not 513"),
+        ({"target": "int4"}, "target must be bf16 or packed12, not 'int4'"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], line: str) -> None:
+    config, tensors = small()
+    with pytest.raises(CassandraError, match=line):
+        make(config, tensors, **options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"gamma": 8}, "gamma must be from 0 to 7, or 'adaptive', not 8"),
+        ({"gamma": -1}, "gamma must be from 0 to 7"),
+        ({"draft": "guess"}, "draft must be one of model, lookup, hybrid, none, not 'guess'"),
+        ({"least_lead": -1.0}, "least_lead must be a number from 0 on, not -1.0"),
+        ({"least_lead": float("nan")}, "least_lead must be a number from 0 on, not nan"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
+        ({"shortest": 5}, "shortest must be from 1 to longest \\(4\\), not 5"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(CassandraError, match=line):
+        Settings(**settings)
+
+
+def test_what_an_engine_cannot_do_is_refused() -> None:
+    config, tensors = small()
+    with make(config, tensors, draft=False, context=32) as engine:
+        with pytest.raises(CassandraError, match="must fit the engine's 32 positions, not need 61"):
+            reply(engine)
+        with pytest.raises(CassandraError, match="this engine has no draft model"):
+            reply(engine, max_tokens=5)
+        with pytest.raises(CassandraError, match="all from 0 to below 97"):
+            reply(engine, (97,), max_tokens=5)
+        with pytest.raises(CassandraError, match="below the engine's 32, not 30 to 33"):
+            engine.forward([1, 2, 3, 4], 30)
+        with pytest.raises(CassandraError, match="rows must be from 1 to 8, not 9"):
+            engine.forward([1], rows=9)
+        assert len(reply(engine, max_tokens=5, gamma=0)) == 5
+    with pytest.raises(CassandraError, match="must not be used after it was closed"):
+        engine.forward([1])
+
+
+def test_a_fork_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, tensors = small()
+    with make(config, tensors, draft=False) as engine:
+        here = os.getpid()
+        monkeypatch.setattr(os, "getpid", lambda: here + 1)
+        with pytest.raises(CassandraError, match="in the process that made it"):
+            engine.forward([1])
+        monkeypatch.undo()
