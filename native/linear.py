@@ -6,6 +6,7 @@ The engine uses the same layers from C++ (``native/src/linear.h``).
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -15,7 +16,16 @@ from numpy.typing import NDArray
 from native.errors import NativeError
 from native.library import load
 
-__all__ = ["FORMS", "MAX_ROWS", "FormName", "NativeLinear"]
+__all__ = [
+    "FORMS",
+    "MAX_ROWS",
+    "FormName",
+    "NativeLinear",
+    "NativeStreams",
+    "set_prefetch",
+    "time_layers",
+    "time_reading",
+]
 
 FormName = Literal["bf16", "packed12", "packed8", "draft5", "draft4", "mx9"]
 FORMS: tuple[FormName, ...] = ("bf16", "packed12", "packed8", "draft5", "draft4", "mx9")
@@ -31,7 +41,12 @@ _WORDS = ("bf16", "packed12", "packed8")
 def _library() -> ctypes.CDLL:
     library = load()
     pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    create: list[Any] = [pointer, count, count, number, number, number, ctypes.c_char_p, count]
+    create: list[Any] = [pointer, count, count, number, number, pointer, number]
+    create += [ctypes.c_char_p, count]
+    library.cassandra_streams_new.argtypes = [number]
+    library.cassandra_streams_new.restype = pointer
+    library.cassandra_streams_free.argtypes = [pointer]
+    library.cassandra_streams_free.restype = None
     library.cassandra_linear_new.argtypes = create
     library.cassandra_linear_new.restype = pointer
     for name in ("free", "form", "bytes", "escapes"):
@@ -45,7 +60,43 @@ def _library() -> ctypes.CDLL:
     library.cassandra_linear_multiply.restype = None
     library.cassandra_linear_prepare.argtypes = [pointer, pointer, pointer, pointer]
     library.cassandra_linear_prepare.restype = None
+    doubles = ctypes.POINTER(ctypes.c_double)
+    library.cassandra_linear_time.argtypes = [pointer, number, number, number, number, doubles]
+    library.cassandra_linear_time.restype = None
+    library.cassandra_read_time.argtypes = [count, number, number, doubles]
+    library.cassandra_read_time.restype = None
+    library.cassandra_linear_set_prefetch.argtypes = [number, count]
+    library.cassandra_linear_set_prefetch.restype = None
     return library
+
+
+class NativeStreams:
+    """Memory in which layers lie one after another, in a part for each thread.
+
+    It must outlive the layers in it; use as a context manager around theirs.
+    """
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise NativeError(f"threads must be at least 1, not {threads}")
+        self._library = _library()
+        self.threads = threads
+        self.handle: int | None = self._library.cassandra_streams_new(threads)
+
+    def __enter__(self) -> NativeStreams:
+        """The streams themselves."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the memory back."""
+        if self.handle is not None:
+            self._library.cassandra_streams_free(self.handle)
+            self.handle = None
 
 
 class NativeLinear:
@@ -56,6 +107,7 @@ class NativeLinear:
         form: how to keep them. A form that cannot hold them exactly gives way to ``bf16``.
         group: values that share a unit, 32 or 64 (draft5, draft4, mx9).
         threads: parts that the rows are divided into.
+        streams: where it is kept, instead of memory of its own; decides the number of threads.
 
     Raises:
         NativeError: there is no native library, or an argument is not as above.
@@ -68,6 +120,7 @@ class NativeLinear:
         *,
         group: int = 32,
         threads: int = 1,
+        streams: NativeStreams | None = None,
     ) -> None:
         self._library = _library()
         self._handle: int | None = None
@@ -81,11 +134,18 @@ class NativeLinear:
             raise NativeError(f"threads must be at least 1, not {threads}")
         self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
         self.group = group
-        self.threads = threads
+        self.threads = threads if streams is None else streams.threads
         values = np.ascontiguousarray(values)
         error = ctypes.create_string_buffer(_ERROR_ROOM)
         self._handle = self._library.cassandra_linear_new(
-            values.ctypes.data, *self.shape, FORMS.index(form), group, threads, error, len(error)
+            values.ctypes.data,
+            *self.shape,
+            FORMS.index(form),
+            group,
+            None if streams is None else streams.handle,
+            threads,
+            error,
+            len(error),
         )
         if self._handle is None:
             raise NativeError(error.value.decode())
@@ -155,13 +215,40 @@ class NativeLinear:
         x = np.ascontiguousarray(x, dtype=np.float32).reshape(self.shape[1])
         padded = -(-len(x) // 64) * 64
         form = self.form
-        integers = np.zeros(padded, dtype=np.int8 if form.startswith("draft") else np.int16)
+        kind = np.float32 if form in _WORDS else np.int8 if form.startswith("draft") else np.int16
+        stored = np.zeros(padded, dtype=kind)
         scales = np.zeros(padded // 32, dtype=np.float32)
         self._library.cassandra_linear_prepare(
-            self.handle, x.ctypes.data, integers.ctypes.data, scales.ctypes.data
+            self.handle, x.ctypes.data, stored.ctypes.data, scales.ctypes.data
         )
         if form in _WORDS:
-            patterns = integers.view(np.uint16).astype(np.uint32) << 16
-            return patterns.view(np.float32)[: len(x)]
+            return stored[: len(x)].astype(np.float32)
         per_value = np.repeat(scales, self.group)[:padded]
-        return (integers.astype(np.float32) * per_value)[: len(x)]
+        return (stored.astype(np.float32) * per_value)[: len(x)]
+
+
+def time_layers(
+    layers: Sequence[NativeLinear], rows: int, repeats: int, threads: int
+) -> list[float]:
+    """Seconds of each of ``repeats`` passes through layers that were made for ``threads``.
+
+    Every thread is pinned to a core and goes through its parts of all layers; inputs are prepared
+    beforehand and outputs are not used.
+    """
+    library = _library()
+    handles = (ctypes.c_void_p * len(layers))(*(layer.handle for layer in layers))
+    seconds = (ctypes.c_double * repeats)()
+    library.cassandra_linear_time(handles, len(layers), rows, threads, repeats, seconds)
+    return list(seconds)
+
+
+def time_reading(nbytes: int, repeats: int, threads: int) -> list[float]:
+    """Seconds of each of ``repeats`` reads of that much memory, divided among threads."""
+    seconds = (ctypes.c_double * repeats)()
+    _library().cassandra_read_time(nbytes, threads, repeats, seconds)
+    return list(seconds)
+
+
+def set_prefetch(form: FormName, nbytes: int) -> None:
+    """How far ahead of use a form's kernels prefetch, in the whole process."""
+    _library().cassandra_linear_set_prefetch(FORMS.index(form), nbytes)

@@ -29,7 +29,8 @@ enum class Form : int {
 };
 constexpr int kForms = 6;
 
-// What a form wants the input as. The integers have one float scale per group of features.
+// What a form wants the input as: floats rounded to BF16, or integers with one float scale per group
+// of features.
 enum class InputKind : int { bf16 = 0, int8_32, int8_64, int16_32, int16_64 };
 constexpr int kInputKinds = 5;
 
@@ -48,7 +49,7 @@ class Input {
     int64_t features() const { return features_; }
     int64_t padded() const { return padded_; }  // features, up to a multiple of 64; zeros follow
 
-    // Row-major [8, padded] integers or BF16 patterns, [8, padded / group] scales and sums.
+    // Row-major [8, padded] floats or integers, [8, padded / group] scales and sums.
     const void* values(InputKind kind) const;
     const float* scales(InputKind kind) const;
     const int32_t* sums(InputKind kind) const;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "isa.h"
-#include "linear.h"
+#include "linear_api.h"
 
 using cassandra::Form;
 using cassandra::Input;
@@ -15,23 +15,31 @@ using cassandra::Streams;
 namespace {
 
 struct Layer {
-    Streams streams;
+    std::unique_ptr<Streams> own;  // unless it shares some
     std::unique_ptr<Linear> linear;
-
-    explicit Layer(int threads) : streams(threads) {}
 };
 
 Layer* layer(void* handle) { return static_cast<Layer*>(handle); }
 
 }  // namespace
 
-// A handle, or null with a text in error [size].
+const Linear& cassandra::linear_of(void* handle) { return *layer(handle)->linear; }
+
+// Streams that layers share: they must be freed after those.
+CASSANDRA_API void* cassandra_streams_new(int threads) { return new Streams(threads); }
+
+CASSANDRA_API void cassandra_streams_free(void* streams) { delete static_cast<Streams*>(streams); }
+
+// A handle, or null with a text in error [size]. Without streams the layer has its own, for
+// `threads`.
 CASSANDRA_API void* cassandra_linear_new(const uint16_t* values, int64_t out, int64_t in, int form,
-                                         int group, int threads, char* error, int64_t size) {
+                                         int group, void* streams, int threads, char* error,
+                                         int64_t size) {
     try {
-        auto result = std::make_unique<Layer>(threads);
-        result->linear =
-            Linear::create(values, out, in, static_cast<Form>(form), group, result->streams);
+        auto result = std::make_unique<Layer>();
+        if (!streams) result->own = std::make_unique<Streams>(threads);
+        Streams& all = streams ? *static_cast<Streams*>(streams) : *result->own;
+        result->linear = Linear::create(values, out, in, static_cast<Form>(form), group, all);
         return result.release();
     } catch (const std::exception& e) {
         std::strncpy(error, e.what(), static_cast<size_t>(size - 1));
@@ -75,7 +83,7 @@ CASSANDRA_API void cassandra_linear_prepare(void* handle, const float* x, void* 
     const auto number = static_cast<int>(kind);
     Input input(linear.in_features());
     input.prepare(kind, 0, x);
-    const size_t width = number == 1 || number == 2 ? 1 : 2;
+    const size_t width = number == 0 ? 4 : number <= 2 ? 1 : 2;
     std::memcpy(values, input.values(kind), width * static_cast<size_t>(input.padded()));
     const int64_t group = number == 2 || number == 4 ? 64 : 32;
     std::memcpy(scales, input.scales(kind), 4 * static_cast<size_t>(input.padded() / group));

@@ -117,17 +117,16 @@ struct Pairs {
         return {negate(a.low, mask), negate(a.high, mask >> 16)};
     }
 
-    static __m256 dot_bf16(__m256 sum, __m256i w, __m256 low, __m256 high) {
-        const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
-        const __m256 first = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_and_si256(w, mask)), high, sum);
-        return _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(w, 16)), low, first);
+    static F high_words(const B& a) {
+        const __m256i mask = _mm256_set1_epi32(-0x10000);
+        return {_mm256_castsi256_ps(_mm256_and_si256(a.low, mask)),
+                _mm256_castsi256_ps(_mm256_and_si256(a.high, mask))};
     }
-    static F dot_bf16(const F& sum, const B& w, uint32_t x) {
-        const __m256i low = _mm256_set1_epi32(static_cast<int>(x << 16));
-        const __m256i high = _mm256_set1_epi32(static_cast<int>(x & 0xFFFF0000U));
-        return {dot_bf16(sum.low, w.low, _mm256_castsi256_ps(low), _mm256_castsi256_ps(high)),
-                dot_bf16(sum.high, w.high, _mm256_castsi256_ps(low), _mm256_castsi256_ps(high))};
+    static F low_words(const B& a) {
+        return {_mm256_castsi256_ps(_mm256_slli_epi32(a.low, 16)),
+                _mm256_castsi256_ps(_mm256_slli_epi32(a.high, 16))};
     }
+    static F floats(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
     // Without vpmaddubsw, whose sums of two products saturate.
     static __m256i dot_u8(__m256i sum, __m256i w, __m256i even, __m256i odd) {
         const __m256i first = _mm256_and_si256(w, _mm256_set1_epi16(0xFF));

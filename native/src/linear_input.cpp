@@ -30,14 +30,16 @@ int group_of(InputKind kind) {
 }
 
 int width_of(InputKind kind) {
+    if (kind == InputKind::bf16) return 4;
     return kind == InputKind::int8_32 || kind == InputKind::int8_64 ? 1 : 2;
 }
 
-void round_bf16(const float* x, int64_t count, uint16_t* result) {
+void round_bf16(const float* x, int64_t count, float* result) {
     for (int64_t i = 0; i < count; ++i) {
         uint32_t bits;
         std::memcpy(&bits, x + i, 4);
-        result[i] = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000U;
+        std::memcpy(result + i, &bits, 4);
     }
 }
 
@@ -109,7 +111,7 @@ void Input::prepare(InputKind kind, int row, const float* x) {
     Part& part = parts_[static_cast<int>(kind)];
     uint8_t* values = part.values.get() + row * padded_ * width_of(kind);
     if (kind == InputKind::bf16) {
-        round_bf16(x, features_, reinterpret_cast<uint16_t*>(values));
+        round_bf16(x, features_, reinterpret_cast<float*>(values));
         return;
     }
     const int group = group_of(kind);

@@ -41,7 +41,6 @@ struct LinearKernels {
 extern const LinearKernels linear_kernels_portable;
 extern const LinearKernels linear_kernels_avx2;
 extern const LinearKernels linear_kernels_avx512;
-extern const LinearKernels linear_kernels_avx512bf16;
 
 namespace CASSANDRA_ISA {
 
@@ -67,10 +66,15 @@ struct Chains {
             for (int c = 0; c < 4; ++c) sum[r][c] = V::zero();
     }
 
-    void add(int chain, typename V::B weights, const uint32_t* const* x, int64_t pair) {
+    // Words are pairs of features k and k + 1; the second product is added first.
+    void add(int chain, typename V::B words, const float* const* x, int64_t k) {
+        const typename V::F high = V::high_words(words), low = V::low_words(words);
         CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r)
-            sum[r][chain] = V::dot_bf16(sum[r][chain], weights, x[r][pair + chain]);
+        for (int r = 0; r < R; ++r) {
+            const float* at = x[r] + k + 2 * chain;
+            sum[r][chain] = V::multiply_add(high, V::floats(at[1]), sum[r][chain]);
+            sum[r][chain] = V::multiply_add(low, V::floats(at[0]), sum[r][chain]);
+        }
     }
 
     typename V::F total(int r) const {
@@ -82,10 +86,10 @@ template <class V, int R>
 struct Bf16 {
     static constexpr int kBlock = 256;
 
-    static void add(Chains<V, R>& chains, const uint8_t* data, const uint32_t* const* x,
-                    int64_t pair, const LinearJob&) {
+    static void add(Chains<V, R>& chains, const uint8_t* data, const float* const* x,
+                    int64_t k, const LinearJob&) {
         CASSANDRA_UNROLL
-        for (int c = 0; c < 4; ++c) chains.add(c, V::load(data + 64 * c), x, pair);
+        for (int c = 0; c < 4; ++c) chains.add(c, V::load(data + 64 * c), x, k);
     }
 };
 
@@ -94,18 +98,18 @@ template <class V, int R>
 struct Packed12 {
     static constexpr int kBlock = 192;
 
-    static void add(Chains<V, R>& chains, const uint8_t* data, const uint32_t* const* x,
-                    int64_t pair, const LinearJob& job) {
+    static void add(Chains<V, R>& chains, const uint8_t* data, const float* const* x,
+                    int64_t k, const LinearJob& job) {
         const typename V::B own = V::words(0x807F), places = V::load(data + 128);
         const auto table = V::load_table(job.table);
         const typename V::B first = V::load(data), second = V::load(data + 64);
-        chains.add(0, V::select(own, first, V::lookup(table, places)), x, pair);
+        chains.add(0, V::select(own, first, V::lookup(table, places)), x, k);
         chains.add(1, V::select(own, V::swap_bytes(first),
-                                V::lookup(table, V::template shift_right<4>(places))), x, pair);
+                                V::lookup(table, V::template shift_right<4>(places))), x, k);
         chains.add(2, V::select(own, second,
-                                V::lookup(table, V::template shift_right<8>(places))), x, pair);
+                                V::lookup(table, V::template shift_right<8>(places))), x, k);
         chains.add(3, V::select(own, V::swap_bytes(second),
-                                V::lookup(table, V::template shift_right<12>(places))), x, pair);
+                                V::lookup(table, V::template shift_right<12>(places))), x, k);
     }
 };
 
@@ -114,15 +118,15 @@ template <class V, int R>
 struct Packed8 {
     static constexpr int kBlock = 128;
 
-    static void add(Chains<V, R>& chains, const uint8_t* data, const uint32_t* const* x,
-                    int64_t pair, const LinearJob& job) {
+    static void add(Chains<V, R>& chains, const uint8_t* data, const float* const* x,
+                    int64_t k, const LinearJob& job) {
         const typename V::B own = V::words(0x8070);
         const auto table = V::load_table(job.table);
         CASSANDRA_UNROLL
         for (int half = 0; half < 2; ++half) {
             const typename V::B one = V::load(data + 64 * half), other = V::swap_bytes(one);
-            chains.add(2 * half, V::select(own, one, V::lookup(table, one)), x, pair);
-            chains.add(2 * half + 1, V::select(own, other, V::lookup(table, other)), x, pair);
+            chains.add(2 * half, V::select(own, one, V::lookup(table, one)), x, k);
+            chains.add(2 * half + 1, V::select(own, other, V::lookup(table, other)), x, k);
         }
     }
 };
@@ -140,15 +144,13 @@ inline void store_lanes(float* y, typename V::F value, int64_t lanes) {
 
 template <class V, int R, template <class, int> class Block>
 inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-    const uint32_t* x[R];
-    for (int r = 0; r < R; ++r)
-        x[r] = reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(job.x) +
-                                                 (row + r) * job.x_stride);
+    const float* x[R];
+    for (int r = 0; r < R; ++r) x[r] = static_cast<const float*>(job.x) + (row + r) * job.x_stride;
     Chains<V, R> chains;
     constexpr int kBytes = Block<V, R>::kBlock;
-    for (int64_t pair = 0; pair < job.features / 2; pair += 4, data += kBytes) {
+    for (int64_t k = 0; k < job.features; k += 8, data += kBytes) {
         prefetch_lines<kBytes / 64>(data, job.prefetch);
-        Block<V, R>::add(chains, data, x, pair, job);
+        Block<V, R>::add(chains, data, x, k, job);
     }
     CASSANDRA_UNROLL
     for (int r = 0; r < R; ++r)

@@ -127,13 +127,15 @@ struct Vectors {
         });
     }
 
-    // Two BF16 products a lane, the one of the high words first.
-    static F dot_bf16(const F& sum, const B& w, uint32_t x) {
-        const Floats high = as<Floats>(all(x & 0xFFFF0000U)), low = as<Floats>(all(x << 16));
-        return each<F>([&](int i) {
-            const Floats first = sum.part[i] + as<Floats>(w.part[i] & 0xFFFF0000U) * high;
-            return first + as<Floats>(w.part[i] << 16) * low;
-        });
+    // The second and the first word of each lane, BF16 patterns, as numbers.
+    static F high_words(const B& a) {
+        return each<F>([&](int i) { return as<Floats>(a.part[i] & 0xFFFF0000U); });
+    }
+    static F low_words(const B& a) {
+        return each<F>([&](int i) { return as<Floats>(a.part[i] << 16); });
+    }
+    static F floats(float x) {
+        return each<F>([&](int) { return Floats{x, x, x, x}; });
     }
     static Ints both_words(Shorts products) {
         const Bits bits = as<Bits>(products);
