@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from casspec import decode_command
 from casspec.table import table
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ EPILOG = """\
 examples:
   casspec bench acceptance smollm2
   casspec bench small-model small
+  casspec bench decode smollm2
 """
 
 ACCEPTANCE_EPILOG = """\
@@ -69,6 +71,8 @@ def register(parser: argparse.ArgumentParser, add: Callable[..., argparse.Argume
     )
 
     _add_small(subparsers, add)
+    text = "tokens per second of every way to decode, beside llama.cpp and transformers"
+    decode_command.register(add(subparsers, "decode", text, decode_command.EPILOG))
 
 
 def _add_small(subparsers: object, add: Callable[..., argparse.ArgumentParser]) -> None:

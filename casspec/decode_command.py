@@ -1,0 +1,212 @@
+"""``casspec bench decode``: tokens per second of every way to decode a model."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from golden import CassandraError
+
+if TYPE_CHECKING:
+    from casspec.decoding.results import Summary, Turns
+    from casspec.decoding.run import Bench
+    from model.calibration import Norms
+    from model.sources import Source
+
+__all__ = ["EPILOG", "decode", "register"]
+
+EPILOG = """\
+examples:
+  casspec bench decode smollm2 --llama-python bench/bin/python
+  casspec bench decode smollm2 --weights dequantised dithered --figure docs/decode.svg \\
+      --document docs/native.md
+  casspec bench decode smollm2 --contenders "native plain*" "*hybrid*" --rounds 4
+  casspec bench decode smollm2 --context 1536 --rounds 4 --contenders "native*"
+
+Contenders take turns, each in a process of its own that is stopped while others have theirs; before
+every turn the speed of memory is measured. Figures are medians over rounds with their quartiles;
+ratios are taken round by round. Speculative replies must be those of plain decoding, and the
+command fails if one is not. llama.cpp takes part if --llama-python names a Python that has
+llama-cpp-python (the extra `bench`). What was measured is kept in OUT: run the command again to go
+on. docs/native.md, section Speed, has the figures and what they mean.
+"""
+
+_PROMPTS_ROOM = 512  # positions for prompts that have no context before them
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.set_defaults(run=decode)
+    parser.add_argument("source", metavar="SOURCE", help="model that is not packed")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("build/decode"),
+        metavar="DIR",
+        help="for models, files and what was measured (default build/decode)",
+    )
+    parser.add_argument(
+        "--weights",
+        nargs="+",
+        choices=("dequantised", "dithered"),
+        default=["dequantised"],
+        help="as they are, or with noise below their steps, as if never quantised",
+    )
+    parser.add_argument(
+        "--contenders", nargs="+", default=[], metavar="GLOB", help="some of them (default: all)"
+    )
+    parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
+    parser.add_argument("--threads", type=int, default=2, metavar="N", help="(default 2)")
+    parser.add_argument(
+        "--rounds", type=int, default=8, metavar="N", help="the prompts go round (default 8)"
+    )
+    parser.add_argument("--prompts", type=int, metavar="N", help="the first N of them (24)")
+    parser.add_argument(
+        "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
+    )
+    parser.add_argument(
+        "--slow-tokens",
+        type=int,
+        default=24,
+        metavar="N",
+        help="of transformers' and torch's replies, one in each round (default 24)",
+    )
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="put text before prompts, N tokens in all"
+    )
+    parser.add_argument("--calibration", type=Path, metavar="FILE", help="as for `casspec pack`")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes for packing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="bars, as SVG")
+    parser.add_argument(
+        "--document", type=Path, metavar="FILE", help="put the table between its decode markers"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def decode(args: argparse.Namespace) -> int:
+    """``casspec bench decode``."""
+    from casspec.decoding.contenders import choose
+    from casspec.decoding.report import lines
+    from casspec.decoding.results import Turns, summaries
+    from casspec.decoding.run import make_source
+    from model.sources import open_source
+
+    contenders = choose(args.contenders)
+    if args.threads < 1:
+        raise CassandraError(f"threads must be at least 1, not {args.threads}")
+    source = open_source(args.source)
+    norms = _norms(args, source)
+    bench = _bench(args, source, norms)
+    turns = Turns(args.out / "turns.jsonl", _about(bench, source))
+    bench = dataclasses.replace(bench, contenders=contenders)
+    for weights in args.weights:
+        bench.run(weights, make_source(source, weights), norms, turns)
+    names = {each.name for each in contenders}
+    some = [turn for turn in turns if turn.weights in args.weights and turn.contender in names]
+    found = summaries(some, contenders)
+    print(lines(found))
+    _save(args, found, turns)
+    return _verdict(found)
+
+
+def _norms(args: argparse.Namespace, source: Source) -> Norms:
+    from model.calibration import Calibration, cache_directory, load_or_calibrate
+
+    calibration = Calibration(text=args.calibration)
+    progress = not args.quiet
+    return load_or_calibrate(source, calibration, cache=cache_directory(), progress=progress)
+
+
+def _bench(args: argparse.Namespace, source: Source, norms: Norms) -> Bench:
+    """Everything but the contenders; packs the first model, whose tokenizer makes the prompts."""
+    from transformers import AutoTokenizer
+
+    from casspec.decoding.prompts import encode, encode_behind, in_rounds
+    from casspec.decoding.run import Bench
+    from model.study.prompts import bundled_prompts
+
+    def say(text: str) -> None:
+        if not args.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    bench = Bench(
+        contenders=(),
+        folder=args.out,
+        rounds=(),
+        stops=(),
+        max_tokens=args.max_tokens,
+        slow_tokens=min(args.slow_tokens, args.max_tokens),
+        threads=args.threads,
+        context=(args.context or _PROMPTS_ROOM) + args.max_tokens,
+        llama_python=None if args.llama_python is None else args.llama_python.absolute(),
+        jobs=args.jobs,
+        say=say,
+    )
+    args.out.mkdir(parents=True, exist_ok=True)
+    packed = bench.packed("exact-4", "dequantised", source, norms)
+    tokenizer: Any = AutoTokenizer.from_pretrained(packed, local_files_only=True)
+    texts = [prompt.text for prompt in bundled_prompts("bench")][: args.prompts]
+    if args.context:
+        filler = _filler()
+        prompts = [encode_behind(tokenizer, text, filler, args.context) for text in texts]
+    else:
+        prompts = [encode(tokenizer, text) for text in texts]
+    rounds = in_rounds(prompts, args.rounds)
+    return dataclasses.replace(bench, rounds=rounds, stops=_stops(packed, tokenizer))
+
+
+def _filler() -> str:
+    """The held-out text that comes with the project."""
+    import model
+
+    path = Path(model.__file__).parent / "data" / "heldout.txt"
+    return path.read_text(encoding="utf-8")
+
+
+def _stops(packed: Path, tokenizer: Any) -> list[int]:
+    """Tokens that end a reply, by the tokenizer and by the config."""
+    from model.sources import read_config
+
+    stated = read_config(packed).get("eos_token_id")
+    found = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
+    return sorted(token for token in found if token is not None)
+
+
+def _about(bench: Bench, source: Source) -> dict[str, Any]:
+    """What turns depend on."""
+    from model.sources import fingerprint
+
+    names = ("rounds", "stops", "max_tokens", "slow_tokens", "threads", "context")
+    return {"model": fingerprint(source), **{name: getattr(bench, name) for name in names}}
+
+
+def _save(args: argparse.Namespace, found: list[Summary], turns: Turns) -> None:
+    from casspec.decoding.report import draw, lines, put_between_markers
+    from model.output import write_file
+
+    if args.json:
+        body = {
+            "summaries": [dataclasses.asdict(each) for each in found],
+            "turns": [dataclasses.asdict(turn) for turn in turns],
+        }
+        write_file(args.json, (json.dumps(body) + "\n").encode())
+    if args.figure:
+        write_file(
+            args.figure, draw(found, title=f"Decoding {args.source}, {args.threads} threads")
+        )
+    if args.document:
+        indented = "\n".join(f"    {line}".rstrip() for line in lines(found).splitlines())
+        put_between_markers(args.document, "decode", indented)
+
+
+def _verdict(found: list[Summary]) -> int:
+    """0 if all replies that must be the same are."""
+    differing = sum(each.compared - each.identical for each in found)
+    compared = sum(each.compared for each in found)
+    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} of {compared} replies differ")
+    return 1 if differing else 0

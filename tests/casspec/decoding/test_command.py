@@ -1,0 +1,55 @@
+"""The whole benchmark on a small model, with contenders that need nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from casspec.__main__ import main
+from tests.model.tiny import write_model
+
+
+@pytest.mark.slow
+def test_contenders_take_turns_and_a_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(tmp_path / "m", max_position_embeddings=1024)
+    (tmp_path / "text.txt").write_text("word5 word6 word7 word8 " * 400)
+    document = tmp_path / "d.md"
+    document.write_text("<!-- decode: begin -->\n<!-- decode: end -->\n")
+    out = tmp_path / "out"
+    flags = [
+        *("bench", "decode", str(model), "--out", str(out), "--weights", "dithered"),
+        *("--contenders", "transformers*", "torch*", "--prompts", "3", "--rounds", "2"),
+        *("--max-tokens", "12", "--slow-tokens", "6", "--threads", "1", "--jobs", "1"),
+        *("--calibration", str(tmp_path / "text.txt"), "--json", str(tmp_path / "r.json")),
+        *("--figure", str(tmp_path / "f.svg"), "--document", str(document)),
+    ]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(flags) == 0
+    printed = capsys.readouterr()
+    assert "PASS: 0 of 2 replies differ" in printed.out
+    assert "dithered: round 2: torch backend, plain" in printed.err
+    body = json.loads((tmp_path / "r.json").read_text())
+    assert {each["contender"] for each in body["summaries"]} == {
+        "transformers BF16",
+        "torch backend, plain",
+        "torch backend, exact, 4 bits",
+    }
+    assert len(body["turns"]) == 6
+    assert "torch backend, plain" in document.read_text()
+    assert (tmp_path / "f.svg").stat().st_size > 1000
+    assert main([*flags, "--quiet"]) == 0  # nothing is left to do
+    assert re.findall("ready", capsys.readouterr().err) == []
+    assert main([*flags, "--threads", "2"]) == 2
+    assert "must be of the same model, prompts and settings" in capsys.readouterr().err
+
+
+def test_what_is_asked_for_is_checked_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "decode", "smollm2", "--contenders", "vllm"]) == 2
+    assert "contenders must be among" in capsys.readouterr().err
+    assert main(["bench", "decode", "smollm2", "--threads", "0"]) == 2
+    assert "threads must be at least 1, not 0" in capsys.readouterr().err

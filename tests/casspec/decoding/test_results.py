@@ -1,0 +1,129 @@
+"""Figures of turns that are known, and the file that keeps them."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from casspec.decoding.contenders import CONTENDERS, PLAIN, PLANS, Contender, choose
+from casspec.decoding.prompts import in_rounds
+from casspec.decoding.report import draw, lines, put_between_markers
+from casspec.decoding.results import LLAMA, Turn, Turns, summaries
+from golden import CassandraError
+from golden.errors import FileError
+
+FAST = "native hybrid, exact, 4 bits"
+SOME = [each for each in CONTENDERS if each.name in (PLAIN, LLAMA, FAST)]
+
+
+def turn(contender: str, number: int, rate: float, *, tokens: int = 11, last: int = 0) -> Turn:
+    reply = (*range(tokens - 1), last)
+    return Turn(
+        weights="dequantised",
+        contender=contender,
+        round=number,
+        replies=(reply, reply),
+        seconds=2 * (tokens - 1) / rate,
+        first=0.1,
+        probe=4e10 + number * 1e9,
+        resident=5_000_000 + number,
+        held=None if contender == LLAMA else 3_000_000,
+    )
+
+
+def some_turns() -> list[Turn]:
+    """The machine is twice as fast in the second round, for all alike."""
+    return [
+        turn(name, number, base * pace)
+        for number, pace in enumerate((1.0, 2.0, 1.5))
+        for name, base in ((PLAIN, 200.0), (FAST, 300.0), (LLAMA, 100.0))
+    ]
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    found = {each.contender: each for each in summaries(some_turns(), SOME)}
+    fast = found[FAST]
+    assert (fast.rate.median, fast.rate.low, fast.rate.high) == pytest.approx((450, 375, 525))
+    assert fast.to_plain is not None
+    assert fast.to_llama is not None
+    assert (fast.to_plain.median, fast.to_plain.low) == pytest.approx((1.5, 1.5))
+    assert fast.to_llama.high == pytest.approx(3)
+    assert (fast.tokens, fast.rounds, fast.resident) == (60, 3, 5_000_002)
+    assert fast.probe.median == 4.1e10
+    assert (fast.compared, fast.identical) == (6, 6)
+    assert found[LLAMA].alike == 6
+
+
+def test_a_reply_that_differs_is_seen() -> None:
+    turns = [*some_turns()[:4], turn(FAST, 1, 600.0, last=7)]
+    found = {each.contender: each for each in summaries(turns, SOME)}
+    assert (found[FAST].compared, found[FAST].identical) == (4, 2)
+
+
+def test_a_short_reply_is_compared_as_far_as_it_goes() -> None:
+    short = Contender(name="short", kind="torch", same_as=PLAIN)
+    turns = [turn(PLAIN, 0, 100.0), turn("short", 0, 10.0, tokens=5, last=4)]
+    assert summaries(turns, [short])[0].identical == 2
+
+
+def test_turns_are_kept(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "turns.jsonl"
+    turns = Turns(file, {"a": (1, 2)})
+    for each in some_turns():
+        turns.add(each)
+    again = Turns(file, {"a": [1, 2]})
+    assert list(again) == some_turns()
+    assert ("dequantised", FAST, 2) in again
+    assert ("dithered", FAST, 2) not in again
+    with pytest.raises(FileError, match="must be of the same model, prompts and settings"):
+        Turns(file, {"a": 3})
+    with file.open("a") as out:
+        out.write('{"weights": 1, "replies": []}\n')
+    with pytest.raises(FileError, match="must be turns of a benchmark"):
+        Turns(file, {"a": (1, 2)})
+
+
+def test_the_table_and_the_picture(tmp_path: Path) -> None:
+    found = summaries(some_turns(), SOME)
+    text = lines(found)
+    assert "450 [375, 525]" in text
+    assert "6/6" in text
+    assert "(6)" in text
+    root = ET.fromstring(draw(found, title="Some decoding"))
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.find(f"{space}title") is not None
+    description = root.find(f"{space}desc")
+    assert description is not None
+    assert f"{FAST}: 450" in (description.text or "")
+    assert draw(found, title="Some decoding") == draw(found, title="Some decoding")
+
+
+def test_a_document_gets_what_is_between_its_markers(tmp_path: Path) -> None:
+    document = tmp_path / "d.md"
+    document.write_text("a\n<!-- decode: begin -->\nold\n<!-- decode: end -->\nz\n")
+    put_between_markers(document, "decode", "    new")
+    put_between_markers(document, "decode", "    newer")
+    assert document.read_text() == "a\n<!-- decode: begin -->\n    newer\n<!-- decode: end -->\nz\n"
+    with pytest.raises(FileError, match="must have one line <!-- shapes: begin -->"):
+        put_between_markers(document, "shapes", "x")
+
+
+def test_contenders_are_chosen_with_those_that_they_are_held_to() -> None:
+    assert choose([]) == list(CONTENDERS)
+    assert len({each.name for each in CONTENDERS}) == len(CONTENDERS)
+    assert [each.name for each in choose(["native hybrid, exact*"])] == [PLAIN, FAST]
+    known = {each.name for each in CONTENDERS}
+    assert {each.same_as for each in CONTENDERS} <= known | {None}
+    assert {each.plan for each in CONTENDERS} <= set(PLANS)
+    with pytest.raises(CassandraError, match="contenders must be among"):
+        choose(["vllm"])
+
+
+def test_all_prompts_have_a_round() -> None:
+    prompts = [[n] for n in range(7)]
+    found = in_rounds(prompts, 3)
+    assert sorted(prompt for some in found for prompt in some) == prompts
+    with pytest.raises(CassandraError, match=r"rounds must be from 1 to 7 \(prompts\), not 8"):
+        in_rounds(prompts, 8)
