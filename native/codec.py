@@ -47,7 +47,7 @@ _INTEGERS = (
 
 
 class _Params(ctypes.Structure):
-    """``cassandra::Params`` of ``native/src/codec.h``."""
+    """``cassandra::codec::Params`` of ``native/src/codec.h``."""
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in _INTEGERS),
@@ -82,7 +82,10 @@ def _library() -> ctypes.CDLL:
         *(size, size, size, ctypes.c_int, pointer, ctypes.POINTER(size)),
     ]
     library.cassandra_encode.restype = None
-    library.cassandra_encode.argtypes = [params, *([pointer] * 3), size, *([pointer] * 5)]
+    library.cassandra_encode.argtypes = [
+        *(params, pointer, pointer, pointer, size, ctypes.c_int),
+        *([pointer] * 5),
+    ]
     library.cassandra_encode_room.restype = None
     library.cassandra_encode_room.argtypes = [params, size, pointer]
     library.cassandra_count_exponents.restype = None
@@ -170,6 +173,7 @@ def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
     bits = np.zeros(len(STREAMS), dtype=np.int64)
     library.cassandra_encode(
         *(params, _address(values), _address(kept), _address(groups), values.size),
+        int(args.always_mask),
         *(_address(regions[0]), _address(regions[1])),
         *(_address(directory), _address(bits), _address(sizes)),
     )

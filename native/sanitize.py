@@ -41,7 +41,15 @@ def main() -> int:
     """Build with sanitizers and run ``pytest tests/native`` (or the given arguments) with them."""
     build_library(sanitize=True)
     arguments = sys.argv[1:] or ["tests/native"]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--capture=sys",
+        *arguments,
+    ]
     return subprocess.run(command, env=os.environ | environment(), check=False).returncode
 
 

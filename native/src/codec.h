@@ -13,7 +13,7 @@
 #include "format_constants.h"
 #include "isa.h"
 
-namespace cassandra {
+namespace cassandra::codec {
 
 constexpr int OK = -1;  // in place of a Cause
 
@@ -100,4 +100,4 @@ static inline void store(uint8_t* to, T value) {
     std::memcpy(to, &value, sizeof value);
 }
 
-}  // namespace cassandra
+}  // namespace cassandra::codec

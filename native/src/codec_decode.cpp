@@ -1,7 +1,7 @@
 // Regions to values.
 #include "codec_kernels.h"
 
-namespace cassandra {
+namespace cassandra::codec {
 namespace {
 
 // Bytes of a region, cut off where the array ends, as slices of arrays are.
@@ -166,17 +166,17 @@ void Decoder::put_coded(const Segment& segment, uint16_t* out) {
 }
 
 }  // namespace
-}  // namespace cassandra
+}  // namespace cassandra::codec
 
 // Decode segments `first` to `last` of a packed tensor of `count` values; `out` takes the first of
 // their values first. `directory` has five numbers for each segment. Returns -1, or the cause of
 // the error (place in golden.format.ERROR_CAUSES) of segment `*failed`.
-CASSANDRA_API int cassandra_decode(const cassandra::Params* p, const uint8_t* speculation,
+CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint8_t* speculation,
                                    int64_t speculation_size, const uint8_t* verification,
                                    int64_t verification_size, const uint32_t* directory,
                                    int64_t first, int64_t last, int64_t count, int target,
                                    uint16_t* out, int64_t* failed) {
-    using namespace cassandra;
+    using namespace cassandra::codec;
     Decoder decoder(*p);
     for (int64_t i = first; i < last; ++i) {
         const uint32_t* const entry = directory + 5 * i;
@@ -185,7 +185,7 @@ CASSANDRA_API int cassandra_decode(const cassandra::Params* p, const uint8_t* sp
         segment.speculation = region_of(speculation, speculation_size, entry[0], entry[1], unit);
         segment.verification = region_of(verification, verification_size, entry[2], entry[3], unit);
         segment.count = count - i * p->segment < p->segment ? count - i * p->segment : p->segment;
-        segment.has_mask = entry[4] & FLAG_MASK;
+        segment.has_mask = entry[4] & cassandra::FLAG_MASK;
         const int cause = decoder.decode(segment, target, out + (i - first) * p->segment);
         if (cause != OK) {
             *failed = i;

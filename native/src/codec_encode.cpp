@@ -3,7 +3,7 @@
 
 #include "codec_kernels.h"
 
-namespace cassandra {
+namespace cassandra::codec {
 namespace {
 
 // Rank of each exponent, 255 where a codebook has none.
@@ -20,8 +20,8 @@ enum { BITS_MASK, BITS_EXPONENT, BITS_SIGN_HIGH, BITS_LOW, BITS_RESIDUE, BITS_CO
 
 class Encoder {
   public:
-    explicit Encoder(const Params& p)
-        : p_(p), s_(p), k_(kernels()), ranks_(p.book, p.book_size, 255),
+    Encoder(const Params& p, bool always_mask)
+        : p_(p), always_mask_(always_mask), s_(p), k_(kernels()), ranks_(p.book, p.book_size, 255),
           pruned_ranks_(p.pruned_book, p.pruned_size, static_cast<uint8_t>(p.pruned_size)) {
         for (int e = 0; e < 256; ++e) wanted_[e] = !p.unary() || ranks_.of[e] != 255;
         positional_.resize(p.segment + 2 * p.beat);
@@ -43,6 +43,7 @@ class Encoder {
     const uint8_t* mask() { return has_mask_ ? s_.mask.data() : nullptr; }
 
     const Params& p_;
+    const bool always_mask_;
     Streams s_;
     const Kernels& k_;
     const Ranks ranks_, pruned_ranks_;
@@ -61,7 +62,7 @@ void Encoder::choose_kept(const uint16_t* values, const uint8_t* kept, int64_t c
     store(s_.mask.data() + count / 8, uint64_t{0});
     k_.choose(values, kept, wanted_, count, s_.mask.data());
     s_.kept = count_bits(s_.mask.data(), count);
-    has_mask_ = s_.kept != count;
+    has_mask_ = always_mask_ || s_.kept != count;
 }
 
 void Encoder::choose_groups(const uint16_t* values, const uint8_t* groups, int64_t count) {
@@ -196,12 +197,12 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
 }
 
 }  // namespace
-}  // namespace cassandra
+}  // namespace cassandra::codec
 
 // Most bytes of the regions of a segment of `count` values, with what a walk may touch beyond:
 // speculation, then verification.
-CASSANDRA_API void cassandra_encode_room(const cassandra::Params* p, int64_t count, int64_t* room) {
-    using namespace cassandra;
+CASSANDRA_API void cassandra_encode_room(const cassandra::codec::Params* p, int64_t count, int64_t* room) {
+    using namespace cassandra::codec;
     const int64_t whole = ceil_div(count, p->group) * p->group + p->beat;
     const int64_t codes = p->unary() ? static_cast<int64_t>(Streams::code_room(*p, count)) : 0;
     room[0] = whole / 8 + 9 * whole / 8 + whole / 8 + codes + p->superblock + SLACK;
@@ -210,16 +211,17 @@ CASSANDRA_API void cassandra_encode_room(const cassandra::Params* p, int64_t cou
 
 // Encode `count` values of whole segments (the last may be short) one after another.
 //
-// `kept` (a byte for each value) and `groups` may be null. `speculation` and `verification` must
+// `kept` (a byte for each value) and `groups` may be null. With `always_mask` each segment has a
+// mask stream. `speculation` and `verification` must
 // have the room of cassandra_encode_room for each segment; `directory` gets five numbers for each
 // segment and `bits` is added to: mask, exponent, sign_high, low, residue, pruned_exponent,
 // pruned. `sizes` gets the bytes written.
-CASSANDRA_API void cassandra_encode(const cassandra::Params* p, const uint16_t* values,
+CASSANDRA_API void cassandra_encode(const cassandra::codec::Params* p, const uint16_t* values,
                                     const uint8_t* kept, const uint8_t* groups, int64_t count,
-                                    uint8_t* speculation, uint8_t* verification,
+                                    int always_mask, uint8_t* speculation, uint8_t* verification,
                                     uint32_t* directory, int64_t* bits, int64_t* sizes) {
-    using namespace cassandra;
-    Encoder encoder(*p);
+    using namespace cassandra::codec;
+    Encoder encoder(*p, always_mask);
     int64_t offsets[2] = {0, 0};
     for (int64_t first = 0; first < count; first += p->segment, directory += 5) {
         const int64_t size = std::min<int64_t>(p->segment, count - first);

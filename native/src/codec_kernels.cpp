@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace cassandra {
+namespace cassandra::codec {
 namespace {
 
 // Swap bit (i, j) with bit (j, i): byte i of the result has bit i of every byte.
@@ -261,4 +261,4 @@ const Kernels& kernels() {
     return portable_kernels;
 }
 
-}  // namespace cassandra
+}  // namespace cassandra::codec

@@ -1,13 +1,13 @@
 // What is done to whole streams. Each instruction set has a table of these; portable is the
 // reference, and all must agree bit for bit.
 //
-// Bitmaps have bit i in bit i % 8 of byte i / 8. Buffers may be overrun by cassandra::SLACK bytes
+// Bitmaps have bit i in bit i % 8 of byte i / 8. Buffers may be overrun by SLACK bytes
 // when read, and by 64 when written.
 #pragma once
 
 #include "codec.h"
 
-namespace cassandra {
+namespace cassandra::codec {
 
 struct Kernels {
     // Magnitudes of `blocks` blocks from their planes; without `lows` (may be null) those of
@@ -66,4 +66,4 @@ extern const Kernels portable_kernels;
 extern const Kernels avx512_kernels;
 #endif
 
-}  // namespace cassandra
+}  // namespace cassandra::codec

@@ -1,7 +1,7 @@
 // The demand schedule of docs/format.md, section 6, for both directions.
 #include "codec.h"
 
-namespace cassandra {
+namespace cassandra::codec {
 namespace {
 
 template <class Row>
@@ -324,4 +324,4 @@ int walk_verification(const Params& p, Region& region, Streams& s, int64_t count
     return verification<uint32_t>(p, region, s, count, has_mask, encode);
 }
 
-}  // namespace cassandra
+}  // namespace cassandra::codec
