@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench native sanitize soak synth formal scalesim clean
+.PHONY: help setup sim test lint verilog waves bench native sanitize soak regression synth formal scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -80,6 +80,9 @@ sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBe
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
 	$(PY) -m tests.soak --out $(BUILD)/soak $(ARGS)
+
+regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 2,048 included.
+	$(PY) -m tests.soak.engine --out $(BUILD)/soak $(ARGS)
 
 synth: $(STAMP) ## Report area and timing of the decoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m synth.report --out $(BUILD)/synth

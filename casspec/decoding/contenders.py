@@ -85,11 +85,11 @@ def _speculative(
 CONTENDERS = (
     _native("plain, BF16", same_as=None),
     _native("plain, 12-bit", target="packed12"),
-    _native("plain, mx", same_as=None, plan="mx-4", target="mx"),
+    _native("plain, mx", same_as=None, plan="mx-4", target="packed12"),
     _speculative("exact, 4 bits", "model"),
     _speculative("exact, 4 bits, 12-bit target", "model", target="packed12"),
     _speculative("exact, 3 bits", "model", plan="exact-3"),
-    _speculative("mx", "model", plan="mx-4", target="mx", same_as=_MX_PLAIN),
+    _speculative("mx", "model", plan="mx-4", target="packed12", same_as=_MX_PLAIN),
     _speculative("unary", "model", plan="unary-30"),
     _speculative("lookup", "lookup"),
     _speculative("hybrid, exact, 4 bits", "hybrid"),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
@@ -43,9 +42,11 @@ def _timed(rounds: Iterable[list[int]]) -> Answer:
 
 
 def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
-    native = importlib.import_module("native.engine")
+    from native.decoding import Counters, Settings
+    from native.engine import Engine
+
     draft = options["draft"]
-    engine = native.Engine.from_packed(
+    engine = Engine.from_packed(
         packed,
         target=options["target"],
         draft=draft in ("model", "hybrid"),
@@ -54,16 +55,20 @@ def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -
     )
 
     def reply(request: Request) -> Answer:
-        settings = native.Settings(
+        engine.counters = counters = Counters()
+        settings = Settings(
             gamma=options["gamma"],
             draft=draft,
             least_lead=options["least_lead"],
             max_tokens=request["max_tokens"],
             stop_tokens=frozenset(request["stops"]),
         )
-        return _timed(engine.rounds(request["prompt"], settings))
+        found = _timed(engine.rounds(request["prompt"], settings))
+        return {**found, "drafted": counters.drafted, "accepted": counters.accepted}
 
-    return reply, sum(engine.bytes.values())
+    held = engine.memory()
+    positions = held.pop("position") * context
+    return reply, sum(held.values()) + positions
 
 
 def _torch(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
