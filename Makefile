@@ -30,7 +30,7 @@ export HF_HUB_OFFLINE := 1
 export PYTHONUNBUFFERED := 1
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when it is current.
 

@@ -22,6 +22,7 @@ TARGETS = [
     "native",
     "sanitize",
     "soak",
+    "regression",
     "synth",
     "formal",
     "scalesim",
