@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -49,6 +49,8 @@ class BlockBuffer(wiring.Component):
 
     Latency: a block loaded in cycle c can be used from cycle c + 1; reading is combinational.
     Throughput: one block and one beat in each cycle. Buffering: two blocks of ``lanes`` values.
+    With ``early`` the places of the values are found a cycle ahead: ``lane_mask`` must have been
+    there, and no ``advance``, in the cycle before its ``fields`` are used.
     There is no back-pressure: whoever drives it loads by the demand schedule, only when fewer
     values than the next beat needs are left.
 
@@ -67,9 +69,10 @@ class BlockBuffer(wiring.Component):
         A new segment begins.
     """
 
-    def __init__(self, *, lanes: int, planes: int) -> None:
+    def __init__(self, *, lanes: int, planes: int, early: bool = False) -> None:
         self.lanes = lanes
         self.planes = planes
+        self.early = early
         super().__init__(
             {
                 "block": In(data.ArrayLayout(lanes, planes)),
@@ -92,6 +95,8 @@ class BlockBuffer(wiring.Component):
                 m.d.sync += value.eq(planes)
         counts = prefix_sums(m, [self.lane_mask[i] for i in range(self.lanes)], width, "lane")
         starts = [head] + [(head + count)[:width] for count in counts[:-1]]
+        if self.early:
+            starts = [self._registered(m, start, lane) for lane, start in enumerate(starts)]
         for lane, value in enumerate(expand(m, store, starts, "value")):
             m.d.comb += self.fields[lane].eq(value)
         m.d.sync += [
@@ -101,3 +106,8 @@ class BlockBuffer(wiring.Component):
         with m.If(self.clear):
             m.d.sync += [half.eq(0), head.eq(0)]
         return m
+
+    def _registered(self, m: Module, value: Value, lane: int) -> Signal:
+        register = Signal(len(value), name=f"start_{lane}")
+        m.d.sync += register.eq(value)
+        return register

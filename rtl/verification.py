@@ -47,7 +47,6 @@ def _aligned_layout(lanes: int) -> data.StructLayout:
             "present": lanes,
             "need": range(FIELD_MAX * lanes + 1),  # residue bits of the beat
             "last": 1,
-            "abort": 1,
         }
     )
 
@@ -59,7 +58,6 @@ def _joined_layout(lanes: int) -> data.StructLayout:
             "raw": lanes,
             "present": lanes,
             "last": 1,
-            "abort": 1,
         }
     )
 
@@ -86,10 +84,9 @@ class _Align(wiring.Component):
         for lane in range(lanes):
             self._lane(m, lane, bad)
         m.d.comb += [
-            self.bad_window.eq(bad.any() & ~self.beat.abort),
+            self.bad_window.eq(bad.any()),
             self.aligned.present.eq(self.beat.present),
             self.aligned.last.eq(self.beat.last),
-            self.aligned.abort.eq(self.beat.abort | bad.any()),
         ]
         terms: list[Value] = [Value.cast(self.aligned.widths[lane]) for lane in range(lanes)]
         while len(terms) > 1:
@@ -195,7 +192,6 @@ class _Residue(wiring.Component):
             unpack.widths.eq(beat.widths),
             self.joined.present.eq(beat.present),
             self.joined.last.eq(beat.last),
-            self.joined.abort.eq(beat.abort),
         ]
         rest = Signal(range(lanes * (FIELD_MAX + 1)))
         m.d.comb += rest.eq((self.wanted << bits) + level - beat.need)
@@ -304,7 +300,7 @@ class VerificationPath(wiring.Component):
         m = Module()
         lanes = self.config.lanes
         m.submodules.reader = self.reader
-        m.submodules.low = self.low = BlockBuffer(lanes=lanes, planes=LOW_PLANES)
+        m.submodules.low = self.low = BlockBuffer(lanes=lanes, planes=LOW_PLANES, early=True)
         m.submodules.align = self.align = _Align(self.config)
         m.submodules.residue = self.residue = _Residue(self.config)
         m.submodules.pruned = self.pruned = _Pruned(self.config)
@@ -332,24 +328,24 @@ class VerificationPath(wiring.Component):
         active, reader = self.active, self.reader
         self.phase_q = Signal(init=1)
         self.low_done, self.residue_on, self.residue_done = Signal(), Signal(), Signal()
+        self.beats_done = Signal()  # the segment's last beat has been taken
+        self.loaded = Signal()  # the low bits of beat_a are in their buffer (target)
         self.pruned_on, self.short = Signal(), Signal()
         self.take_low = Signal()
         fields = Signal(range(2 * self.config.lanes))  # avail of the format
+        low_wanted = Signal()  # the beat that waits for its low bits begins a block
         p_ready, q_ready, q_rows = Signal(), Signal(), Signal(range(self.take_max + 1))
         p_fire, q_fire, p_skip = Signal(), Signal(), Signal()
-        beat_here = self.beats.valid & ~self.full_a & self.running & ~self.giving_up
         target = active.target
         level = Mux(self.region, reader.level, 0)  # else the rows are the next segment's
         m.d.comb += [
-            self.take_low.eq(
-                ~self.low_done & (active.truncated != 0) & (fields < self.beats.payload.count)
-            ),
+            self.take_low.eq(~self.low_done & low_wanted),
             q_rows.eq(Mux(self.take_low, active.truncated, 0) + self._residue_rows()),
             p_ready.eq(~self.phase_q & self.pruned_on & self.full_2 & self.free_out),
             p_skip.eq(~self.phase_q & ~self.pruned_on),
             q_ready.eq(
                 self.phase_q
-                & (self.low_done | beat_here)
+                & (self.low_done | (self.full_a & ~self.loaded))
                 & (~self.residue_on | self.residue_done | self.full_1)
                 & ~self.full_2
             ),
@@ -367,16 +363,27 @@ class VerificationPath(wiring.Component):
             m.d.sync += [self.residue_on.eq(1), self.pruned_on.eq(self.residue_on)]
             with m.If(~self.low_done):
                 held = Mux(self.take_low, self.config.lanes, 0)
-                used = Mux(active.truncated != 0, self.beats.payload.count, 0)
+                used = Mux(active.truncated != 0, self.beat_a.count, 0)
                 m.d.sync += [
+                    self.loaded.eq(1),
                     fields.eq(fields + held - used),
-                    self.low_done.eq(self.beats.payload.last),
+                    self.low_done.eq(self.beat_a.last),
                 ]
             with m.If(self.full_1):
                 m.d.sync += self.residue_done.eq(self.beat_1.last)
-        self._moves(m, p_fire, q_fire, beat_here)
+        with m.If(self.take_beat):
+            begins = (active.truncated != 0) & (fields < self.beats.payload.count)
+            m.d.sync += [self.loaded.eq(0), low_wanted.eq(begins)]
+        m.d.comb += self.low.load.eq(q_fire & self.take_low)
+        self._moves(m, p_fire, q_fire)
         with m.If(self.clear):
-            flags = (self.low_done, self.residue_on, self.residue_done, self.pruned_on)
+            flags = (
+                self.beats_done,
+                self.low_done,
+                self.residue_on,
+                self.residue_done,
+                self.pruned_on,
+            )
             m.d.sync += [flag.eq(0) for flag in flags]
             m.d.sync += [self.phase_q.eq(1), fields.eq(0)]
 
@@ -384,24 +391,23 @@ class VerificationPath(wiring.Component):
         waiting = self.residue_on & ~self.residue_done & self.full_1
         return Mux(waiting, self.residue.wanted, 0)
 
-    def _moves(self, m: Module, p_fire: Value, q_fire: Value, beat_here: Value) -> None:
-        """When each stage hands its beat on."""
+    def _moves(self, m: Module, p_fire: Value, q_fire: Value) -> None:
+        """When each stage hands its beat on. Whether a beat is taken never depends on rows."""
         target = self.active.target
-        free_2 = ~self.full_2 | self.move_2
-        free_1 = ~self.full_1 | self.move_1
-        draft_room = ~self.full_a | self.move_a
-        draft_take = self.beats.valid & self.running & ~self.giving_up & draft_room & ~self.low_done
+        room_2 = ~self.full_2 | self.free_out  # of a draft, as the next three
+        draft_1 = self.full_1 & room_2
+        draft_a = self.full_a & (~self.full_1 | room_2)
         m.d.comb += [
             self.move_2.eq(Mux(target, p_fire, self.full_2 & self.free_out)),
-            self.move_1.eq(Mux(target, q_fire & self.full_1, self.full_1 & free_2)),
-            self.move_a.eq(self.full_a & free_1),
-            self.take_beat.eq(Mux(target, q_fire & ~self.low_done, draft_take)),
-            self.beats.ready.eq(self.take_beat | (self.giving_up & ~self.low_done)),
+            self.move_1.eq(Mux(target, q_fire & self.full_1, draft_1)),
+            self.move_a.eq(Mux(target, self.full_a & self.loaded & ~self.full_1, draft_a)),
+            self.beats.ready.eq(
+                self.running & ~self.beats_done & (self.giving_up | ~self.full_a | self.move_a)
+            ),
+            self.take_beat.eq(self.beats.valid & self.beats.ready & ~self.giving_up),
         ]
-        with m.If(~target & self.take_beat):
-            m.d.sync += self.low_done.eq(self.beats.payload.last)
-        with m.If(self.giving_up & self.beats.valid & self.beats.ready):
-            m.d.sync += self.low_done.eq(self.beats.payload.last)
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += self.beats_done.eq(self.beats.payload.last)
 
     def _stages(self, m: Module) -> None:
         """The beats in flight and the buffers of their streams."""
@@ -414,7 +420,6 @@ class VerificationPath(wiring.Component):
         after_low = shift(m, rows[: LOW_PLANES + FIELD_MAX], amount, FIELD_MAX, "residue")
         m.d.comb += [self.residue.rows[i].eq(row) for i, row in enumerate(after_low)]
         m.d.comb += [
-            low.load.eq(self.take_beat & self.take_low & self.active.target),
             low.lane_mask.eq(self.beat_a.kept),
             low.advance.eq(self.move_a),
             low.clear.eq(self.clear),
@@ -476,7 +481,7 @@ class VerificationPath(wiring.Component):
         """Segments begin with a command and end with a last beat that has left."""
         reader = self.reader
         abort = Signal()
-        bad_window = self.move_a & self.align.bad_window
+        bad_window = self.move_a & self.align.bad_window & ~self.beat_a.abort
         finish, drain, over = Signal(), Signal(), Signal()
         gone = self.values.valid & self.values.ready & self.out.last
         m.d.comb += [
@@ -487,7 +492,7 @@ class VerificationPath(wiring.Component):
             self.errors.short.eq(self.short),
             self.errors.window.eq(bad_window & ~self.giving_up),
             self.errors.long.eq(reader.drained & reader.overlong & ~self.giving_up),
-            abort.eq(self.short | (self.move_a & self.align.aligned.abort)),
+            abort.eq(self.short | bad_window | (self.full_a & self.beat_a.abort)),
             reader.finish.eq(finish),
         ]
         with m.If(self.clear):
@@ -517,7 +522,7 @@ class VerificationPath(wiring.Component):
     def _give_up(self, m: Module, over: Signal) -> None:
         """Drop the beats in flight, swallow those to come, and send the beat that says so."""
         sent = Signal()
-        m.d.comb += self.error_beat.eq(self.giving_up & ~sent & self.free_out & self.low_done)
+        m.d.comb += self.error_beat.eq(self.giving_up & ~sent & self.free_out & self.beats_done)
         with m.If(self.giving_up):
             m.d.sync += [self.full_a.eq(0), self.full_1.eq(0), self.full_2.eq(0)]
         with m.If(self.error_beat):
