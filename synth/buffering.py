@@ -1,0 +1,182 @@
+"""Buffer trees behind flip-flops: what placement tools do, on a mapped netlist of Yosys.
+
+abc sizes and buffers logic between registers and takes the registers themselves as drivers of any
+strength, so a pointer that hundreds of multiplexers look at shows as one cell of many nanoseconds.
+:func:`buffer_registers` gives such nets a tree: the sinks with the longest way still to go stay
+closest to the register.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Cells", "buffer_registers", "input_loads"]
+
+ROOT_LOAD = 0.09
+"""Most that a flip-flop drives, in the library's unit of capacitance (pF)."""
+
+BUFFER_LOAD = 0.26
+"""Most that a buffer drives."""
+
+BUFFER_STEPS = 1.5
+"""What a buffer adds to a path, in cells of average delay."""
+
+_INSTANCE = re.compile(r"^  (?P<cell>[A-Za-z]\w*) (?P<name>\S+) \(\n(?P<pins>.*?)\n  \);", re.M | re.S)
+_PIN = re.compile(r"\.(?P<pin>\w+)\((?P<net>.*?)\)(?=,\n|$)", re.S)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cells:
+    """What buffering must know of a library.
+
+    Attributes:
+        loads: capacitance of each input pin, by cell and pin.
+        buffer: cell with input ``A`` and output ``Y`` that drives trees.
+        flip_flops: cells whose output ``Q`` is a register.
+    """
+
+    loads: Mapping[tuple[str, str], float]
+    buffer: str
+    flip_flops: frozenset[str]
+
+
+@dataclasses.dataclass(order=True)
+class _Sink:
+    """A pin of a net, or a buffer of its tree; least urgent first."""
+
+    steps: float  # cells between the pin and the next register
+    order: int
+    load: float = dataclasses.field(compare=False)
+    pin: tuple[str, str] = dataclasses.field(compare=False)
+
+
+def input_loads(liberty: str) -> dict[tuple[str, str], float]:
+    """Capacitance of every input pin in the text of a liberty file, by cell and pin."""
+    loads = {}
+    parts = re.split(r'\bcell\s*\(\s*"?([\w.]+)"?\s*\)\s*\{', liberty)
+    for cell, body in zip(parts[1::2], parts[2::2], strict=True):
+        pins = re.split(r'\bpin\s*\(\s*"?(\w+)"?\s*\)\s*\{', body)
+        for pin, text in zip(pins[1::2], pins[2::2], strict=True):
+            load = re.search(r"\bcapacitance\s*:\s*([\d.e+-]+)", text)
+            if re.search(r"direction\s*:\s*\"?input", text) and load:
+                loads[cell, pin] = float(load[1])
+    return loads
+
+
+def buffer_registers(netlist: str, cells: Cells) -> str:
+    """The netlist with a tree of buffers behind every overloaded flip-flop.
+
+    ``netlist`` is one flat module as ``write_verilog -noattr -noexpr`` writes it.
+    """
+    instances = {
+        found["name"]: (found["cell"], dict(_pins(found["pins"])))
+        for found in _INSTANCE.finditer(netlist)
+    }
+    sinks = _sinks(instances, cells)
+    moved: dict[tuple[str, str], str] = {}
+    added: list[str] = []
+    for cell, pins in instances.values():
+        if cell in cells.flip_flops:
+            _plant(sinks.get(pins["Q"], []), pins["Q"], cells, moved, added)
+    text = _INSTANCE.sub(lambda found: _rewired(found, moved), netlist)
+    return text.replace("\nendmodule", "\n" + "".join(added) + "endmodule", 1)
+
+
+def _pins(text: str) -> Iterator[tuple[str, str]]:
+    for found in _PIN.finditer(text):
+        yield found["pin"], found["net"].strip()
+
+
+def _sinks(
+    instances: Mapping[str, tuple[str, Mapping[str, str]]], cells: Cells
+) -> dict[str, list[_Sink]]:
+    """Loads of every net, with the way each has still to go."""
+    users: dict[str, list[tuple[str, str]]] = {}
+    drives: dict[str, list[str]] = {}
+    for name, (cell, pins) in instances.items():
+        inputs = [pin for pin in pins if (cell, pin) in cells.loads and pin != "CLK"]
+        drives[name] = [net for pin, net in pins.items() if (cell, pin) not in cells.loads]
+        for pin in inputs:
+            users.setdefault(pins[pin], []).append((name, pin))
+    steps = _steps(instances, users, drives, cells)
+    order = itertools.count()
+    return {
+        net: [
+            _Sink(steps[name], next(order), cells.loads[instances[name][0], pin], (name, pin))
+            for name, pin in pins
+        ]
+        for net, pins in users.items()
+    }
+
+
+def _steps(
+    instances: Mapping[str, tuple[str, Mapping[str, str]]],
+    users: Mapping[str, Sequence[tuple[str, str]]],
+    drives: Mapping[str, Sequence[str]],
+    cells: Cells,
+) -> dict[str, float]:
+    """Cells from each instance (itself included) to the farthest register behind it."""
+    steps = {name: 0.0 for name, (cell, _) in instances.items() if cell in cells.flip_flops}
+    for start in instances:
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            behind = [user for net in drives[name] for user, _ in users.get(net, [])]
+            missing = [user for user in behind if user not in steps]
+            if name in steps or not missing:
+                far = max((steps[user] for user in behind), default=0.0)
+                steps.setdefault(name, 1.0 + len(behind) / 8 + far)
+                stack.pop()
+            else:
+                stack += missing
+    return steps
+
+
+def _plant(
+    sinks: Sequence[_Sink],
+    root: str,
+    cells: Cells,
+    moved: dict[tuple[str, str], str],
+    added: list[str],
+) -> None:
+    """Move the least urgent sinks behind buffers until the register's load is small enough."""
+    heap = list(sinks)
+    heapq.heapify(heap)
+    load = sum(sink.load for sink in heap)
+    own = cells.loads[cells.buffer, "A"]
+    tree: dict[tuple[str, str], str] = {}
+    while load > ROOT_LOAD and len(heap) > 1:
+        group = [heapq.heappop(heap)]
+        while heap and sum(sink.load for sink in group) + heap[0].load <= BUFFER_LOAD:
+            group.append(heapq.heappop(heap))
+        name = f"tree_{len(added)}"
+        tree |= {sink.pin: f"{name}_y" for sink in group}
+        pin = (name, "A")
+        urgency = max(sink.steps for sink in group) + BUFFER_STEPS
+        heapq.heappush(heap, _Sink(urgency, len(added) + (1 << 30), own, pin))
+        added.append(name)
+        tree[pin] = root
+        load += own - sum(sink.load for sink in group)
+    for pin, net in tree.items():
+        if pin[0].startswith("tree_"):
+            place = int(pin[0].removeprefix("tree_"))
+            added[place] = (
+                f"  wire {pin[0]}_y;\n  {cells.buffer} {pin[0]} (\n"
+                f"    .A({net} ),\n    .Y({pin[0]}_y)\n  );\n"
+            )
+        else:
+            moved[pin] = net
+
+
+def _rewired(found: re.Match[str], moved: Mapping[tuple[str, str], str]) -> str:
+    name = found["name"]
+    return _PIN.sub(
+        lambda pin: (
+            f".{pin['pin']}({moved[name, pin['pin']]})" if (name, pin["pin"]) in moved else pin[0]
+        ),
+        found[0],
+    )
