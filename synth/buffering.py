@@ -14,18 +14,26 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from golden.errors import CassandraError
+from synth.timing import Library
+
 __all__ = ["Cells", "buffer_registers", "input_loads"]
 
-ROOT_LOAD = 0.09
-"""Most that a flip-flop drives, in the library's unit of capacitance (pF)."""
+ROOT_LOAD = 7
+"""Most that a flip-flop drives, in inputs of the smallest two-input NAND."""
 
-BUFFER_LOAD = 0.26
-"""Most that a buffer drives."""
+BUFFER_LOAD = 21
+"""Most that a buffer drives, in the same unit."""
+
+BUFFER_AREA = 1.5
+"""Most area of a buffer in gate equivalents; the largest below is taken."""
 
 BUFFER_STEPS = 1.5
 """What a buffer adds to a path, in cells of average delay."""
 
-_INSTANCE = re.compile(r"^  (?P<cell>[A-Za-z]\w*) (?P<name>\S+) \(\n(?P<pins>.*?)\n  \);", re.M | re.S)
+_INSTANCE = re.compile(
+    r"^  (?P<cell>[A-Za-z]\w*) (?P<name>\S+) \(\n(?P<pins>.*?)\n  \);", re.M | re.S
+)
 _PIN = re.compile(r"\.(?P<pin>\w+)\((?P<net>.*?)\)(?=,\n|$)", re.S)
 
 
@@ -35,13 +43,38 @@ class Cells:
 
     Attributes:
         loads: capacitance of each input pin, by cell and pin.
-        buffer: cell with input ``A`` and output ``Y`` that drives trees.
+        unit: capacitance of an input of the smallest NAND.
+        buffer: cell that drives trees, its input and its output.
         flip_flops: cells whose output ``Q`` is a register.
     """
 
     loads: Mapping[tuple[str, str], float]
-    buffer: str
+    unit: float
+    buffer: tuple[str, str, str]
     flip_flops: frozenset[str]
+
+    @classmethod
+    def of(cls, library: Library) -> Cells:
+        """The cells of a library.
+
+        Raises CassandraError if it has no buffer that is small enough.
+        """
+        text = library.path.read_text(errors="replace")
+        loads = input_loads(text)
+        small = {
+            name: pins
+            for name, pins in _buffers(text).items()
+            if library.areas[name] <= BUFFER_AREA * library.gate
+        }
+        if not small:
+            raise CassandraError(
+                f"LIBERTY must have a buffer of at most {BUFFER_AREA} gates, not {library.path}"
+            )
+        name = max(small, key=lambda cell: library.areas[cell])
+        unit = min(load for (cell, _), load in loads.items() if cell == library.nand2)
+        return cls(
+            loads=loads, unit=unit, buffer=(name, *small[name]), flip_flops=library.flip_flops
+        )
 
 
 @dataclasses.dataclass(order=True)
@@ -57,18 +90,37 @@ class _Sink:
 def input_loads(liberty: str) -> dict[tuple[str, str], float]:
     """Capacitance of every input pin in the text of a liberty file, by cell and pin."""
     loads = {}
+    for cell, pin, text in _pin_groups(liberty):
+        load = re.search(r"\bcapacitance\s*:\s*([\d.e+-]+)", text)
+        if re.search(r"direction\s*:\s*\"?input", text) and load:
+            loads[cell, pin] = float(load[1])
+    return loads
+
+
+def _pin_groups(liberty: str) -> Iterator[tuple[str, str, str]]:
+    """Cell, pin and text of every pin group."""
     parts = re.split(r'\bcell\s*\(\s*"?([\w.]+)"?\s*\)\s*\{', liberty)
     for cell, body in zip(parts[1::2], parts[2::2], strict=True):
         pins = re.split(r'\bpin\s*\(\s*"?(\w+)"?\s*\)\s*\{', body)
         for pin, text in zip(pins[1::2], pins[2::2], strict=True):
-            load = re.search(r"\bcapacitance\s*:\s*([\d.e+-]+)", text)
-            if re.search(r"direction\s*:\s*\"?input", text) and load:
-                loads[cell, pin] = float(load[1])
-    return loads
+            yield cell, pin, text
 
 
-def buffer_registers(netlist: str, cells: Cells) -> str:
-    """The netlist with a tree of buffers behind every overloaded flip-flop.
+def _buffers(liberty: str) -> dict[str, tuple[str, str]]:
+    """Input and output of every cell whose function is its only input."""
+    pins: dict[str, list[tuple[str, str]]] = {}
+    for cell, pin, text in _pin_groups(liberty):
+        function = re.search(r'function\s*:\s*"\(?\s*([^"]*?)\s*\)?"', text)
+        pins.setdefault(cell, []).append((pin, function[1] if function else ""))
+    return {
+        cell: (found[0][0], found[1][0])
+        for cell, found in pins.items()
+        if len(found) == 2 and not found[0][1] and found[1][1] == found[0][0]
+    }
+
+
+def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
+    """The netlist with a tree of buffers behind every overloaded flip-flop, and their number.
 
     ``netlist`` is one flat module as ``write_verilog -noattr -noexpr`` writes it.
     """
@@ -83,7 +135,7 @@ def buffer_registers(netlist: str, cells: Cells) -> str:
         if cell in cells.flip_flops:
             _plant(sinks.get(pins["Q"], []), pins["Q"], cells, moved, added)
     text = _INSTANCE.sub(lambda found: _rewired(found, moved), netlist)
-    return text.replace("\nendmodule", "\n" + "".join(added) + "endmodule", 1)
+    return text.replace("\nendmodule", "\n" + "".join(added) + "endmodule", 1), len(added)
 
 
 def _pins(text: str) -> Iterator[tuple[str, str]]:
@@ -125,14 +177,15 @@ def _steps(
         stack = [start]
         while stack:
             name = stack[-1]
+            if name in steps:
+                stack.pop()
+                continue
             behind = [user for net in drives[name] for user, _ in users.get(net, [])]
             missing = [user for user in behind if user not in steps]
-            if name in steps or not missing:
+            if not missing:
                 far = max((steps[user] for user in behind), default=0.0)
-                steps.setdefault(name, 1.0 + len(behind) / 8 + far)
-                stack.pop()
-            else:
-                stack += missing
+                steps[name] = 1.0 + len(behind) / 8 + far
+            stack += missing
     return steps
 
 
@@ -144,29 +197,36 @@ def _plant(
     added: list[str],
 ) -> None:
     """Move the least urgent sinks behind buffers until the register's load is small enough."""
+    buffer, a, y = cells.buffer
     heap = list(sinks)
     heapq.heapify(heap)
     load = sum(sink.load for sink in heap)
-    own = cells.loads[cells.buffer, "A"]
+    own = cells.loads[buffer, a]
     tree: dict[tuple[str, str], str] = {}
-    while load > ROOT_LOAD and len(heap) > 1:
+    while load > ROOT_LOAD * cells.unit and len(heap) > 1:
         group = [heapq.heappop(heap)]
-        while heap and sum(sink.load for sink in group) + heap[0].load <= BUFFER_LOAD:
+        moving = group[0].load
+        while (
+            heap
+            and moving + heap[0].load <= BUFFER_LOAD * cells.unit
+            and load + own - moving > ROOT_LOAD * cells.unit
+        ):
             group.append(heapq.heappop(heap))
+            moving += group[-1].load
         name = f"tree_{len(added)}"
         tree |= {sink.pin: f"{name}_y" for sink in group}
-        pin = (name, "A")
+        pin = (name, a)
         urgency = max(sink.steps for sink in group) + BUFFER_STEPS
         heapq.heappush(heap, _Sink(urgency, len(added) + (1 << 30), own, pin))
         added.append(name)
         tree[pin] = root
-        load += own - sum(sink.load for sink in group)
+        load += own - moving
     for pin, net in tree.items():
         if pin[0].startswith("tree_"):
             place = int(pin[0].removeprefix("tree_"))
             added[place] = (
-                f"  wire {pin[0]}_y;\n  {cells.buffer} {pin[0]} (\n"
-                f"    .A({net} ),\n    .Y({pin[0]}_y)\n  );\n"
+                f"  wire {pin[0]}_y;\n  {buffer} {pin[0]} (\n"
+                f"    .{a}({net} ),\n    .{y}({pin[0]}_y)\n  );\n"
             )
         else:
             moved[pin] = net
