@@ -22,13 +22,13 @@ __all__ = ["Cells", "buffer_registers", "input_loads"]
 ROOT_LOAD = 7
 """Most that a flip-flop drives, in inputs of the smallest two-input NAND."""
 
-BUFFER_LOAD = 21
+BUFFER_LOAD = 30
 """Most that a buffer drives, in the same unit."""
 
 BUFFER_AREA = 1.5
 """Most area of a buffer in gate equivalents; the largest below is taken."""
 
-BUFFER_STEPS = 1.5
+BUFFER_STEPS = 3
 """What a buffer adds to a path, in cells of average delay."""
 
 _INSTANCE = re.compile(
@@ -184,7 +184,7 @@ def _steps(
             missing = [user for user in behind if user not in steps]
             if not missing:
                 far = max((steps[user] for user in behind), default=0.0)
-                steps[name] = 1.0 + len(behind) / 8 + far
+                steps[name] = 1.0 + len(behind) / 20 + far
             stack += missing
     return steps
 
