@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -112,12 +112,15 @@ class ExponentPath(wiring.Component):
         counts = prefix_sums(m, ones, width, "ones")
         starts = [tail] + [(tail + count)[:width] for count in counts[:-1]]
         runs = [counter.runs[min(i, self.window_bits - 1)] for i in range(size)]
-        ranks = compact(m, runs, starts, "ranks")
-        for i, entry in enumerate(queue):
-            place = Signal(width, name=f"place_{i}")
-            m.d.comb += place.eq(i - tail)
-            with m.If(self.busy & (place < counter.ones)):
-                m.d.sync += entry.eq(ranks[i % size])
+        codes = [i < self.window_bits and ones[i] for i in range(size)]
+        items = [Cat(code, run) for code, run in zip(codes, runs, strict=True)]
+        low = size.bit_length() - 1  # bits of a place that the network sorts by
+        for i, item in enumerate(compact(m, items, starts, "ranks")):
+            turn = Signal(max(width - low, 1), name=f"turn_{i}")  # which of the places i mod size
+            m.d.comb += turn.eq(tail[low:] + (tail[:low] > i))
+            for j, entry in enumerate(queue[i::size]):
+                with m.If(self.busy & item[0] & (turn == j)):
+                    m.d.sync += entry.eq(item[1:])
 
     def _pop(self, m: Module, queue: list[Signal], head: Signal, width: int) -> None:
         terms = [self.lane_mask[i] for i in range(self.lanes)]

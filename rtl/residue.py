@@ -4,14 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["FIELD_MAX", "ResidueUnpack"]
+__all__ = ["FIELD_MAX", "HALVES", "ResidueUnpack", "halves", "total"]
 
 FIELD_MAX = 7
 """Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
+
+
+HALVES = 2
+"""Parts of the lanes whose sums of widths come with them."""
+
+
+def halves(lanes: int) -> data.ArrayLayout:
+    """Sums of the widths of each half of the lanes (of each lane, if there are fewer)."""
+    size = max(lanes // HALVES, 1)
+    return data.ArrayLayout(range(FIELD_MAX * size + 1), lanes // size)
+
+
+def total(terms: Sequence[ValueLike]) -> Value:
+    """Sum of ``2^k`` terms as a balanced tree."""
+    sums = [Value.cast(term) for term in terms]
+    while len(sums) > 1:
+        sums = [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    return sums[0]
 
 
 class ResidueUnpack(wiring.Component):
@@ -25,6 +43,8 @@ class ResidueUnpack(wiring.Component):
     bits : In(7 * lanes)
         The fields, lane 0 in the least significant bits.
     widths : In(array of lanes, 3)
+    needs : In(halves(lanes))
+        Sums of the widths of each half of the lanes, which are known a cycle earlier.
     fields : Out(array of lanes, 7)
         Zero-extended.
     """
@@ -35,6 +55,7 @@ class ResidueUnpack(wiring.Component):
             {
                 "bits": In(FIELD_MAX * lanes),
                 "widths": In(data.ArrayLayout(3, lanes)),
+                "needs": In(halves(lanes)),
                 "fields": Out(data.ArrayLayout(FIELD_MAX, lanes)),
             }
         )
@@ -56,12 +77,14 @@ class ResidueUnpack(wiring.Component):
         self._split(m, rest, right)
 
     def _total(self, m: Module, lanes: Sequence[int]) -> Signal:
-        total = Signal(range(FIELD_MAX * len(lanes) + 1), name=f"total_{lanes[0]}_{len(lanes)}")
-        terms: list[Value] = [Value.cast(self.widths[lane]) for lane in lanes]
-        while len(terms) > 1:
-            terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
-        m.d.comb += total.eq(terms[0])
-        return total
+        count = Signal(range(FIELD_MAX * len(lanes) + 1), name=f"total_{lanes[0]}_{len(lanes)}")
+        size = max(self.lanes // HALVES, 1)
+        if len(lanes) >= size:
+            parts = [self.needs[lane // size] for lane in lanes[::size]]
+        else:
+            parts = [self.widths[lane] for lane in lanes]
+        m.d.comb += count.eq(total(parts))
+        return count
 
     def _cut(self, m: Module, bits: Value, lane: int) -> None:
         for bit in range(FIELD_MAX):

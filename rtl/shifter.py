@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,8 +23,9 @@ class DynamicShifter(wiring.Component):
         A (mx) or the window (exact).
     exponent : Out(8), mantissa : Out(7)
         The BF16 number ``magnitude * 2^(shared - 134)``.
-    zeros : Out(4)
-        Leading zeros of the magnitude, 8 if it is zero.
+    shift : Out(3)
+        By how much the magnitude was shifted to become the significand: its leading zeros, but
+        no more than ``shared - 1``; arbitrary if it is zero.
     subnormal : Out(1)
         The magnitude is not zero and the number is subnormal.
     """
@@ -36,25 +37,29 @@ class DynamicShifter(wiring.Component):
                 "magnitude": In(8),
                 "exponent": Out(8),
                 "mantissa": Out(7),
-                "zeros": Out(4),
+                "shift": Out(3),
                 "subnormal": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
+        """A one at bit ``8 - shared`` stops the count of zeros where numbers become subnormal."""
         m = Module()
-        m.d.comb += self.zeros.eq(8)
+        guard = Signal(8)
         for bit in range(8):
-            with m.If(self.magnitude[bit]):
-                m.d.comb += self.zeros.eq(7 - bit)
-        normal = Signal()
-        shift = Signal(3)
+            m.d.comb += guard[bit].eq((self.shared == 8 - bit) | self.magnitude[bit])
+        for bit in range(8):
+            with m.If(guard[bit]):
+                m.d.comb += self.shift.eq(7 - bit)
+        shifted: Value = self.magnitude
+        for level in reversed(range(3)):
+            step = Signal(8, name=f"shifted_{level}")
+            m.d.comb += step.eq(Mux(self.shift[level], shifted << (1 << level), shifted))
+            shifted = step
+        normal = shifted[7]
         m.d.comb += [
-            normal.eq(self.shared > self.zeros),
+            self.mantissa.eq(shifted[:7]),
             self.subnormal.eq(~normal & (self.magnitude != 0)),
-            shift.eq(Mux(normal, self.zeros[:3], (self.shared - 1)[:3])),
-            self.mantissa.eq((self.magnitude << shift)[:7]),
+            self.exponent.eq(Mux(normal, self.shared - self.shift, 0)),
         ]
-        with m.If(normal & (self.magnitude != 0)):
-            m.d.comb += self.exponent.eq(self.shared - self.zeros)
         return m

@@ -59,17 +59,18 @@ class _Schedule(wiring.Component):
         self.unary = Signal()
         self.inside = Signal()  # the slot has a beat: all but slot -1
         self.more = Signal()  # there is a beat after this one
+        self.final = Signal()  # and it is the last
         self.remaining = Signal(17)
         self.number = Signal(5)  # of the beat, modulo the longest group
         self.ranks = Signal(range(2 * lanes + window * lanes))  # q of the format
+        # q is what was left before the latest window, and the codes of each row of that window
+        self.ranks_left = Signal(range(2 * lanes + window * lanes))
+        self.ranks_new = [Signal(range(lanes + 1), name=f"ranks_{i}") for i in range(window)]
         self.fields = Signal(range(2 * lanes))  # avail of the format
         self.go, self.starve, self.step = Signal(), Signal(), Signal()
         self.take_mask, self.take_window = Signal(), Signal()
         self.take_shared, self.take_block = Signal(), Signal()
-        m.d.comb += [
-            self.unary.eq(self.config.selects(self.command, "unary")),
-            self.more.eq(self.remaining != 0),
-        ]
+        m.d.comb += self.unary.eq(self.config.selects(self.command, "unary"))
         self._decide(m)
         self._route(m)
         self._ranks(m)
@@ -129,15 +130,19 @@ class _Schedule(wiring.Component):
             m.d.comb += self.block[plane].eq(Mux(self.planes > plane, row, 0))
 
     def _ranks(self, m: Module) -> None:
-        ones = Mux(self.window_valid, popcount(self.window), 0)
-        used = Mux(self.step, self.count, 0)
+        window = self.config.window
+        counts = [popcount(self.rows[i]) for i in range(window + 1)]
+        counts[0] = Mux(self.take_mask & ~self.starve, counts[window], counts[0])
         held = Mux(self.take_block, self.config.lanes, 0)
+        m.d.comb += self.ranks.eq(sum(self.ranks_new, self.ranks_left))
         with m.If(self.unary):
-            m.d.sync += self.ranks.eq(self.ranks + ones - used)
+            m.d.sync += self.ranks_left.eq(self.ranks - Mux(self.step, self.count, 0))
+        for i, new in enumerate(self.ranks_new):
+            m.d.sync += new.eq(Mux(self.window_valid, counts[i], 0))
         with m.If(self.step):
             m.d.sync += self.fields.eq(self.fields + held - self.count)
         with m.If(self.start):
-            m.d.sync += [self.ranks.eq(0), self.fields.eq(0)]
+            m.d.sync += [self.ranks_left.eq(0), self.fields.eq(0)]
 
     def _next_beat(self, m: Module) -> None:
         """Registers of the beat in hand; slot -1 has none."""
@@ -153,7 +158,7 @@ class _Schedule(wiring.Component):
             self.beat_valid.eq(self.step & self.inside),
             self.last.eq(~self.more),
         ]
-        with m.If(self.remaining == 1):
+        with m.If(self.final):
             m.d.comb += present.eq((2 << tail) - 1)
         with m.If(self.step):
             m.d.sync += [self.inside.eq(1), self.kept.eq(kept), self.present.eq(present)]
@@ -161,7 +166,11 @@ class _Schedule(wiring.Component):
             with m.If(self.inside):
                 m.d.sync += self.number.eq(self.number + 1)
             with m.If(self.more):
-                m.d.sync += self.remaining.eq(self.remaining - 1)
+                m.d.sync += [
+                    self.remaining.eq(self.remaining - 1),
+                    self.final.eq(self.remaining == 2),
+                    self.more.eq(~self.final),
+                ]
             with m.Else():
                 m.d.sync += self.running.eq(0)
         with m.If(self.stop):
@@ -173,6 +182,8 @@ class _Schedule(wiring.Component):
                 self.count.eq(0),
                 self.number.eq(0),
                 self.remaining.eq((self.command.count >> bits) + 1),
+                self.final.eq(self.command.count >> bits == 0),
+                self.more.eq(1),
             ]
 
     def _shared_exponent(self, m: Module) -> None:

@@ -10,7 +10,7 @@ from rtl.bitmap_expand import BitmapExpand, BlockBuffer
 from rtl.command import CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
 from rtl.mantissa import LOW_PLANES, MantissaConcat
 from rtl.networks import popcount, shift
-from rtl.residue import FIELD_MAX, ResidueUnpack
+from rtl.residue import FIELD_MAX, HALVES, ResidueUnpack, halves, total
 from rtl.shifter import DynamicShifter
 from rtl.superblock_reader import SuperblockReader
 
@@ -45,7 +45,7 @@ def _aligned_layout(lanes: int) -> data.StructLayout:
             "flagged": lanes,  # the residue bit is a zero flag
             "raw": lanes,
             "present": lanes,
-            "need": range(FIELD_MAX * lanes + 1),  # residue bits of the beat
+            "needs": halves(lanes),  # residue bits of each half of the lanes
             "last": 1,
         }
     )
@@ -88,10 +88,10 @@ class _Align(wiring.Component):
             self.aligned.present.eq(self.beat.present),
             self.aligned.last.eq(self.beat.last),
         ]
-        terms: list[Value] = [Value.cast(self.aligned.widths[lane]) for lane in range(lanes)]
-        while len(terms) > 1:
-            terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=True)]
-        m.d.comb += self.aligned.need.eq(terms[0])
+        size = lanes // HALVES
+        for part in range(HALVES):
+            widths = [self.aligned.widths[part * size + lane] for lane in range(size)]
+            m.d.comb += self.aligned.needs[part].eq(total(widths))
         return m
 
     def _lane(self, m: Module, lane: int, bad: Signal) -> None:
@@ -152,7 +152,7 @@ class _Align(wiring.Component):
             bad[lane].eq(windowed & ~full & shifter.subnormal),
         ]
         with m.If(windowed):
-            m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.zeros[:3])))
+            m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.shift)))
 
 
 class _Residue(wiring.Component):
@@ -182,21 +182,24 @@ class _Residue(wiring.Component):
         held, level = Signal(lanes), Signal(bits)
         rows = Signal(lanes * FIELD_MAX)
         run = Signal(lanes * (FIELD_MAX + 1))
+        need = Signal(range(FIELD_MAX * lanes + 1))
         unpack = ResidueUnpack(lanes=lanes)
         m.submodules.unpack = unpack
         m.d.comb += [
-            self.wanted.eq((beat.need + (lanes - 1) - level) >> bits),
+            need.eq(total([beat.needs[part] for part in range(HALVES)])),
+            self.wanted.eq((need + ~level) >> bits),
             rows.eq(self.rows),
             run.eq(held | (rows << level)),
             unpack.bits.eq(run),
             unpack.widths.eq(beat.widths),
+            unpack.needs.eq(beat.needs),
             self.joined.present.eq(beat.present),
             self.joined.last.eq(beat.last),
         ]
         rest = Signal(range(lanes * (FIELD_MAX + 1)))
-        m.d.comb += rest.eq((self.wanted << bits) + level - beat.need)
+        m.d.comb += rest.eq((self.wanted << bits) + level - need)
         with m.If(self.enable):
-            left = (run >> beat.need)[:lanes]
+            left = (run >> need)[:lanes]
             keep = ((1 << rest) - 1)[:lanes]
             m.d.sync += [level.eq(rest), held.eq(left & keep)]
         with m.If(self.clear):

@@ -8,7 +8,7 @@ from typing import Any
 
 import cocotb
 
-from rtl.residue import FIELD_MAX, ResidueUnpack
+from rtl.residue import FIELD_MAX, HALVES, ResidueUnpack
 from verif.blocks.bank import Bank, Case, play, rng_of
 from verif.blocks.models import join_fields
 from verif.coverage import FOLDER, Coverage
@@ -27,7 +27,10 @@ def case_of(rng: random.Random, widths: list[int], ones: bool = False) -> Case:
     fields = [(1 << w) - 1 if ones else rng.getrandbits(w) if w else 0 for w in widths]
     used = sum(widths)
     noise = rng.getrandbits(FIELD_MAX * len(widths)) >> used << used
-    return Case({"bits": join_fields(fields, widths) | noise, "widths": widths}, {"fields": fields})
+    size = max(len(widths) // HALVES, 1)
+    needs = [sum(widths[i : i + size]) for i in range(0, len(widths), size)]
+    bits = join_fields(fields, widths) | noise
+    return Case({"bits": bits, "widths": widths, "needs": needs}, {"fields": fields})
 
 
 def directed_beats(rng: random.Random, lanes: int) -> Iterator[Case]:

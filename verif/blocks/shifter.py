@@ -27,9 +27,10 @@ def every_magnitude(first: int) -> Iterator[Case]:
             outputs = {
                 "exponent": exponent,
                 "mantissa": mantissa,
-                "zeros": 8 - magnitude.bit_length(),
                 "subnormal": int(exponent == 0 and magnitude > 0),
             }
+            if magnitude:
+                outputs["shift"] = min(8 - magnitude.bit_length(), shared - 1)
             yield Case({"shared": shared, "magnitude": magnitude}, outputs)
 
 
