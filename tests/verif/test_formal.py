@@ -90,6 +90,8 @@ def verdict(design: wiring.Component, method: prover.Method, depth: int = 0) -> 
 def test_what_is_false_is_refuted_and_what_is_true_is_proved() -> None:
     assert verdict(Sum(31), "combinational") == "proved"
     assert verdict(Sum(30), "combinational") == "refuted"
+    assert verdict(Sum(31), "rewriting") == "proved"
+    assert verdict(Sum(30), "rewriting") == "refuted"
     assert verdict(Counter(9, 10), "reachable") == "proved"
     assert verdict(Counter(9, 9), "reachable") == "refuted"
     assert verdict(Counter(9, 9, calm=True), "reachable") == "proved"

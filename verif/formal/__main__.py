@@ -20,6 +20,7 @@ __all__ = ["main", "recorded", "table"]
 _BEGIN, _END = "<!-- formal -->", "<!-- /formal -->"
 _METHODS = {
     "combinational": "SAT",
+    "rewriting": "SAT and rewriting",
     "reachable": "reachability (PDR)",
     "bounded": "bounded model checking",
 }

@@ -1,9 +1,11 @@
 """Claims, and the tools that decide them: Yosys makes a circuit of gates, ABC or Yosys proves it.
 
-Three methods:
-
+Methods:
 ``combinational``
     Yosys' SAT solver; the design has no state, so the claim holds for every input.
+``rewriting``
+    The same with ABC's prover, which rewrites between calls of a solver; good at arithmetic that
+    is the same in both designs but differently put.
 ``reachable``
     ABC's property-directed reachability from the state after reset: it holds after any number of
     cycles. Inputs, reset among them, are free in each cycle.
@@ -32,9 +34,10 @@ from verif.formal.harness import Watch, watching
 
 __all__ = ["METHODS", "Claim", "Outcome", "missing_tools", "prove", "to_properties"]
 
-Method = Literal["combinational", "reachable", "bounded"]
+Method = Literal["combinational", "rewriting", "reachable", "bounded"]
 Verdict = Literal["proved", "refuted", "undecided"]
-METHODS: tuple[Method, ...] = ("combinational", "reachable", "bounded")
+METHODS: tuple[Method, ...] = ("combinational", "rewriting", "reachable", "bounded")
+STATELESS: tuple[Method, ...] = ("combinational", "rewriting")
 
 _TOOLS = {"yosys": "yosys", "yosys-abc": "yosys"}
 _CHECK = re.compile(
@@ -76,7 +79,7 @@ class Claim:
     @property
     def bound(self) -> str:
         """For how long it is proved."""
-        if self.method == "combinational":
+        if self.method in STATELESS:
             return "every input"
         if self.method == "reachable":
             return "any number of cycles"
@@ -131,24 +134,15 @@ def prove(claim: Claim, folder: Path | None = None) -> Outcome:
         text = to_properties(rtlil.convert(claim.design(), name="claim", emit_src=False))
     if "cell $assert" not in text:
         raise CassandraError(f"design must assert something, not nothing ({claim.name})")
-    if claim.method == "combinational" and "cell $dff" in text:
+    if claim.method in STATELESS and "cell $dff" in text:
         raise CassandraError(f"design must have no state, not flip-flops ({claim.name})")
     (folder / "claim.il").write_text(text)
-    decide = _combinational if claim.method == "combinational" else _abc
+    decide = _sat if claim.method == "combinational" else _abc
     verdict, log = decide(claim, folder)
     return Outcome(claim=claim, verdict=verdict, seconds=time.perf_counter() - start, log=log)
 
 
 _READ = "read_rtlil claim.il; hierarchy -check -top claim; proc; flatten; opt_clean"
-
-
-def _combinational(claim: Claim, folder: Path) -> tuple[Verdict, str]:
-    """SAT on all assertions at once."""
-    script = f"{_READ}; opt -fast; sat -set-assumes -prove-asserts -show-inputs"
-    log = _run("yosys", "-p", f"{script} -timeout {claim.seconds} claim", folder=folder)
-    if "SAT proof finished - no model found: SUCCESS!" in log:
-        return "proved", log
-    return ("refuted" if "model found: FAIL!" in log else "undecided"), log
 
 
 _GATES = (
@@ -157,23 +151,34 @@ _GATES = (
 )
 
 
+def _sat(claim: Claim, folder: Path) -> tuple[Verdict, str]:
+    """SAT on all assertions at once."""
+    script = f"{_READ}; opt -fast; sat -set-assumes -prove-asserts -show-inputs"
+    log = _run("yosys", "-p", f"{script} -timeout {claim.seconds} claim", folder=folder)
+    if "SAT proof finished - no model found: SUCCESS!" in log:
+        return "proved", log
+    return ("refuted" if "model found: FAIL!" in log else "undecided"), log
+
+
 def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
-    """Property-directed reachability, or a bounded check, of the conjunction of all assertions."""
-    log = _run("yosys", "-p", f"{_READ}; {_GATES}", folder=folder)
-    check = (
-        f"pdr -T {claim.seconds}"
-        if claim.method == "reachable"
-        else f"bmc3 -F {claim.depth} -T {claim.seconds}"
-    )
+    """Make one circuit of gates whose output says that some assertion fails; ask ABC for a one."""
+    _run("yosys", "-p", f"{_READ}; {_GATES}", folder=folder)
+    check = {
+        "rewriting": "iprove",
+        "reachable": f"pdr -T {claim.seconds}",
+        "bounded": f"bmc3 -F {claim.depth} -T {claim.seconds}",
+    }[claim.method]
     commands = f"read_aiger claim.aig; fold; orpos; strash; {check}"
     log = _run("yosys-abc", "-c", commands, folder=folder)
-    if "was asserted in frame" in log:
+    if "was asserted in frame" in log or re.search(r"^SATISFIABLE", log, re.MULTILINE):
         return "refuted", log
-    if claim.method == "reachable":
-        return ("proved" if "Property proved" in log else "undecided"), log
     done = re.search(r"No output asserted in (\d+) frames", log)
-    reached = done is not None and int(done[1]) >= claim.depth
-    return ("proved" if reached else "undecided"), log
+    proved = {
+        "rewriting": re.search(r"^UNSATISFIABLE", log, re.MULTILINE) is not None,
+        "reachable": "Property proved" in log,
+        "bounded": done is not None and int(done[1]) >= claim.depth,
+    }[claim.method]
+    return ("proved" if proved else "undecided"), log
 
 
 def _run(tool: str, *arguments: str, folder: Path) -> str:

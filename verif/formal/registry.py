@@ -11,7 +11,7 @@ from verif.formal.prover import Claim
 
 __all__ = ["MODULES", "claims"]
 
-MODULES = ("verif.formal.zero_counter",)
+MODULES = ("verif.formal.zero_counter", "verif.formal.networks")
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 
 

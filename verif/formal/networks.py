@@ -1,0 +1,243 @@
+"""The networks equal their naive expansions: every lane looks its element up by number.
+
+Elements are single bits here: a network moves whole elements, the same way in each of their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from amaranth.hdl import Assert, Cat, Module, Shape, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+from rtl.bitmap_expand import BitmapExpand
+from rtl.networks import compact, expand, popcount, prefix_sums, rotate, shift
+from rtl.residue import FIELD_MAX, ResidueUnpack
+from rtl.shifter import DynamicShifter
+from verif.formal.harness import Together, bits_set
+from verif.formal.prover import Claim
+
+__all__ = ["CLAIMS"]
+
+
+def _node(m: Module, value: Value, name: str, width: int | None = None) -> Signal:
+    node = Signal(value.shape() if width is None else Shape(width), name=name)
+    m.d.comb += node.eq(value)
+    return node
+
+
+def _numbers(m: Module, head: Value, mask: Value, width: int) -> list[Value]:
+    """Number of the element of each lane, counted lane by lane from ``head``."""
+    numbers = [_node(m, head, "number_0", width)]
+    for lane in range(len(mask) - 1):
+        numbers.append(_node(m, numbers[-1] + mask[lane], f"number_{lane + 1}", width))
+    return [*numbers]
+
+
+class Expands(wiring.Component):
+    """A lane of the mask gets the element of its number, modulo the size of the store."""
+
+    def __init__(self, lanes: int, places: int) -> None:
+        self.bits = (places - 1).bit_length()
+        super().__init__({"store": In(places), "mask": In(lanes), "head": In(self.bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """One assertion for each lane."""
+        m = Module()
+        numbers = _numbers(m, self.head, self.mask, self.bits)
+        lanes = expand(m, [*self.store], numbers, "lane")
+        for lane, number in enumerate(numbers):
+            with m.If(self.mask[lane]):
+                m.d.comb += Assert(lanes[lane] == self.store.bit_select(number, 1))
+        return m
+
+
+class Compacts(wiring.Component):
+    """An element of the mask goes to the place of its number, modulo the size of the store."""
+
+    def __init__(self, places: int) -> None:
+        self.bits = (places - 1).bit_length()
+        super().__init__({"items": In(places), "mask": In(places), "head": In(self.bits)})
+
+    def elaborate(self, platform: object) -> Module:
+        """One assertion for each element."""
+        m = Module()
+        numbers = _numbers(m, self.head, self.mask, self.bits)
+        places = Cat(compact(m, [*self.items], numbers, "place"))
+        for item, number in enumerate(numbers):
+            with m.If(self.mask[item]):
+                m.d.comb += Assert(places.bit_select(number, 1) == self.items[item])
+        return m
+
+
+class Bitmaps(wiring.Component):
+    """Element 0, 1, 2, ... goes to the set lanes, lowest lane first."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        super().__init__({"items": In(lanes), "mask": In(lanes)})
+
+    def elaborate(self, platform: object) -> Module:
+        """One assertion for each lane."""
+        m = Module()
+        m.submodules.net = net = BitmapExpand(lanes=self.lanes, width=1)
+        m.d.comb += [net.elements.eq(self.items), net.lane_mask.eq(self.mask)]
+        for lane in range(self.lanes):
+            item = self.items.bit_select(bits_set(self.mask[:lane]) if lane else 0, 1)
+            with m.If(self.mask[lane]):
+                m.d.comb += Assert(net.lanes_out[lane] == item)
+        return m
+
+
+class Moves(wiring.Component):
+    """Item ``i`` of a rotation or a shift is the one that stood ``amount`` later."""
+
+    def __init__(self, network: Callable[..., Sequence[Value]], items: int, outputs: int) -> None:
+        self.network = network
+        self.outputs = outputs
+        super().__init__({"items": In(items), "amount": In((items - 1).bit_length())})
+
+    def elaborate(self, platform: object) -> Module:
+        """One assertion for each output; a shift brings in zeros, a rotation what was first."""
+        m = Module()
+        moved = self.network(m, [*self.items], self.amount, self.outputs, "moved")
+        again = Cat(self.items, self.items) if self.network is rotate else self.items
+        for place, bit in enumerate(moved):
+            m.d.comb += Assert(bit == (again >> (self.amount + place))[0])
+        return m
+
+
+class Counts(wiring.Component):
+    """Prefix sums and the count of ones equal sums from one bit to the next."""
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__({"mask": In(lanes)})
+
+    def elaborate(self, platform: object) -> Module:
+        """One assertion for each sum."""
+        m = Module()
+        width = len(self.mask).bit_length()
+        for place, total in enumerate(prefix_sums(m, [*self.mask], width, "sum")):
+            m.d.comb += Assert(total == bits_set(self.mask[: place + 1]))
+        m.d.comb += Assert(popcount(self.mask) == bits_set(self.mask))
+        return m
+
+
+class Unpacks(wiring.Component):
+    """The field of a lane begins where those of the lanes before it end."""
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+        super().__init__({"run": In(FIELD_MAX * lanes), "widths": In(3 * lanes)})
+
+    def elaborate(self, platform: object) -> Module:
+        """One assertion for each lane."""
+        m = Module()
+        m.submodules.unpack = unpack = ResidueUnpack(lanes=self.lanes)
+        m.d.comb += [unpack.bits.eq(self.run), unpack.widths.eq(self.widths)]
+        rest: Value = self.run
+        for lane in range(self.lanes):
+            width = self.widths.word_select(lane, 3)
+            ones = Cat(width > bit for bit in range(FIELD_MAX))
+            m.d.comb += Assert(unpack.fields[lane] == rest & ones)
+            rest = _node(m, (rest >> width), f"rest_{lane}", FIELD_MAX * self.lanes)
+        return m
+
+
+class Shifts(wiring.Component):
+    """``DynamicShifter`` gives the number ``magnitude * 2^(shared - 134)``, or its normal form."""
+
+    def __init__(self) -> None:
+        super().__init__({"shared": In(8), "magnitude": In(8)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Shifted until it is normal, one place at a time, as long as the exponent lasts."""
+        m = Module()
+        m.submodules.shifter = shifter = DynamicShifter()
+        m.d.comb += [shifter.shared.eq(self.shared), shifter.magnitude.eq(self.magnitude)]
+        exponent: Value = self.shared
+        number: Value = self.magnitude
+        for step in range(7):
+            room = ~number[7] & (exponent > 1)
+            exponent = _node(m, exponent - room, f"exponent_{step}", 8)
+            number = _node(m, number << room, f"number_{step}", 8)
+        with m.If((self.shared != 0) & (self.magnitude != 0)):
+            m.d.comb += [
+                Assert(shifter.mantissa == number[:7]),
+                Assert(shifter.subnormal == ~number[7]),
+                Assert(shifter.exponent == number[7].replicate(8) & exponent),
+            ]
+        with m.If((self.shared != 0) & (self.magnitude == 0)):
+            m.d.comb += Assert((shifter.exponent == 0) & (shifter.mantissa == 0))
+            m.d.comb += Assert((shifter.zeros == 8) & ~shifter.subnormal)
+        return m
+
+
+def _claim(name: str, what: str, parts: Callable[[], dict[str, wiring.Component]]) -> Claim:
+    return Claim(
+        name=f"networks.{name}",
+        what=what,
+        design=lambda: Together(parts()),
+        method="rewriting" if name.startswith("residue") else "combinational",
+        fast=name.endswith("8") or name in ("shifter", "counts"),
+    )
+
+
+_MOVES = (
+    ("rotate", rotate, ((16, 12), (32, 12), (32, 16))),
+    ("shift", shift, ((8, 7), (14, 7), (16, 16))),
+)
+
+CLAIMS = (
+    *(
+        _claim(
+            f"expand.l{lanes}",
+            f"Each of {lanes} lanes gets its element from stores of {lanes} to {4 * lanes}.",
+            lambda lanes=lanes: {  # type: ignore[misc]
+                f"of_{n}": Expands(lanes, n) for n in (lanes, 2 * lanes, 4 * lanes)
+            },
+        )
+        for lanes in (8, 16)
+    ),
+    *(
+        _claim(
+            f"compact.{places}",
+            f"Each of {places} elements that counts goes to the place of its number.",
+            lambda places=places: {"of": Compacts(places)},  # type: ignore[misc]
+        )
+        for places in (8, 16, 32)
+    ),
+    _claim(
+        "bitmap_expand",
+        "Stored values go to the set lanes of bitmaps of 8, 16 and 32 lanes.",
+        lambda: {f"l{lanes}": Bitmaps(lanes) for lanes in (8, 16, 32)},
+    ),
+    *(
+        _claim(
+            name,
+            "Every output is the item that stood the amount later: "
+            + ", ".join(f"{n} of {of}" for of, n in sizes)
+            + ".",
+            lambda net=net, sizes=sizes: {  # type: ignore[misc]
+                f"n{of}_{n}": Moves(net, of, n) for of, n in sizes
+            },
+        )
+        for name, net, sizes in _MOVES
+    ),
+    _claim(
+        "counts",
+        "Prefix sums and counts of ones equal sums from bit to bit, for 8, 16 and 32.",
+        lambda: {f"l{lanes}": Counts(lanes) for lanes in (8, 16, 32)},
+    ),
+    _claim(
+        "residue",
+        "The fields of 8 lanes begin where those before them end.",
+        lambda: {"l8": Unpacks(8)},
+    ),
+    _claim(
+        "shifter",
+        "The shifter equals shifting by one place until the number is normal.",
+        lambda: {"of": Shifts()},
+    ),
+)
