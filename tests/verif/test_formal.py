@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Assume, Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Out
 
 from golden.errors import CassandraError
 from verif.formal import prover
@@ -15,6 +16,7 @@ from verif.formal.__main__ import main, recorded
 from verif.formal.harness import level_of
 from verif.formal.prover import Claim, prove
 from verif.formal.registry import claims
+from verif.formal.structure import Netlist, not_reset, wrong_paths
 
 needs_tools = pytest.mark.skipif(
     bool(prover.missing_tools()), reason="Yosys is not on PATH (Debian: apt install yosys)"
@@ -141,6 +143,81 @@ def test_names_are_checked_and_documents_need_markers() -> None:
     )
     with pytest.raises(CassandraError, match="markers"):
         recorded("a", "t")
+
+
+class Registers(wiring.Component):
+    """``y`` is a register, ``z`` a wire; the register may have no reset."""
+
+    def __init__(self, *, reset: bool) -> None:
+        self.reset = reset
+        super().__init__({"a": In(2), "y": Out(2), "z": Out(2)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        state = Signal(2, init=2, reset_less=not self.reset)
+        m.d.sync += state.eq(self.a)
+        m.d.comb += [self.y.eq(state), self.z.eq(state ^ self.a)]
+        return m
+
+
+@needs_tools
+def test_flip_flops_without_reset_and_paths_through_are_found() -> None:
+    def wrong(design: wiring.Component, check: Callable[[Netlist], list[str]]) -> list[str]:
+        claim = Claim(
+            name="test.it",
+            what="-",
+            design=lambda: design,
+            method="structural",
+            check=lambda text: check(Netlist.of(text)),
+        )
+        outcome = prove(claim)
+        assert (outcome.verdict == "proved") == (outcome.log == "")
+        return outcome.log.splitlines()
+
+    assert wrong(Registers(reset=True), not_reset) == []
+    assert len(wrong(Registers(reset=False), not_reset)) == 1
+    paths = wrong(Registers(reset=True), lambda netlist: wrong_paths(netlist, {}))
+    assert paths == ["z depends on a"]
+
+
+class Leaf(wiring.Component):
+    def __init__(self) -> None:
+        super().__init__({"a": In(2), "y": Out(2), "z": Out(2)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += [self.y.eq(self.a), self.z.eq(self.a)]
+        return m
+
+
+class Same(wiring.Component):
+    """Asserts that a leaf hands on what it gets, by one of its outputs."""
+
+    def __init__(self, output: str) -> None:
+        self.output = output
+        super().__init__({"a": In(2)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.leaf = leaf = Leaf()
+        m.d.comb += [leaf.a.eq(self.a), Assert(getattr(leaf, self.output) == self.a)]
+        return m
+
+
+@needs_tools
+def test_outputs_that_are_free_may_be_anything_and_others_are_not() -> None:
+    def proved(output: str) -> bool:
+        claim = Claim(
+            name="test.it",
+            what="-",
+            design=lambda: Same(output),
+            method="reachable",
+            free={Leaf: ("z",)},
+        )
+        return prove(claim).verdict == "proved"
+
+    assert proved("y")
+    assert not proved("z")
 
 
 @needs_tools

@@ -23,6 +23,7 @@ _METHODS = {
     "rewriting": "SAT and rewriting",
     "reachable": "reachability (PDR)",
     "bounded": "bounded model checking",
+    "structural": "netlist",
 }
 
 

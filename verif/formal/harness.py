@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from unittest import mock
 
-from amaranth.hdl import Assert, Assume, Module, ResetSignal, Signal, Value, ValueLike
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Assert, Assume, Module, ResetSignal, Shape, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-__all__ = ["Together", "Watch", "assert_holds", "assume_holds", "bits_set", "level_of", "watching"]
+__all__ = [
+    "Together",
+    "Watch",
+    "assert_holds",
+    "assume_holds",
+    "bits_set",
+    "freeing",
+    "level_of",
+    "watching",
+]
 
 Watch = Callable[[Module, wiring.Component], None]
 """Adds assertions about a component, from its ports, to its module."""
@@ -91,6 +102,41 @@ def watching(watches: Mapping[type[wiring.Component], Watch]) -> Iterator[None]:
         for kind, watch in watches.items():
             stack.enter_context(mock.patch.object(kind, "elaborate", _with(kind, watch)))
         yield
+
+
+@contextlib.contextmanager
+def freeing(outputs: Mapping[type[wiring.Component], Sequence[str]]) -> Iterator[None]:
+    """Every component of these types that is elaborated meanwhile has some outputs free.
+
+    They may be anything in each cycle, whatever drives them in the real one. What then still
+    holds, holds all the more of the component itself; and what only they depended on is gone.
+    """
+    with contextlib.ExitStack() as stack:
+        for kind, names in outputs.items():
+            stack.enter_context(mock.patch.object(kind, "elaborate", _freed(kind, names)))
+        yield
+
+
+def _freed(kind: type[wiring.Component], names: Sequence[str]) -> Callable[..., Module]:
+    original = kind.elaborate
+
+    def elaborate(self: wiring.Component, platform: object) -> Module:
+        inner = copy.copy(self)
+        ports = self.signature.create()
+        vars(inner).update({name: getattr(ports, name) for name in self.signature.members})
+        m = Module()
+        m.submodules.inner = original(inner, platform)
+        for path, member, port in self.signature.flatten(self):
+            value = inner
+            for name in path:
+                value = getattr(value, str(name))
+            driven, driver = (port, value) if member.flow == Out else (value, port)
+            if path[0] in names:
+                driver = AnySeq(Shape.cast(member.shape))
+            m.d.comb += Value.cast(driven).eq(driver)
+        return m
+
+    return elaborate
 
 
 def _with(kind: type[wiring.Component], watch: Watch) -> Callable[..., Module]:

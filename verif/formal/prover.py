@@ -11,6 +11,8 @@ Methods:
     cycles. Inputs, reset among them, are free in each cycle.
 ``bounded``
     ABC's bounded model checker: it holds in the first ``depth`` cycles after reset.
+``structural``
+    A Python function that looks at every cell of the flat netlist.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -30,13 +32,13 @@ from amaranth.hdl import Elaboratable
 from amaranth.lib import wiring
 
 from golden.errors import CassandraError
-from verif.formal.harness import Watch, watching
+from verif.formal.harness import Watch, freeing, watching
 
 __all__ = ["METHODS", "Claim", "Outcome", "missing_tools", "prove", "to_properties"]
 
-Method = Literal["combinational", "rewriting", "reachable", "bounded"]
+Method = Literal["combinational", "rewriting", "reachable", "bounded", "structural"]
 Verdict = Literal["proved", "refuted", "undecided"]
-METHODS: tuple[Method, ...] = ("combinational", "rewriting", "reachable", "bounded")
+METHODS: tuple[Method, ...] = ("combinational", "rewriting", "reachable", "bounded", "structural")
 STATELESS: tuple[Method, ...] = ("combinational", "rewriting")
 
 _TOOLS = {"yosys": "yosys", "yosys-abc": "yosys"}
@@ -53,8 +55,8 @@ class Claim:
     """Something that is always so.
 
     ``design`` makes the component whose assertions say it, with those that ``watches`` add to
-    blocks inside it; ``name`` is ``block.claim``. A claim that is ``fast`` (a few seconds) is
-    proved by ``make test``, too.
+    blocks inside it, while outputs of blocks in ``free`` may be anything. ``name`` is
+    ``block.claim``. A claim that is ``fast`` (a few seconds) is proved by ``make test``, too.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Claim:
     depth: int = 0  # cycles, of a bounded proof
     seconds: int = 300  # after which the tool gives up
     fast: bool = False
+    free: Mapping[type[wiring.Component], Sequence[str]] = dataclasses.field(default_factory=dict)
+    check: Callable[[str], list[str]] | None = None  # what is wrong with a netlist in JSON
     watches: Mapping[type[wiring.Component], Watch] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,6 +75,8 @@ class Claim:
             raise CassandraError(
                 f"method must be one of {', '.join(METHODS)}, not {self.method!r} ({self.name})"
             )
+        if (self.method == "structural") != (self.check is not None):
+            raise CassandraError(f"check must go with structural claims alone ({self.name})")
         if (self.method == "bounded") != (self.depth > 0):
             raise CassandraError(
                 f"depth must be positive for bounded proofs alone, not {self.depth} ({self.name})"
@@ -79,6 +85,8 @@ class Claim:
     @property
     def bound(self) -> str:
         """For how long it is proved."""
+        if self.method == "structural":
+            return "the netlist"
         if self.method in STATELESS:
             return "every input"
         if self.method == "reachable":
@@ -130,30 +138,40 @@ def prove(claim: Claim, folder: Path | None = None) -> Outcome:
             return prove(claim, Path(temporary))
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    with watching(claim.watches):
+    with freeing(claim.free), watching(claim.watches):
         text = to_properties(rtlil.convert(claim.design(), name="claim", emit_src=False))
-    if "cell $assert" not in text:
+    if claim.check is None and "cell $assert" not in text:
         raise CassandraError(f"design must assert something, not nothing ({claim.name})")
     if claim.method in STATELESS and "cell $dff" in text:
         raise CassandraError(f"design must have no state, not flip-flops ({claim.name})")
     (folder / "claim.il").write_text(text)
-    decide = _sat if claim.method == "combinational" else _abc
+    decide = {"combinational": _sat, "structural": _structural}.get(claim.method, _abc)
     verdict, log = decide(claim, folder)
     return Outcome(claim=claim, verdict=verdict, seconds=time.perf_counter() - start, log=log)
 
 
-_READ = "read_rtlil claim.il; hierarchy -check -top claim; proc; flatten; opt_clean"
+_READ = "read_rtlil claim.il; hierarchy -check -top claim; proc; flatten; delete -output; opt_clean"
 
 
 _GATES = (
-    "setundef -undriven -anyseq; opt -fast; memory_map; techmap; opt -fast; dffunmap; "
-    "simplemap; opt_clean; abc -g AND -fast; opt_clean; write_aiger -zinit claim.aig"
+    "setundef -undriven -anyseq; opt -fast -keepdc; memory_map; techmap; opt -fast -keepdc; "
+    "dffunmap; simplemap; setundef -anyseq; opt_clean; aigmap; opt_clean; "
+    "write_aiger -zinit claim.aig"
 )
+
+
+def _structural(claim: Claim, folder: Path) -> tuple[Verdict, str]:
+    """Look at the cells as Amaranth makes them: nothing is optimised."""
+    script = "read_rtlil claim.il; hierarchy -check -top claim; proc -noopt; flatten; opt_clean"
+    _run("yosys", "-p", f"{script}; write_json claim.json", folder=folder)
+    assert claim.check is not None
+    wrong = claim.check((folder / "claim.json").read_text())
+    return ("refuted" if wrong else "proved"), "\n".join(wrong)
 
 
 def _sat(claim: Claim, folder: Path) -> tuple[Verdict, str]:
     """SAT on all assertions at once."""
-    script = f"{_READ}; opt -fast; sat -set-assumes -prove-asserts -show-inputs"
+    script = f"{_READ}; opt -fast -keepdc; sat -set-assumes -prove-asserts -show-inputs"
     log = _run("yosys", "-p", f"{script} -timeout {claim.seconds} claim", folder=folder)
     if "SAT proof finished - no model found: SUCCESS!" in log:
         return "proved", log

@@ -11,7 +11,12 @@ from verif.formal.prover import Claim
 
 __all__ = ["MODULES", "claims"]
 
-MODULES = ("verif.formal.zero_counter", "verif.formal.networks")
+MODULES = (
+    "verif.formal.zero_counter",
+    "verif.formal.networks",
+    "verif.formal.control",
+    "verif.formal.structure",
+)
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 
 

@@ -1,0 +1,316 @@
+"""The decoder's control: buffers, the rules of streams, errors, and that every segment ends."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Assert, Assume, Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from golden.format import SCHEMES
+from rtl.bitmap_expand import BlockBuffer
+from rtl.codebook import Codebook
+from rtl.command import DecoderConfig
+from rtl.decoder import Decoder
+from rtl.exponent_path import ExponentPath
+from rtl.speculation import SpeculationPath
+from rtl.superblock_reader import SuperblockReader
+from rtl.verification import VerificationPath
+from verif.formal.harness import assert_holds, assume_holds, bits_set, level_of
+from verif.formal.prover import Claim
+
+__all__ = ["CLAIMS"]
+
+
+def _watch_blocks(m: Module, buffer: BlockBuffer) -> None:
+    level_of(
+        m,
+        "blocks",
+        room=2 * buffer.lanes,
+        put=Mux(buffer.load, buffer.lanes, 0),
+        taken=Mux(buffer.advance, bits_set(buffer.lane_mask), 0),
+        clear=buffer.clear,
+    )
+
+
+def _watch_ranks(m: Module, path: ExponentPath) -> None:
+    """A window is counted in the cycle after it was taken."""
+    counting = Signal(range(len(path.window) + 1), name="counting")
+    m.d.sync += counting.eq(Mux(path.window_valid & ~path.clear, bits_set(path.window), 0))
+    level_of(
+        m,
+        "ranks",
+        room=path.entries,
+        put=counting,
+        taken=Mux(path.advance, bits_set(path.lane_mask), 0),
+        clear=path.clear,
+    )
+
+
+def _watch_reader(m: Module, reader: SuperblockReader) -> None:
+    with m.If(~ResetSignal()):
+        m.d.comb += [
+            Assert(reader.take <= reader.level),
+            Assert(~reader.finish | (reader.take == 0)),
+        ]
+
+
+WATCHES = {BlockBuffer: _watch_blocks, ExponentPath: _watch_ranks}
+CONFIG = DecoderConfig(lanes=8)
+
+
+class Handshakes(wiring.Component):
+    """The decoder, whose streams keep the rule if those of its sources do."""
+
+    def __init__(self) -> None:
+        self.decoder = Decoder(CONFIG)
+        super().__init__({"ports": Out(self.decoder.signature)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.decoder = d = self.decoder
+        wiring.connect(m, wiring.flipped(self.ports), d)
+        assert_holds(m, d.values.valid, d.values.ready, d.values.payload, "values")
+        return m
+
+
+class Segments(wiring.Component):
+    """Commands and last beats go in pairs, and errors are remembered."""
+
+    def __init__(self) -> None:
+        self.decoder = Decoder(CONFIG)
+        super().__init__({"ports": Out(self.decoder.signature)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.decoder = d = self.decoder
+        wiring.connect(m, wiring.flipped(self.ports), d)
+        inside = Signal(3)  # segments begun and not ended
+        begin = d.command.valid & d.command.ready
+        end = d.values.valid & d.values.ready & d.values.payload.last
+        m.d.sync += inside.eq(inside + begin - end)
+        m.d.comb += [
+            Assert(inside <= 2),
+            Assert(~d.values.valid | (inside != 0)),
+            Assert(d.busy | (inside == 0)),
+        ]
+        self._errors(m, d)
+        return m
+
+    def _errors(self, m: Module, d: Decoder) -> None:
+        error = Value.cast(d.error)
+        before, cleared = Signal(len(error)), Signal()
+        m.d.sync += [before.eq(error), cleared.eq(cleared | d.clear_error)]
+        kept = before & ~error
+        m.d.comb += Assert((kept == 0) | self._cleared(m, d))
+        bad = d.values.valid & d.values.payload.last & d.values.payload.error
+        m.d.comb += [
+            Assert(~bad | cleared | (error != 0)),
+            Assert(~bad | (d.values.payload.present == 0)),
+        ]
+
+    @staticmethod
+    def _cleared(m: Module, d: Decoder) -> Value:
+        last = Signal(name="clear_before")
+        m.d.sync += last.eq(d.clear_error)
+        return last
+
+
+class Ends(wiring.Component):
+    """A segment that begins is over before ``limit`` cycles have passed.
+
+    Sources always offer, packets have at most ``words`` words, segments at most two beats, and
+    values are always taken.
+    """
+
+    def __init__(self, limit: int, *, words: int = 2, beats: int = 2, slack: int = 0) -> None:
+        self.limit = limit
+        self.beats = beats
+        self.slack = slack
+        self.words = words
+        self.decoder = Decoder(CONFIG)
+        super().__init__({"ports": Out(self.decoder.signature)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.decoder = d = self.decoder
+        wiring.connect(m, wiring.flipped(self.ports), d)
+        age = Signal(range(self.limit + 2))
+        with m.If(~d.busy | (d.values.valid & d.values.ready & d.values.payload.last)):
+            m.d.sync += age.eq(0)
+        with m.Else():
+            m.d.sync += age.eq(age + 1)
+        m.d.comb += [
+            Assert(age <= self.limit),
+            Assume(~ResetSignal()),
+            Assume(self._patient(m, d.values.ready, "values")),
+            Assume(~d.codebook.valid),
+            Assume(d.command.payload.count < self.beats * CONFIG.lanes),
+        ]
+        for name in ("speculation", "verification"):
+            port = getattr(d, name)
+            count = Signal(range(self.words + 1), name=f"{name}_count")
+            with m.If(port.valid & port.ready):
+                m.d.sync += count.eq(Mux(port.payload.last, 0, count + 1))
+            m.d.comb += [
+                Assume(self._patient(m, port.valid, name)),
+                Assume(port.payload.last | (count < self.words - 1)),
+            ]
+        return m
+
+    def _patient(self, m: Module, moves: Value, name: str) -> Value:
+        """At most ``slack`` cycles go by without a move."""
+        still = Signal(range(self.slack + 1), name=f"{name}_still")
+        with m.If(moves):
+            m.d.sync += still.eq(0)
+        with m.Elif(still != self.slack):
+            m.d.sync += still.eq(still + 1)
+        return moves | (still != self.slack)
+
+
+def _connected(m: Module, name: str, part: wiring.Component, ports: object) -> None:
+    m.submodules[name] = part
+    wiring.connect(m, wiring.flipped(ports), part)
+
+
+class Speculation(wiring.Component):
+    """The speculation path, whose beats keep the rule of streams."""
+
+    def __init__(self, *, handshake: bool = False, good: bool = False, unary: bool = False) -> None:
+        self.handshake = handshake
+        self.unary = unary
+        self.good = good
+        self.path = SpeculationPath(CONFIG)
+        super().__init__({"ports": Out(self.path.signature)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        _connected(m, "path", self.path, self.ports)
+        beats = self.path.beats
+        if self.good:
+            m.d.comb += Assume(Value.cast(self.path.errors) == 0)
+        if self.unary:
+            m.d.comb += Assume(self.path.command.payload.scheme == SCHEMES.index("unary"))
+        if self.handshake:
+            assert_holds(m, beats.valid, beats.ready, beats.payload, "beats")
+        return m
+
+
+class Verification(wiring.Component):
+    """The verification path, fed with beats that keep the rule and count their lanes right."""
+
+    def __init__(self, *, good: bool = False) -> None:
+        self.good = good
+        self.path = VerificationPath(CONFIG)
+        super().__init__({"ports": Out(self.path.signature)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        _connected(m, "path", self.path, self.ports)
+        beats = self.path.beats
+        assume_holds(m, beats.valid, beats.ready, beats.payload, "beats")
+        abort, kept = beats.payload.abort, beats.payload.kept
+        if self.good:
+            m.d.comb += [Assume(Value.cast(self.path.errors) == 0), Assume(~abort)]
+            command = self.path.command.payload
+            m.d.comb += Assume(command.target & (command.truncated != 0))
+        m.d.comb += Assume(abort | (beats.payload.count == bits_set(kept)))
+        return m
+
+
+FREE_ROWS = {SuperblockReader: ("rows",)}
+FREE_DATA = {
+    **FREE_ROWS,
+    Codebook: ("missing", "exponents"),
+    BlockBuffer: ("fields",),
+    ExponentPath: ("ranks",),
+}
+
+_FREED = " (data of rows, codebook and buffers free)"
+
+CLAIMS = (
+    Claim(
+        name="decoder.handshake",
+        what="Values stay, unchanged, until they are taken.",
+        design=Handshakes,
+        method="reachable",
+    ),
+    Claim(
+        name="decoder.segments",
+        what="A last beat leaves for each command and none besides, at most two segments are "
+        "inside, idle means none; a cause stays until it is cleared; a segment that ends in error "
+        f"has no values and a cause{_FREED}.",
+        design=Segments,
+        method="reachable",
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="decoder.ends",
+        what="Every segment ends within 60 cycles, legal or not: up to two beats, regions of up "
+        f"to two words, sources that never stall{_FREED}.",
+        design=lambda: Ends(60),
+        method="bounded",
+        depth=120,
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="decoder.ends_with_stalls",
+        what="Every segment ends within 100 cycles, legal or not: one beat, regions of up to two "
+        f"words, and any port may stall for up to two cycles at any time{_FREED}.",
+        design=lambda: Ends(100, slack=2, words=2, beats=1),
+        method="bounded",
+        depth=120,
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="speculation.handshake",
+        what="Beats stay, unchanged, until they are taken.",
+        design=lambda: Speculation(handshake=True),
+        method="reachable",
+    ),
+    Claim(
+        name="speculation.reader",
+        what=f"Rows are taken only where there are any, and none with the end of a region{_FREED}.",
+        design=Speculation,
+        method="reachable",
+        watches={SuperblockReader: _watch_reader},
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="verification.reader",
+        what=f"Rows are taken only where there are any, and none with the end of a region{_FREED}.",
+        design=Verification,
+        method="reachable",
+        watches={SuperblockReader: _watch_reader},
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="speculation.blocks",
+        what="The buffer of `sign_high` neither overflows nor runs dry in a segment without errors"
+        f"{_FREED}.",
+        design=lambda: Speculation(good=True),
+        method="bounded",
+        depth=11,
+        watches={BlockBuffer: _watch_blocks},
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="speculation.ranks",
+        what="The rank queue neither overflows nor runs dry in a unary segment without errors"
+        f"{_FREED}.",
+        design=lambda: Speculation(good=True, unary=True),
+        method="bounded",
+        depth=9,
+        watches={ExponentPath: _watch_ranks},
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="verification.blocks",
+        what="The buffer of `low` neither overflows nor runs dry in a segment without errors"
+        f"{_FREED}.",
+        design=lambda: Verification(good=True),
+        method="bounded",
+        depth=24,
+        watches={BlockBuffer: _watch_blocks},
+        free=FREE_DATA,
+    ),
+)
