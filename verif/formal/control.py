@@ -54,7 +54,6 @@ def _watch_reader(m: Module, reader: SuperblockReader) -> None:
         ]
 
 
-WATCHES = {BlockBuffer: _watch_blocks, ExponentPath: _watch_ranks}
 CONFIG = DecoderConfig(lanes=8)
 
 
@@ -217,8 +216,8 @@ class Verification(wiring.Component):
         return m
 
 
-FREE_ROWS = {SuperblockReader: ("rows",)}
-FREE_DATA = {
+FREE_ROWS: dict[type[wiring.Component], tuple[str, ...]] = {SuperblockReader: ("rows",)}
+FREE_DATA: dict[type[wiring.Component], tuple[str, ...]] = {
     **FREE_ROWS,
     Codebook: ("missing", "exponents"),
     BlockBuffer: ("fields",),
