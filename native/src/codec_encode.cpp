@@ -103,20 +103,15 @@ void Encoder::make_blocks(const uint16_t* values, int64_t count) {
 void Encoder::make_stored(const uint16_t* values, int64_t count) {
     uint8_t* const stored = s_.stored.data();
     const uint8_t* const windows = has_mask_ ? positional_.data() : s_.magnitudes.data();
-    int64_t n = 0;
-    for (int64_t i = 0; i < ceil_div(count, 8); ++i) {
-        unsigned found = has_mask_ ? ~s_.mask.data()[i] & 0xFF : 0;
-        if (p_.exact()) {
-            for (int j = 0; j < 8 && 8 * i + j < count; ++j) {
-                const uint8_t window = windows[8 * i + j];
-                const bool tiny = window == 0 && values[8 * i + j] & 0x7FFF;
-                found |= static_cast<unsigned>(tiny || window == ESCAPE_WINDOW) << j;
-            }
-        }
-        stored[i] = static_cast<uint8_t>(found);
+    if (p_.exact()) {
+        const uint8_t* const fields = has_mask_ ? fields_.data() : s_.residues.data();
+        k_.escapes(windows, fields, mask(), count, stored);
+    } else {
+        for (int64_t i = 0; i < ceil_div(count, 8); ++i)
+            stored[i] = static_cast<uint8_t>(has_mask_ ? ~s_.mask.data()[i] : 0);
+        if (count % 8) stored[count / 8] &= static_cast<uint8_t>((1 << count % 8) - 1);
     }
-    if (count % 8) stored[count / 8] &= static_cast<uint8_t>((1 << count % 8) - 1);
-    n = k_.gather_words(stored, count, values, s_.pruned.data());
+    const int64_t n = k_.gather_words(stored, count, values, s_.pruned.data());
     store(s_.pruned.data() + 2 * n, uint64_t{0});
 }
 

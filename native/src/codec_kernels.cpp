@@ -245,18 +245,27 @@ void residue_fields(const uint16_t* values, const uint8_t* windows, int64_t n, u
         out[i] = windows[i] ? values[i] & 0x7F : (values[i] & 0x7FFF) == 0;
 }
 
+void escapes(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask, int64_t n,
+             uint8_t* stored) {
+    clear(stored, n);
+    for (int64_t i = 0; i < n; ++i) {
+        const bool tiny = windows[i] == 0 && fields[i] == 0;
+        set_bit(stored, i, !is_kept(mask, i) || tiny || windows[i] == ESCAPE_WINDOW);
+    }
+}
+
 }  // namespace
 
 const Kernels portable_kernels = {
     unblock,       block,         ranks,           look_up,       spread,   spread_bits,
     gather,        gather_bits,   gather_words,    put_words,     restore_unary,
     restore_group, restore_exact, unpack_residues, pack_residues, choose,   signs,
-    group_exponents, magnitudes,  residue_fields,
+    group_exponents, magnitudes,  residue_fields, escapes,
 };
 
 const Kernels& kernels() {
 #ifdef CASSANDRA_HAVE_AVX512
-    // (the table for AVX-512 comes here)
+    if (current_isa() >= Isa::avx512) return avx512_kernels;
 #endif
     return portable_kernels;
 }

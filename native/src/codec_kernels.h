@@ -56,6 +56,10 @@ struct Kernels {
                        uint8_t* out);
     // Residue fields of positions, meaningless where the window has none.
     void (*residue_fields)(const uint16_t* values, const uint8_t* windows, int64_t n, uint8_t* out);
+    // Positions that are stored whole, from windows and residue fields of positions: those that
+    // `mask` (may be null) does not keep, and escapes.
+    void (*escapes)(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask, int64_t n,
+                    uint8_t* stored);
 };
 
 // Kernels of the instruction set in use.
