@@ -82,9 +82,12 @@ struct Region {
     int64_t at = 0;
 };
 
-// Walks: a Cause, or OK. `encode` says which way the rows go.
-int walk_speculation(const Params&, Region&, Streams&, int64_t count, bool has_mask, bool encode);
-int walk_verification(const Params&, Region&, Streams&, int64_t count, bool has_mask, bool encode);
+// A walk of a region gives a Cause, or OK. `encode` says which way the rows go.
+using WalkFunction = int (*)(const Params&, Region&, Streams&, int64_t count, bool has_mask,
+                             bool encode);
+struct Walks {
+    WalkFunction speculation, verification;
+};
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

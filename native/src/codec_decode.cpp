@@ -24,7 +24,7 @@ struct Segment {
 
 class Decoder {
   public:
-    explicit Decoder(const Params& p) : p_(p), s_(p), k_(kernels()) {}
+    explicit Decoder(const Params& p) : p_(p), s_(p), k_(kernels()), walks_(walks()) {}
 
     int decode(Segment segment, bool target, uint16_t* out);
 
@@ -50,6 +50,7 @@ class Decoder {
     const Params& p_;
     Streams s_;
     const Kernels& k_;
+    const Walks& walks_;
 };
 
 int Decoder::check_groups(int64_t count) {
@@ -73,7 +74,7 @@ int Decoder::read_codes() {
 }
 
 int Decoder::read_speculation(Segment& segment) {
-    int cause = walk_speculation(p_, segment.speculation, s_, segment.count, segment.has_mask, false);
+    int cause = walks_.speculation(p_, segment.speculation, s_, segment.count, segment.has_mask, false);
     // Zeros that run on and on make a region seem too short.
     if (cause == CAUSE_SHORT && p_.unary() && !codes_are_good()) return CAUSE_CODE;
     if (cause == OK) cause = check_length(segment.speculation);
@@ -119,7 +120,7 @@ int Decoder::target(Segment& segment, uint16_t* out) {
         plain.fill = 0;
         k_.unblock(plain, s_.highs.data(), nullptr, blocks(), s_.magnitudes.data());
     }
-    int cause = walk_verification(p_, segment.verification, s_, segment.count, segment.has_mask, false);
+    int cause = walks_.verification(p_, segment.verification, s_, segment.count, segment.has_mask, false);
     if (cause == OK) cause = check_length(segment.verification);
     if (cause != OK) return cause;
     if (p_.exact()) return exact_target(segment, out);

@@ -21,7 +21,7 @@ enum { BITS_MASK, BITS_EXPONENT, BITS_SIGN_HIGH, BITS_LOW, BITS_RESIDUE, BITS_CO
 class Encoder {
   public:
     Encoder(const Params& p, bool always_mask)
-        : p_(p), always_mask_(always_mask), s_(p), k_(kernels()), ranks_(p.book, p.book_size, 255),
+        : p_(p), always_mask_(always_mask), s_(p), k_(kernels()), walks_(walks()), ranks_(p.book, p.book_size, 255),
           pruned_ranks_(p.pruned_book, p.pruned_size, static_cast<uint8_t>(p.pruned_size)) {
         for (int e = 0; e < 256; ++e) wanted_[e] = !p.unary() || ranks_.of[e] != 255;
         positional_.resize(p.segment + 2 * p.beat);
@@ -46,6 +46,7 @@ class Encoder {
     const bool always_mask_;
     Streams s_;
     const Kernels& k_;
+    const Walks& walks_;
     const Ranks ranks_, pruned_ranks_;
     uint8_t wanted_[256];
     Buffer positional_, fields_;
@@ -175,14 +176,14 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
     } else {
         bits[BITS_EXPONENT] += 8 * ceil_div(count, p_.group);
     }
-    walk_speculation(p_, spec, s_, count, has_mask_, true);
+    walks_.speculation(p_, spec, s_, count, has_mask_, true);
     complete(spec);
     if (p_.coded) {
         make_coded(values, count, bits);
     } else {
         make_stored(values, count);
     }
-    walk_verification(p_, ver, s_, count, has_mask_, true);
+    walks_.verification(p_, ver, s_, count, has_mask_, true);
     complete(ver);
     bits[BITS_MASK] += has_mask_ ? count : 0;
     bits[BITS_SIGN_HIGH] += s_.kept * (1 + p_.high_bits());

@@ -270,4 +270,11 @@ const Kernels& kernels() {
     return portable_kernels;
 }
 
+const Walks& walks() {
+#ifdef CASSANDRA_HAVE_AVX512
+    if (current_isa() >= Isa::avx512) return avx512_walks;
+#endif
+    return portable_walks;
+}
+
 }  // namespace cassandra::codec

@@ -64,10 +64,13 @@ struct Kernels {
 
 // Kernels of the instruction set in use.
 const Kernels& kernels();
+const Walks& walks();
 
 extern const Kernels portable_kernels;
+extern const Walks portable_walks;
 #ifdef CASSANDRA_HAVE_AVX512
 extern const Kernels avx512_kernels;
+extern const Walks avx512_walks;
 #endif
 
 }  // namespace cassandra::codec
