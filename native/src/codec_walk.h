@@ -13,6 +13,8 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
+#define INLINE __attribute__((always_inline)) inline
+
 template <class Row>
 constexpr int bits_of = 8 * static_cast<int>(sizeof(Row));
 
@@ -25,23 +27,39 @@ template <class Row, bool ENCODE>
 class Walk {
   public:
     Walk(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask)
-        : p_(p), region_(region), s_(s), count_(count), has_mask_(has_mask),
-          beats_(ceil_div(count, B)), low_planes_(p) {
+        : unary_(p.unary()), exact_(p.exact()), coded_(p.coded), has_mask_(has_mask),
+          window_bytes_(p.window * R), lead_(p.lead), truncated_(p.truncated),
+          high_bits_(p.high_bits()), group_(p.group), codebook_(p.codebook),
+          pruned_size_(p.pruned_size), count_(count), beats_(ceil_div(count, B)),
+          code_room_(static_cast<int64_t>(p.unary() ? s.codes.size() : 0)), mask_(s.mask.data()),
+          groups_(s.groups.data()), signs_(s.signs.data()), highs_(s.highs.data()),
+          lows_(s.lows.data()), residue_(s.residue.data()), pruned_(s.pruned.data()),
+          magnitudes_(s.magnitudes.data()), rank_bytes_(s.ranks.data()), needs_(s.needs.data()),
+          region_(region.bytes), size_(region.size), readable_(region.readable), at_(region.at),
+          owner_(region), s_(s), low_planes_(p) {
         const int bits = p.window * B;
         window_masks_[0] = low_bits(bits);
         window_masks_[1] = bits > 64 ? low_bits(bits - 64) : 0;
     }
 
-    int speculation();
-    int verification();
+    // The members are copies, and stay in registers: bytes that are stored could be anything that
+    // a reference names.
+    INLINE int speculation();
+    INLINE int verification();
+
+    INLINE int finish(int cause) {
+        owner_.at = at_;
+        s_.code_bytes = code_bytes_;
+        return cause;
+    }
 
   private:
     static constexpr int R = sizeof(Row);
     static constexpr int B = bits_of<Row>;
 
     // Move `size` bytes between the region and a stream; false if the region is too short.
-    bool move(uint8_t* stream, int64_t size) {
-        uint8_t* const here = region_.bytes + region_.at;
+    INLINE bool move(uint8_t* stream, int64_t size) {
+        uint8_t* const here = region_ + at_;
         if constexpr (ENCODE) {
             if (size <= 32) {
                 std::memcpy(here, stream, 32);
@@ -49,59 +67,66 @@ class Walk {
                 std::memcpy(here, stream, size);
             }
         } else {
-            if (region_.at + size > region_.size) return false;
-            if (size <= 32 && region_.at + 32 <= region_.readable) {
+            if (at_ + size > size_) return false;
+            if (size <= 32 && at_ + 32 <= readable_) {
                 std::memcpy(stream, here, 32);
             } else {
                 std::memcpy(stream, here, size);
             }
         }
-        region_.at += size;
+        at_ += size;
         return true;
     }
 
-    bool move_row(uint8_t* stream) {
-        uint8_t* const here = region_.bytes + region_.at;
+    INLINE bool move_row(uint8_t* stream) {
+        uint8_t* const here = region_ + at_;
         if constexpr (ENCODE) {
             store(here, load<Row>(stream));
         } else {
-            if (region_.at + R > region_.size) return false;
+            if (at_ + R > size_) return false;
             store(stream, load<Row>(here));
         }
-        region_.at += R;
+        at_ += R;
         return true;
     }
 
-    int64_t existing(int64_t beat) const {
+    INLINE int64_t existing(int64_t beat) const {
         const int64_t left = count_ - beat * B;
         return left < B ? left : B;
     }
 
-    bool is_beat(int64_t beat) const { return beat >= 0 && beat < beats_; }
+    INLINE bool is_beat(int64_t beat) const { return beat >= 0 && beat < beats_; }
 
-    int64_t kept(int64_t beat) {
-        return has_mask_ ? ones(load<Row>(s_.mask.data() + beat * R)) : existing(beat);
+    INLINE int64_t kept(int64_t beat) {
+        return has_mask_ ? ones(load<Row>(mask_ + beat * R)) : existing(beat);
     }
 
-    int take_mask(int64_t beat);
-    int take_window(Buffer& codes);
-    int take_group(int64_t beat);
-    int take_sign_high(int64_t wanted);
-    int take_low(int64_t wanted);
-    int take_pruned(int64_t beat);
-    int take_pruned_codes(int64_t beat);
-    int take_residue(int64_t beat, int64_t wanted);
-    int read_ranks(const uint8_t* window);
-    int64_t count_escapes(int64_t first, int64_t last, int64_t bit);
+    INLINE int take_mask(int64_t beat);
+    INLINE int take_window(uint8_t* codes);
+    INLINE int take_group(int64_t beat);
+    INLINE int take_sign_high(int64_t wanted);
+    INLINE int take_low(int64_t wanted);
+    INLINE int take_pruned(int64_t beat);
+    INLINE int take_pruned_codes(int64_t beat, uint8_t* codes);
+    INLINE int take_pruned_window(uint8_t* codes);
+    INLINE int take_residue(int64_t beat, int64_t wanted);
+    INLINE int read_ranks(const uint8_t* window);
+    INLINE int64_t count_escapes(int64_t first, int64_t last, int64_t bit);
 
-    const Params& p_;
-    Region& region_;
+    const bool unary_, exact_, coded_, has_mask_;
+    const int window_bytes_, lead_, truncated_, high_bits_, group_, codebook_, pruned_size_;
+    const int64_t count_, beats_, code_room_;
+    uint8_t *const mask_, *const groups_, *const signs_, *const highs_, *const lows_,
+        *const residue_, *const pruned_, *const magnitudes_, *const rank_bytes_;
+    int32_t* const needs_;
+    uint8_t* const region_;
+    const int64_t size_, readable_;
+    int64_t at_;
+    Region& owner_;
     Streams& s_;
-    const int64_t count_;
-    const bool has_mask_;
-    const int64_t beats_;
     int64_t queued_ = 0, code_bytes_ = 0, ranks_ = 0, used_ = 0;
     int zeros_ = 0;
+    int64_t escapes_ = 0, pruned_bits_ = 0;
     uint64_t window_masks_[2];
     const LowPlanes low_planes_;
     int64_t level_ = 0, group_bytes_ = 0;
@@ -112,7 +137,7 @@ class Walk {
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_mask(int64_t beat) {
-    uint8_t* const place = s_.mask.data() + beat * R;
+    uint8_t* const place = mask_ + beat * R;
     if (!move_row(place)) return CAUSE_SHORT;
     const int64_t lanes = existing(beat);
     if (!ENCODE && lanes < B) store(place, static_cast<Row>(load<Row>(place) & ((Row{1} << lanes) - 1)));
@@ -120,11 +145,10 @@ int Walk<Row, ENCODE>::take_mask(int64_t beat) {
 }
 
 template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_window(Buffer& codes) {
-    const int size = p_.window * R;
-    uint8_t* const place = codes.data() + code_bytes_;
-    if (!ENCODE && code_bytes_ + size > static_cast<int64_t>(codes.size())) return CAUSE_CODE;
-    s_.code_bytes = code_bytes_;
+int Walk<Row, ENCODE>::take_window(uint8_t* codes) {
+    const int size = window_bytes_;
+    uint8_t* const place = codes + code_bytes_;
+    if (!ENCODE && code_bytes_ + size > code_room_) return CAUSE_CODE;
     if (!move(place, size)) return CAUSE_SHORT;
     code_bytes_ += size;
     queued_ += ones(load<uint64_t>(place) & window_masks_[0]);
@@ -134,9 +158,9 @@ int Walk<Row, ENCODE>::take_window(Buffer& codes) {
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_group(int64_t beat) {
-    if (beat * B & (p_.group - 1)) return OK;
+    if (beat * B & (group_ - 1)) return OK;
     if (level_ < 8) {
-        if (!move_row(s_.groups.data() + group_bytes_)) return CAUSE_SHORT;
+        if (!move_row(groups_ + group_bytes_)) return CAUSE_SHORT;
         group_bytes_ += R;
         level_ += B;
     }
@@ -147,8 +171,8 @@ int Walk<Row, ENCODE>::take_group(int64_t beat) {
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_sign_high(int64_t wanted) {
     if (available_ < wanted) {
-        if (!move_row(s_.signs.data() + blocks_ * R)) return CAUSE_SHORT;
-        if (!move(s_.highs.data() + blocks_ * B, p_.high_bits() * R)) return CAUSE_SHORT;
+        if (!move_row(signs_ + blocks_ * R)) return CAUSE_SHORT;
+        if (!move(highs_ + blocks_ * B, high_bits_ * R)) return CAUSE_SHORT;
         ++blocks_;
         available_ += B;
     }
@@ -158,24 +182,24 @@ int Walk<Row, ENCODE>::take_sign_high(int64_t wanted) {
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::speculation() {
-    const bool unary = p_.unary();
+    uint8_t* const codes = s_.codes.data();
     int64_t now = 0, total = 0;
     for (int64_t slot = -1; slot < beats_; ++slot) {
         int64_t next = 0;
-        if (unary && slot >= 0) {
+        if (unary_ && slot >= 0) {
             while (queued_ < now)
-                if (const int cause = take_window(s_.codes); cause != OK) return cause;
+                if (const int cause = take_window(codes); cause != OK) return cause;
             queued_ -= now;
         }
         if (slot + 1 < beats_) {
             if (has_mask_)
                 if (const int cause = take_mask(slot + 1); cause != OK) return cause;
             next = kept(slot + 1);
-            if (unary && queued_ < B)
-                if (const int cause = take_window(s_.codes); cause != OK) return cause;
+            if (unary_ && queued_ < B)
+                if (const int cause = take_window(codes); cause != OK) return cause;
         }
         if (slot >= 0) {
-            if (!unary)
+            if (!unary_)
                 if (const int cause = take_group(slot); cause != OK) return cause;
             if (const int cause = take_sign_high(now); cause != OK) return cause;
         }
@@ -183,15 +207,14 @@ int Walk<Row, ENCODE>::speculation() {
         total += now;
     }
     s_.kept = total;
-    s_.code_bytes = code_bytes_;
     return OK;
 }
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_low(int64_t wanted) {
     if (available_ < wanted) {
-        if (!move(s_.lows.data() + blocks_ * B, p_.truncated * R)) return CAUSE_SHORT;
-        if (!ENCODE && p_.exact()) low_planes_.add(s_.lows.data() + blocks_ * B, s_.magnitudes.data() + blocks_ * B);
+        if (!move(lows_ + blocks_ * B, truncated_ * R)) return CAUSE_SHORT;
+        if (!ENCODE && exact_) low_planes_.add(lows_ + blocks_ * B, magnitudes_ + blocks_ * B);
         ++blocks_;
         available_ += B;
     }
@@ -201,18 +224,18 @@ int Walk<Row, ENCODE>::take_low(int64_t wanted) {
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_residue(int64_t beat, int64_t wanted) {
-    const auto [need, special] = widths_of(s_.magnitudes.data() + first_, static_cast<int>(wanted));
+    const auto [need, special] = widths_of(magnitudes_ + first_, static_cast<int>(wanted));
     if (residue_level_ < need) {
         const int64_t size = ceil_div(need - residue_level_, B) * R;
-        if (!move(s_.residue.data() + residue_bytes_, size)) return CAUSE_SHORT;
+        if (!move(residue_ + residue_bytes_, size)) return CAUSE_SHORT;
         residue_bytes_ += size;
         residue_level_ += 8 * size;
     }
     residue_level_ -= need;
     if (special) {
         const int64_t escapes = count_escapes(first_, first_ + wanted, residue_bits_);
-        s_.needs[beat] += 16 * escapes;
-        s_.escapes += escapes;
+        needs_[beat] += 16 * escapes;
+        escapes_ += escapes;
     }
     residue_bits_ += need;
     first_ += wanted;
@@ -223,8 +246,8 @@ template <class Row, bool ENCODE>
 int64_t Walk<Row, ENCODE>::count_escapes(int64_t first, int64_t last, int64_t bit) {
     int64_t escapes = 0;
     for (int64_t i = first; i < last; ++i) {
-        const uint8_t window = s_.magnitudes.data()[i];
-        if (window == 0) escapes += ~(s_.residue.data()[bit / 8] >> bit % 8) & 1;
+        const uint8_t window = magnitudes_[i];
+        if (window == 0) escapes += ~(residue_[bit / 8] >> bit % 8) & 1;
         escapes += window == ESCAPE_WINDOW;
         bit += RESIDUE_WIDTH[window];
     }
@@ -233,11 +256,11 @@ int64_t Walk<Row, ENCODE>::count_escapes(int64_t first, int64_t last, int64_t bi
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_pruned(int64_t beat) {
-    const int64_t need = s_.needs[beat];
-    s_.pruned_bits += need;
+    const int64_t need = needs_[beat];
+    pruned_bits_ += need;
     if (pruned_level_ < need) {
         const int64_t size = ceil_div(need - pruned_level_, B) * R;
-        if (!move(s_.pruned.data() + pruned_bytes_, size)) return CAUSE_SHORT;
+        if (!move(pruned_ + pruned_bytes_, size)) return CAUSE_SHORT;
         pruned_bytes_ += size;
         pruned_level_ += 8 * size;
     }
@@ -248,12 +271,12 @@ int Walk<Row, ENCODE>::take_pruned(int64_t beat) {
 // Ranks of a window of pruned_exponent, as they are needed to know the size of values.
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::read_ranks(const uint8_t* window) {
-    for (int i = 0; i < p_.window * R; ++i) {
+    for (int i = 0; i < window_bytes_; ++i) {
         for (int bit = 0; bit < 8; ++bit) {
             if (window[i] >> bit & 1) {
-                s_.ranks.data()[ranks_++] = static_cast<uint8_t>(zeros_);
+                rank_bytes_[ranks_++] = static_cast<uint8_t>(zeros_);
                 zeros_ = 0;
-            } else if (++zeros_ >= p_.codebook) {
+            } else if (++zeros_ >= codebook_) {
                 return CAUSE_CODE;
             }
         }
@@ -262,60 +285,72 @@ int Walk<Row, ENCODE>::read_ranks(const uint8_t* window) {
 }
 
 template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_pruned_codes(int64_t beat) {
-    const auto take = [this] {
-        if (const int cause = take_window(s_.pruned_codes); cause != OK) return cause;
-        return ENCODE ? OK : read_ranks(s_.pruned_codes.data() + code_bytes_ - p_.window * R);
-    };
+int Walk<Row, ENCODE>::take_pruned_window(uint8_t* codes) {
+    if (const int cause = take_window(codes); cause != OK) return cause;
+    return ENCODE ? OK : read_ranks(codes + code_bytes_ - window_bytes_);
+}
+
+template <class Row, bool ENCODE>
+int Walk<Row, ENCODE>::take_pruned_codes(int64_t beat, uint8_t* codes) {
     if (is_beat(beat)) {
         const int64_t missing = existing(beat) - kept(beat);
         while (queued_ < missing)
-            if (const int cause = take(); cause != OK) return cause;
+            if (const int cause = take_pruned_window(codes); cause != OK) return cause;
         queued_ -= missing;
         int64_t need = 8 * missing;
         for (int64_t i = 0; i < missing; ++i) {
-            const int rank = s_.ranks.data()[used_++];
-            if (rank > p_.pruned_size) return CAUSE_RANK;
-            need += rank == p_.pruned_size ? 8 : 0;
+            const int rank = rank_bytes_[used_++];
+            if (rank > pruned_size_) return CAUSE_RANK;
+            need += rank == pruned_size_ ? 8 : 0;
         }
-        s_.needs[beat] = static_cast<int32_t>(need);
+        needs_[beat] = static_cast<int32_t>(need);
     }
-    if (is_beat(beat + 1) && queued_ < B) return take();
+    if (is_beat(beat + 1) && queued_ < B) return take_pruned_window(codes);
     return OK;
 }
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::verification() {
-    const int lead = p_.lead;
-    s_.escapes = s_.pruned_bits = 0;
+    const int lead = lead_;
+    uint8_t* const codes = s_.pruned_codes.data();
     for (int64_t beat = 0; beat < beats_; ++beat)
-        s_.needs[beat] = static_cast<int32_t>(16 * (existing(beat) - kept(beat)));
+        needs_[beat] = static_cast<int32_t>(16 * (existing(beat) - kept(beat)));
     for (int64_t slot = -2 * lead; slot < beats_; ++slot) {
         if (slot >= 0)
             if (const int cause = take_pruned(slot); cause != OK) return cause;
-        if (p_.coded && slot >= -1 - lead)
-            if (const int cause = take_pruned_codes(slot + lead); cause != OK) return cause;
-        if (p_.truncated && is_beat(slot + 2 * lead))
+        if (coded_ && slot >= -1 - lead)
+            if (const int cause = take_pruned_codes(slot + lead, codes); cause != OK) return cause;
+        if (truncated_ && is_beat(slot + 2 * lead))
             if (const int cause = take_low(kept(slot + 2 * lead)); cause != OK) return cause;
-        if (p_.exact() && is_beat(slot + lead)) {
+        if (exact_ && is_beat(slot + lead)) {
             const int64_t beat = slot + lead;
             if (const int cause = take_residue(beat, kept(beat)); cause != OK) return cause;
         }
     }
     s_.residue_bits = residue_bits_;
+    s_.escapes = escapes_;
+    s_.pruned_bits = pruned_bits_;
     return OK;
 }
 
 template <class Row>
 int speculation(const Params& p, Region& r, Streams& s, int64_t count, bool mask, bool encode) {
-    return encode ? Walk<Row, true>(p, r, s, count, mask).speculation()
-                  : Walk<Row, false>(p, r, s, count, mask).speculation();
+    if (encode) {
+        Walk<Row, true> walk(p, r, s, count, mask);
+        return walk.finish(walk.speculation());
+    }
+    Walk<Row, false> walk(p, r, s, count, mask);
+    return walk.finish(walk.speculation());
 }
 
 template <class Row>
 int verification(const Params& p, Region& r, Streams& s, int64_t count, bool mask, bool encode) {
-    return encode ? Walk<Row, true>(p, r, s, count, mask).verification()
-                  : Walk<Row, false>(p, r, s, count, mask).verification();
+    if (encode) {
+        Walk<Row, true> walk(p, r, s, count, mask);
+        return walk.finish(walk.verification());
+    }
+    Walk<Row, false> walk(p, r, s, count, mask);
+    return walk.finish(walk.verification());
 }
 
 int walk_speculation(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask,
@@ -334,3 +369,5 @@ int walk_verification(const Params& p, Region& region, Streams& s, int64_t count
 
 }  // namespace
 }  // namespace cassandra::codec::CASSANDRA_ISA
+
+#undef INLINE
