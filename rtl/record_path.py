@@ -139,7 +139,7 @@ class RecordPath(wiring.Component):
                 aligner.saturated.eq(stage.saturated[lane] & exact),
                 aligner.round.eq(mx),
                 record.field[lane].eq(Mux(unary, mantissa, aligner.field)),
-                record.residue[lane].eq(aligner.residue),
+                record.residue[lane].eq(Mux(kept & exact, aligner.residue, 0)),
                 record.width[lane].eq(Mux(kept & exact, aligner.width, 0)),
                 record.stored[lane].eq(stage.present[lane] & (~kept | (exact & aligner.escape))),
             ]

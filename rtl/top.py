@@ -16,7 +16,7 @@ from rtl.decoder import Decoder
 from rtl.superblock_reader import BUS_ROWS
 from rtl.verification import VALUE
 
-__all__ = ["DecoderTop", "Top", "to_rtlil", "to_verilog"]
+__all__ = ["DecoderTop", "Top", "axi_stream", "to_rtlil", "to_verilog"]
 
 _BLOCK = re.compile(r"^  always @\*\n    (.*;)$", re.MULTILINE)
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S*) *= 0;$", re.MULTILINE)
@@ -41,11 +41,11 @@ class DecoderTop(wiring.Component):
         bus = BUS_ROWS * lanes
         super().__init__(
             {
-                **_stream("s_axis_command", In, tdata=COMMAND_WIDTH),
-                **_stream("s_axis_codebook", In, tdata=8, tlast=1),
-                **_stream("s_axis_speculation", In, tdata=bus, tlast=1),
-                **_stream("s_axis_verification", In, tdata=bus, tlast=1),
-                **_stream(
+                **axi_stream("s_axis_command", In, tdata=COMMAND_WIDTH),
+                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1),
+                **axi_stream("s_axis_speculation", In, tdata=bus, tlast=1),
+                **axi_stream("s_axis_verification", In, tdata=bus, tlast=1),
+                **axi_stream(
                     "m_axis_values",
                     Out,
                     tdata=VALUE * lanes,
@@ -115,7 +115,8 @@ class DecoderTop(wiring.Component):
         ]
 
 
-def _stream(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, object]:
+def axi_stream(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, object]:
+    """Ports of an AXI4-Stream that flows this way: ``name_tvalid``, ``name_tready``, and fields."""
     back = In if flow is Out else Out
     ports: dict[str, object] = {f"{name}_{field}": flow(width) for field, width in fields.items()}
     ports[f"{name}_tvalid"] = flow(1)

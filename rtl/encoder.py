@@ -1,0 +1,146 @@
+"""The encoder (paper, Figure 8b): values, commands and a codebook in; regions and results out."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.encoder_front import EncoderFront
+from rtl.encoder_regions import EncodeResult, EncoderRegions
+from rtl.encoder_types import (
+    ENCODE_COMMAND_WIDTH,
+    EncodeCommandLayout,
+    EncoderConfig,
+    TensorWord,
+)
+from rtl.region_writer import RegionWord
+from rtl.superblock_reader import BUS_ROWS
+from rtl.top import axi_stream
+from rtl.verification import VALUE
+
+__all__ = ["RESULT_WIDTH", "Encoder", "EncoderTop"]
+
+RESULT_WIDTH = -(-EncodeResult().size // 8) * 8
+"""Bits of a result on the bus: :func:`rtl.encoder_regions.EncodeResult`, completed with zeros."""
+
+
+class Encoder(wiring.Component):
+    """Front end and back end.
+
+    Latency, throughput and buffering: see :class:`rtl.encoder_front.EncoderFront` and
+    :class:`rtl.encoder_regions.EncoderRegions`. Illegal input is named in ``errors`` of the
+    segment's result (docs/encoder.md); the next segment is encoded as usual.
+
+    Members
+    -------
+    command : In(stream of EncodeCommandLayout)
+        One for each segment, after the codebook that it needs.
+    codebook : In(stream of {exponent: 8, last: 1})
+        A packet replaces the codebook; taken before a waiting command, when no segment is in the
+        front end.
+    values : In(stream of TensorWord)
+        A packet for each segment.
+    speculation, verification : Out(stream of RegionWord)
+        A packet for each region; none for a region without rows.
+    results : Out(stream of EncodeResult)
+        One for each segment, in order.
+    busy : Out(1)
+        A segment is in flight.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        self.front = EncoderFront(config)
+        self.regions = EncoderRegions(config)
+        words = stream.Signature(RegionWord(config.lanes))
+        super().__init__(
+            {
+                "command": In(stream.Signature(EncodeCommandLayout)),
+                "codebook": In(stream.Signature(self.front.book.load_layout)),
+                "values": In(stream.Signature(TensorWord(config.lanes))),
+                "speculation": Out(words),
+                "verification": Out(words),
+                "results": Out(stream.Signature(EncodeResult())),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.front = front = self.front
+        m.submodules.regions = regions = self.regions
+        for name in ("command", "codebook", "values"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(front, name))
+        wiring.connect(m, front.records, regions.records)
+        for name in ("speculation", "verification", "results"):
+            wiring.connect(m, getattr(regions, name), wiring.flipped(getattr(self, name)))
+        m.d.comb += self.busy.eq(front.busy | regions.busy)
+        return m
+
+
+class EncoderTop(wiring.Component):
+    """:class:`Encoder` behind AXI4-Stream ports; it has no logic of its own.
+
+    ``tkeep`` of the values has two bits for each lane; both of a lane must be equal, and they are
+    looked at in the last word of a packet only.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        lanes = config.lanes
+        region = {"tdata": BUS_ROWS * lanes, "tlast": 1}
+        value = {"tdata": VALUE * lanes, "tkeep": VALUE // 8 * lanes, "tlast": 1}
+        super().__init__(
+            {
+                **axi_stream("s_axis_command", In, tdata=ENCODE_COMMAND_WIDTH),
+                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1),
+                **axi_stream("s_axis_values", In, **value),
+                **axi_stream("m_axis_speculation", Out, **region),
+                **axi_stream("m_axis_verification", Out, **region),
+                **axi_stream("m_axis_result", Out, tdata=RESULT_WIDTH),
+                "busy": Out(1),
+            }
+        )
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module, one for each configuration."""
+        return self.config.module_name
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.encoder = encoder = Encoder(self.config)
+        keep = self.s_axis_values_tkeep
+        m.d.comb += [
+            encoder.command.payload.eq(self.s_axis_command_tdata),
+            encoder.codebook.payload.exponent.eq(self.s_axis_codebook_tdata),
+            encoder.codebook.payload.last.eq(self.s_axis_codebook_tlast),
+            encoder.values.payload.values.eq(self.s_axis_values_tdata),
+            encoder.values.payload.keep.eq(Cat(keep[2 * i] for i in range(self.config.lanes))),
+            encoder.values.payload.last.eq(self.s_axis_values_tlast),
+            self.busy.eq(encoder.busy),
+        ]
+        for name in ("command", "codebook", "values"):
+            port = getattr(encoder, name)
+            m.d.comb += [
+                port.valid.eq(getattr(self, f"s_axis_{name}_tvalid")),
+                getattr(self, f"s_axis_{name}_tready").eq(port.ready),
+            ]
+        self._outputs(m, encoder)
+        return m
+
+    def _outputs(self, m: Module, encoder: Encoder) -> None:
+        for name in ("speculation", "verification"):
+            port = getattr(encoder, name)
+            m.d.comb += [
+                getattr(self, f"m_axis_{name}_tdata").eq(port.payload.data),
+                getattr(self, f"m_axis_{name}_tlast").eq(port.payload.last),
+                getattr(self, f"m_axis_{name}_tvalid").eq(port.valid),
+                port.ready.eq(getattr(self, f"m_axis_{name}_tready")),
+            ]
+        m.d.comb += [
+            self.m_axis_result_tdata.eq(encoder.results.payload),
+            self.m_axis_result_tvalid.eq(encoder.results.valid),
+            encoder.results.ready.eq(self.m_axis_result_tready),
+        ]
