@@ -48,7 +48,7 @@ ISA_FLAGS: dict[str, tuple[str, ...]] = {
     "portable": (),
     "avx2": tuple(_AVX2.split()),
     "avx512": tuple(_AVX512.split()),
-    "avx512bf16": (*_AVX512.split(), "-mavx512bf16"),
+    "avx512bf16": (*_AVX512.split(), "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
 }
 """Compiler flags of each instruction set, the least capable first."""
 

@@ -17,8 +17,11 @@ std::atomic<int64_t> distances[kForms] = {{4096}, {4096}, {4096}, {2048}, {2048}
 
 const LinearKernels& kernels() {
     switch (current_isa()) {
+#ifdef CASSANDRA_HAVE_AVX512BF16
+        // Without a matrix unit: vpdpbf16ps is slower than two fused multiplications.
+        case Isa::avx512bf16: return has_amx() ? linear_kernels_amx : linear_kernels_avx512;
+#endif
 #ifdef CASSANDRA_HAVE_AVX512
-        case Isa::avx512bf16:  // its dot product is slower than two fused multiplications
         case Isa::avx512: return linear_kernels_avx512;
 #endif
 #ifdef CASSANDRA_HAVE_AVX2
@@ -129,6 +132,7 @@ void Linear::multiply_tiles(int64_t first, int64_t last, int rows, const Input& 
     job.bias = layout.bias();
     job.table = table_.data();
     job.x = x.values(kind);
+    job.words = x.words();
     job.x_stride = x.padded();
     job.scales = x.scales(kind);
     job.sums = x.sums(kind);

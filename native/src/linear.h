@@ -51,6 +51,7 @@ class Input {
 
     // Row-major [8, padded] floats or integers, [8, padded / group] scales and sums.
     const void* values(InputKind kind) const;
+    const uint16_t* words() const;  // BF16 patterns of the floats
     const float* scales(InputKind kind) const;
     const int32_t* sums(InputKind kind) const;
 

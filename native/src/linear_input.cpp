@@ -34,12 +34,13 @@ int width_of(InputKind kind) {
     return kind == InputKind::int8_32 || kind == InputKind::int8_64 ? 1 : 2;
 }
 
-void round_bf16(const float* x, int64_t count, float* result) {
+void round_bf16(const float* x, int64_t count, float* rounded, uint16_t* words) {
     for (int64_t i = 0; i < count; ++i) {
         uint32_t bits;
         std::memcpy(&bits, x + i, 4);
         bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000U;
-        std::memcpy(result + i, &bits, 4);
+        std::memcpy(rounded + i, &bits, 4);
+        words[i] = static_cast<uint16_t>(bits >> 16);
     }
 }
 
@@ -79,7 +80,7 @@ float quantise(const float* x, int64_t count, T* result, int32_t& sum) {
 }  // namespace
 
 struct Input::Part {
-    Bytes values, scales, sums;
+    Bytes values, scales, sums, words;
 };
 
 Input::Input(int64_t features)
@@ -89,7 +90,7 @@ Input::Input(int64_t features)
         const auto kind = static_cast<InputKind>(i);
         const int64_t groups = kMaxRows * padded_ / group_of(kind);
         parts_[i] = {allocate(kMaxRows * padded_ * width_of(kind)), allocate(4 * groups),
-                     allocate(4 * groups)};
+                     allocate(4 * groups), allocate(i ? 1 : 2 * kMaxRows * padded_)};
     }
 }
 
@@ -97,6 +98,10 @@ Input::~Input() = default;
 
 const void* Input::values(InputKind kind) const {
     return parts_[static_cast<int>(kind)].values.get();
+}
+
+const uint16_t* Input::words() const {
+    return reinterpret_cast<const uint16_t*>(parts_[0].words.get());
 }
 
 const float* Input::scales(InputKind kind) const {
@@ -111,7 +116,8 @@ void Input::prepare(InputKind kind, int row, const float* x) {
     Part& part = parts_[static_cast<int>(kind)];
     uint8_t* values = part.values.get() + row * padded_ * width_of(kind);
     if (kind == InputKind::bf16) {
-        round_bf16(x, features_, reinterpret_cast<float*>(values));
+        round_bf16(x, features_, reinterpret_cast<float*>(values),
+                   reinterpret_cast<uint16_t*>(part.words.get()) + row * padded_);
         return;
     }
     const int group = group_of(kind);

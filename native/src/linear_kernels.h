@@ -11,15 +11,18 @@
 
 namespace cassandra {
 
+constexpr int kMostRows = 8;
+
 struct LinearJob {
     const uint8_t* tile;   // the first tile
     int64_t tiles;         // that many
     int64_t tile_bytes;    // from one to the next
     int64_t last_lanes;    // outputs of the last tile, 1..16
-    int64_t features;      // in, as stored: a multiple of 8 (words) or of the group
+    int64_t features;      // in, as stored: a multiple of 32 (words) or of the group
     int32_t bias;          // of a code, in the units of a sum (draft5, draft4)
     const uint16_t* table; // 32 words (packed12, packed8)
     const void* x;         // [rows, stride] as the form wants it
+    const uint16_t* words; // [rows, stride] BF16 patterns of x, where x are floats
     int64_t x_stride;      // values from row to row
     const float* scales;   // [rows, group_stride]
     const int32_t* sums;   // [rows, group_stride]
@@ -41,6 +44,10 @@ struct LinearKernels {
 extern const LinearKernels linear_kernels_portable;
 extern const LinearKernels linear_kernels_avx2;
 extern const LinearKernels linear_kernels_avx512;
+extern const LinearKernels linear_kernels_amx;
+
+// Whether this process may use the matrix unit (linear_avx512bf16.cpp).
+bool has_amx();
 
 namespace CASSANDRA_ISA {
 
@@ -54,79 +61,71 @@ inline void prefetch_lines(const uint8_t* data, int64_t distance) {
     for (int line = 0; line < kLines; ++line) __builtin_prefetch(data + distance + 64 * line, 0, 3);
 }
 
-// 8 features in 4 chains of pairs; the chains are added at the end.
-template <class V, int R>
-struct Chains {
-    typename V::F sum[R][4];
+// -- words -----------------------------------------------------------------------------------------
+// A block of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
 
-    Chains() {
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r)
-            CASSANDRA_UNROLL
-            for (int c = 0; c < 4; ++c) sum[r][c] = V::zero();
-    }
-
-    // Words are pairs of features k and k + 1; the second product is added first.
-    void add(int chain, typename V::B words, const float* const* x, int64_t k) {
-        const typename V::F high = V::high_words(words), low = V::low_words(words);
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const float* at = x[r] + k + 2 * chain;
-            sum[r][chain] = V::multiply_add(high, V::floats(at[1]), sum[r][chain]);
-            sum[r][chain] = V::multiply_add(low, V::floats(at[0]), sum[r][chain]);
-        }
-    }
-
-    typename V::F total(int r) const {
-        return V::add(V::add(sum[r][0], sum[r][1]), V::add(sum[r][2], sum[r][3]));
-    }
-};
-
-template <class V, int R>
+template <class V>
 struct Bf16 {
-    static constexpr int kBlock = 256;
+    static constexpr int kBytes = 256;
 
-    static void add(Chains<V, R>& chains, const uint8_t* data, const float* const* x,
-                    int64_t k, const LinearJob&) {
+    static void decode(const uint8_t* data, const LinearJob&, typename V::B (&words)[4]) {
         CASSANDRA_UNROLL
-        for (int c = 0; c < 4; ++c) chains.add(c, V::load(data + 64 * c), x, k);
+        for (int c = 0; c < 4; ++c) words[c] = V::load(data + 64 * c);
     }
 };
 
-// Words of chains 0 and 1, of 2 and 3 (byte a: bits 15, 6..0; byte b: bits 7, 14..8), places.
-template <class V, int R>
+// Words of vectors 0 and 1, of 2 and 3 (one: bits 15, 6..0; the other: bits 7, 14..8), places.
+template <class V>
 struct Packed12 {
-    static constexpr int kBlock = 192;
+    static constexpr int kBytes = 192;
 
-    static void add(Chains<V, R>& chains, const uint8_t* data, const float* const* x,
-                    int64_t k, const LinearJob& job) {
+    static void decode(const uint8_t* data, const LinearJob& job, typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x807F), places = V::load(data + 128);
         const auto table = V::load_table(job.table);
         const typename V::B first = V::load(data), second = V::load(data + 64);
-        chains.add(0, V::select(own, first, V::lookup(table, places)), x, k);
-        chains.add(1, V::select(own, V::swap_bytes(first),
-                                V::lookup(table, V::template shift_right<4>(places))), x, k);
-        chains.add(2, V::select(own, second,
-                                V::lookup(table, V::template shift_right<8>(places))), x, k);
-        chains.add(3, V::select(own, V::swap_bytes(second),
-                                V::lookup(table, V::template shift_right<12>(places))), x, k);
+        words[0] = V::select(own, first, V::lookup(table, places));
+        words[1] = V::select(own, V::swap_bytes(first),
+                             V::lookup(table, V::template shift_right<4>(places)));
+        words[2] = V::select(own, second, V::lookup(table, V::template shift_right<8>(places)));
+        words[3] = V::select(own, V::swap_bytes(second),
+                             V::lookup(table, V::template shift_right<12>(places)));
     }
 };
 
 // Bits 3..0 place a, 6..4 mantissa a, 7 sign b, 11..8 place b, 14..12 mantissa b, 15 sign a.
-template <class V, int R>
+template <class V>
 struct Packed8 {
-    static constexpr int kBlock = 128;
+    static constexpr int kBytes = 128;
 
-    static void add(Chains<V, R>& chains, const uint8_t* data, const float* const* x,
-                    int64_t k, const LinearJob& job) {
+    static void decode(const uint8_t* data, const LinearJob& job, typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x8070);
         const auto table = V::load_table(job.table);
         CASSANDRA_UNROLL
         for (int half = 0; half < 2; ++half) {
             const typename V::B one = V::load(data + 64 * half), other = V::swap_bytes(one);
-            chains.add(2 * half, V::select(own, one, V::lookup(table, one)), x, k);
-            chains.add(2 * half + 1, V::select(own, other, V::lookup(table, other)), x, k);
+            words[2 * half] = V::select(own, one, V::lookup(table, one));
+            words[2 * half + 1] = V::select(own, other, V::lookup(table, other));
+        }
+    }
+};
+
+// Sums of the products of even and of odd features: each 32 features start at zero, and are then
+// added to the total. It is the order of a matrix unit (linear_avx512bf16.cpp).
+template <class V, int R>
+struct Halves {
+    typename V::F even[R], odd[R];
+
+    Halves() {
+        CASSANDRA_UNROLL
+        for (int r = 0; r < R; ++r) even[r] = odd[r] = V::zero();
+    }
+
+    void add(typename V::B words, const float* const* x, int64_t k) {
+        const typename V::F high = V::high_words(words), low = V::low_words(words);
+        CASSANDRA_UNROLL
+        for (int r = 0; r < R; ++r) {
+            even[r] = V::multiply_add(low, V::floats(x[r][k]), even[r]);
+            odd[r] = V::multiply_add(high, V::floats(x[r][k + 1]), odd[r]);
         }
     }
 };
@@ -142,19 +141,30 @@ inline void store_lanes(float* y, typename V::F value, int64_t lanes) {
     }
 }
 
-template <class V, int R, template <class, int> class Block>
+template <class V, int R, template <class> class Block>
 inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
+    constexpr int kBytes = Block<V>::kBytes;
     const float* x[R];
-    for (int r = 0; r < R; ++r) x[r] = static_cast<const float*>(job.x) + (row + r) * job.x_stride;
-    Chains<V, R> chains;
-    constexpr int kBytes = Block<V, R>::kBlock;
-    for (int64_t k = 0; k < job.features; k += 8, data += kBytes) {
-        prefetch_lines<kBytes / 64>(data, job.prefetch);
-        Block<V, R>::add(chains, data, x, k, job);
+    typename V::F total[R];
+    for (int r = 0; r < R; ++r) {
+        x[r] = static_cast<const float*>(job.x) + (row + r) * job.x_stride;
+        total[r] = V::zero();
+    }
+    for (int64_t k = 0; k < job.features;) {
+        Halves<V, R> sums;
+        for (int block = 0; block < 4; ++block, k += 8, data += kBytes) {
+            typename V::B words[4];
+            prefetch_lines<kBytes / 64>(data, job.prefetch);
+            Block<V>::decode(data, job, words);
+            CASSANDRA_UNROLL
+            for (int c = 0; c < 4; ++c) sums.add(words[c], x, k + 2 * c);
+        }
+        CASSANDRA_UNROLL
+        for (int r = 0; r < R; ++r)
+            total[r] = V::add(total[r], V::add(sums.even[r], sums.odd[r]));
     }
     CASSANDRA_UNROLL
-    for (int r = 0; r < R; ++r)
-        store_lanes<V>(y + (row + r) * job.y_stride, chains.total(r), lanes);
+    for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
 }
 
 // -- integers --------------------------------------------------------------------------------------
@@ -308,7 +318,7 @@ inline void mx_tile(const LinearJob& job, const uint8_t* data, int row, float* y
 
 // -- from tiles to kernels -------------------------------------------------------------------------
 
-template <class V, template <class, int> class Block>
+template <class V, template <class> class Block>
 struct Words {
     template <int R>
     static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {

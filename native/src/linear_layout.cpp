@@ -317,7 +317,7 @@ bool fits(const LinearLayout& layout, const uint16_t* values, int64_t out) {
 }  // namespace
 
 int64_t LinearLayout::stored_features() const {
-    return round_up(features, form >= Form::draft5 ? group : 8);
+    return round_up(features, form >= Form::draft5 ? group : 32);
 }
 
 size_t LinearLayout::tile_bytes() const {
