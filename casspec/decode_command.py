@@ -26,6 +26,7 @@ examples:
       --document docs/native.md
   casspec bench decode smollm2 --contenders "native plain*" "*hybrid*" --rounds 4
   casspec bench decode smollm2 --context 1536 --rounds 4 --contenders "native*"
+  casspec bench decode --shape 1b 3b --document docs/native.md
 
 Contenders take turns, each in a process of its own that is stopped while others have theirs; before
 every turn the speed of memory is measured. Figures are medians over rounds with their quartiles;
@@ -41,7 +42,9 @@ _PROMPTS_ROOM = 512  # positions for prompts that have no context before them
 def register(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.set_defaults(run=decode)
-    parser.add_argument("source", metavar="SOURCE", help="model that is not packed")
+    parser.add_argument(
+        "source", metavar="SOURCE", nargs="?", default="smollm2", help="not packed (smollm2)"
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -78,12 +81,27 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=int, metavar="N", help="put text before prompts, N tokens in all"
     )
+    parser.add_argument(
+        "--shape",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="instead: costs of steps in the shapes 135m, 1b, 3b, on random weights",
+    )
+    parser.add_argument(
+        "--acceptance",
+        nargs="+",
+        type=float,
+        default=[0.80, 0.86, 0.90],
+        metavar="A",
+        help="conditional rates for the gains that --shape projects (default .80 .86 .90)",
+    )
     parser.add_argument("--calibration", type=Path, metavar="FILE", help="as for `casspec pack`")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes for packing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="bars, as SVG")
     parser.add_argument(
-        "--document", type=Path, metavar="FILE", help="put the table between its decode markers"
+        "--document", type=Path, metavar="FILE", help="put the table between its markers"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
@@ -99,6 +117,8 @@ def decode(args: argparse.Namespace) -> int:
     contenders = choose(args.contenders)
     if args.threads < 1:
         raise CassandraError(f"threads must be at least 1, not {args.threads}")
+    if args.shape:
+        return _shapes(args)
     source = open_source(args.source)
     norms = _norms(args, source)
     bench = _bench(args, source, norms)
@@ -112,6 +132,38 @@ def decode(args: argparse.Namespace) -> int:
     print(lines(found))
     _save(args, found, turns)
     return _verdict(found)
+
+
+def _shapes(args: argparse.Namespace) -> int:
+    """Costs of steps, each shape on its own: the largest take most of a machine's memory."""
+    from casspec.decoding import shapes
+    from casspec.decoding.report import put_between_markers
+    from model.output import write_file
+
+    for acceptance in args.acceptance:
+        if not 0 <= acceptance <= 1:
+            raise CassandraError(f"acceptance must be from 0 to 1, not {acceptance}")
+    unknown = [shape for shape in args.shape if shape not in shapes.SHAPES]
+    if unknown:
+        raise CassandraError(f"shape must be one of {', '.join(shapes.SHAPES)}, not {unknown[0]!r}")
+    found = []
+    for shape in args.shape:
+        found.append(shapes.measure(shape, target="bf16", threads=args.threads))
+        if not args.quiet:
+            print(f"{shape}: measured", file=sys.stderr, flush=True)
+    text = shapes.lines(found, args.acceptance)
+    print(text)
+    if args.json:
+        body = {"shapes": [dataclasses.asdict(each) for each in found]}
+        write_file(args.json, (json.dumps(body) + "\n").encode())
+    if args.document:
+        put_between_markers(args.document, "shapes", _indented(text))
+    return 0
+
+
+def _indented(text: str) -> str:
+    """A block of code in Markdown."""
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
 
 
 def _norms(args: argparse.Namespace, source: Source) -> Norms:
@@ -200,8 +252,7 @@ def _save(args: argparse.Namespace, found: list[Summary], turns: Turns) -> None:
             args.figure, draw(found, title=f"Decoding {args.source}, {args.threads} threads")
         )
     if args.document:
-        indented = "\n".join(f"    {line}".rstrip() for line in lines(found).splitlines())
-        put_between_markers(args.document, "decode", indented)
+        put_between_markers(args.document, "decode", _indented(lines(found)))
 
 
 def _verdict(found: list[Summary]) -> int:
