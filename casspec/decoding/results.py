@@ -140,7 +140,8 @@ def summaries(turns: Sequence[Turn], contenders: Sequence[Contender]) -> list[Su
 def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
     own = [turn for turn in turns if turn.contender == contender.name]
     compared, identical = _identical(turns, own, contender.same_as)
-    alike = None if contender.same_as else _identical(turns, own, PLAIN)[1]
+    free = contender.same_as is None and contender.name != PLAIN
+    alike = _identical(turns, own, PLAIN)[1] if free else None
     rate, probe = Spread.of([t.rate for t in own]), Spread.of([t.probe for t in own])
     assert rate is not None
     assert probe is not None
