@@ -18,7 +18,7 @@ from verif.faults import Fault
 from verif.jobs import Job
 from verif.streams import Bench, HandshakeChecker, Item, Port
 
-__all__ = ["Broken", "DmaBench", "Placed"]
+__all__ = ["Broken", "DmaBench", "Monitor", "Placed"]
 
 _MONITORED = {
     "m_axi_ar": ("id", "addr", "len", "size", "burst"),
@@ -51,7 +51,7 @@ class Placed:
     lengths: tuple[int, int]
 
 
-class _Monitor:
+class Monitor:
     """Holds a channel that somebody else drives or takes to the rules of valid and ready."""
 
     def __init__(self, dut: Any, prefix: str, fields: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ class DmaBench(Bench):
         self.lanes = len(dut.m_axis_values_tkeep) // 2  # of all decoders together
         self.decoders = 1 << (len(dut.m_axi_arid) - 1)
         for prefix, fields in _MONITORED.items():
-            self.agents.append(_Monitor(dut, prefix, fields))
+            self.agents.append(Monitor(dut, prefix, fields))
         ports = ("tdata", "tkeep", "tlast", "tuser")
         self.values = self.sink(Port.axis(dut, "m_axis_values", ports))
         self.scoreboard = _Scoreboard(self)

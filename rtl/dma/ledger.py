@@ -1,0 +1,173 @@
+"""Segments on their way to memory: where they go, when they are there, what is told of them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.dma.config import IN_FLIGHT
+from rtl.dma.store import WriteMaster, place_layout
+from rtl.dma.store_config import REGIONS, StoreConfig
+from rtl.encoder_types import COUNT_WIDTH, EncodeErrorLayout
+
+__all__ = ["Store", "entry_layout", "result_layout"]
+
+OFFSET_BITS = 32
+
+
+def result_layout() -> data.StructLayout:
+    """What an encoder says of a segment; lengths in superblocks."""
+    return data.StructLayout(
+        {
+            "speculation": 16,
+            "verification": 16,
+            "mask": 1,
+            "errors": EncodeErrorLayout,
+            "saturated": COUNT_WIDTH,
+        }
+    )
+
+
+def entry_layout() -> data.StructLayout:
+    """A segment that is in memory: its directory entry (docs/format.md, section 5) and its causes.
+
+    ``failed``: a write was answered with an error. ``room``: a region did not fit.
+    """
+    return data.StructLayout(
+        {
+            "offsets": data.ArrayLayout(OFFSET_BITS, len(REGIONS)),
+            "lengths": data.ArrayLayout(16, len(REGIONS)),
+            "mask": 1,
+            "errors": EncodeErrorLayout,
+            "failed": 1,
+            "room": 1,
+            "saturated": COUNT_WIDTH,
+        }
+    )
+
+
+class Store(wiring.Component):
+    """Writes what an encoder puts out, and hands out an entry for each segment that is in memory.
+
+    The entry of a segment comes when every byte of both regions has been answered. Its offsets
+    count superblocks from the last place that did not follow another. A region may be written while
+    the other, or the result of the segment before, is still on its way.
+
+    Latency: the memory's, and four cycles. Throughput: that of :class:`WriteMaster`. Buffering:
+    ``IN_FLIGHT`` segments, counted from their place to the taking of their entry: no place is taken
+    beyond, so nothing that is queued for a segment can overflow, however long entries wait. Illegal
+    input: a result that says of a region that it is empty when it has words, or the other way
+    round, is not legal.
+
+    Members
+    -------
+    places : In(stream of {regions: place_layout for each, ...})
+    words : In(stream of {data: 8 * lanes, last: 1}) for each region
+        A packet for each region that is not empty.
+    results : In(stream of result_layout)
+        One for each segment, valid before the first word of the next one is.
+    entries : Out(stream of entry_layout)
+    aw, w, b, writing, fault, fault_valid
+        As of :class:`WriteMaster`.
+    flying : Out(range(IN_FLIGHT + 1))
+        Segments inside.
+    """
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.config = config
+        self.master = WriteMaster(config)
+        master = self.master.signature.members
+        names = ("words", "aw", "w", "b", "writing", "fault", "fault_valid")
+        super().__init__(
+            {
+                "places": In(
+                    stream.Signature(data.ArrayLayout(place_layout(config), len(REGIONS)))
+                ),
+                "results": In(stream.Signature(result_layout())),
+                "entries": Out(stream.Signature(entry_layout())),
+                "flying": Out(range(IN_FLIGHT + 1)),
+                **{name: master[name] for name in names},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.master = master = self.master
+        for name in ("aw", "w"):
+            wiring.connect(m, getattr(master, name), wiring.flipped(getattr(self, name)))
+        wiring.connect(m, wiring.flipped(self.b), master.b)
+        m.d.comb += self.writing.eq(master.writing)
+        for place in range(len(REGIONS)):
+            wiring.connect(m, wiring.flipped(self.words[place]), master.words[place])
+            m.d.comb += [
+                self.fault[place].eq(master.fault[place]),
+                self.fault_valid[place].eq(master.fault_valid[place]),
+            ]
+        self.taken = Signal()  # an entry
+        self._begin(m)
+        self._learn(m)
+        self._finish(m)
+        return m
+
+    def _begin(self, m: Module) -> None:
+        """A segment's places, as long as there is room for all that may come of it."""
+        places = self.master.places
+        m.submodules.follows = self.follows = fifo.SyncFIFO(width=1, depth=IN_FLIGHT)
+        begun = self.places.valid & self.places.ready
+        m.d.comb += [
+            self.places.ready.eq(self.flying != IN_FLIGHT),
+            self.follows.w_data.eq(self.places.payload[0].follow),
+            self.follows.w_en.eq(begun),
+        ]
+        for place, region in enumerate(places):
+            m.d.comb += [
+                region.payload.eq(self.places.payload[place]),
+                region.valid.eq(begun),
+            ]
+        m.d.sync += self.flying.eq(self.flying + begun - self.taken)
+
+    def _learn(self, m: Module) -> None:
+        """Results wait for their segment's ends; which regions are empty is told at once."""
+        width = result_layout().size
+        m.submodules.told = self.told = told = fifo.SyncFIFO(width=width, depth=IN_FLIGHT)
+        known, taken = self.master.known, Signal()
+        m.d.comb += [
+            taken.eq(self.results.valid & self.results.ready),
+            self.results.ready.eq(told.w_rdy & Cat(region.ready for region in known).all()),
+            told.w_data.eq(self.results.payload),
+            told.w_en.eq(taken),
+        ]
+        for place, name in enumerate(REGIONS):
+            m.d.comb += [
+                known[place].payload.eq(getattr(self.results.payload, name) == 0),
+                known[place].valid.eq(taken),
+                self.master.pending[place].eq(self.results.valid),
+            ]
+
+    def _finish(self, m: Module) -> None:
+        """Both ends and the result of the oldest segment make its entry."""
+        result = data.View(result_layout(), self.told.r_data)
+        entry, ends = self.entries.payload, self.master.ends
+        complete = Cat(self.told.r_rdy, self.follows.r_rdy, *(end.valid for end in ends)).all()
+        m.d.comb += [
+            self.entries.valid.eq(complete),
+            self.taken.eq(self.entries.valid & self.entries.ready),
+            self.told.r_en.eq(self.taken),
+            self.follows.r_en.eq(self.taken),
+            entry.mask.eq(result.mask),
+            entry.errors.eq(result.errors),
+            entry.saturated.eq(result.saturated),
+            entry.failed.eq(Cat(end.payload.failed for end in ends).any()),
+            entry.room.eq(Cat(end.payload.room for end in ends).any()),
+        ]
+        for place, name in enumerate(REGIONS):
+            behind = Signal(OFFSET_BITS, name=f"behind_{name}")  # the segment before
+            offset, length = entry.offsets[place], entry.lengths[place]
+            m.d.comb += [
+                ends[place].ready.eq(self.taken),
+                offset.eq(Mux(self.follows.r_data, behind, 0)),
+                length.eq(getattr(result, name)),
+            ]
+            with m.If(self.taken):
+                m.d.sync += behind.eq(offset + length)

@@ -1,0 +1,29 @@
+"""The cocotb suite of the store by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl.dma.store_config import StoreConfig
+from rtl.dma.store_ports import CassandraStore
+from rtl.encoder_types import EncoderConfig
+from verif.runner import run_suite
+
+BUILD = Path(__file__).parents[2] / "build" / "cocotb"
+
+CONFIGS = {
+    "l16": StoreConfig(),
+    "l8": StoreConfig(
+        encoder=EncoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, outstanding=1, address=48
+    ),
+    "l32": StoreConfig(encoder=EncoderConfig(lanes=32), burst=128, buffer=256),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_store(name: str) -> None:
+    top = CassandraStore(CONFIGS[name])
+    run_suite(top, "verif.dma.storing", top.module_name, build_dir=BUILD / f"store_{name}")

@@ -1,0 +1,408 @@
+"""Suite of the store by itself: a stand-in for the encoder, a memory at any pace."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotbext.axi import AxiResp
+
+from rtl.dma.config import IN_FLIGHT
+from rtl.dma.ledger import entry_layout, result_layout
+from rtl.dma.store import place_layout
+from rtl.dma.store_config import REGIONS, StoreConfig
+from verif.dma.bench import Monitor
+from verif.dma.write_memory import WriteMemory, WriteTiming
+from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
+from verif.streams import Bench, Port, Source
+
+NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
+SUPERBLOCK = 128
+_MONITORED = {
+    "m_axi_aw": ("id", "addr", "len", "size", "burst"),
+    "m_axi_w": ("data", "strb", "last"),
+}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Stored:
+    """A segment: its regions, where they go, and what must be said of it."""
+
+    regions: tuple[bytes, bytes]
+    bases: tuple[int, int]
+    rooms: tuple[int, int]  # bytes that are left for the region
+    follow: bool
+    offsets: tuple[int, int]  # superblocks
+    said: dict[str, int]  # mask, errors, saturated
+
+
+class Encoder:
+    """Stands in for an encoder: regions of a segment at once, then its result, then the next.
+
+    The result of a segment is offered at the latest in the cycle of the next one's first words.
+    """
+
+    def __init__(self, bench: Bench, words: list[Source], results: Source) -> None:
+        self._bench, self._words, self._results = bench, words, results
+        self.waiting: deque[Stored] = deque()
+        self._current: Stored | None = None
+        self._lanes = len(bench.dut.s_axis_speculation_tdata) // 8
+
+    @property
+    def idle(self) -> bool:
+        """Everything has been taken."""
+        return not self.waiting and self._current is None and self._results.idle
+
+    def drive(self) -> None:
+        """Results and words that may come now."""
+        if self._current is not None and self._taken() and self._bench.rng.random() < 0.5:
+            self._results.send([{"tdata": _result(self._current)}])
+            self._current = None
+        if self._current is None and self.waiting and self._results_offered():
+            self._current = self.waiting.popleft()
+            for source, region in zip(self._words, self._current.regions, strict=True):
+                source.send(_words(region, self._lanes))
+
+    def _taken(self) -> bool:
+        return self._results.idle and all(source.idle for source in self._words)
+
+    def _results_offered(self) -> bool:
+        """Queued results are offered in this very cycle, if none waits before them."""
+        return len(self._results.queue) <= 1
+
+    def sample(self) -> None:
+        """Nothing to see."""
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.waiting.clear()
+        self._current = None
+
+
+def _words(region: bytes, lanes: int) -> list[dict[str, int]]:
+    return [
+        {
+            "tdata": int.from_bytes(region[start : start + lanes], "little"),
+            "tlast": int(start + lanes == len(region)),
+        }
+        for start in range(0, len(region), lanes)
+    ]
+
+
+def _result(segment: Stored) -> int:
+    lengths = {
+        name: len(region) // SUPERBLOCK
+        for name, region in zip(REGIONS, segment.regions, strict=True)
+    }
+    said = {**segment.said, "errors": {"short": segment.said["errors"]}}
+    return int(result_layout().const({**lengths, **said}).as_bits())
+
+
+class StoreBench(Bench):
+    """A store between its stand-in and a memory, and what it must come to."""
+
+    def __init__(self, dut: Any, seed: int) -> None:
+        super().__init__(dut, seed)
+        self.memory = WriteMemory(dut, self.rng)
+        lanes = len(dut.s_axis_speculation_tdata) // 8
+        self.config = StoreConfig(address=len(dut.m_axi_awaddr), bus=self.memory.word)
+        self.place_layout = place_layout(self.config)
+        self.places = self.source(Port.axis(dut, "s_axis_place"))
+        self.results = Source(Port.axis(dut, "s_axis_result"), self.rng)
+        self.words = [
+            Source(Port.axis(dut, f"s_axis_{name}", ("tdata", "tlast")), self.rng)
+            for name in REGIONS
+        ]
+        self.encoder = Encoder(self, self.words, self.results)
+        self.agents += [self.encoder, self.results, *self.words]  # in the order of their driving
+        for prefix, fields in _MONITORED.items():
+            self.agents.append(Monitor(dut, prefix, fields))
+        self.entries = self.sink(Port.axis(dut, "m_axis_entry"))
+        assert SUPERBLOCK % lanes == 0
+        self._next = 1 << 12
+        self._behind: list[tuple[int, int, int]] | None = None  # address, room, offset of both
+
+    async def reset(self, cycles: int = 2) -> None:
+        """Reset the design; then the memory forgets everything."""
+        await super().reset(cycles)
+        self.memory.reset()
+        self._behind = None
+
+    def draw(self, *, most: int = 12, follow: bool | None = None, room: int = 0) -> Stored:
+        """A segment of random lengths; ``room``: superblocks beyond what the regions need."""
+        rng = self.rng
+        lengths = [int(rng.integers(1, most + 1)), int(rng.integers(0, most + 1))]
+        kind = rng.random()
+        if kind < 0.1:
+            lengths = [0, 0]
+        elif kind < 0.3:
+            lengths[1] = 0
+        regions = [rng.bytes(SUPERBLOCK * length) for length in lengths]
+        follow = bool(rng.random() < 0.4) if follow is None else follow
+        follow = follow and self._behind is not None
+        if not follow:
+            spare = SUPERBLOCK * (room or int(rng.integers(0, 30)))
+            self._behind = [
+                (self._allocate(len(region) + spare), len(region) + spare, 0) for region in regions
+            ]
+        assert self._behind is not None
+        bases, rooms, offsets = zip(*self._behind, strict=True)
+        self._behind = [
+            (base + min(size, left), left - min(size, left), offset + size // SUPERBLOCK)
+            for (base, left, offset), size in zip(self._behind, map(len, regions), strict=True)
+        ]
+        said = {
+            "mask": int(rng.integers(2)),
+            "errors": int(rng.integers(2)),
+            "saturated": int(rng.integers(1 << 17)),
+        }
+        return Stored(
+            regions=(regions[0], regions[1]),
+            bases=bases,
+            rooms=rooms,
+            follow=follow,
+            offsets=offsets,
+            said=said,
+        )
+
+    def _allocate(self, size: int) -> int:
+        """A random place after everything else, some near the border of a page or of 4 GiB."""
+        page = 1 << (32 if self.rng.random() < 0.1 else 12)
+        start = -(-self._next // self.memory.word) * self.memory.word
+        border = -(-start // page) * page
+        words = int(self.rng.integers(0, 20))
+        near = max(start, border - words * self.memory.word)
+        base = near if self.rng.random() < 0.5 else start
+        self.memory.allow(base, size)
+        self._next = base + size + self.memory.word
+        return base
+
+    def send(self, segments: list[Stored]) -> None:
+        """Queue segments: places at once, regions as the store takes them."""
+        for segment in segments:
+            places = [
+                {
+                    "address": base // self.memory.word,
+                    "room": room // self.memory.word,
+                    "follow": int(segment.follow),
+                }
+                for base, room in zip(segment.bases, segment.rooms, strict=True)
+            ]
+            if segment.follow:  # whatever is said of the place is not looked at
+                for place in places:
+                    place["address"] ^= 0x55
+                    place["room"] ^= 0x33
+            number = 0
+            for which, place in enumerate(places):
+                bits = int(self.place_layout.const(place).as_bits())
+                number |= bits << which * self.place_layout.size
+            self.places.send([{"tdata": number}])
+        self.encoder.waiting.extend(segments)
+
+    async def finish(self, segments: list[Stored], limit: int = 100_000) -> list[dict[str, Any]]:
+        """Run until every entry is there; check them and the memory."""
+        count = len(segments)
+        await self.until(lambda: len(self.entries.received) >= count, limit, "the last entry")
+        await self.run(20)
+        assert len(self.entries.received) == count, "entries that nothing asked for"
+        found = [_entry(self.entries.received.popleft()["tdata"]) for _ in range(count)]
+        for segment, entry in zip(segments, found, strict=True):
+            self._check(segment, entry)
+        return found
+
+    def _check(self, segment: Stored, entry: dict[str, Any]) -> None:
+        fits = True
+        for place, region in enumerate(segment.regions):
+            assert entry["lengths"][place] == len(region) // SUPERBLOCK
+            assert entry["offsets"][place] == segment.offsets[place]
+            there = min(len(region), segment.rooms[place])
+            fits &= there == len(region)
+            assert self.memory.read(segment.bases[place], there) == region[:there]
+        assert entry["room"] == (not fits)
+        assert entry["mask"] == segment.said["mask"]
+        assert entry["errors"] == segment.said["errors"]
+        assert entry["saturated"] == segment.said["saturated"]
+
+    def written(self, segments: list[Stored]) -> int:
+        """Bus words that the regions have, as far as they fit."""
+        return sum(
+            min(len(region), room) // self.memory.word
+            for segment in segments
+            for region, room in zip(segment.regions, segment.rooms, strict=True)
+        )
+
+
+def _entry(number: int) -> dict[str, Any]:
+    """Fields of an entry."""
+    view = entry_layout().from_bits(number)
+    return {
+        "offsets": [view.offsets[place] for place in range(len(REGIONS))],
+        "lengths": [view.lengths[place] for place in range(len(REGIONS))],
+        "errors": int(view.errors.short),
+        **{name: int(view[name]) for name in ("mask", "failed", "room", "saturated")},
+    }
+
+
+async def start(dut: Any) -> StoreBench:
+    """A bench with a running clock, after a reset."""
+    Clock(dut.clk, 2, unit="ns").start()
+    bench = StoreBench(dut, cocotb.RANDOM_SEED)
+    await bench.reset()
+    return bench
+
+
+async def store(bench: StoreBench, segments: list[Stored]) -> list[dict[str, Any]]:
+    """Send segments and wait for their entries; nothing else may have been written."""
+    before = len(bench.memory.data)
+    bench.send(segments)
+    found = await bench.finish(segments)
+    assert len(bench.memory.data) - before == bench.written(segments)
+    return found
+
+
+@cocotb.test()
+@cocotb.parametrize(idle=list(PATTERNS), pressure=list(PATTERNS))
+async def idle_by_back_pressure(dut: Any, idle: str, pressure: str) -> None:
+    """The stand-in with one pattern, the memory with another."""
+    bench = await start(dut)
+    for source in bench.words:
+        source.use(PATTERNS[idle])
+    bench.entries.use(PATTERNS[idle])
+    pattern = PATTERNS[pressure]
+    bench.memory.use(
+        WriteTiming(longest=40, shuffled=True, addresses=pattern, words=pattern, responses=pattern)
+    )
+    found = await store(bench, [bench.draw() for _ in range(12)])
+    assert not any(entry["failed"] for entry in found)
+
+
+@cocotb.test()
+@cocotb.parametrize(latest=[0, 7, 150], shuffled=[False, True])
+async def order_by_latency(dut: Any, latest: int, shuffled: bool) -> None:
+    """Responses late, and in every order that AXI allows."""
+    bench = await start(dut)
+    bench.memory.use(WriteTiming(longest=latest, shuffled=shuffled))
+    for _ in range(4):
+        await store(bench, [bench.draw(most=24) for _ in range(10)])
+    assert bool(bench.memory.overtaken) <= shuffled
+    assert latest < 100 or not shuffled or bench.memory.overtaken
+
+
+@cocotb.test()
+@cocotb.parametrize(late=[0, 60])
+async def ends_that_nobody_takes_are_not_lost(dut: Any, late: int) -> None:
+    """Entries wait for ever: the store comes to rest with its fill of segments, and loses none."""
+    bench = await start(dut)
+    bench.memory.use(WriteTiming(longest=late, shuffled=True))
+    for _ in range(4):
+        bench.entries.use(NEVER)
+        segments = [bench.draw(most=6) for _ in range(3 * IN_FLIGHT)]
+        bench.send(segments)
+        await bench.run(1500)
+        places = bench.places.moved
+        await bench.run(200)
+        assert bench.places.moved == places, "places are taken without end"
+        assert bench.entries.valid
+        assert not bench.encoder.idle
+        bench.entries.use(PATTERNS["rare"])
+        await bench.finish(segments)
+
+
+@cocotb.test()
+async def one_region_far_ahead_of_the_other(dut: Any) -> None:
+    """Every response of one region waits; those of the other go on, and none is lost."""
+    bench = await start(dut)
+    slow = Pattern(kind=Kind.PERIODIC, on=1, off=40)
+    for which in (0, 1, 0, 1):
+        bench.words[which].use(slow)
+        bench.words[1 - which].use(ALWAYS)
+        await store(bench, [bench.draw(most=5) for _ in range(12)])
+
+
+@cocotb.test()
+async def regions_that_do_not_fit(dut: Any) -> None:
+    """Segments follow each other beyond their room: what fits is written, nothing else is."""
+    bench = await start(dut)
+    bench.memory.use(WriteTiming(longest=20, shuffled=True))
+    full = 0
+    for _ in range(12):
+        first = bench.draw(most=6, follow=False, room=int(bench.rng.integers(1, 12)))
+        segments = [first, *(bench.draw(most=6, follow=True) for _ in range(6))]
+        found = await store(bench, segments)
+        assert not found[0]["room"]
+        full += any(entry["room"] for entry in found)
+    assert full
+
+
+@cocotb.test()
+@cocotb.parametrize(response=[AxiResp.SLVERR, AxiResp.DECERR])
+async def failed_writes_flag_their_segment_alone(dut: Any, response: AxiResp) -> None:
+    """Bursts that fail among others; the address is that of the burst."""
+    bench = await start(dut)
+    bench.memory.use(WriteTiming(longest=30, shuffled=True))
+    seen: list[int] = []
+    for _ in range(10):
+        segments = [bench.draw(most=10) for _ in range(10)]
+        bad = []
+        for segment in segments:
+            hit = bool(bench.rng.random() < 0.3)
+            sizes = [
+                min(len(region), room)
+                for region, room in zip(segment.regions, segment.rooms, strict=True)
+            ]
+            which = int(bench.rng.integers(2))
+            if hit and sizes[which]:
+                offset = int(bench.rng.integers(sizes[which]))
+                bench.memory.fail(segment.bases[which] + offset, response)
+            bad.append(hit and bool(sizes[which]))
+        bench.send(segments)
+        watch = cocotb.start_soon(_faults(bench, seen, response is AxiResp.DECERR))
+        found = await bench.finish(segments)
+        watch.cancel()
+        assert [bool(entry["failed"]) for entry in found] == bad
+    assert seen
+    assert sorted(seen) == sorted(bench.memory.failed)
+
+
+async def _faults(bench: StoreBench, seen: list[int], decode: bool) -> None:
+    """Note addresses that are reported."""
+    dut = bench.dut
+    while True:
+        await cocotb.triggers.RisingEdge(dut.clk)
+        await cocotb.triggers.ReadOnly()
+        if int(dut.fault.value) and int(dut.m_axi_bready.value):
+            assert bool(int(dut.decode.value)) == decode
+            seen.append(int(dut.fault_address.value))
+
+
+@cocotb.test()
+async def reset_with_writes_on_their_way(dut: Any) -> None:
+    """Reset at any time; what follows is right."""
+    bench = await start(dut)
+    for _ in range(16):
+        bench.memory.use(WriteTiming(longest=30, shuffled=True))
+        bench.send([bench.draw() for _ in range(6)])
+        await bench.run(int(bench.rng.integers(1, 600)))
+        await bench.reset()
+        await store(bench, [bench.draw() for _ in range(3)])
+
+
+@cocotb.test()
+async def a_beat_in_each_cycle(dut: Any) -> None:
+    """Long regions of one kind at full speed leave as fast as they come."""
+    bench = await start(dut)
+    segments = []
+    for _ in range(8):
+        segment = bench.draw(most=1, follow=False, room=100)
+        while len(segment.regions[0]) == 0 or len(segment.regions[1]) != 0:
+            segment = bench.draw(most=1, follow=False, room=100)
+        segments.append(dataclasses.replace(segment, regions=(bench.rng.bytes(4096), b"")))
+    bench._behind = None
+    bench.send(segments)
+    begun = bench.cycle
+    await bench.finish(segments)
+    words = 8 * 4096 // (len(dut.s_axis_speculation_tdata) // 8)
+    assert bench.cycle - begun < 1.15 * words + 120
