@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rtl.dma.config import DmaConfig
-from rtl.dma.registers import REGISTERS, VERSION, Field, Register, check
+from rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
 
 __all__ = ["c_header", "main", "markdown"]
 
@@ -22,7 +22,10 @@ _ACCESS = {
 }
 
 _INTRODUCTION = """\
-# Registers of CassandraDma
+# Registers
+
+Of CassandraDma (decoders; `decode` below) and of CassandraEncoderDma (`encode`): one map, of which
+each has a part.
 
 Generated from `rtl/dma/registers.py` by `python -m synth.registers`; version {version} of the map.
 [integration.md](integration.md) says how to program them.
@@ -57,12 +60,13 @@ def markdown(registers: Sequence[Register] = REGISTERS) -> str:
     version = ".".join(map(str, VERSION))
     lines = [_INTRODUCTION.format(version=version), "| access | |", "|---|---|"]
     lines += [f"| `{name}` | {text} |" for name, text in _ACCESS.items()]
-    lines += ["", "| offset | register | access | |", "|---|---|---|---|"]
+    lines += ["", "| offset | register | of | access | |", "|---|---|---|---|---|"]
     for register in registers:
         name, kinds = register.name.upper(), dict.fromkeys(f.access for f in register.fields)
         access = ", ".join(f"`{kind}`" for kind in kinds)
         meaning = _cell(register.meaning)
-        lines.append(f"| `0x{register.offset:02x}` | `{name}` | {access} | {meaning} |")
+        tops = "both" if register.tops == TOPS else ", ".join(register.tops)
+        lines.append(f"| `0x{register.offset:02x}` | `{name}` | {tops} | {access} | {meaning} |")
     for register in registers:
         if not _is_number(register):
             lines += ["", *_section(register)]

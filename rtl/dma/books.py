@@ -8,18 +8,18 @@ from amaranth.lib.wiring import In, Out
 
 from golden.format import SCHEMES
 from rtl.command import CommandLayout
-from rtl.dma.config import IN_FLIGHT, DmaConfig
+from rtl.dma.config import IN_FLIGHT
 
 __all__ = ["Books", "Loader", "order_layout"]
 
 
-def order_layout(config: DmaConfig) -> data.StructLayout:
-    """A command for a decoder, and the codebook that it needs in unary."""
-    return data.StructLayout({"command": CommandLayout, "slot": range(max(config.books, 2))})
+def order_layout(books: int, command: data.StructLayout = CommandLayout) -> data.StructLayout:
+    """A command for a decoder or encoder, and which of ``books`` it needs in unary."""
+    return data.StructLayout({"command": command, "slot": range(max(books, 2))})
 
 
 class Books(wiring.Component):
-    """``config.books`` codebooks, a read port for each decoder.
+    """``books`` codebooks of at most ``entries``, a read port for each of ``readers``.
 
     Latency: reads are combinational, a write shows in the next cycle. Throughput: a write in each
     cycle. Illegal input: entries and slots that do not exist are not written.
@@ -33,12 +33,12 @@ class Books(wiring.Component):
         Slots that hold a codebook.
     ends : Out(5) for each slot
         Its last entry.
-    read_slot, read_entry : In for each decoder; read_exponent : Out(8) for each decoder
+    read_slot, read_entry : In for each reader; read_exponent : Out(8) for each reader
     """
 
-    def __init__(self, config: DmaConfig) -> None:
-        self.config = config
-        count, slots = config.decoders, max(config.books, 2)
+    def __init__(self, *, books: int, entries: int, readers: int = 1) -> None:
+        self._books, self._entries, self._readers = books, entries, readers
+        count, slots = readers, max(books, 2)
         super().__init__(
             {
                 "write": In(1),
@@ -56,8 +56,7 @@ class Books(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        size = self.config.decoder.codebook
-        slots = self.config.books
+        size, slots = self._entries, self._books
         m.submodules.table = table = memory.Memory(shape=8, depth=slots * size, init=[])
         port = table.write_port()
         fits = Signal()
@@ -70,7 +69,7 @@ class Books(wiring.Component):
         for slot in range(slots):
             with m.If(port.en & (self.slot == slot)):
                 m.d.sync += [self.defined[slot].eq(self.last), self.ends[slot].eq(self.entry)]
-        for place in range(self.config.decoders):
+        for place in range(self._readers):
             read = table.read_port(domain="comb")
             m.d.comb += [
                 read.addr.eq(self.read_slot[place] * size + self.read_entry[place]),
@@ -80,7 +79,8 @@ class Books(wiring.Component):
 
 
 class Loader(wiring.Component):
-    """Hands commands to a decoder, each after the codebook that it needs, if that is not there.
+    """Hands commands to a decoder or encoder, each after the codebook that it needs, if that is not
+    there. ``command`` is the layout of a command; without ``unary`` none needs a codebook.
 
     Latency: two cycles. Throughput: a command in two cycles; a codebook takes a cycle for each
     entry. Buffering: ``IN_FLIGHT`` commands. A slot that is written is loaded again when it is
@@ -89,7 +89,7 @@ class Loader(wiring.Component):
     Members
     -------
     orders : In(stream of order_layout)
-    command : Out(stream of CommandLayout), codebook : Out(stream of {exponent: 8, last: 1})
+    command : Out(stream of commands), codebook : Out(stream of {exponent: 8, last: 1})
     written : In(1), slot : In(4)
         A slot is being written.
     ends : In(5) for each slot
@@ -97,14 +97,17 @@ class Loader(wiring.Component):
         A port of :class:`Books`.
     """
 
-    def __init__(self, config: DmaConfig) -> None:
-        self.config = config
-        slots = max(config.books, 2)
+    def __init__(
+        self, *, books: int, unary: bool, command: data.StructLayout = CommandLayout
+    ) -> None:
+        self._books, self._unary = books, unary
+        self._layout = order_layout(books, command)
+        slots = max(books, 2)
         entry = data.StructLayout({"exponent": 8, "last": 1})
         super().__init__(
             {
-                "orders": In(stream.Signature(order_layout(config))),
-                "command": Out(stream.Signature(CommandLayout)),
+                "orders": In(stream.Signature(self._layout)),
+                "command": Out(stream.Signature(command)),
                 "codebook": Out(stream.Signature(entry)),
                 "written": In(1),
                 "slot": In(4),
@@ -117,7 +120,7 @@ class Loader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        layout = order_layout(self.config)
+        layout = self._layout
         m.submodules.waiting = waiting = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
         order = data.View(layout, waiting.r_data)
         loaded, inside = Signal(), Signal.like(order.slot)  # whether a book is inside, and which
@@ -129,7 +132,7 @@ class Loader(wiring.Component):
             self.read_slot.eq(order.slot),
         ]
         missing = Signal()
-        if self.config.decoder.has("unary"):
+        if self._unary:
             unary = order.command.scheme == SCHEMES.index("unary")
             m.d.comb += missing.eq(unary & ~(loaded & (inside == order.slot)))
         loading, asking = Signal(), Signal()
@@ -151,7 +154,7 @@ class Loader(wiring.Component):
         return m
 
     def _load(self, m: Module) -> None:
-        ends = Array([self.ends[slot] for slot in range(max(self.config.books, 2))])
+        ends = Array([self.ends[slot] for slot in range(max(self._books, 2))])
         m.d.comb += [
             self.codebook.valid.eq(1),
             self.codebook.payload.exponent.eq(self.exponent),

@@ -44,13 +44,13 @@ class Channel(wiring.Component):
     def __init__(self, config: DmaConfig) -> None:
         self.config = config
         self.decoder = Decoder(config.decoder)
-        self.loader = Loader(config)
+        self.loader = Loader(books=config.books, unary=config.decoder.has("unary"))
         words = self.decoder.speculation_path.reader.word_layout
         loader = self.loader.signature.members
         books = ("written", "slot", "ends", "read_slot", "read_entry", "exponent")
         super().__init__(
             {
-                "orders": In(stream.Signature(order_layout(config))),
+                "orders": In(stream.Signature(order_layout(config.books))),
                 "tag": Out(range(IN_FLIGHT)),
                 "words": In(stream.Signature(words)).array(2),
                 "values": Out(stream.Signature(ValueBeat(config.decoder.lanes))),

@@ -17,7 +17,7 @@ def descriptor_layout(config: DmaConfig) -> data.StructLayout:
     """A segment: its order, and its regions in bus words; ``second``: both regions are read."""
     return data.StructLayout(
         {
-            "order": order_layout(config),
+            "order": order_layout(config.books),
             "addresses": data.ArrayLayout(config.address - config.word_bits, 2),
             "words": data.ArrayLayout(config.count_bits, 2),
             "second": 1,
@@ -50,7 +50,7 @@ class Dispatcher(wiring.Component):
                 "descriptors": In(stream.Signature(descriptor_layout(config))),
                 "enable": In(1),
                 "drop": In(1),
-                "orders": Out(stream.Signature(order_layout(config))).array(count),
+                "orders": Out(stream.Signature(order_layout(config.books))).array(count),
                 "tags": In(range(IN_FLIGHT)).array(count),
                 "regions": Out(stream.Signature(region_layout(config))).array(2 * count),
                 "waiting": Out(7),

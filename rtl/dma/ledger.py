@@ -9,24 +9,13 @@ from amaranth.lib.wiring import In, Out
 from rtl.dma.config import IN_FLIGHT
 from rtl.dma.store import WriteMaster, place_layout
 from rtl.dma.store_config import REGIONS, StoreConfig
+from rtl.encoder_regions import EncodeResult
 from rtl.encoder_types import COUNT_WIDTH, EncodeErrorLayout
+from rtl.region_writer import LENGTH_WIDTH
 
-__all__ = ["Store", "entry_layout", "result_layout"]
+__all__ = ["Store", "entry_layout"]
 
 OFFSET_BITS = 32
-
-
-def result_layout() -> data.StructLayout:
-    """What an encoder says of a segment; lengths in superblocks."""
-    return data.StructLayout(
-        {
-            "speculation": 16,
-            "verification": 16,
-            "mask": 1,
-            "errors": EncodeErrorLayout,
-            "saturated": COUNT_WIDTH,
-        }
-    )
 
 
 def entry_layout() -> data.StructLayout:
@@ -37,7 +26,7 @@ def entry_layout() -> data.StructLayout:
     return data.StructLayout(
         {
             "offsets": data.ArrayLayout(OFFSET_BITS, len(REGIONS)),
-            "lengths": data.ArrayLayout(16, len(REGIONS)),
+            "lengths": data.ArrayLayout(LENGTH_WIDTH, len(REGIONS)),
             "mask": 1,
             "errors": EncodeErrorLayout,
             "failed": 1,
@@ -65,7 +54,7 @@ class Store(wiring.Component):
     places : In(stream of {regions: place_layout for each, ...})
     words : In(stream of {data: 8 * lanes, last: 1}) for each region
         A packet for each region that is not empty.
-    results : In(stream of result_layout)
+    results : In(stream of EncodeResult)
         One for each segment, valid before the first word of the next one is.
     entries : Out(stream of entry_layout)
     aw, w, b, writing, fault, fault_valid
@@ -84,7 +73,7 @@ class Store(wiring.Component):
                 "places": In(
                     stream.Signature(data.ArrayLayout(place_layout(config), len(REGIONS)))
                 ),
-                "results": In(stream.Signature(result_layout())),
+                "results": In(stream.Signature(EncodeResult())),
                 "entries": Out(stream.Signature(entry_layout())),
                 "flying": Out(range(IN_FLIGHT + 1)),
                 **{name: master[name] for name in names},
@@ -129,7 +118,7 @@ class Store(wiring.Component):
 
     def _learn(self, m: Module) -> None:
         """Results wait for their segment's ends; which regions are empty is told at once."""
-        width = result_layout().size
+        width = EncodeResult().size
         m.submodules.told = self.told = told = fifo.SyncFIFO(width=width, depth=IN_FLIGHT)
         known, taken = self.master.known, Signal()
         m.d.comb += [
@@ -147,7 +136,7 @@ class Store(wiring.Component):
 
     def _finish(self, m: Module) -> None:
         """Both ends and the result of the oldest segment make its entry."""
-        result = data.View(result_layout(), self.told.r_data)
+        result = data.View(EncodeResult(), self.told.r_data)
         entry, ends = self.entries.payload, self.master.ends
         complete = Cat(self.told.r_rdy, self.follows.r_rdy, *(end.valid for end in ends)).all()
         m.d.comb += [

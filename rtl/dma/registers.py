@@ -16,14 +16,21 @@ from collections.abc import Iterator
 from typing import Literal
 
 from golden.errors import CassandraError
-from golden.format import COMMAND_FIELDS, ERROR_CAUSES
+from golden.format import (
+    COMMAND_FIELDS,
+    ENCODE_COMMAND_FIELDS,
+    ENCODE_ERROR_CAUSES,
+    ERROR_CAUSES,
+)
 
 __all__ = [
     "ADDRESS_BITS",
     "DMA_CAUSES",
+    "ENCODE_CAUSES",
     "ID",
     "IRQ_SOURCES",
     "REGISTERS",
+    "TOPS",
     "VERSION",
     "Access",
     "Field",
@@ -31,9 +38,15 @@ __all__ = [
     "check",
     "field_of",
     "register_of",
+    "registers_for",
 ]
 
 Access = Literal["ro", "rw", "w1c", "wo"]
+
+Top = Literal["decode", "encode"]
+
+TOPS: tuple[Top, ...] = ("decode", "encode")
+"""What has registers: decoders with their DMA (dma, array), the encoder with its (encoder-dma)."""
 
 ADDRESS_BITS = 8
 """Bits of an address of the register port."""
@@ -41,7 +54,7 @@ ADDRESS_BITS = 8
 ID = int.from_bytes(b"CASS", "big")
 """What the register ``id`` reads."""
 
-VERSION = (0, 1, 0)
+VERSION = (0, 2, 0)
 """Of the register map: major (incompatible), minor (additions), patch."""
 
 
@@ -68,6 +81,7 @@ class Register:
     offset: int
     meaning: str
     fields: tuple[Field, ...]
+    tops: tuple[Top, ...] = TOPS  # that have it
     latched: bool = False  # the upper half of a number: reads what it was when the lower was read
 
     def places(self) -> Iterator[tuple[Field, int]]:
@@ -79,10 +93,12 @@ class Register:
             low += field.width
 
 
-def _whole(name: str, offset: int, access: Access, meaning: str) -> Register:
+def _whole(
+    name: str, offset: int, access: Access, meaning: str, *, tops: tuple[Top, ...] = TOPS
+) -> Register:
     """A register that is one field."""
     field = Field(name="value", width=32, access=access, meaning=meaning)
-    return Register(name=name, offset=offset, meaning=meaning, fields=(field,))
+    return Register(name=name, offset=offset, meaning=meaning, fields=(field,), tops=tops)
 
 
 def _pair(name: str, offset: int, access: Access, meaning: str) -> tuple[Register, Register]:
@@ -103,15 +119,21 @@ def _bits(access: Access, *names_and_meanings: tuple[str, str]) -> tuple[Field, 
 
 
 DMA_CAUSES = (
-    ("slave", "a read was answered with SLVERR"),
-    ("decode", "a read was answered with DECERR"),
+    ("slave", "a read (encoder: a write) was answered with SLVERR"),
+    ("decode", "a read (encoder: a write) was answered with DECERR"),
     ("descriptor", "a descriptor was not legal and is not queued"),
     ("overflow", "a descriptor was written while the queue was full and is lost"),
 )
 """Causes of an error that the decoder does not know."""
 
+ENCODE_CAUSES = (
+    *((f"encode_{name}", f"encoder: {name} (docs/encoder.md)") for name in ENCODE_ERROR_CAUSES),
+    ("room", "encoder: a region did not fit its room; what did not fit is not written"),
+)
+"""Causes of an error that only the encoder knows."""
+
 IRQ_SOURCES = (
-    ("segment", "a segment has left"),
+    ("segment", "a segment has left (encoder: its result waits)"),
     ("idle", "the last segment has left and the queue is empty"),
     ("error", "a bit of ERROR was set"),
 )
@@ -119,7 +141,23 @@ IRQ_SOURCES = (
 _CAUSES = (
     *((name, f"decoder: {name} (docs/format.md, section 7)") for name in ERROR_CAUSES),
     *DMA_CAUSES,
+    *ENCODE_CAUSES,
 )
+
+_FIRST_BITS = 27
+"""Bits of the encoder's command word in ENCODE_COMMAND; the others are in ENCODE_VECTOR."""
+
+
+def _encode_command() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    """The fields of the encoder's command word, cut between two of them."""
+    parts: tuple[list[Field], list[Field]] = ([], [])
+    low = 0
+    for field in ENCODE_COMMAND_FIELDS:
+        made = Field(name=field.name, width=field.width, access="rw", meaning=field.meaning)
+        parts[low >= _FIRST_BITS].append(made)
+        low += field.width
+    return tuple(parts[0]), tuple(parts[1])
+
 
 REGISTERS = (
     _whole("id", 0x00, "ro", '"CASS", first letter in the highest byte'),
@@ -135,6 +173,7 @@ REGISTERS = (
     ),
     Register(
         name="decoder",
+        tops=("decode",),
         offset=0x08,
         meaning="what the decoders can do",
         fields=(
@@ -147,6 +186,7 @@ REGISTERS = (
     ),
     Register(
         name="fetch",
+        tops=("decode",),
         offset=0x0C,
         meaning="how the read master is built",
         fields=(
@@ -240,6 +280,7 @@ REGISTERS = (
     ),
     Register(
         name="command",
+        tops=("decode",),
         offset=0x30,
         meaning="command word of the segment",
         fields=tuple(
@@ -262,19 +303,28 @@ REGISTERS = (
     ),
     *_pair("speculation_base", 0x38, "rw", "address of the speculation region"),
     *_pair("verification_base", 0x40, "rw", "address of the verification region"),
-    _whole("speculation_length", 0x48, "rw", "bytes of the speculation region"),
+    _whole("speculation_length", 0x48, "rw", "bytes of the speculation region (encoder: its room)"),
     _whole(
         "verification_length",
         0x4C,
         "rw",
-        "bytes of the verification region; not looked at unless COMMAND has target and"
-        " verification set",
+        "bytes of the verification region (encoder: its room); a decoder does not look at it unless"
+        " COMMAND has target and verification set",
     ),
     Register(
         name="start",
         offset=0x50,
-        meaning="puts the segment that 0x30 to 0x4c describe in the queue; they keep their values",
-        fields=_bits("wo", ("push", "1: queue the segment")),
+        meaning="puts the segment that 0x30 to 0x4c (encoder: 0x34 to 0x4c, 0x90, 0x94) describe in"
+        " the queue; they keep their values",
+        fields=_bits(
+            "wo",
+            ("push", "1: queue the segment"),
+            (
+                "follow",
+                "encoder: the regions go behind those of the segment before, with what is left of"
+                " their room; bases and lengths are not looked at",
+            ),
+        ),
     ),
     Register(
         name="codebook",
@@ -294,14 +344,123 @@ REGISTERS = (
             ),
         ),
     ),
-    *_pair("count_values", 0x60, "ro", "values that left, those of flagged segments included"),
+    *_pair(
+        "count_values",
+        0x60,
+        "ro",
+        "values that left (encoder: came), those of flagged segments included",
+    ),
     *_pair("count_cycles", 0x68, "ro", "cycles in which STATUS.busy was set"),
-    *_pair("count_words", 0x70, "ro", "bus words read"),
-    *_pair("count_stalls", 0x78, "ro", "cycles in which values waited for their taker"),
-    *_pair("count_idle", 0x80, "ro", "cycles in which STATUS.busy was set and no values waited"),
+    *_pair("count_words", 0x70, "ro", "bus words read (encoder: written)"),
+    *_pair(
+        "count_stalls", 0x78, "ro", "cycles in which values (encoder: words) waited for their taker"
+    ),
+    *_pair(
+        "count_idle",
+        0x80,
+        "ro",
+        "cycles in which STATUS.busy was set and no values waited (encoder: came)",
+    ),
     _whole("count_segments", 0x88, "ro", "segments that left"),
+    Register(
+        name="encoder",
+        tops=("encode",),
+        offset=0x8C,
+        meaning="what the encoder can do",
+        fields=(
+            Field(name="lanes", width=8, access="ro", meaning="values in a cycle"),
+            Field(
+                name="schemes", width=4, access="ro", meaning="bit i: scheme i of ENCODE_COMMAND"
+            ),
+            Field(name="window", width=4, access="ro", meaning="rows in a window of unary codes"),
+            Field(name="codebook", width=8, access="ro", meaning="entries of a codebook"),
+            Field(
+                name="vector",
+                width=8,
+                access="ro",
+                meaning="values in the longest vector, minus one",
+            ),
+        ),
+    ),
+    Register(
+        name="encode_command",
+        tops=("encode",),
+        offset=0x90,
+        meaning="command word of the segment, first part",
+        fields=_encode_command()[0],
+    ),
+    Register(
+        name="encode_vector",
+        tops=("encode",),
+        offset=0x94,
+        meaning="command word of the segment, the rest",
+        fields=_encode_command()[1],
+    ),
+    Register(
+        name="store",
+        tops=("encode",),
+        offset=0x98,
+        meaning="how the write master is built",
+        fields=(
+            Field(
+                name="bus",
+                width=8,
+                access="ro",
+                meaning="bytes of a bus word: bases and rooms are multiples of it",
+            ),
+            Field(name="queue", width=8, access="ro", meaning="descriptors in the queue"),
+            Field(name="books", width=8, access="ro", meaning="codebooks that are kept"),
+            Field(
+                name="superblock",
+                width=8,
+                access="ro",
+                meaning="superblock in cache blocks of 128 bytes",
+            ),
+        ),
+    ),
+    Register(
+        name="result",
+        tops=("encode",),
+        offset=0x9C,
+        meaning="the oldest segment that is in memory and has not been popped, with 0xa0 to 0xb0",
+        fields=(
+            *_bits("ro", ("valid", "there is one; without, 0xa0 to 0xb0 mean nothing")),
+            *_bits("ro", ("mask", "it has a mask stream (bit 0 of its flags in the directory)")),
+            *_bits("ro", ("failed", "a write was answered with an error")),
+            *_bits("ro", ("room", "a region did not fit its room")),
+            Field(
+                name="errors",
+                width=len(ENCODE_ERROR_CAUSES),
+                access="ro",
+                meaning="causes of docs/encoder.md",
+                skip=4,
+            ),
+            *_bits("wo", ("pop", "1: go on to the next; nothing happens if there is none")),
+            Field(name="waiting", width=7, access="ro", meaning="segments that wait", skip=10),
+        ),
+    ),
+    *(
+        _whole(name, offset, "ro", meaning, tops=("encode",))
+        for name, offset, meaning in (
+            (
+                "result_speculation_offset",
+                0xA0,
+                "superblocks from the base of the first segment that it follows to its speculation"
+                " region",
+            ),
+            ("result_speculation_length", 0xA4, "superblocks of its speculation region"),
+            ("result_verification_offset", 0xA8, "likewise, to its verification region"),
+            ("result_verification_length", 0xAC, "superblocks of its verification region"),
+            ("result_saturated", 0xB0, "values of it that were replaced (mx)"),
+        )
+    ),
 )
 """The map."""
+
+
+def registers_for(top: Top) -> tuple[Register, ...]:
+    """The registers that a top has."""
+    return tuple(register for register in REGISTERS if top in register.tops)
 
 
 def check(registers: tuple[Register, ...] = REGISTERS) -> None:

@@ -78,7 +78,7 @@ class CassandraStore(wiring.Component):
     -------
     s_axis_speculation_*, s_axis_verification_* : AXI4-Stream, a packet for each region with words
     s_axis_place_* : AXI4-Stream, ``place_layout`` of both regions, one for each segment
-    s_axis_result_* : AXI4-Stream, ``result_layout``, one for each segment
+    s_axis_result_* : AXI4-Stream, ``EncodeResult``, one for each segment
     m_axis_entry_* : AXI4-Stream, ``entry_layout``, one for each segment
     m_axi_aw*, m_axi_w*, m_axi_b* : AXI4, the write channels
     fault, decode : Out(1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,11 +16,11 @@ from rtl.dma.dispatch import Dispatcher, descriptor_layout
 from rtl.dma.fetch import ReadMaster, fault_layout
 from rtl.dma.merge import InOrder
 from rtl.dma.register_file import RegisterFile
-from rtl.dma.registers import ADDRESS_BITS, DMA_CAUSES, ID, IRQ_SOURCES, VERSION
+from rtl.dma.registers import ADDRESS_BITS, DMA_CAUSES, ID, IRQ_SOURCES, VERSION, registers_for
 from rtl.networks import popcount
 from rtl.verification import VALUE
 
-__all__ = ["CassandraDma"]
+__all__ = ["CassandraDma", "connect_lite", "lite_ports"]
 
 _CAUSES = (*ERROR_CAUSES, *(name for name, _ in DMA_CAUSES))
 _FIELDS = tuple(field.name for field in COMMAND_FIELDS)
@@ -58,7 +60,7 @@ class CassandraDma(wiring.Component):
         width = VALUE * config.beat_values
         super().__init__(
             {
-                **_lite_ports(),
+                **lite_ports(),
                 **_read_ports(config),
                 "m_axis_values_tdata": Out(width),
                 "m_axis_values_tkeep": Out(width // 8),
@@ -78,8 +80,10 @@ class CassandraDma(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        m.submodules.registers = self.registers = RegisterFile()
-        m.submodules.books = self.books = Books(config)
+        m.submodules.registers = self.registers = RegisterFile(registers_for("decode"))
+        m.submodules.books = self.books = Books(
+            books=config.books, entries=config.decoder.codebook, readers=config.decoders
+        )
         m.submodules.dispatcher = self.dispatcher = Dispatcher(config)
         m.submodules.reads = self.reads = ReadMaster(config)
         m.submodules.merge = self.merge = InOrder(config)
@@ -87,7 +91,7 @@ class CassandraDma(wiring.Component):
         self.number = Signal(32)  # number of the next segment to leave
         self.busy = Signal()
         self._connect(m)
-        self._lite(m)
+        connect_lite(m, self, self.registers)
         self._reads(m)
         self._values(m)
         self._descriptor(m)
@@ -120,29 +124,6 @@ class CassandraDma(wiring.Component):
                     channel.fault[which].eq(self.reads.fault[region].tag),
                     channel.fault_valid[which].eq(self.reads.fault_valid[region]),
                 ]
-
-    def _lite(self, m: Module) -> None:
-        port = self.registers
-        for name in ("aw", "ar"):
-            channel = getattr(port, name)
-            m.d.comb += [
-                channel.payload.eq(getattr(self, f"s_axil_{name}addr")),
-                channel.valid.eq(getattr(self, f"s_axil_{name}valid")),
-                getattr(self, f"s_axil_{name}ready").eq(channel.ready),
-            ]
-        m.d.comb += [
-            port.w.payload.data.eq(self.s_axil_wdata),
-            port.w.payload.strobe.eq(self.s_axil_wstrb),
-            port.w.valid.eq(self.s_axil_wvalid),
-            self.s_axil_wready.eq(port.w.ready),
-            self.s_axil_bresp.eq(port.b.payload),
-            self.s_axil_bvalid.eq(port.b.valid),
-            port.b.ready.eq(self.s_axil_bready),
-            self.s_axil_rdata.eq(port.r.payload.data),
-            self.s_axil_rresp.eq(port.r.payload.response),
-            self.s_axil_rvalid.eq(port.r.valid),
-            port.r.ready.eq(self.s_axil_rready),
-        ]
 
     def _reads(self, m: Module) -> None:
         ar, reads = self.reads.ar, self.reads
@@ -347,7 +328,32 @@ def _is_legal(base: Value, length: Value, config: DmaConfig) -> Value:
     ).any()
 
 
-def _lite_ports() -> dict[str, object]:
+def connect_lite(m: Module, top: Any, port: RegisterFile) -> None:
+    """Connect the ports of :func:`lite_ports` to registers."""
+    for name in ("aw", "ar"):
+        channel = getattr(port, name)
+        m.d.comb += [
+            channel.payload.eq(getattr(top, f"s_axil_{name}addr")),
+            channel.valid.eq(getattr(top, f"s_axil_{name}valid")),
+            getattr(top, f"s_axil_{name}ready").eq(channel.ready),
+        ]
+    m.d.comb += [
+        port.w.payload.data.eq(top.s_axil_wdata),
+        port.w.payload.strobe.eq(top.s_axil_wstrb),
+        port.w.valid.eq(top.s_axil_wvalid),
+        top.s_axil_wready.eq(port.w.ready),
+        top.s_axil_bresp.eq(port.b.payload),
+        top.s_axil_bvalid.eq(port.b.valid),
+        port.b.ready.eq(top.s_axil_bready),
+        top.s_axil_rdata.eq(port.r.payload.data),
+        top.s_axil_rresp.eq(port.r.payload.response),
+        top.s_axil_rvalid.eq(port.r.valid),
+        port.r.ready.eq(top.s_axil_rready),
+    ]
+
+
+def lite_ports() -> dict[str, object]:
+    """The register port, AXI4-Lite."""
     return {
         "s_axil_awaddr": In(ADDRESS_BITS),
         "s_axil_awprot": In(3),

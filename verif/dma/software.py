@@ -9,7 +9,7 @@ from cocotbext.axi import AxiResp
 
 from golden.format import SCHEMES, Format
 from rtl.dma.config import LENGTH_BITS
-from rtl.dma.registers import ADDRESS_BITS, ID, REGISTERS, VERSION, Register
+from rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
 from verif.dma.bench import DmaBench, Placed
 from verif.dma.decoding import NEVER, some_jobs, start
 from verif.dma.failures import broken, clear
@@ -19,6 +19,7 @@ from verif.jobs import Job
 from verif.patterns import ALWAYS
 from verif.payloads import Payload, draw, gaussian
 
+REGISTERS = registers_for("decode")
 QUIET = {"control", "start", "codebook"}  # writing these acts
 
 

@@ -11,9 +11,10 @@ from cocotb.clock import Clock
 from cocotbext.axi import AxiResp
 
 from rtl.dma.config import IN_FLIGHT
-from rtl.dma.ledger import entry_layout, result_layout
+from rtl.dma.ledger import entry_layout
 from rtl.dma.store import place_layout
 from rtl.dma.store_config import REGIONS, StoreConfig
+from rtl.encoder_regions import EncodeResult
 from verif.dma.bench import Monitor
 from verif.dma.write_memory import WriteMemory, WriteTiming
 from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
@@ -98,7 +99,7 @@ def _result(segment: Stored) -> int:
         for name, region in zip(REGIONS, segment.regions, strict=True)
     }
     said = {**segment.said, "errors": {"short": segment.said["errors"]}}
-    return int(result_layout().const({**lengths, **said}).as_bits())
+    return int(EncodeResult().const({**lengths, **said}).as_bits())
 
 
 class StoreBench(Bench):
