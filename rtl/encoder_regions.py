@@ -202,6 +202,7 @@ class EncoderRegions(wiring.Component):
             packer.beats.payload.last.eq(record.last),
         ]
         wiring.connect(m, packer.blocks, self.pruned.write)
+        self.stored = packer
 
     def _residue(self, m: Module) -> Value:
         """Words of residue; gives the number of bits of the record at hand."""
@@ -274,6 +275,10 @@ class EncoderRegions(wiring.Component):
         wiring.connect(m, self.back.read, second.beats)
         wiring.connect(m, self.low.read, second.blocks)
         wiring.connect(m, self.pruned.read, second.pruned)
+        m.d.comb += [
+            second.begun.eq(self.stored.begun),
+            second.begun_count.eq(Mux(self.pruned.empty, self.stored.level, 0)),
+        ]
         if self.residue is not None:
             wiring.connect(m, self.residue.read, second.residue)
         wiring.connect(m, second.rows, two.rows)
@@ -321,9 +326,8 @@ class _Memory(wiring.Component):
 
     def __init__(self, shape: object, depth: int) -> None:
         self.depth = depth
-        super().__init__(
-            {"write": In(stream.Signature(shape)), "read": Out(stream.Signature(shape))}
-        )
+        signature = stream.Signature(shape)
+        super().__init__({"write": In(signature), "read": Out(signature), "empty": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -336,5 +340,6 @@ class _Memory(wiring.Component):
             Value.cast(self.read.payload).eq(queue.r_data),
             self.read.valid.eq(queue.r_rdy),
             queue.r_en.eq(self.read.ready),
+            self.empty.eq(queue.level == 0),
         ]
         return m

@@ -256,6 +256,9 @@ class VerificationWriter(wiring.Component):
     blocks : In(stream of array of 7, lanes)
         Planes of ``low``, bit 0 first.
     pruned : In(stream of array of lanes, 16)
+    begun : In(array of lanes, 16), begun_count : In(range(lanes))
+        The values, so many, of the block that comes next in ``pruned``, while that is not complete
+        and ``pruned`` is empty. Without them a value would wait for ``lanes`` others.
     residue : In(stream of array of 8, lanes), if the encoder has scheme exact
     rows : Out(stream of RowsLayout)
     busy : Out(1)
@@ -268,6 +271,8 @@ class VerificationWriter(wiring.Component):
             "beats": In(stream.Signature(VerificationRecord(config))),
             "blocks": In(stream.Signature(data.ArrayLayout(lanes, LOW_PLANES))),
             "pruned": In(stream.Signature(data.ArrayLayout(16, lanes))),
+            "begun": In(data.ArrayLayout(16, lanes)),
+            "begun_count": In(range(lanes)),
             "rows": Out(stream.Signature(RowsLayout(lanes))),
             "busy": Out(1),
         }
@@ -288,6 +293,7 @@ class VerificationWriter(wiring.Component):
     def _state(self) -> None:
         lanes = self.config.lanes
         self.running, self.more = Signal(), Signal()
+        self.tidy = Signal()  # the segment's last block of pruned values is to be dropped
         self.follows = Signal()  # there is a beat after the one of ``pruned``
         self.stored = Signal(range(lanes + 1))  # of that beat
         self.need = Signal(range(FIELD_MAX * lanes + 1))
@@ -299,19 +305,22 @@ class VerificationWriter(wiring.Component):
     def _pruned(self, m: Module) -> tuple[list[Value], Value]:
         """Up to eight rows of pruned values, and how many."""
         lanes = self.config.lanes
-        bits = Value.cast(self.pruned.payload)
+        whole = self.pruned.valid
+        bits = Mux(whole, Value.cast(self.pruned.payload), Value.cast(self.begun))
+        begun_rows = (self.begun_count * 16)[(lanes - 1).bit_length() :]  # complete ones
         self.left = Signal(range(_VALUE_ROWS + 1))  # rows of the beat that are to be sent
         head, half = Signal(range(_VALUE_ROWS)), Signal()
         place = head[:3]
         chunk, room = Signal(range(BUS_ROWS + 1)), Signal(range(BUS_ROWS + 1))
         side = Signal(BUS_ROWS * lanes)
-        ends = Signal()
+        ends, drop = Signal(), self.finish & (head != 0)
+        self.values_ready = whole | (head + chunk <= begun_rows)
         m.d.comb += [
             side.eq(Mux(head[3], bits[BUS_ROWS * lanes :], bits[: BUS_ROWS * lanes])),
             room.eq(BUS_ROWS - place),
             chunk.eq(Mux(self.left < room, self.left, room)),
             ends.eq(head + chunk == _VALUE_ROWS),
-            self.pruned.ready.eq((self.move_values & ends) | (self.finish & (head != 0))),
+            self.pruned.ready.eq((self.move_values & ends) | drop | self.tidy),
         ]
         with m.If(self.move_values):
             m.d.sync += [head.eq(head + chunk), self.left.eq(self.left - chunk)]
@@ -323,6 +332,7 @@ class VerificationWriter(wiring.Component):
             m.d.sync += self.left.eq(rows)
         with m.If(self.finish):
             m.d.sync += [head.eq(0), half.eq(0), self.left.eq(0)]
+        m.d.sync += self.tidy.eq((drop | self.tidy) & ~whole)  # the rest of the block
         shifted = Signal(BUS_ROWS * lanes)
         options = Array(side[i * lanes :] for i in range(BUS_ROWS))
         m.d.comb += shifted.eq(options[place])
@@ -373,14 +383,14 @@ class VerificationWriter(wiring.Component):
         low = [self.blocks.payload[i] for i in range(LOW_PLANES)]
         slot = pieces.rows(_behind(m, low, low_size, tail))
         ready = (~self.more | self.beats.valid) & (~take_block | self.blocks.valid) & there
-        aborts = ~self.running & self.beats.valid & beat.abort
+        aborts = ~self.running & ~self.tidy & self.beats.valid & beat.abort
         move = self.rows.valid & self.rows.ready
         final = ~self.more & ~self.follows
         m.d.comb += [
             take_block.eq(self.more & (self.fields < beat.count)),
             first.eq(self.running & (self.left != 0)),
             pieces.count.eq(low_size + tail_size),
-            self.rows.valid.eq(Mux(self.running, Mux(first, self.pruned.valid, ready), aborts)),
+            self.rows.valid.eq(Mux(self.running, Mux(first, self.values_ready, ready), aborts)),
             payload.count.eq(Mux(self.running, Mux(first, values[1], pieces.size), 0)),
             payload.end.eq(Mux(self.running, ~first & final, 1)),
             self.move_values.eq(first & move),
@@ -397,7 +407,7 @@ class VerificationWriter(wiring.Component):
 
     def _begin(self, m: Module) -> None:
         beat = self.beats.payload
-        m.d.comb += self.busy.eq(self.running)
+        m.d.comb += self.busy.eq(self.running | self.tidy)
         with m.If(self.step):
             m.d.sync += [
                 *(self.follows.eq(self.more), self.more.eq(self.more & ~beat.last)),
@@ -406,7 +416,7 @@ class VerificationWriter(wiring.Component):
             ]
         with m.If(self.finish):
             m.d.sync += self.running.eq(0)
-        with m.If(~self.running & self.beats.valid & ~beat.abort):
+        with m.If(~self.running & ~self.tidy & self.beats.valid & ~beat.abort):
             m.d.sync += [
                 *(self.running.eq(1), self.more.eq(1), self.follows.eq(0)),
                 *(self.stored.eq(0), self.need.eq(0), self.fields.eq(0)),

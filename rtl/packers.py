@@ -47,6 +47,8 @@ class BlockPacker(wiring.Component):
         Fields of lanes that are not chosen are arbitrary; ``last`` ends a segment.
     blocks : Out(stream of array of lanes, width)
         Zero past the last value of a segment. A segment without a chosen value has no block.
+    begun : Out(array of lanes, width), level : Out(range(lanes))
+        The block that is not complete, and how many values it has; arbitrary past these.
     """
 
     def __init__(self, *, lanes: int, width: int) -> None:
@@ -57,6 +59,8 @@ class BlockPacker(wiring.Component):
             {
                 "beats": In(stream.Signature(data.StructLayout(beat))),
                 "blocks": Out(stream.Signature(data.ArrayLayout(width, lanes))),
+                "begun": Out(data.ArrayLayout(width, lanes)),
+                "level": Out(range(lanes)),
             }
         )
 
@@ -64,8 +68,8 @@ class BlockPacker(wiring.Component):
         m = Module()
         lanes, beat = self.lanes, self.beats.payload
         bits = (lanes - 1).bit_length()
-        held = [Signal(self.width, name=f"held_{i}") for i in range(lanes)]
-        level, flushing = Signal(bits), Signal()
+        held = [self.begun[i] for i in range(lanes)]
+        level, flushing = self.level, Signal()
         terms = [beat.chosen[i] & ~flushing for i in range(lanes)]
         counts = prefix_sums(m, terms, bits + 1, "lane")
         starts = [level] + [(level + count)[:bits] for count in counts[:-1]]

@@ -233,6 +233,7 @@ async def every_truncation(dut: Any, scheme: str) -> None:
 
 
 def _sparse(fmt: Format, keep: list[int], values: Any) -> Payload:
+    """Only the values at ``keep`` are kept."""
     kept = np.zeros(fmt.segment, bool)
     kept[keep] = True
     book = (127, *range(60, 60 + fmt.codebook - 1)) if fmt.scheme == "unary" else None
@@ -266,9 +267,13 @@ def worst_cases(config: EncoderConfig, scheme: str) -> list[Payload]:
     cases += [_sparse(wide, list(range(config.lanes - 1)), late)]
     cases += [Payload(name="equal", format=form, values=one) for form in (fmt, wide)]
     cases += [Payload(name="one residue", format=form, values=half) for form in (fmt, wide)]
-    small = np.where(np.arange(count) == 1, one >> np.uint16(2), one)
-    small[2:] = np.where(np.arange(count - 2) % 256 == 0, two[2:], one[2:])
-    cases += [Payload(name="one escape", format=wide, values=small)]
+    small = np.full(count, 121 << 7, np.uint16)
+    small[::256] = 128 << 7  # so that the others have seven bits of residue
+    for escapes in ([], [1], [1, count - 1]):
+        values = small.copy()
+        values[escapes] = 100 << 7
+        cases += [Payload(name=f"escapes at {escapes}", format=wide, values=values)]
+        cases += [_sparse(wide, np.setdiff1d(np.arange(count), escapes).tolist(), values)]
     return cases
 
 
