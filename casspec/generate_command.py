@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from casspec.native_generate import TextPrinter, generate_natively
 from casspec.table import table
 from golden.format import SCHEMES, Format
 
@@ -25,6 +26,7 @@ examples:
   casspec generate packed --prompt "Hello." --plain
   casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 4
   casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --least-lead 0.75
+  casspec generate packed --prompt "Hello." --backend native --gamma adaptive --draft hybrid
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
@@ -96,8 +98,29 @@ def register(parser: argparse.ArgumentParser) -> None:
         default="golden",
         help="what decodes: the reference, or the Verilated gateware (default golden)",
     )
+    _add_backend(parser)
     _add_sampling(parser)
     _add_kv(parser)
+
+
+def _add_backend(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("backend")
+    group.add_argument(
+        "--backend",
+        choices=("torch", "native"),
+        default="torch",
+        help="torch's kernels on decoded weights, or native code on packed ones: fast, greedy "
+        "alone, for Llama-type models; needs a C++ compiler (default torch)",
+    )
+    group.add_argument(
+        "--native-target",
+        choices=("bf16", "packed12"),
+        default="bf16",
+        help="how the native target's weights are kept: 12 bits are as lossless (default bf16)",
+    )
+    group.add_argument(
+        "--threads", type=int, metavar="N", help="of the native backend (default: all processors)"
+    )
 
 
 def _gamma(text: str) -> int | str:
@@ -158,6 +181,8 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 
 def generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
+    if args.backend == "native":
+        return generate_natively(args)
     from model.speculative import CassandraForCausalLM, ReplyInterrupted, Sampling, Settings
 
     settings = Settings(
@@ -173,7 +198,7 @@ def generate(args: argparse.Namespace) -> int:
     model = CassandraForCausalLM.from_pretrained(
         args.source, codec=_codec(args.codec, args.source), kv=kv
     )
-    show = (lambda reply, text: None) if args.json else _Printer()
+    show = (lambda reply, text: None) if args.json else TextPrinter()
     try:
         _print_outcome(model.reply(args.prompt, settings, on_text=show), kv, args.json)
     except ReplyInterrupted as interrupt:
@@ -225,18 +250,6 @@ def _codec(name: str, source: Path) -> Codec | None:
         superblock=format.superblock,
         instances=2,
     )
-
-
-class _Printer:
-    """Prints the pieces of replies as they come, with an empty line between replies."""
-
-    def __init__(self) -> None:
-        self._reply = 0
-
-    def __call__(self, reply: int, text: str) -> None:
-        separator = "\n\n" if reply > self._reply else ""
-        self._reply = reply
-        print(separator + text, end="", flush=True)
 
 
 def _print_outcome(outcome: Generation, kv: KeyValueFormat | None, as_json: bool) -> None:

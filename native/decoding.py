@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from golden import CassandraError
 from native.engine_binding import MAX_ROWS
 
-__all__ = ["MOST", "Counters", "Draft", "Settings"]
+__all__ = ["MOST", "Counters", "Draft", "Settings", "figures"]
 
 MOST = MAX_ROWS - 1
 """The largest gamma: a round is verified in one pass."""
@@ -94,3 +94,34 @@ class Counters:
     def decode_seconds(self) -> float:
         """Time of all rounds; the passes over prompts are not among them."""
         return self.draft_seconds + self.verify_seconds
+
+
+def figures(counters: Counters, settings: Settings) -> dict[str, Any]:
+    """Counters and their quotients; what has no denominator is None."""
+    most = max(counters.lengths, default=0) if settings.gamma == "adaptive" else settings.gamma
+    modelled = counters.drafted - counters.copied_drafted
+    decoded = counters.tokens - counters.replies  # the first of each reply comes by its prompt
+    return {
+        "gamma": settings.gamma,
+        "replies": counters.replies,
+        "tokens": counters.tokens,
+        "rounds": counters.rounds,
+        "drafted": counters.drafted,
+        "accepted": counters.accepted,
+        "acceptance_rate": _ratio(counters.accepted, counters.drafted),
+        "conditional_rate": _ratio(counters.accepted, counters.tested),
+        "tokens_per_verification": _ratio(decoded, counters.rounds),
+        "accepted_lengths": [counters.lengths.get(length, 0) for length in range(most + 1)],
+        "native": {
+            "draft": settings.draft if settings.gamma else "none",
+            "copied_rounds": counters.copied_rounds,
+            "tokens_per_second": _ratio(decoded, counters.decode_seconds),
+            "draft_ms": 1e3 * counters.draft_seconds / max(modelled, 1),
+            "verify_ms": 1e3 * counters.verify_seconds / max(counters.rounds, 1),
+            "prompt_tokens_per_second": _ratio(counters.prompt_tokens, counters.prompt_seconds),
+        },
+    }
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

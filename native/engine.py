@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from golden import CassandraError, Packed
 from golden.file import PackedFile
 from native.codec import NativeCodec
-from native.decoding import MOST, Counters, Settings
+from native.decoding import MOST, Counters, Settings, figures
 from native.engine_binding import (
     MAX_ROWS,
     ModelShape,
@@ -34,6 +34,7 @@ from native.engine_binding import (
 )
 from native.errors import NativeError
 from native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from native.library import isa
 from native.llama import (
     EMBEDDING,
     FINAL_NORM,
@@ -49,7 +50,7 @@ __all__ = ["Engine"]
 Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
 
-CONTEXT = 8192
+CONTEXT = 32768
 """Most positions of an engine that is not told how many: no more, even if the model has more."""
 
 
@@ -396,6 +397,20 @@ class Engine:
             "embedding": self._embedding.nbytes,
             "position": self._library.cassandra_engine_position_bytes(handle),
         }
+
+    def report(self, settings: Settings) -> dict[str, Any]:
+        """The figures of :attr:`counters`, named as those of the torch runtime, for JSON.
+
+        ``native`` holds what only this engine measures: times, forms and memory.
+        """
+        made = figures(self.counters, settings)
+        made["native"] |= {
+            "threads": self.threads,
+            "isa": isa(),
+            "forms": self.forms,
+            "memory": self.memory(),
+        }
+        return made
 
     # --- the rest --------------------------------------------------------------------------------
 

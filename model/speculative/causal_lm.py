@@ -27,7 +27,7 @@ from model.speculative.loop import Settings, decode
 from model.speculative.memory import model_memory, require_memory
 from model.speculative.passes import ATTENTION, run_pass
 from model.speculative.report import Costs, Report, Tally, make_report
-from model.speculative.text import ReplyText
+from model.speculative.text import ReplyText, encode_prompt, stop_tokens
 from model.speculative.tiles import ROWS
 
 __all__ = ["CassandraForCausalLM", "Generation", "ReplyInterrupted"]
@@ -320,17 +320,11 @@ class CassandraForCausalLM:
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """The tokens of a prompt, in the chat template if the model has one."""
-        if not self.tokenizer.chat_template:
-            return list(self.tokenizer(prompt).input_ids)
-        chat = [{"role": "user", "content": prompt}]
-        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        return list(self.tokenizer(text, add_special_tokens=False).input_ids)
+        return encode_prompt(self.tokenizer, prompt)
 
     def stop_tokens(self) -> frozenset[int]:
         """Tokens that end a reply, by the tokenizer and by the config."""
-        stated = self.network.config.eos_token_id
-        found = {self.tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
-        return frozenset(token for token in found if token is not None)
+        return stop_tokens(self.tokenizer, self.network.config.eos_token_id)
 
 
 def _seeded(settings: Settings) -> Settings:

@@ -7,7 +7,7 @@ from typing import Any
 
 from golden import CassandraError
 
-__all__ = ["ReplyText", "check_stop_strings"]
+__all__ = ["ReplyText", "check_stop_strings", "encode_prompt", "stop_tokens"]
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
 
@@ -16,6 +16,21 @@ def check_stop_strings(strings: Sequence[str]) -> None:
     """Refuse an empty stop string, which would be found everywhere."""
     if not all(strings):
         raise CassandraError("stop_strings must not be empty strings")
+
+
+def encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
+    """The tokens of a prompt, in the chat template if the tokenizer has one."""
+    if not tokenizer.chat_template:
+        return list(tokenizer(prompt).input_ids)
+    chat = [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def stop_tokens(tokenizer: Any, stated: int | list[int] | None) -> frozenset[int]:
+    """Tokens that end a reply, by the tokenizer and by the config (``eos_token_id``)."""
+    found = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
+    return frozenset(token for token in found if token is not None)
 
 
 class ReplyText:

@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include <algorithm>
+#include <chrono>
 #include <climits>
 
 #include <linux/futex.h>
@@ -9,7 +11,9 @@
 namespace cassandra {
 namespace {
 
-constexpr int SPINS = 4000;  // pauses: 40 to 200 microseconds, by processor
+constexpr int SPINS = 4000;  // pauses at most: 40 to 200 microseconds, by processor
+constexpr int FEWEST = 32;
+constexpr std::chrono::microseconds SHORT(300);  // sleep that more spinning would have spared
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -30,20 +34,25 @@ std::vector<int> allowed_processors() {
 
 }  // namespace
 
+Event::Event() : spins_(SPINS) {}
+
 void Event::wait(uint32_t seen) {
     const int spins = spins_.load(std::memory_order_relaxed);
     for (int i = 0; i < spins; ++i) {
-        if (value() != seen) {
-            if (spins < most_) spins_.store(spins + spins / 8 + 1, std::memory_order_relaxed);
-            return;
-        }
+        if (value() != seen) return;
         pause();
     }
-    for (int i = 0; i < 4; ++i) {
+    const auto slept = std::chrono::steady_clock::now();
+    sleep(seen);
+    const bool late = std::chrono::steady_clock::now() - slept > SHORT;
+    spins_.store(late ? std::max(spins / 2, FEWEST) : SPINS, std::memory_order_relaxed);
+}
+
+void Event::sleep(uint32_t seen) {
+    for (int i = 0; i < 2; ++i) {
         sched_yield();
         if (value() != seen) return;
     }
-    spins_.store(spins / 2, std::memory_order_relaxed);
     sleepers_.fetch_add(1);
     while (value_.load() == seen)
         syscall(SYS_futex, address(value_), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
@@ -56,7 +65,7 @@ void Event::advance() {
         syscall(SYS_futex, address(value_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
-Pool::Pool(int threads, bool pin) : threads_(threads), begun_(SPINS), passed_(SPINS) {
+Pool::Pool(int threads, bool pin) : threads_(threads) {
     if (pin) processors_ = allowed_processors();
     if (static_cast<int>(processors_.size()) < threads) processors_.clear();
     for (int thread = 1; thread < threads; ++thread)

@@ -13,12 +13,12 @@ namespace cassandra {
 
 // A counter that threads wait on: they spin for a while, then sleep.
 //
-// Spinning pays only while the others run at the same time. A wait that ended asleep halves the time
-// that this event spins the next time, one that ended in time restores it: on a machine with more
-// runnable threads than cores nobody burns the core that the last thread needs.
+// Spinning pays only while the others run at the same time. A wait that took long all the same halves
+// the time that this event spins, a short one restores it: on a machine with more runnable threads
+// than cores nobody burns the core that the last thread needs.
 class Event {
 public:
-    explicit Event(int most) : most_(most), spins_(most) {}
+    Event();
     uint32_t value() const { return value_.load(std::memory_order_acquire); }
     // Returns when the value is no longer `seen`.
     void wait(uint32_t seen);
@@ -26,9 +26,10 @@ public:
     void advance();
 
 private:
-    std::atomic<uint32_t> value_{0};
+    void sleep(uint32_t seen);
+
+    alignas(64) std::atomic<uint32_t> value_{0};
     std::atomic<uint32_t> sleepers_{0};
-    const int most_;
     std::atomic<int> spins_;
 };
 

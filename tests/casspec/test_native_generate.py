@@ -1,0 +1,149 @@
+"""``casspec generate --backend native``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from casspec.__main__ import main
+from tests.model.tiny import write_model
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMPTS = ["--prompt", "word5 word9", "--prompt", "word7"]
+NATIVE = ["--backend", "native", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed model that has room for a long reply, and nothing that ends it."""
+    place = tmp_path_factory.mktemp("native")
+    size = {"max_position_embeddings": 1 << 15, "eos_token_id": None, "bos_token_id": None}
+    source = write_model(place / "plain", **size)  # type: ignore[arg-type]
+    flags = ["--scheme", "exact", "--fill", "midpoint", "--quiet", "--jobs", "1"]
+    assert main(["pack", str(source), str(place / "packed"), *flags]) == 0
+    return place / "packed"
+
+
+def run_json(packed: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "40", "--json", *NATIVE, *flags]
+    assert main(command) == 0
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return body
+
+
+@pytest.mark.parametrize("draft", ["model", "lookup", "hybrid"])
+def test_a_speculative_reply_is_the_plain_one(
+    packed: Path, capsys: pytest.CaptureFixture[str], draft: str
+) -> None:
+    plain = run_json(packed, capsys, "--plain")
+    assert plain["report"]["drafted"] == 0
+    for gamma, target in (("1", "bf16"), ("5", "packed12"), ("adaptive", "bf16")):
+        flags = ("--gamma", gamma, "--draft", draft, "--native-target", target)
+        found = run_json(packed, capsys, *flags)
+        assert (found["tokens"], found["texts"]) == (plain["tokens"], plain["texts"])
+
+
+def test_figures_have_the_names_of_the_other_backend(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run_json(packed, capsys, "--gamma", "3")["report"]
+    assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "40", "--json"]) == 0
+    torch = json.loads(capsys.readouterr().out)["report"]
+    assert set(found) - {"native"} <= set(torch)
+    assert found["tokens"] == torch["tokens"] == 80
+    assert found["drafted"] > found["accepted"] > 0
+    assert found["native"]["threads"] == 1
+    assert found["native"]["tokens_per_second"] > 0
+
+
+def test_replies_go_to_output_and_figures_beside_it(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = run_json(packed, capsys)["texts"]
+    assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "40", *NATIVE]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "\n\n".join(texts) + "\n"
+    for figure in ("acceptance rate", "tokens per second", "ms per draft", "instruction set"):
+        assert figure in printed.err
+
+
+def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run_json(packed, capsys)["texts"][0]
+    word = first.split()[6]
+    found = run_json(packed, capsys, "--stop", word, "--stop", "never this")
+    assert found["texts"][0] == first[: first.index(word)]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_an_interrupt_ends_with_what_there_is(
+    packed: Path, number: signal.Signals, code: int, line: str
+) -> None:
+    command = [sys.executable, "-m", "casspec", "generate", str(packed), "--prompt", "word5"]
+    flags = ["--max-tokens", "30000", "--stop", "never this", *NATIVE, "--threads", "2"]
+    with subprocess.Popen(
+        [*command, *flags], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        begun = process.stdout.read(30).decode()
+        process.send_signal(number)
+        rest, errors = (stream.decode() for stream in process.communicate(timeout=60))
+    assert process.returncode == code
+    assert begun.startswith("word")
+    assert rest.endswith("\n")
+    assert errors.endswith(f"casspec: {line}\n")
+    assert "tokens per verification" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--temperature", "1"], "--temperature must not be given with --backend native"),
+        (["--top-k", "3"], "--top-k must not be given with --backend native"),
+        (["--kv", "exact"], "--kv must not be given with --backend native"),
+        (["--codec", "rtl"], "--codec must not be given with --backend native"),
+        (["--gamma", "9"], "gamma must be from 0 to 7, or 'adaptive', not 9"),
+        (["--threads", "0"], "threads must be from 1 to 256, not 0"),
+        (["--stop", ""], "stop_strings must not be empty strings"),
+        (["--max-tokens", "40000"], "prompt and reply must fit the engine's 32768 positions"),
+    ],
+)
+def test_bad_input_is_one_line(
+    packed: Path, capsys: pytest.CaptureFixture[str], flags: list[str], line: str
+) -> None:
+    assert main(["generate", str(packed), *PROMPTS, *NATIVE, *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"casspec: error: {line}")
+    assert error.count("\n") == 1
+
+
+def test_a_model_that_is_not_packed_is_refused(
+    llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", str(llama), *PROMPTS, *NATIVE]) == 2
+    assert "must be a packed model" in capsys.readouterr().err
+
+
+def test_a_machine_without_a_compiler_says_so(packed: Path) -> None:
+    command = [sys.executable, "-m", "casspec", "generate", str(packed), *PROMPTS, *NATIVE]
+    run = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"CXX": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith("casspec: error: the native library needs a C++ compiler")
+    assert "--backend torch" in run.stderr
