@@ -23,7 +23,8 @@ def test_contenders_take_turns_and_a_run_goes_on(
     out = tmp_path / "out"
     flags = [
         *("bench", "decode", str(model), "--out", str(out), "--weights", "dithered"),
-        *("--contenders", "transformers*", "torch*", "--prompts", "3", "--rounds", "2"),
+        *("--contenders", "transformers*", "torch*", "native mx", "native hybrid, 12-bit target"),
+        *("--prompts", "3", "--rounds", "2"),
         *("--max-tokens", "12", "--slow-tokens", "6", "--threads", "1", "--jobs", "1"),
         *("--calibration", str(tmp_path / "text.txt"), "--json", str(tmp_path / "r.json")),
         *("--figure", str(tmp_path / "f.svg"), "--document", str(document)),
@@ -31,15 +32,19 @@ def test_contenders_take_turns_and_a_run_goes_on(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(flags) == 0
     printed = capsys.readouterr()
-    assert "PASS: 0 of 2 replies differ" in printed.out
+    assert "PASS: 0 of 8 replies differ" in printed.out  # torch 2, native twice 3
     assert "dithered: round 2: torch backend, plain" in printed.err
     body = json.loads((tmp_path / "r.json").read_text())
     assert {each["contender"] for each in body["summaries"]} == {
         "transformers BF16",
         "torch backend, plain",
         "torch backend, exact, 4 bits",
+        "native plain, BF16",
+        "native plain, mx",
+        "native mx",
+        "native hybrid, 12-bit target",
     }
-    assert len(body["turns"]) == 6
+    assert len(body["turns"]) == 14
     assert "torch backend, plain" in document.read_text()
     assert (tmp_path / "f.svg").stat().st_size > 1000
     assert main([*flags, "--quiet"]) == 0  # nothing is left to do

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from casspec.decoding.contenders import CONTENDERS, PLAIN, PLANS, Contender, choose
+from casspec.decoding.probe import Probe, time_numpy
 from casspec.decoding.prompts import in_rounds
 from casspec.decoding.report import draw, lines, put_between_markers
 from casspec.decoding.results import LLAMA, Turn, Turns, summaries
 from golden import CassandraError
 from golden.errors import FileError
+from native.linear import time_reading
 
 FAST = "native hybrid, exact, 4 bits"
 SOME = [each for each in CONTENDERS if each.name in (PLAIN, LLAMA, FAST)]
@@ -119,6 +121,15 @@ def test_contenders_are_chosen_with_those_that_they_are_held_to() -> None:
     assert {each.plan for each in CONTENDERS} <= set(PLANS)
     with pytest.raises(CassandraError, match="contenders must be among"):
         choose(["vllm"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_is_read_at_a_speed(threads: int) -> None:
+    for read in (time_numpy, time_reading):
+        seconds = read(1 << 22, 2, threads)
+        assert len(seconds) == 2
+        assert min(seconds) > 0
+    assert Probe(threads)() > 0
 
 
 def test_all_prompts_have_a_round() -> None:
