@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "isa.h"
 #include "linear_kernels.h"
@@ -64,27 +65,28 @@ std::unique_ptr<Linear> Linear::create(const uint16_t* values, int64_t out, int6
     check(in >= 1, "in", in, "at least 1");
     check(group == 32 || group == 64, "group", group, "32 or 64");
     check(static_cast<unsigned>(form) < kForms, "form", static_cast<int>(form), "0 to 5");
-    const LinearLayout layout = choose_layout(values, out, in, form, group);
+    PackedTiles packed = pack_tiles(values, out, in, form, group, streams.threads());
+    const size_t tile_bytes = packed.layout.tile_bytes();
     std::unique_ptr<Linear> self(new Linear);
-    self->form_ = layout.form;
+    self->form_ = packed.layout.form;
     self->out_ = out;
     self->in_ = in;
     self->group_ = group;
-    self->odd_ = layout.odd;
-    self->table_ = layout.table;
-    self->tile_bytes_ = layout.tile_bytes();
+    self->odd_ = packed.layout.odd;
+    self->table_ = std::move(packed.layout.table);
+    self->tile_bytes_ = tile_bytes;
     self->parts_.resize(static_cast<size_t>(streams.threads()));
     for (int thread = 0; thread < streams.threads(); ++thread) {
-        const int64_t first = self->first_tile(thread), last = self->first_tile(thread + 1);
-        uint8_t* tile = streams.reserve(thread, static_cast<size_t>(last - first) * layout.tile_bytes());
-        self->parts_[static_cast<size_t>(thread)] = tile;
-        for (int64_t i = first; i < last; ++i, tile += layout.tile_bytes()) {
-            const int lanes = static_cast<int>(std::min<int64_t>(kTile, out - kTile * i));
-            pack_tile(layout, values + kTile * i * in, lanes, tile, self->escapes_);
-            self->escape_ends_.push_back(self->escapes_.size());
-        }
+        const auto first = static_cast<size_t>(self->first_tile(thread)) * tile_bytes;
+        const size_t bytes = static_cast<size_t>(self->first_tile(thread + 1)) * tile_bytes - first;
+        uint8_t* part = streams.reserve(thread, bytes);
+        if (bytes) std::memcpy(part, packed.bytes.data() + first, bytes);
+        self->parts_[static_cast<size_t>(thread)] = part;
     }
-    if (self->escapes_.empty()) self->escape_ends_.clear();
+    if (!packed.escapes.empty()) {
+        self->escapes_ = std::move(packed.escapes);
+        self->escape_ends_ = std::move(packed.escape_ends);
+    }
     return self;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 namespace cassandra {
 namespace {
@@ -76,11 +77,15 @@ std::vector<uint16_t> choose_table(const uint16_t* values, int64_t count, Form f
     return table;
 }
 
-int place_of(const LinearLayout& layout, uint16_t pattern) {
-    const uint16_t mask = layout.form == Form::packed8 ? 0x7F8F : 0x7F80;
-    for (int i = 0; i < kPlaces; ++i)
-        if (layout.table[i] == (pattern & mask) && layout.table[i]) return i;
-    return kPlaces;
+// Place of each pattern (without its sign) in a table.
+std::vector<uint8_t> places_of(const std::vector<uint16_t>& table, Form form) {
+    const uint16_t mask = form == Form::packed8 ? 0x7F8F : 0x7F80;
+    std::vector<uint8_t> places(1 << 15, kPlaces);
+    for (int i = kPlaces; i-- > 0;)
+        if (table[i])
+            for (int pattern = 0; pattern < 1 << 15; ++pattern)
+                if ((pattern & mask) == table[i]) places[pattern] = static_cast<uint8_t>(i);
+    return places;
 }
 
 void put_word(uint8_t* at, int place, uint16_t bits) {
@@ -142,7 +147,7 @@ bool pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
             uint16_t value = values[lane * layout.features + k];
             int place = 0;
             if (is_table_form(layout.form)) {
-                place = place_of(layout, value);
+                place = layout.places[value & 0x7FFF];
                 if (place == kPlaces && !is_zero(value)) {
                     escapes.push_back({k, lane, to_float(value)});
                     value = 0;
@@ -299,19 +304,59 @@ uint16_t coded_value(const LinearLayout& layout, const uint8_t* tile, int64_t k,
     return pattern_of(std::abs(integer), unit, integer < 0);
 }
 
-// Whether every row of a tensor can be packed.
-bool fits(const LinearLayout& layout, const uint16_t* values, int64_t out) {
-    std::vector<uint8_t> tile(layout.tile_bytes());
+bool pack_tile(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
+               std::vector<Escape>& escapes) {
+    if (layout.form < Form::draft5) return pack_words(layout, values, lanes, tile, escapes);
+    return pack_codes(layout, values, lanes, tile);
+}
+
+// What one thread packs of a matrix.
+struct Share {
+    int64_t first, last;  // tiles
     std::vector<Escape> escapes;
-    const double most = kMostEscapes * static_cast<double>(out * layout.features);
-    for (int64_t row = 0; row < out; row += kTile) {
-        const int lanes = static_cast<int>(std::min<int64_t>(kTile, out - row));
-        std::fill(tile.begin(), tile.end(), uint8_t{0});
-        if (!pack_tile(layout, values + row * layout.features, lanes, tile.data(), escapes))
-            return false;
-        if (static_cast<double>(escapes.size()) > most) return false;
+    std::vector<size_t> ends;
+    bool good = true;
+};
+
+bool few(size_t escapes, int64_t values) {
+    return static_cast<double>(escapes) <= kMostEscapes * static_cast<double>(values);
+}
+
+void pack_share(const LinearLayout& layout, const uint16_t* values, int64_t out, Share& share,
+                uint8_t* bytes) {
+    for (int64_t tile = share.first; tile < share.last; ++tile) {
+        const int lanes = static_cast<int>(std::min<int64_t>(kTile, out - kTile * tile));
+        share.good = pack_tile(layout, values + kTile * tile * layout.features, lanes,
+                               bytes + static_cast<size_t>(tile) * layout.tile_bytes(),
+                               share.escapes) &&
+                     few(share.escapes.size(), out * layout.features);
+        if (!share.good) return;
+        share.ends.push_back(share.escapes.size());
     }
-    return true;
+}
+
+// False if the layout cannot hold the values.
+bool pack_all(const uint16_t* values, int64_t out, int threads, PackedTiles& packed) {
+    const int64_t tiles = (out + kTile - 1) / kTile;
+    packed.bytes.assign(static_cast<size_t>(tiles) * packed.layout.tile_bytes(), 0);
+    std::vector<Share> shares;
+    for (int i = 0; i < threads; ++i)
+        shares.push_back({tiles * i / threads, tiles * (i + 1) / threads, {}, {}});
+    std::vector<std::thread> running;
+    for (int i = 1; i < threads; ++i)
+        running.emplace_back([&, i] {
+            pack_share(packed.layout, values, out, shares[static_cast<size_t>(i)],
+                       packed.bytes.data());
+        });
+    pack_share(packed.layout, values, out, shares[0], packed.bytes.data());
+    for (auto& thread : running) thread.join();
+    for (const Share& share : shares) {
+        if (!share.good) return false;
+        const size_t before = packed.escapes.size();
+        packed.escapes.insert(packed.escapes.end(), share.escapes.begin(), share.escapes.end());
+        for (const size_t end : share.ends) packed.escape_ends.push_back(before + end);
+    }
+    return few(packed.escapes.size(), out * packed.layout.features);
 }
 
 }  // namespace
@@ -331,12 +376,6 @@ int32_t LinearLayout::bias() const {
     return odd ? 120 : 112;
 }
 
-bool pack_tile(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
-               std::vector<Escape>& escapes) {
-    if (layout.form < Form::draft5) return pack_words(layout, values, lanes, tile, escapes);
-    return pack_codes(layout, values, lanes, tile);
-}
-
 void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uint16_t* values) {
     for (int lane = 0; lane < lanes; ++lane)
         for (int64_t k = 0; k < layout.features; ++k)
@@ -345,22 +384,23 @@ void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uin
                                            : coded_value(layout, tile, k, lane);
 }
 
-LinearLayout choose_layout(const uint16_t* values, int64_t out, int64_t in, Form form, int group) {
-    LinearLayout layout;
-    layout.form = form;
-    layout.features = in;
-    layout.group = group;
-    if (is_table_form(form)) layout.table = choose_table(values, out * in, form);
-    if (form == Form::bf16) return layout;
+PackedTiles pack_tiles(const uint16_t* values, int64_t out, int64_t in, Form form, int group,
+                       int threads) {
     const bool drafts = form == Form::draft5 || form == Form::draft4;
     for (const bool odd : {true, false}) {
         if (odd && !drafts) continue;
-        layout.odd = odd;
-        if (fits(layout, values, out)) return layout;
+        PackedTiles packed;
+        packed.layout.form = form;
+        packed.layout.features = in;
+        packed.layout.group = group;
+        packed.layout.odd = odd;
+        if (is_table_form(form)) {
+            packed.layout.table = choose_table(values, out * in, form);
+            packed.layout.places = places_of(packed.layout.table, form);
+        }
+        if (pack_all(values, out, threads, packed)) return packed;
     }
-    layout.form = Form::bf16;
-    layout.odd = false;
-    return layout;
+    return pack_tiles(values, out, in, Form::bf16, group, threads);
 }
 
 }  // namespace cassandra
