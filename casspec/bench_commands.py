@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casspec import decode_command
+from casspec import decode_command, kernels_command
 from casspec.table import table
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ examples:
   casspec bench acceptance smollm2
   casspec bench small-model small
   casspec bench decode smollm2
+  casspec bench kernels
 """
 
 ACCEPTANCE_EPILOG = """\
@@ -73,6 +74,8 @@ def register(parser: argparse.ArgumentParser, add: Callable[..., argparse.Argume
     _add_small(subparsers, add)
     text = "tokens per second of every way to decode, beside llama.cpp and transformers"
     decode_command.register(add(subparsers, "decode", text, decode_command.EPILOG))
+    text = "how fast the native kernels read weights, beside plain reading"
+    kernels_command.register(add(subparsers, "kernels", text, kernels_command.EPILOG))
 
 
 def _add_small(subparsers: object, add: Callable[..., argparse.ArgumentParser]) -> None:
