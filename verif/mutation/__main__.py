@@ -1,0 +1,149 @@
+"""Put each fault into a copy of the gateware and see what finds it (``make mutants``).
+
+``python -m verif.mutation [--out build/mutation] [--document FILE] [PATTERN...]`` goes on where it
+was stopped: a result stays good while sources, checks and fault are what they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from golden.errors import CassandraError
+from verif.mutation.catalogue import ROOT, Mutation, mutations
+
+__all__ = ["Result", "main", "recorded", "table", "tried"]
+
+TREE = ("golden", "rtl", "verif")
+_BEGIN, _END = "<!-- mutants -->", "<!-- /mutants -->"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What became of a fault: the check that failed (empty: none did), and the time it took."""
+
+    name: str
+    caught_by: str
+    seconds: float
+    digest: str
+
+
+def digest_of(mutation: Mutation) -> str:
+    """Changes with the fault, with the file that it is in, and with the checks."""
+    source = (ROOT / mutation.file).read_text(encoding="utf-8")
+    text = repr((mutation, hashlib.sha256(source.encode()).hexdigest()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def tried(mutation: Mutation, folder: Path) -> Result:
+    """Copy the tree, put the fault in, and run the checks until one fails.
+
+    Raises CassandraError if a check cannot be run.
+    """
+    tree = folder / "tree"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in TREE:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, ignore=ignore)
+    place = tree / mutation.file
+    place.write_text(mutation.applied(place.read_text(encoding="utf-8")), encoding="utf-8")
+    start = time.perf_counter()
+    failed = (check for check in mutation.checks if not _passes(check, tree, folder))
+    caught_by = next(failed, "")
+    seconds = time.perf_counter() - start
+    shutil.rmtree(tree)
+    return Result(
+        name=mutation.name, caught_by=caught_by, seconds=seconds, digest=digest_of(mutation)
+    )
+
+
+def _passes(check: str, tree: Path, folder: Path) -> bool:
+    build = folder / re.sub(r"\W+", "_", check)
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "verif.mutation.check", check, str(build)]
+    run = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
+    (folder / "log.txt").write_text(run.stdout + run.stderr)
+    shutil.rmtree(build, ignore_errors=True)
+    if run.returncode in (0, 3):
+        return run.returncode == 0
+    if "Error" in run.stderr and check.startswith("suite:") and "CassandraError" not in run.stderr:
+        return False  # the design cannot even be made
+    raise CassandraError(f"{check} must run, not end with:\n{run.stderr[-2000:]}")
+
+
+def table(results: Iterable[Result]) -> str:
+    """Faults and what found them, as a table in Markdown."""
+    lines = ["| fault | found by | s |", "|---|---|---|"]
+    for result in results:
+        found = f"`{result.caught_by}`" if result.caught_by else "**nothing**"
+        lines.append(f"| `{result.name}` | {found} | {result.seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def recorded(document: str, text: str) -> str:
+    """The document with the text between its markers.
+
+    Raises CassandraError if it has none.
+    """
+    if _BEGIN not in document or _END not in document:
+        raise CassandraError(f"document must have the markers {_BEGIN} and {_END}")
+    block = f"{_BEGIN}\n{text}\n{_END}"
+    return re.sub(
+        re.escape(_BEGIN) + ".*?" + re.escape(_END), lambda _: block, document, flags=re.S
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try; 0 if every fault is found, 1 if one is not, 2 if something cannot be tried."""
+    parser = argparse.ArgumentParser(prog="python -m verif.mutation", description=__doc__)
+    parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names of mutations")
+    parser.add_argument("--out", type=Path, default=Path("build/mutation"), help="results and logs")
+    parser.add_argument("--document", type=Path, help="a document with the markers of the table")
+    options = parser.parse_args(argv)
+    try:
+        return _run(options)
+    except CassandraError as error:
+        print(f"mutation: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    out = options.out.resolve()
+    results = [_result(mutation, out) for mutation in mutations(options.patterns)]
+    print(table(results))
+    if options.document:
+        text = recorded(options.document.read_text(encoding="utf-8"), table(results))
+        options.document.write_text(text, encoding="utf-8")
+    return int(any(not result.caught_by for result in results))
+
+
+def _result(mutation: Mutation, out: Path) -> Result:
+    """The result of an earlier run if it is still good, else a new one."""
+    file = out / f"{mutation.name}.json"
+    if file.exists():
+        earlier = Result(**json.loads(file.read_text()))
+        if earlier.digest == digest_of(mutation):
+            return earlier
+    result = tried(mutation, out / mutation.name)
+    file.write_text(json.dumps(dataclasses.asdict(result)))
+    print(
+        f"{result.seconds:6.0f} s  {result.name}: {result.caught_by or 'NOT FOUND'}",
+        file=sys.stderr,
+    )
+    return result
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,254 @@
+"""The mutations: where, what instead of what, and what must notice, cheapest first.
+
+A check is ``claim:NAME`` (:mod:`verif.formal`) or ``suite:BLOCK`` (:mod:`verif.blocks`), with
+``/REGULAR_EXPRESSION`` behind it if a part of the tests will do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+
+from golden.errors import CassandraError
+
+__all__ = ["MUTATIONS", "ROOT", "Mutation", "mutations"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """One fault: ``old``, which occurs once in ``file``, becomes ``new``."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    checks: tuple[str, ...]
+
+    def applied(self, text: str) -> str:
+        """The text of the file with the fault.
+
+        Raises CassandraError if ``old`` does not occur exactly once.
+        """
+        if text.count(self.old) != 1:
+            raise CassandraError(
+                f"old must occur once in {self.file}, not {text.count(self.old)} times ({self.name})"
+            )
+        return text.replace(self.old, self.new)
+
+    def is_stale(self, root: Path = ROOT) -> bool:
+        """Whether the place is gone: the source has changed since."""
+        return self.old not in (root / self.file).read_text(encoding="utf-8")
+
+
+def _of(file: str, *checks: str) -> _Maker:
+    return _Maker(file, checks)
+
+
+class _Maker:
+    """Makes mutations of one file that the same checks must find."""
+
+    def __init__(self, file: str, checks: tuple[str, ...]) -> None:
+        self.file = file
+        self.checks = checks
+
+    def __call__(self, name: str, old: str, new: str) -> Mutation:
+        full = f"{Path(self.file).stem}.{name}"
+        return Mutation(name=full, file=self.file, old=old, new=new, checks=self.checks)
+
+
+_zero = _of("rtl/zero_counter.py", "claim:zero_counter.chunk")
+_windows = _of("rtl/zero_counter.py", "suite:zero_counter")
+_expand = _of("rtl/networks.py", "claim:networks.expand.l8")
+_compact = _of("rtl/networks.py", "claim:networks.compact.8")
+_rotate = _of("rtl/networks.py", "claim:networks.rotate")
+_shift = _of("rtl/networks.py", "claim:networks.shift")
+_counts = _of("rtl/networks.py", "claim:networks.counts")
+_bitmap = _of("rtl/bitmap_expand.py", "claim:networks.bitmap_expand")
+_buffer = _of("rtl/bitmap_expand.py", "suite:bitmap_expand")
+_book = _of("rtl/codebook.py", "suite:codebook")
+_ranks = _of("rtl/exponent_path.py", "suite:exponent_path")
+_mantissa = _of("rtl/mantissa.py", "suite:mantissa")
+_shifter = _of("rtl/shifter.py", "claim:networks.shifter")
+_residue = _of("rtl/residue.py", "claim:networks.residue")
+_reader = _of("rtl/superblock_reader.py", "suite:superblock_reader")
+_spec = _of("rtl/speculation.py", "claim:decoder.segments", "suite:speculation")
+_spec_data = _of("rtl/speculation.py", "suite:speculation")
+_verif = _of("rtl/verification.py", "claim:decoder.segments", "suite:verification")
+_verif_data = _of("rtl/verification.py", "suite:verification")
+_top = _of("rtl/decoder.py", "claim:decoder.segments", "claim:decoder.ends")
+
+MUTATIONS = (
+    _zero("run_too_long", "run.eq(i - 1 - j)", "run.eq(i - j)"),
+    _zero(
+        "no_saturation",
+        "Mux(joined > self.limit, self.limit, joined))\n            seen",
+        "joined)\n            seen",
+    ),
+    _zero(
+        "carry_forgets_the_tail",
+        "self.carry_out.eq(self.width - 1 - i)",
+        "self.carry_out.eq(self.width - i)",
+    ),
+    _zero("limit_is_legal", "lead >= self.limit", "lead > self.limit"),
+    _windows("overflow_of_the_last_chunk", "overflow | chunk.overflow", "chunk.overflow"),
+    _windows("no_carry", "chunk.carry_in.eq(carry)", "chunk.carry_in.eq(self.carry_in)"),
+    _expand("select_one_early", "(start[:bit] > place)", "(start[:bit] >= place)"),
+    _expand(
+        "expand_from_the_wrong_half",
+        "nodes[base + half + place], nodes[base + place])",
+        "nodes[base + place], nodes[base + half + place])",
+    ),
+    _compact(
+        "compact_by_the_wrong_start",
+        "select_bit(starts[base + half], bit, place)",
+        "select_bit(starts[base], bit, place)",
+    ),
+    _rotate(
+        "rotate_by_one_less",
+        "nodes[(i + (1 << bit)) % len(nodes)]",
+        "nodes[(i + (1 << bit) - 1) % len(nodes)]",
+    ),
+    _shift("ones_shifted_in", "*([0] * step)]", "*([1] * step)]"),
+    _counts(
+        "prefix_without_its_left",
+        "left = sums[(i // span) * span - 1]",
+        "left = sums[(i // span) * span - 2]",
+    ),
+    _counts(
+        "popcount_drops_the_odd_one",
+        "([terms[-1]] if len(terms) % 2 else [])",
+        "([terms[-2]] if len(terms) % 2 else [])",
+    ),
+    _bitmap(
+        "first_lane_skipped",
+        "starts = [Const(0, width), *counts[:-1]]\n        elements",
+        "starts = [Const(1, width), *counts[:-1]]\n        elements",
+    ),
+    _buffer("halves_swapped", "half == i // self.lanes", "half != i // self.lanes"),
+    _buffer(
+        "planes_reversed",
+        "self.block[j][i % self.lanes] for j in range(self.planes)",
+        "self.block[j][i % self.lanes] for j in reversed(range(self.planes))",
+    ),
+    _buffer(
+        "head_stays_on_clear", "m.d.sync += [half.eq(0), head.eq(0)]", "m.d.sync += half.eq(0)"
+    ),
+    _book(
+        "last_entry_is_missing",
+        "self.missing[lane].eq(rank >= count)",
+        "self.missing[lane].eq(rank + 1 >= count)",
+    ),
+    _book("packets_are_joined", "inside.eq(~self.load.payload.last)", "inside.eq(1)"),
+    _book(
+        "entries_past_the_size_count",
+        "with m.If(place < self.size):",
+        "with m.If(place <= self.size):",
+    ),
+    _ranks("carry_survives_clear", "m.d.sync += carry.eq(0)", "m.d.sync += carry.eq(carry)"),
+    _ranks(
+        "overflow_does_not_stay",
+        "self.overflow.eq(self.overflow | counter.overflow)",
+        "self.overflow.eq(counter.overflow)",
+    ),
+    _ranks("one_rank_too_many", "place < counter.ones", "place <= counter.ones"),
+    _ranks(
+        "head_moves_without_advance",
+        "head.eq(Mux(self.advance, head + counts[-1], head))",
+        "head.eq(head + counts[-1])",
+    ),
+    _ranks(
+        "queue_too_small",
+        "return 1 << (most - 1).bit_length()",
+        "return 1 << (most - 1).bit_length() - 1",
+    ),
+    _mantissa("fill_one_bit_lower", "self.truncated == bit + 1", "self.truncated == bit + 2"),
+    _mantissa("fill_in_targets", "Mux(self.target, self.low, fill)", "self.low | fill"),
+    _mantissa("sign_from_the_mantissa", "self.sign.eq(self.high[0])", "self.sign.eq(self.high[1])"),
+    _shifter("normal_at_the_edge", "self.shared > self.zeros", "self.shared >= self.zeros"),
+    _shifter("subnormal_shifted_too_far", "(self.shared - 1)[:3]", "self.shared[:3]"),
+    _residue("fields_one_bit_wider", "self.widths[lane] > bit", "self.widths[lane] >= bit"),
+    _reader(
+        "room_for_one_word_less",
+        "self.level <= (_WORDS - 1) * BUS_ROWS",
+        "self.level < (_WORDS - 1) * BUS_ROWS",
+    ),
+    _reader(
+        "overlong_one_row_later", "spare >= self.superblock_rows", "spare > self.superblock_rows"
+    ),
+    _reader(
+        "head_stays_after_a_region",
+        "m.d.sync += [head.eq(0), word.eq(0), self.level.eq(0)]",
+        "m.d.sync += [word.eq(0), self.level.eq(0)]",
+    ),
+    _spec_data(
+        "window_taken_too_late",
+        "self.unary & self.more & (after < lanes)",
+        "self.unary & self.more & (after < lanes - 1)",
+    ),
+    _spec_data(
+        "mx_takes_255",
+        '(shared == 0) | ((shared == 255) & self.config.selects(self.active, "mx"))',
+        "shared == 0",
+    ),
+    _spec_data(
+        "number_runs_on", "self.number.eq(self.number + 1)", "self.number.eq(self.number + 2)"
+    ),
+    _spec("last_before_the_drain", "last_ready.eq(~out.last | self.drained)", "last_ready.eq(1)"),
+    _spec(
+        "killed_beat_stays",
+        "valid1.eq(0), self.valid2.eq(0), abort_held.eq(0)",
+        "self.valid2.eq(0), abort_held.eq(0)",
+    ),
+    _spec("busy_forgets_the_pipeline", "self.busy.eq(~idle | ~self.empty)", "self.busy.eq(~idle)"),
+    _verif(
+        "last_before_the_drain", "self.full_out & (~self.out.last | self.drained)", "self.full_out"
+    ),
+    _verif(
+        "error_sent_twice",
+        "self.giving_up & ~sent & self.free_out",
+        "self.giving_up & self.free_out",
+    ),
+    _verif(
+        "values_in_error",
+        "m.d.comb += self.values.payload.present.eq(0)",
+        "m.d.comb += self.values.payload.present[1:].eq(0)",
+    ),
+    _verif_data(
+        "low_taken_too_late",
+        "(fields < self.beats.payload.count)",
+        "(fields + 1 < self.beats.payload.count)",
+    ),
+    _verif_data(
+        "flag_read_the_wrong_way",
+        "beat.flagged[lane] & ~unpack.fields[lane][0]",
+        "beat.flagged[lane] & unpack.fields[lane][0]",
+    ),
+    _top("errors_do_not_stay", "with m.Elif(self.clear_error):", "with m.Else():"),
+    _top(
+        "command_taken_twice",
+        "self.command.ready.eq(front.command.ready & ~pending)",
+        "self.command.ready.eq(front.command.ready)",
+    ),
+    _top("idle_too_early", "front.busy | back.busy | pending", "front.busy | pending"),
+)
+"""All of them, by the blocks of docs/microarchitecture.md."""
+
+
+def mutations(patterns: Sequence[str] = ()) -> list[Mutation]:
+    """Those whose names match a pattern (``*`` and ``?``); without one, all.
+
+    Raises CassandraError for a pattern that matches none.
+    """
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(mutation.name, pattern) for mutation in MUTATIONS):
+            names = ", ".join(mutation.name for mutation in MUTATIONS)
+            raise CassandraError(f"PATTERN must match one of {names}, not {pattern!r}")
+    return [
+        mutation
+        for mutation in MUTATIONS
+        if not patterns or any(fnmatch.fnmatchcase(mutation.name, p) for p in patterns)
+    ]

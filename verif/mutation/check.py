@@ -1,0 +1,47 @@
+"""Run one check in the tree that Python runs in: ``python -m verif.mutation.check CHECK FOLDER``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from golden.errors import CassandraError
+from verif.formal.prover import prove
+from verif.formal.registry import claims
+from verif.runner import SuiteError, run_suite
+
+__all__ = ["main", "passes"]
+
+
+def passes(check: str, folder: Path) -> bool:
+    """Whether the check finds nothing wrong.
+
+    Raises CassandraError if there is no such check, or if it cannot be run.
+    """
+    kind, _, name = check.partition(":")
+    if kind == "claim":
+        (claim,) = [claim for claim in claims() if claim.name == name]
+        return prove(claim, folder).verdict == "proved"
+    if kind != "suite":
+        raise CassandraError(f"check must begin with claim: or suite:, not {check!r}")
+    block, _, testcase = name.partition("/")
+    module = f"verif.blocks.{block}"
+    design = importlib.import_module(module).design()
+    try:
+        run_suite(design, module, f"{block}_bench", build_dir=folder, testcase=testcase or None)
+    except SuiteError as error:
+        print(str(error)[-2000:])
+        return False
+    return True
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the check passes, 3 if it does not."""
+    check, folder = sys.argv[1:] if argv is None else argv
+    return 0 if passes(check, Path(folder)) else 3
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
