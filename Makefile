@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench native sanitize soak regression synth formal scalesim clean
+.PHONY: help setup sim test lint verilog waves bench native sanitize soak regression synth formal mutants scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -89,6 +89,9 @@ synth: $(STAMP) ## Report area and timing of the decoder (Debian: yosys, opensta
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m verif.formal $(ARGS)
+
+mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; goes on where it was stopped).
+	$(PY) -m verif.mutation --out $(BUILD)/mutation $(ARGS)
 
 scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
 	$(PY) -m casspec system scalesim --env $(BUILD)/scalesim

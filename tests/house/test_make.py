@@ -25,6 +25,7 @@ TARGETS = [
     "regression",
     "synth",
     "formal",
+    "mutants",
     "scalesim",
     "clean",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from amaranth.hdl import Assert, Cat, Module, Shape, Signal, Value
+from amaranth.hdl import Assert, Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -136,6 +136,12 @@ class Unpacks(wiring.Component):
         m = Module()
         m.submodules.unpack = unpack = ResidueUnpack(lanes=self.lanes)
         m.d.comb += [unpack.bits.eq(self.run), unpack.widths.eq(self.widths)]
+        parts = len(unpack.needs)
+        size = self.lanes // parts
+        for part in range(parts):
+            lanes = range(part * size, (part + 1) * size)
+            need = sum((self.widths.word_select(lane, 3) for lane in lanes), start=Const(0))
+            m.d.comb += unpack.needs[part].eq(need)
         rest: Value = self.run
         for lane in range(self.lanes):
             width = self.widths.word_select(lane, 3)
@@ -165,12 +171,13 @@ class Shifts(wiring.Component):
         with m.If((self.shared != 0) & (self.magnitude != 0)):
             m.d.comb += [
                 Assert(shifter.mantissa == number[:7]),
+                Assert(shifter.shift == self.shared - exponent),
                 Assert(shifter.subnormal == ~number[7]),
                 Assert(shifter.exponent == number[7].replicate(8) & exponent),
             ]
         with m.If((self.shared != 0) & (self.magnitude == 0)):
             m.d.comb += Assert((shifter.exponent == 0) & (shifter.mantissa == 0))
-            m.d.comb += Assert((shifter.zeros == 8) & ~shifter.subnormal)
+            m.d.comb += Assert(~shifter.subnormal)
         return m
 
 
@@ -180,7 +187,7 @@ def _claim(name: str, what: str, parts: Callable[[], dict[str, wiring.Component]
         what=what,
         design=lambda: Together(parts()),
         method="rewriting" if name.startswith("residue") else "combinational",
-        fast=name.endswith("8") or name in ("shifter", "counts"),
+        fast=name.endswith("8") or name in ("shifter", "counts", "rotate", "shift"),
     )
 
 
@@ -227,8 +234,8 @@ CLAIMS = (
     ),
     _claim(
         "counts",
-        "Prefix sums and counts of ones equal sums from bit to bit, for 8, 16 and 32.",
-        lambda: {f"l{lanes}": Counts(lanes) for lanes in (8, 16, 32)},
+        "Prefix sums and counts of 5, 8, 11, 16 and 32 bits equal sums from bit to bit.",
+        lambda: {f"l{lanes}": Counts(lanes) for lanes in (5, 8, 11, 16, 32)},
     ),
     _claim(
         "residue",

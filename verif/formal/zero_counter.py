@@ -81,4 +81,11 @@ CLAIMS = (
         method="combinational",
         fast=True,
     ),
+    Claim(
+        name="zero_counter.chunks",
+        what=_WHAT.format("windows of 9, 12, 16 and 20 bits, codes of up to 16 bits"),
+        design=lambda: _counters((9, 12, 16, 20), 16),
+        method="combinational",
+        fast=True,
+    ),
 )

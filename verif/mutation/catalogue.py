@@ -35,7 +35,8 @@ class Mutation:
         """
         if text.count(self.old) != 1:
             raise CassandraError(
-                f"old must occur once in {self.file}, not {text.count(self.old)} times ({self.name})"
+                f"old must occur once in {self.file}, not {text.count(self.old)} times"
+                f" ({self.name})"
             )
         return text.replace(self.old, self.new)
 
@@ -61,7 +62,7 @@ class _Maker:
 
 
 _zero = _of("rtl/zero_counter.py", "claim:zero_counter.chunk")
-_windows = _of("rtl/zero_counter.py", "suite:zero_counter")
+_windows = _of("rtl/zero_counter.py", "claim:zero_counter.chunks")
 _expand = _of("rtl/networks.py", "claim:networks.expand.l8")
 _compact = _of("rtl/networks.py", "claim:networks.compact.8")
 _rotate = _of("rtl/networks.py", "claim:networks.rotate")
@@ -154,7 +155,7 @@ MUTATIONS = (
         "self.overflow.eq(self.overflow | counter.overflow)",
         "self.overflow.eq(counter.overflow)",
     ),
-    _ranks("one_rank_too_many", "place < counter.ones", "place <= counter.ones"),
+    _ranks("ranks_of_zeros", "self.busy & item[0] & (turn == j)", "self.busy & (turn == j)"),
     _ranks(
         "head_moves_without_advance",
         "head.eq(Mux(self.advance, head + counts[-1], head))",
@@ -168,8 +169,10 @@ MUTATIONS = (
     _mantissa("fill_one_bit_lower", "self.truncated == bit + 1", "self.truncated == bit + 2"),
     _mantissa("fill_in_targets", "Mux(self.target, self.low, fill)", "self.low | fill"),
     _mantissa("sign_from_the_mantissa", "self.sign.eq(self.high[0])", "self.sign.eq(self.high[1])"),
-    _shifter("normal_at_the_edge", "self.shared > self.zeros", "self.shared >= self.zeros"),
-    _shifter("subnormal_shifted_too_far", "(self.shared - 1)[:3]", "self.shared[:3]"),
+    _shifter("normal_one_too_soon", "self.shared == 8 - bit", "self.shared == 7 - bit"),
+    _shifter(
+        "exponent_of_zero", "Mux(normal, self.shared - self.shift, 0)", "self.shared - self.shift"
+    ),
     _residue("fields_one_bit_wider", "self.widths[lane] > bit", "self.widths[lane] >= bit"),
     _reader(
         "room_for_one_word_less",

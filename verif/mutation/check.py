@@ -1,4 +1,4 @@
-"""Run one check in the tree that Python runs in: ``python -m verif.mutation.check CHECK FOLDER``."""
+"""Run one check in the tree at hand: ``python -m verif.mutation.check CHECK FOLDER``."""
 
 from __future__ import annotations
 

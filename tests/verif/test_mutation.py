@@ -1,0 +1,91 @@
+"""The catalogue of mutations: each changes the gateware in one place, and names real checks."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from golden.errors import CassandraError
+from verif.formal import prover
+from verif.formal.registry import claims
+from verif.mutation import __main__ as mutation_main
+from verif.mutation.__main__ import Result, main, recorded, table, tried
+from verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
+
+LEAST = 30  # mutations whose place is there
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_mutation_changes_its_file_in_one_place(mutation: Mutation) -> None:
+    if mutation.is_stale():
+        pytest.skip(f"{mutation.file} has changed: {mutation.old!r} is gone")
+    text = (ROOT / mutation.file).read_text(encoding="utf-8")
+    changed = mutation.applied(text)
+    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+
+
+def test_most_places_are_there() -> None:
+    assert sum(not mutation.is_stale() for mutation in MUTATIONS) >= LEAST
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
+
+
+def test_the_checks_exist() -> None:
+    names = {claim.name for claim in claims()}
+    for mutation in MUTATIONS:
+        for check in mutation.checks:
+            kind, _, name = check.partition(":")
+            if kind == "claim":
+                assert name in names
+            else:
+                assert kind == "suite"
+                block = name.partition("/")[0]
+                assert (ROOT / "verif" / "blocks" / f"{block}.py").is_file()
+
+
+def test_patterns_choose_and_wrong_ones_are_refused() -> None:
+    assert {m.file for m in mutations(["shifter.*"])} == {"rtl/shifter.py"}
+    assert main(["no_such_fault"]) == 2
+    with pytest.raises(CassandraError, match="occur once"):
+        MUTATIONS[0].applied("")
+
+
+def test_the_table_names_survivors_and_goes_between_markers() -> None:
+    results = [
+        Result(name="a.b", caught_by="claim:c", seconds=1.2, digest=""),
+        Result(name="a.c", caught_by="", seconds=3.0, digest=""),
+    ]
+    text = table(results)
+    assert "| `a.b` | `claim:c` | 1 |" in text
+    assert "| `a.c` | **nothing** | 3 |" in text
+    assert recorded("<!-- mutants -->x<!-- /mutants -->", text).count(text) == 1
+    with pytest.raises(CassandraError, match="markers"):
+        recorded("", text)
+
+
+@pytest.mark.skipif(
+    bool(prover.missing_tools()), reason="Yosys is not on PATH (Debian: apt install yosys)"
+)
+def test_a_fault_is_found_and_what_is_known_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fault,) = mutations(["networks.compact_by_the_wrong_start"])
+    assert main([fault.name, "--out", str(tmp_path)]) == 0
+    assert "`claim:networks.compact.8`" in capsys.readouterr().out
+    monkeypatch.setattr(mutation_main, "tried", None)
+    assert main([fault.name, "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.skipif(
+    bool(prover.missing_tools()), reason="Yosys is not on PATH (Debian: apt install yosys)"
+)
+def test_a_change_that_nothing_notices_survives(tmp_path: Path) -> None:
+    harmless = Mutation(
+        name="networks.harmless",
+        file="rtl/networks.py",
+        old='f"{name}_c{half}_{base}_{out}_{place}"',
+        new='f"{name}_d{half}_{base}_{out}_{place}"',
+        checks=("claim:networks.compact.8",),
+    )
+    assert tried(harmless, tmp_path / "it").caught_by == ""
