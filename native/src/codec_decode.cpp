@@ -29,6 +29,7 @@ class Decoder {
     int decode(Segment segment, bool target, uint16_t* out);
 
   private:
+    bool fused(const Segment& segment, bool target, uint16_t* out);
     int read_speculation(Segment& segment);
     int check_length(const Region& region) const {
         // a region is read in whole rows
@@ -106,7 +107,21 @@ void Decoder::restore(const Segment& segment, uint16_t* out) {
     }
 }
 
+// The short way, where there is one.
+bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
+#ifdef CASSANDRA_HAVE_AVX512
+    if (current_isa() < Isa::avx512 || p_.unary() || segment.has_mask) return false;
+    if (want_target && p_.exact()) return false;
+    return fused_avx512(p_, segment.speculation, want_target ? &segment.verification : nullptr,
+                        segment.count, s_.groups.data(), out);
+#else
+    (void)segment, (void)want_target, (void)out;
+    return false;
+#endif
+}
+
 int Decoder::decode(Segment segment, bool want_target, uint16_t* out) {
+    if (fused(segment, want_target, out)) return OK;
     if (const int cause = read_speculation(segment); cause != OK) return cause;
     if (want_target) return target(segment, out);
     k_.unblock(p_, s_.highs.data(), nullptr, blocks(), s_.magnitudes.data());

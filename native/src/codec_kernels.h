@@ -71,6 +71,11 @@ extern const Walks portable_walks;
 #ifdef CASSANDRA_HAVE_AVX512
 extern const Kernels avx512_kernels;
 extern const Walks avx512_walks;
+
+// Decode a segment of mx or exact without a mask at once; `ver` is null for a draft. False if it
+// must be done the other way (which finds any error): `out` is then untouched.
+bool fused_avx512(const Params& p, const Region& spec, const Region* ver, int64_t count,
+                  uint8_t* groups, uint16_t* out);
 #endif
 
 }  // namespace cassandra::codec

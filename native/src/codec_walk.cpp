@@ -9,6 +9,7 @@ struct Widths {
     bool special;
 };
 
+template <int B>
 inline Widths widths_of(const uint8_t* windows, int n) {
     int64_t bits = 0;
     bool special = false;
@@ -22,6 +23,7 @@ inline Widths widths_of(const uint8_t* windows, int n) {
 class LowPlanes {
   public:
     explicit LowPlanes(const Params& p) : p_(p) {}
+    template <int B>
     void add(const uint8_t* lows, uint8_t* windows) const {
         for (int plane = 0; plane < p_.truncated; ++plane)
             for (int lane = 0; lane < p_.beat; ++lane) {

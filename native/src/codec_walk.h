@@ -3,8 +3,8 @@
 // Compiled once for each instruction set, in a namespace of its own. Before it is included, that
 // namespace must have
 //
-//   LowPlanes: of Params; add(lows, windows) adds the low bits of one block to its windows
-//   Widths{bits, special} widths_of(windows, n): of the residues of n windows, and whether one of
+//   LowPlanes: of Params; add<B>(lows, windows) adds the low bits of one block to its windows
+//   Widths{bits, special} widths_of<B>(windows, n): of the residues of n windows, and whether one of
 //   them may be an escape
 #pragma once
 
@@ -214,7 +214,7 @@ template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_low(int64_t wanted) {
     if (available_ < wanted) {
         if (!move(lows_ + blocks_ * B, truncated_ * R)) return CAUSE_SHORT;
-        if (!ENCODE && exact_) low_planes_.add(lows_ + blocks_ * B, magnitudes_ + blocks_ * B);
+        if (!ENCODE && exact_) low_planes_.template add<B>(lows_ + blocks_ * B, magnitudes_ + blocks_ * B);
         ++blocks_;
         available_ += B;
     }
@@ -224,7 +224,7 @@ int Walk<Row, ENCODE>::take_low(int64_t wanted) {
 
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_residue(int64_t beat, int64_t wanted) {
-    const auto [need, special] = widths_of(magnitudes_ + first_, static_cast<int>(wanted));
+    const auto [need, special] = widths_of<B>(magnitudes_ + first_, static_cast<int>(wanted));
     if (residue_level_ < need) {
         const int64_t size = ceil_div(need - residue_level_, B) * R;
         if (!move(residue_ + residue_bytes_, size)) return CAUSE_SHORT;
