@@ -20,6 +20,17 @@ inline Widths widths_of(const uint8_t* windows, int n) {
     return {bits, special};
 }
 
+template <int B>
+inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue, int64_t bit) {
+    int64_t escapes = 0;
+    for (int i = 0; i < n; ++i) {
+        if (windows[i] == 0) escapes += ~(residue[bit / 8] >> bit % 8) & 1;
+        escapes += windows[i] == ESCAPE_WINDOW;
+        bit += RESIDUE_WIDTH[windows[i]];
+    }
+    return escapes;
+}
+
 class LowPlanes {
   public:
     explicit LowPlanes(const Params& p) : p_(p) {}

@@ -6,6 +6,7 @@
 //   LowPlanes: of Params; add<B>(lows, windows) adds the low bits of one block to its windows
 //   Widths{bits, special} widths_of<B>(windows, n): of the residues of n windows, and whether one of
 //   them may be an escape
+//   escapes_of<B>(windows, n, residue, bit): escapes among n windows whose residues begin at `bit`
 #pragma once
 
 #include "codec.h"
@@ -111,7 +112,6 @@ class Walk {
     INLINE int take_pruned_window(uint8_t* codes);
     INLINE int take_residue(int64_t beat, int64_t wanted);
     INLINE int read_ranks(const uint8_t* window);
-    INLINE int64_t count_escapes(int64_t first, int64_t last, int64_t bit);
 
     const bool unary_, exact_, coded_, has_mask_;
     const int window_bytes_, lead_, truncated_, high_bits_, group_, codebook_, pruned_size_;
@@ -233,25 +233,14 @@ int Walk<Row, ENCODE>::take_residue(int64_t beat, int64_t wanted) {
     }
     residue_level_ -= need;
     if (special) {
-        const int64_t escapes = count_escapes(first_, first_ + wanted, residue_bits_);
+        const int64_t escapes = escapes_of<B>(magnitudes_ + first_, static_cast<int>(wanted),
+                                              residue_, residue_bits_);
         needs_[beat] += 16 * escapes;
         escapes_ += escapes;
     }
     residue_bits_ += need;
     first_ += wanted;
     return OK;
-}
-
-template <class Row, bool ENCODE>
-int64_t Walk<Row, ENCODE>::count_escapes(int64_t first, int64_t last, int64_t bit) {
-    int64_t escapes = 0;
-    for (int64_t i = first; i < last; ++i) {
-        const uint8_t window = magnitudes_[i];
-        if (window == 0) escapes += ~(residue_[bit / 8] >> bit % 8) & 1;
-        escapes += window == ESCAPE_WINDOW;
-        bit += RESIDUE_WIDTH[window];
-    }
-    return escapes;
 }
 
 template <class Row, bool ENCODE>
