@@ -15,6 +15,7 @@ from casspec import (
     system_commands,
     tune_command,
 )
+from casspec.codecs import add_codec
 from golden.format import SCHEMES, Fill, Format, PrunedExponent
 
 __all__ = ["FORMAT_FLAGS", "build_parser"]
@@ -218,6 +219,7 @@ def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("work")
     group.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores)")
     group.add_argument("--quiet", action="store_true", help="no progress, errors alone")
+    add_codec(group)
     return group
 
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from casspec.codecs import choose_codec
 from casspec.table import table
 from golden.errors import CassandraError
 
@@ -44,6 +45,7 @@ def pack(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         progress=not args.quiet,
         fresh=args.fresh,
+        codec=choose_codec(args),
     )
     if outcome.resumed:
         _say(args, f"{outcome.resumed} tensors were there from an interrupted run")
@@ -119,6 +121,7 @@ def unpack(args: argparse.Namespace) -> int:
         draft=args.draft,
         jobs=args.jobs,
         progress=not args.quiet,
+        codec=choose_codec(args),
     )
     _say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")
     return 0

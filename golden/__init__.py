@@ -13,7 +13,7 @@ from golden.encoders import Encoder, GoldenEncoder
 from golden.errors import CassandraError, DecodeError, FileError
 from golden.exponents import choose_group_exponents
 from golden.format import Format
-from golden.packed import Codec, Packed, Segment, concatenate
+from golden.packed import Codec, Packed, Packer, Segment, concatenate
 from golden.selection import keep_largest
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "GoldenCodec",
     "GoldenEncoder",
     "Packed",
+    "Packer",
     "Segment",
     "choose_group_exponents",
     "concatenate",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from golden.bitops import Flags, Ints
 from golden.decoder import decode_run
 from golden.encoder import Books, EncodedRun, encode_run
 from golden.errors import CassandraError
+from golden.exponents import choose_group_exponents
 from golden.format import DIRECTORY_FIELDS, Format
 from golden.packed import Packed, Values, concatenate
 
@@ -257,7 +259,22 @@ def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
 
 
 class GoldenCodec:
-    """This codec behind the interface :class:`golden.packed.Codec`."""
+    """This codec behind the interface :class:`golden.packed.Packer`."""
+
+    def encode(self, values: Values, format: Format, **options: Any) -> Packed:
+        """Pack a tensor; arguments of :func:`encode`."""
+        return encode(values, format, **options)
+
+    def choose_group_exponents(
+        self,
+        values: Values,
+        format: Format,
+        *,
+        kept: Flags | None = None,
+        importance: NDArray[np.unsignedinteger] | None = None,
+    ) -> NDArray[np.uint8]:
+        """Group exponents by the error of the draft: :func:`golden.choose_group_exponents`."""
+        return choose_group_exponents(values, format, kept=kept, importance=importance)
 
     def decode_draft(self, packed: Packed) -> Values:
         """Draft values, uint16 [count]."""

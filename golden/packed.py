@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from golden.errors import CassandraError
 from golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
 
-__all__ = ["Codec", "Packed", "Segment", "concatenate"]
+__all__ = ["Codec", "Packed", "Packer", "Segment", "concatenate"]
 
 Bytes = NDArray[np.uint8]
 Values = NDArray[np.uint16]
@@ -155,4 +155,23 @@ class Codec(Protocol):
 
     def decode_target(self, packed: Packed) -> Values:
         """Target values, uint16 [count]."""
+        ...
+
+
+class Packer(Codec, Protocol):
+    """A codec that encodes, too; golden's and the native one. Picklable, for worker processes."""
+
+    def encode(self, values: Values, format: Format, **options: Any) -> Packed:
+        """Pack a tensor; arguments of :func:`golden.encode`."""
+        ...
+
+    def choose_group_exponents(
+        self,
+        values: Values,
+        format: Format,
+        *,
+        kept: NDArray[np.bool_] | None = None,
+        importance: NDArray[np.unsignedinteger] | None = None,
+    ) -> NDArray[np.uint8]:
+        """Group exponents by the error of the draft: :func:`golden.choose_group_exponents`."""
         ...

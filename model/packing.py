@@ -25,12 +25,12 @@ from tqdm import tqdm
 
 from golden import (
     CassandraError,
+    Codec,
     Format,
+    GoldenCodec,
     Packed,
-    choose_group_exponents,
+    Packer,
     concatenate,
-    decode_draft,
-    decode_target,
     encode,
 )
 from golden.file import PackedFile, PackedTensor, RawTensor, Writer
@@ -113,14 +113,18 @@ class _Piece:
             kept = kept_by_wanda(self.rows, self._needed_norms(), recipe.prune)
         return kept.reshape(-1)[self._place]
 
-    def group_exponents(self, kept: NDArray[np.bool_] | None) -> NDArray[np.uint8] | None:
+    def group_exponents(
+        self, kept: NDArray[np.bool_] | None, codec: Packer
+    ) -> NDArray[np.uint8] | None:
         recipe, weights = self.recipe, None
         if recipe.group_exponents == "largest":
             return None
         if recipe.group_exponents == "weighted":
             squares = importance(self._needed_norms())
             weights = np.tile(squares, len(self.rows))[self._place]
-        return choose_group_exponents(self.values, recipe.format, kept=kept, importance=weights)
+        return codec.choose_group_exponents(
+            self.values, recipe.format, kept=kept, importance=weights
+        )
 
     def _needed_norms(self) -> NDArray[np.float32]:
         if self.norms is None:
@@ -144,7 +148,7 @@ def pack_values(
     if recipe.format.scheme == "unary":
         books = _codebooks(_count(piece)[1], recipe.format)
         piece = dataclasses.replace(piece, codebooks=books)
-    return _encode(piece)
+    return _encode(piece, GoldenCodec())
 
 
 def pack_model(
@@ -156,13 +160,15 @@ def pack_model(
     jobs: int | None = None,
     progress: bool = False,
     fresh: bool = False,
+    codec: Packer | None = None,
 ) -> Outcome:
     """Write ``source`` as a packed model into the new directory ``destination``.
 
     ``norms`` are needed for pruning by Wanda's scores and for weighted group exponents. ``jobs``
-    worker processes, all cores by default. What an interrupted run of the same source, recipe and
-    norms has packed is taken over, unless ``fresh``. Raises :class:`CassandraError` (one line), and
-    leaves nothing behind then; ``OSError`` and interrupts leave the parts for another try.
+    worker processes, all cores by default; ``codec`` is golden's by default. What an interrupted
+    run of the same source, recipe and norms has packed is taken over, unless ``fresh``. Raises
+    :class:`CassandraError` (one line), and leaves nothing behind then; ``OSError`` and interrupts
+    leave the parts for another try.
     """
     work = _Work(source, PackPlan.of(recipe).recipes(source), norms)
     with (
@@ -171,7 +177,7 @@ def pack_model(
     ):
         parts = Parts(store)
         resumed = len(parts.done)
-        _pack_parts(work, parts, workers, progress)
+        _pack_parts(work, parts, workers, progress, codec or GoldenCodec())
         source.save_companions(folder)
         _write_model(work, parts, folder / MODEL_FILE, progress)
         size = (folder / MODEL_FILE).stat().st_size
@@ -192,6 +198,7 @@ def unpack_model(
     draft: bool = False,
     jobs: int | None = None,
     progress: bool = False,
+    codec: Codec | None = None,
 ) -> Outcome:
     """Write the target values (or the draft values) of a packed model as plain BF16 safetensors.
 
@@ -203,7 +210,8 @@ def unpack_model(
     with staged_directory(destination) as folder, Workers(jobs) as workers:
         copy_companions(path, folder)
         names = [name for name in plan if name in packed.tensors]
-        results = workers.map(partial(_decode, draft=draft), _parts(packed, names))
+        decode = partial(_decode, draft=draft, codec=codec or GoldenCodec())
+        results = workers.map(decode, _parts(packed, names))
         with (
             _bar("unpacking", packed.tensors.values(), progress) as bar,
             Writer(folder / MODEL_FILE, plan) as out,
@@ -222,7 +230,8 @@ def decode_tensors(
 ) -> Iterator[tuple[str, Values]]:
     """Every packed tensor by name with its target values (or draft values), BF16 patterns, flat."""
     with Workers(jobs) as workers, _bar("decoding", packed.tensors.values(), progress) as bar:
-        results = workers.map(partial(_decode, draft=draft), _parts(packed, packed.tensors))
+        decode = partial(_decode, draft=draft, codec=GoldenCodec())
+        results = workers.map(decode, _parts(packed, packed.tensors))
         for name, spec in packed.tensors.items():
             parts = []
             for part in itertools.islice(results, _piece_count(spec)):
@@ -329,11 +338,11 @@ def _piece_count(spec: PackedTensor) -> int:
     return -(-spec.segments // _piece_segments(spec.format))
 
 
-def _pack_parts(work: _Work, parts: Parts, workers: Workers, progress: bool) -> None:
+def _pack_parts(work: _Work, parts: Parts, workers: Workers, progress: bool, codec: Packer) -> None:
     """Pack what is not among the parts yet."""
     missing = [tensor for tensor in work.tensors if tensor.name not in parts.done]
     _add_codebooks(work, parts, missing, workers, progress)
-    results = workers.map(_encode, work.pieces(missing, parts.codebooks))
+    results = workers.map(partial(_encode, codec=codec), work.pieces(missing, parts.codebooks))
     done = _total(work.tensors) - _total(missing)
     with _bar("packing", work.tensors, progress, done) as bar:
         for tensor in missing:
@@ -352,16 +361,16 @@ def _write_model(work: _Work, parts: Parts, path: Path, progress: bool) -> None:
                 bar.update(spec.count)
 
 
-def _encode(piece: _Piece) -> Packed:
+def _encode(piece: _Piece, codec: Packer) -> Packed:
     kept = piece.kept
     try:
-        return encode(
+        return codec.encode(
             piece.values,
             piece.recipe.format,
             kept=kept,
             codebook=piece.codebooks.codebook,
             pruned_codebook=piece.codebooks.pruned_codebook,
-            group_exponents=piece.group_exponents(kept),
+            group_exponents=piece.group_exponents(kept, codec),
             nonfinite=piece.recipe.nonfinite,
         )
     except CassandraError as error:
@@ -432,10 +441,10 @@ def _parts(packed: PackedFile, names: Iterable[str]) -> Iterator[tuple[str, int,
             yield name, start, tensor.part(start, start + step)
 
 
-def _decode(job: tuple[str, int, Packed], *, draft: bool) -> Values:
+def _decode(job: tuple[str, int, Packed], *, draft: bool, codec: Codec) -> Values:
     name, start, part = job
     try:
-        return decode_draft(part) if draft else decode_target(part)
+        return codec.decode_draft(part) if draft else codec.decode_target(part)
     except CassandraError as error:
         raise CassandraError(f"{name}, from segment {start} on: {error}") from error
 

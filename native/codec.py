@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import codec as reference
-from golden.arguments import Arguments, check_arguments, check_packed, group_count
+from golden.arguments import (
+    Arguments,
+    check_arguments,
+    check_importance,
+    check_packed,
+    group_count,
+)
 from golden.codec import RUN_VALUES
 from golden.encoder import Books
 from golden.errors import CassandraError, DecodeError
@@ -88,6 +94,8 @@ def _library() -> ctypes.CDLL:
     ]
     library.cassandra_encode_room.restype = None
     library.cassandra_encode_room.argtypes = [params, size, pointer]
+    library.cassandra_choose_group_exponents.restype = None
+    library.cassandra_choose_group_exponents.argtypes = [params, *([pointer] * 3), size, pointer]
     library.cassandra_count_exponents.restype = None
     library.cassandra_count_exponents.argtypes = [pointer, pointer, pointer, size, pointer]
     return library
@@ -233,6 +241,30 @@ class NativeCodec:
     def encode_parts(self, values: Values, format: Format, **options: Any) -> Iterator[Packed]:
         """Pack a tensor in parts, as :func:`golden.encode_parts`; the same parts."""
         return _parts(check_arguments(values, format, **options))
+
+    def choose_group_exponents(
+        self,
+        values: Values,
+        format: Format,
+        *,
+        kept: Flags | None = None,
+        importance: NDArray[np.unsignedinteger] | None = None,
+        nonfinite: str = "error",
+    ) -> NDArray[np.uint8]:
+        """Group exponents by the error of the draft; :func:`golden.choose_group_exponents`."""
+        if format.scheme == "unary":
+            raise CassandraError("format must be of scheme mx or exact, not unary")
+        args = check_arguments(values, format, kept=kept, nonfinite=nonfinite)
+        checked = check_importance(importance, args.values.size)
+        weights = None if checked is None else np.ascontiguousarray(checked, dtype=np.uint64)
+        flat = np.ascontiguousarray(args.values)
+        mask = None if args.kept is None else np.ascontiguousarray(args.kept)
+        result = np.empty(group_count(flat.size, format), dtype=np.uint8)
+        _library().cassandra_choose_group_exponents(
+            *(_params(format), _address(flat), _address(mask), _address(weights)),
+            *(flat.size, _address(result)),
+        )
+        return result
 
 
 def _parts(args: Arguments) -> Iterator[Packed]:

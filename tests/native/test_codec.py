@@ -118,6 +118,37 @@ def test_native_code_names_each_cause_itself(
     assert (raised.value.cause, raised.value.segment) == (name.split()[0], 0)
 
 
+@pytest.mark.parametrize("scheme", ["mx", "exact"])
+@pytest.mark.parametrize("dtype", [None, np.uint8, np.uint32, np.uint64])
+def test_group_exponents_are_chosen_as_by_golden(scheme: str, dtype: Any) -> None:
+    @settings(max_examples=40, derandomize=True)
+    @given(case=cases(scheme), seed=st.integers(0, 2**32 - 1))
+    def check(case: Case, seed: int) -> None:
+        options: dict[str, Any] = {"kept": case.options.get("kept"), "nonfinite": "saturate"}
+        if dtype is not None:
+            top, size = np.iinfo(dtype).max, case.values.size
+            rng = np.random.default_rng(seed)
+            options["importance"] = rng.integers(0, top, size, dtype=dtype, endpoint=True)
+        expected = golden.choose_group_exponents(case.values, case.format, **options)
+        for _ in isas():
+            found = NativeCodec().choose_group_exponents(case.values, case.format, **options)
+            np.testing.assert_array_equal(found, expected)
+
+    check()
+
+
+def test_group_exponents_of_many_groups(every_isa: str) -> None:
+    rng = np.random.default_rng(5)
+    values = (rng.normal(size=40_000).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    values[::7] = rng.permutation(ALL_PATTERNS)[: values[::7].size]
+    kept = rng.random(values.size) < 0.8
+    for group in (16, 32, 64, 256):
+        format = Format(scheme="exact", group=group, segment=8192, fill="midpoint")
+        expected = golden.choose_group_exponents(values, format, kept=kept)
+        found = NativeCodec().choose_group_exponents(values, format, kept=kept)
+        np.testing.assert_array_equal(found, expected)
+
+
 PATTERNS: dict[str, NDArray[np.uint16]] = {
     "unary": ALL_PATTERNS,
     "exact": ALL_PATTERNS,
