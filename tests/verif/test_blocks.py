@@ -23,6 +23,8 @@ BLOCKS = (
     "superblock_reader",
     "speculation",
     "verification",
+    "align",
+    "rank_map",
     "encoder_front",
 )
 

@@ -16,6 +16,7 @@ MODULES = (
     "verif.formal.networks",
     "verif.formal.control",
     "verif.formal.structure",
+    "verif.formal.selection",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 

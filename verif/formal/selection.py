@@ -1,0 +1,202 @@
+"""The selection of the encoder: exactly k are kept, none of them smaller than one left out.
+
+Both blocks are proved on small vectors, whose values are free: the search for a threshold over any
+number of vectors, at any pace, and the choice by a threshold. Sizes are parameters of the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Assert, Assume, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.topk import RadixSelect, SelectShape, ThresholdChoice
+from verif.formal.harness import assert_holds, bits_set
+from verif.formal.prover import Claim
+
+__all__ = ["CLAIMS"]
+
+_SMALL = SelectShape(lanes=2, beats=2, slots=2, digits=(1, 1))
+_DIGITS = SelectShape(lanes=2, beats=1, slots=2, digits=(1, 2))
+
+
+class _Vectors:
+    """Vectors of free values that never change: one in each slot."""
+
+    def __init__(self, m: Module, shape: SelectShape) -> None:
+        word = data.ArrayLayout(data.ArrayLayout(shape.magnitude, shape.lanes), shape.beats)
+        self.values = [Signal(word, name=f"values_{slot}") for slot in range(shape.slots)]
+        self.keep = [Signal(shape.counter, name=f"keep_{slot}") for slot in range(shape.slots)]
+        self.free = [Signal(word, name=f"free_values_{slot}") for slot in range(shape.slots)]
+        self.free_keep = [
+            Signal(shape.counter, name=f"free_keep_{slot}") for slot in range(shape.slots)
+        ]
+        self.begun = Signal()
+        m.d.sync += self.begun.eq(1)
+        with m.If(~self.begun):
+            m.d.sync += [a.eq(b) for a, b in zip(self.values, self.free, strict=True)]
+            m.d.sync += [a.eq(b) for a, b in zip(self.keep, self.free_keep, strict=True)]
+        size = shape.lanes * shape.beats
+        for keep in self.free_keep:
+            m.d.comb += [Assume(keep > 0), Assume(keep < size)]
+
+    def all_of(self, shape: SelectShape, slot: int) -> list[Value]:
+        """The values of a vector, in order."""
+        word = self.values[slot]
+        return [word[b][lane] for b in range(shape.beats) for lane in range(shape.lanes)]
+
+
+class Search(wiring.Component):
+    """Vectors are searched again and again, at any pace; every threshold is the right one."""
+
+    def __init__(self, shape: SelectShape) -> None:
+        self.shape = shape
+        layout = data.ArrayLayout(data.ArrayLayout(shape.magnitude, shape.lanes), shape.beats)
+        super().__init__(
+            {
+                "offer": In(1),
+                "take": In(1),
+                "values": In(data.ArrayLayout(layout, shape.slots)),
+                "keep": In(data.ArrayLayout(shape.counter, shape.slots)),
+                "value": Out(shape.magnitude),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        shape = self.shape
+        m.submodules.select = select = RadixSelect(shape)
+        vectors = _Vectors(m, shape)
+        for slot in range(shape.slots):
+            m.d.comb += [
+                vectors.free[slot].eq(self.values[slot]),
+                vectors.free_keep[slot].eq(self.keep[slot]),
+            ]
+        self._drive(m, select, vectors)
+        found = select.thresholds
+        m.d.comb += [found.ready.eq(self.take), self.value.eq(found.payload.value)]
+        for slot in range(shape.slots):
+            with m.If(found.valid & (found.payload.slot == slot)):
+                self._check(m, vectors, slot, found.payload)
+        assert_holds(m, found.valid, found.ready, found.payload, "thresholds")
+        return m
+
+    def _drive(self, m: Module, select: RadixSelect, vectors: _Vectors) -> None:
+        slot, waiting = Signal(range(self.shape.slots)), Signal()
+        given = select.vectors
+        m.d.comb += [
+            given.valid.eq(vectors.begun & (self.offer | waiting)),
+            given.payload.slot.eq(slot),
+            given.payload.final.eq(self.shape.beats - 1),
+        ]
+        m.d.sync += waiting.eq(given.valid & ~given.ready)
+        with m.If(given.valid & given.ready):
+            m.d.sync += slot.eq(slot + 1)
+        late_slot, late_beat = Signal.like(select.slot), Signal.like(select.beat)
+        m.d.sync += [late_slot.eq(select.slot), late_beat.eq(select.beat)]
+        m.d.comb += select.read.present.eq((1 << self.shape.lanes) - 1)
+        for place, (values, keep) in enumerate(zip(vectors.values, vectors.keep, strict=True)):
+            with m.If(slot == place):
+                m.d.comb += given.payload.keep.eq(keep)
+            for beat in range(self.shape.beats):
+                with m.If((late_slot == place) & (late_beat == beat)):
+                    m.d.comb += select.read.magnitudes.eq(values[beat])
+
+    def _check(self, m: Module, vectors: _Vectors, slot: int, found: data.View) -> None:
+        values = vectors.all_of(self.shape, slot)
+        above = bits_set(Cat(value > found.value for value in values))
+        equal = bits_set(Cat(value == found.value for value in values))
+        m.d.comb += [
+            Assert(above + found.ties == vectors.keep[slot]),
+            Assert(found.ties <= equal),
+            Assert(found.ties > 0),
+        ]
+
+
+class Choice(wiring.Component):
+    """A vector and its threshold: which lanes the choice keeps, beat after beat."""
+
+    def __init__(self, shape: SelectShape) -> None:
+        self.shape = shape
+        super().__init__(
+            {
+                "values": In(data.ArrayLayout(shape.magnitude, shape.lanes * shape.beats)),
+                "threshold": In(shape.magnitude),
+                "ties": In(shape.counter),
+                "kept": Out(shape.lanes * shape.beats),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        shape = self.shape
+        m.submodules.choice = choice = ThresholdChoice(shape)
+        values = Signal(self.values.shape())
+        threshold, ties = Signal.like(self.threshold), Signal.like(self.ties)
+        cycle = Signal(range(shape.beats + 4))
+        last = shape.beats + 3  # all lanes have been chosen
+        m.d.sync += cycle.eq(Mux(cycle == last, 0, cycle + 1))
+        with m.If(cycle == 0):
+            m.d.sync += [
+                values.eq(self.values),
+                threshold.eq(self.threshold),
+                ties.eq(self.ties),
+            ]
+        m.d.comb += [
+            choice.threshold.value.eq(threshold),
+            choice.threshold.ties.eq(ties),
+            choice.beat.present.eq((1 << shape.lanes) - 1),
+            choice.first.eq(cycle == 1),
+            choice.valid.eq((cycle >= 1) & (cycle <= shape.beats)),
+        ]
+        for beat in range(shape.beats):
+            part = slice(beat * shape.lanes, (beat + 1) * shape.lanes)
+            with m.If(cycle == beat + 1):
+                for lane, place in enumerate(range(part.start, part.stop)):
+                    m.d.comb += choice.beat.magnitudes[lane].eq(values[place])
+            with m.If(cycle == beat + 3):
+                m.d.sync += self.kept[part].eq(choice.chosen)
+        with m.If(cycle == last):
+            self._check(m, [values[i] for i in range(len(self.kept))], threshold, ties)
+        return m
+
+    def _check(self, m: Module, values: Sequence[Value], threshold: Value, ties: Value) -> None:
+        """If the threshold is right, exactly k are kept, and in the right order."""
+        above = bits_set(Cat(value > threshold for value in values))
+        equal = bits_set(Cat(value == threshold for value in values))
+        with m.If(ties <= equal):
+            m.d.comb += Assert(bits_set(self.kept) == above + ties)
+            for i, one in enumerate(values):
+                for j, other in enumerate(values):
+                    ahead = (one > other) | ((one == other) & (i < j))
+                    m.d.comb += Assert(~(ahead & self.kept[j]) | self.kept[i])
+
+
+CLAIMS = (
+    Claim(
+        name="selection.threshold",
+        what="Values above the threshold and the ties that are kept are k, for every vector of a "
+        "run; thresholds stay until they are taken (4 values of 2 bits in 2 beats).",
+        design=lambda: Search(_SMALL),
+        method="reachable",
+        seconds=600,
+    ),
+    Claim(
+        name="selection.digits",
+        what="The same with digits of 1 and 2 bits (2 values of 3 bits).",
+        design=lambda: Search(_DIGITS),
+        method="reachable",
+        seconds=600,
+    ),
+    Claim(
+        name="selection.choice",
+        what="Exactly k are kept, none smaller than one left out, the first among equals (4 values "
+        "of 2 bits in 2 beats, any threshold that leaves k).",
+        design=lambda: Choice(SelectShape(lanes=2, beats=2, digits=(1, 1))),
+        method="reachable",
+        seconds=600,
+        fast=True,
+    ),
+)
