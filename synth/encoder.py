@@ -1,0 +1,230 @@
+"""Area and timing of the encoder: ``python -m synth.encoder`` (docs/encoder.md).
+
+As :mod:`synth.report` does for the decoder, with the memories taken out: their words are counted
+in bits, their ports are timed as registers are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from golden.errors import CassandraError
+from golden.format import SCHEMES, Scheme
+from rtl.encoder import EncoderTop
+from rtl.encoder_types import EncoderConfig
+from rtl.top import to_rtlil
+from synth.buffering import Cells, buffer_registers
+from synth.report import _AREA as AREA
+from synth.report import _SPEED as SPEED
+from synth.report import PERIOD, chip_areas, count_cells
+from synth.report import _mapped as mapped
+from synth.report import _table as markdown_table
+from synth.timing import (
+    DEFAULT_LIBERTY,
+    CriticalPath,
+    Library,
+    parse_path,
+    registers,
+    run_tool,
+    timing_script,
+)
+
+__all__ = ["DEFAULT_CONFIG", "EncoderReport", "analyse", "main", "memories_of"]
+
+DEFAULT_CONFIG = EncoderConfig(vector=64, group=64, segment=1024)
+"""What is reported without flags: 64 values in a vector, all schemes."""
+
+BEGIN, END = "<!-- synthesis: begin -->", "<!-- synthesis: end -->"
+
+_BLOCKS = (
+    (r"front\.vectors\.select", "top-k: radix search"),
+    (r"front\.vectors\.choice", "top-k: choice by threshold"),
+    (r"front\.vectors", "vectors: loading"),
+    (r"front\.groups", "group exponents"),
+    (r"front\.book", "codebook"),
+    (r"front\.path", "alignment, residue, records"),
+    (r"front", "front end: control"),
+    (r"regions\.codes", "packer of unary codes"),
+    (r"regions\.(kept|high|low|sign)", "packer of kept values"),
+    (r"regions\.(stored|pruned)", "packer of pruned values"),
+    (r"regions\.residue", "packer of residues"),
+    (r"regions\.speculation", "schedule and writer, speculation"),
+    (r"regions\.verification", "schedule and writer, verification"),
+    (r"regions", "back end: memories' queues and control"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderReport:
+    """Figures of one configuration; gate equivalents are areas in two-input NANDs."""
+
+    config: EncoderConfig
+    total: float  # flat, without memories
+    flip_flops: int
+    blocks: Mapping[str, float]  # from a synthesis that keeps the hierarchy
+    memories: Mapping[str, int]  # bits, by name
+    speed_total: float  # of the netlist that was timed
+    path: CriticalPath
+
+
+def memories_of(rtlil: str) -> dict[str, int]:
+    """Bits of the memories of a design, by the name of the module that holds one and nothing else.
+
+    Raises CassandraError if a memory shares its module with other logic.
+    """
+    found = {}
+    for name, body in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
+        memory = re.search(r"^  memory width (\d+) size (\d+)", body, re.M)
+        if memory:
+            found[name] = int(memory[1]) * int(memory[2])
+    return found
+
+
+def _flat_script(library: Library, top: str, boxes: Sequence[str], period: float) -> str:
+    picoseconds = round(1000 * period)
+    evert = "".join(f"expose -evert t:{name}\n" for name in boxes)
+    return (
+        f"read_rtlil {top}.il\nhierarchy -top {top}\n{_blackbox(boxes)}synth -flatten -top {top}\n"
+        f"{evert}dfflibmap -liberty {library.path}\ndesign -save mapped\n"
+        + mapped(library, AREA)
+        + f"tee -o {top}.area.txt stat -liberty {library.path}\ndesign -load mapped\n"
+        + mapped(library, SPEED.format(D=picoseconds), f"-D {picoseconds}")
+        + f"splitnets -ports\nopt_clean -purge\n"
+        f"tee -o {top}.speed.txt stat -liberty {library.path}\n"
+        f"write_verilog -noattr -noexpr -nohex {top}.net.v\n"
+    )
+
+
+def _blackbox(boxes: Sequence[str]) -> str:
+    return "".join(f"blackbox {name}\n" for name in boxes)
+
+
+def _block_script(library: Library, top: str, boxes: Sequence[str]) -> str:
+    return (
+        f"read_rtlil {top}.il\nhierarchy -top {top}\n{_blackbox(boxes)}synth -top {top}\n"
+        f"dfflibmap -liberty {library.path}\n"
+        + mapped(library, AREA)
+        + f"tee -o {top}.blocks.txt stat -liberty {library.path}\n"
+    )
+
+
+def _label(module: str) -> str:
+    name = module.rpartition(".encoder.")[2]
+    return next((label for pattern, label in _BLOCKS if re.match(pattern, name)), "top")
+
+
+def _blocks(text: str, gate: float) -> dict[str, float]:
+    blocks: dict[str, float] = {}
+    for module, area in chip_areas(text).items():
+        label = _label(module)
+        blocks[label] = blocks.get(label, 0.0) + area / gate
+    return blocks
+
+
+def analyse(
+    config: EncoderConfig, library: Library, out: Path, period: float = PERIOD
+) -> EncoderReport:
+    """Synthesise and time one configuration; files go to ``out``.
+
+    Raises CassandraError if a tool is missing or fails.
+    """
+    top = config.module_name
+    out.mkdir(parents=True, exist_ok=True)
+    text = to_rtlil(EncoderTop(config))
+    memories = memories_of(text)
+    (out / f"{top}.il").write_text(text)
+    (out / f"{top}.flat.ys").write_text(_flat_script(library, top, list(memories), period))
+    (out / f"{top}.blocks.ys").write_text(_block_script(library, top, list(memories)))
+    (out / f"{top}.tcl").write_text(timing_script(f"{top}.net.v", top, library, period))
+    run_tool("yosys", ["-q", "-s", f"{top}.flat.ys"], out)
+    run_tool("yosys", ["-q", "-s", f"{top}.blocks.ys"], out)
+    net = out / f"{top}.net.v"
+    cells = Cells.of(library)
+    buffered, number = buffer_registers(net.read_text(), cells)
+    net.write_text(buffered)
+    timed = run_tool("sta", ["-exit", f"{top}.tcl"], out)
+    area, speed = ((out / f"{top}.{kind}.txt").read_text() for kind in ("area", "speed"))
+    added = number * library.areas[cells.buffer[0]]
+    return EncoderReport(
+        config=config,
+        total=chip_areas(area)[top] / library.gate,
+        flip_flops=count_cells(area, library.flip_flops),
+        blocks=_blocks((out / f"{top}.blocks.txt").read_text(), library.gate),
+        memories={name.rpartition(".encoder.")[2]: bits for name, bits in memories.items()},
+        speed_total=(chip_areas(speed)[top] + added) / library.gate,
+        path=parse_path(timed, registers(buffered, library.flip_flops)),
+    )
+
+
+def markdown(report: EncoderReport) -> str:
+    """The tables, as the document has them."""
+    config, path = report.config, report.path
+    title = (
+        f"{config.lanes} lanes, {', '.join(config.schemes)}, vectors of {config.vector}, groups to "
+        f"{config.group}, segments of {config.segment}:"
+    )
+    kilo = [[name, f"{gates / 1000:.1f}"] for name, gates in sorted(report.blocks.items())]
+    kilo.append(["sum of blocks", f"{sum(report.blocks.values()) / 1000:.1f}"])
+    kilo.append(["flat", f"{report.total / 1000:.1f}"])
+    memories = [[f"`{name}`", bits] for name, bits in report.memories.items()]
+    timing = (
+        f"{report.flip_flops:,} flip-flops. The netlist for speed has "
+        f"{report.speed_total / 1000:.1f} kGE; its critical path takes {path.arrival:.2f} ns of "
+        f"{PERIOD}, from `{path.start}` to `{path.end}`."
+    )
+    return "\n\n".join(
+        [
+            title,
+            markdown_table(["block", "kGE"], kilo),
+            markdown_table(["memory", "bits"], memories),
+            timing,
+        ]
+    )
+
+
+def _insert(document: Path, text: str) -> None:
+    before, begin, rest = document.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise CassandraError(f"document must have the markers {BEGIN} and {END}, not {document}")
+    document.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="synth.encoder", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
+    parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
+    parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
+    for name in ("lanes", "vector", "group", "segment"):
+        default = getattr(DEFAULT_CONFIG, name)
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
+    parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), default=SCHEMES)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Report on the configuration that the flags describe."""
+    args = _parser().parse_args(argv)
+    try:
+        library = Library.load(args.liberty or Path(os.environ.get("LIBERTY") or DEFAULT_LIBERTY))
+        sizes = {name: getattr(args, name) for name in ("lanes", "vector", "group", "segment")}
+        schemes = tuple(name for name in SCHEMES if name in args.schemes)
+        text = markdown(analyse(EncoderConfig(schemes=schemes, **sizes), library, args.out))
+        print(text)
+        if args.document:
+            _insert(args.document, text)
+    except CassandraError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
