@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "Vdecoder.h"
+#include "bulk_ports.h"
 #include "verilated.h"
 
 // Verilator asks for the time of messages; there is none.
@@ -42,10 +43,6 @@ struct Outcome {
   uint64_t cycles;  // from the start of the batch to the end of the packet
 };
 
-struct Pattern {
-  uint32_t kind, on, off, reserved;
-};
-
 struct Options {
   Pattern patterns[kPorts];
   uint64_t seed;
@@ -53,10 +50,6 @@ struct Options {
   uint64_t limit_cycles;  // stop there whatever happens (0: never)
   uint32_t serial;        // offer a command when the packet before it has ended, not earlier
   uint32_t go_on;         // after a flagged segment
-};
-
-struct PortCount {
-  uint64_t moved, stalled, starved;  // valid and ready; valid alone; ready alone
 };
 
 struct Statistics {
@@ -74,40 +67,6 @@ enum Status : int {
   kKeep = 6,      // tkeep is not contiguous, short before the last beat, or not zero with tuser
   kCount = 7,     // a good packet with the wrong number of values, or a packet too many
 };
-
-struct Random {
-  uint64_t state;
-  uint32_t below(uint32_t n) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return static_cast<uint32_t>(((state >> 32) * n) >> 32);
-  }
-};
-
-// Whether a port may move in a cycle; see verif/patterns.py.
-struct Activity {
-  Pattern pattern{};
-  uint32_t left = 0;
-  bool active = true;
-  bool next(Random& random) {
-    if (pattern.kind == 0) return true;
-    if (pattern.kind == 1) return random.below(pattern.on + pattern.off) < pattern.on;
-    if (left == 0) {
-      active = !active;
-      const uint32_t longest = active ? pattern.on : pattern.off;
-      left = pattern.kind == 3 ? longest : 1 + random.below(longest);
-    }
-    --left;
-    return active;
-  }
-};
-
-void tally(PortCount& port, bool valid, bool ready) {
-  port.moved += valid & ready;
-  port.stalled += valid & !ready;
-  port.starved += !valid & ready;
-}
 
 // The regions of one kind, segment after segment; those that have no words are passed over.
 class Regions {
@@ -257,23 +216,6 @@ class Packets {
   uint32_t values_ = 0;  // of the packet in hand
 };
 
-// When each port may move.
-template <bool kPatterns>
-class Clearance {
- public:
-  explicit Clearance(const Options& options) : random_{options.seed | 1} {
-    for (size_t i = 0; i < kPorts; ++i) activity_[i].pattern = options.patterns[i];
-  }
-  bool operator()(Port port) {
-    if constexpr (kPatterns) return activity_[port].next(random_);
-    return true;
-  }
-
- private:
-  Random random_;
-  Activity activity_[kPorts];
-};
-
 class Harness {
  public:
   Harness() : context_(new VerilatedContext), model_(new Vdecoder(context_.get())) {}
@@ -294,7 +236,7 @@ class Harness {
   Status run(const Segment* segments, size_t count, uint8_t* out, Outcome* outcomes,
              const Options& options, Statistics& statistics, uint64_t& at) {
     auto& m = *model_;
-    Clearance<kPatterns> may(options);
+    Clearance<kPatterns, kPorts> may(options.patterns, options.seed);
     Control control(segments, count);
     Regions spec(segments, count, false), ver(segments, count, true);
     Rules rules;

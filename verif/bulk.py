@@ -12,12 +12,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-import hashlib
 import itertools
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,15 +26,9 @@ from golden.format import ERROR_CAUSES, SCHEMES, Format, Scheme
 from golden.packed import Packed, Segment
 from rtl.command import DecoderConfig
 from rtl.top import DecoderTop, to_verilog
+from verif.bulk_library import BUILD, build_library, library_path
 from verif.command import command_word
-from verif.locking import exclusive
 from verif.patterns import ALWAYS, Pattern
-from verif.toolchain import (
-    verilator_binary,
-    verilator_environment,
-    verilator_root,
-    verilator_version,
-)
 
 __all__ = [
     "PORTS",
@@ -59,15 +48,6 @@ __all__ = [
 PORTS = ("command", "codebook", "speculation", "verification", "values")
 """Streams of the top, in the order of ``bulk.cpp``."""
 
-BUILD = Path(__file__).resolve().parent.parent / "build" / "bulk"
-"""Where libraries are built."""
-
-_SOURCE = Path(__file__).with_name("bulk.cpp")
-_VERILATOR_FLAGS = (
-    *("--cc", "--prefix", "Vdecoder", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
-    *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint"),
-)
-_CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
 _SEGMENT = np.dtype(
     {
         "names": [
@@ -424,95 +404,6 @@ def _split(requests: list[Request], parts: int) -> Iterator[list[Request]]:
 @functools.cache
 def _verilog_of(config: DecoderConfig) -> str:
     return to_verilog(DecoderTop.of(config))
-
-
-def build_library(verilog: str, module: str, lanes: int, build: Path = BUILD) -> Path:
-    """The shared library around a Verilog module with the ports of the top; built if need be.
-
-    Raises CassandraError with what the tool printed if a step of the build fails.
-    """
-    library = library_path(verilog, module, lanes, build)
-    build.mkdir(parents=True, exist_ok=True)
-    with exclusive(build / f"{module}.lock"):
-        if not library.is_file():
-            _build(verilog, module, lanes, library.parent)
-    return library
-
-
-def library_path(verilog: str, module: str, lanes: int, build: Path = BUILD) -> Path:
-    """Where the library is, or will be: another place for other sources, tools or flags."""
-    sources = (verilog, module, _SOURCE.read_text(), str(lanes))
-    tools = (*_VERILATOR_FLAGS, str(verilator_version()), *_cxx_flags(), _compiler_identity())
-    digest = hashlib.sha256("\0".join([*sources, *tools]).encode()).hexdigest()[:16]
-    return build / f"{module}-{digest}" / "libdecoder.so"
-
-
-def _build(verilog: str, module: str, lanes: int, folder: Path) -> None:
-    """Build in a folder aside, which takes its place only when it is complete."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{module}-") as name:
-        work, flags = Path(name), _cxx_flags()
-        source = work / f"{module}.v"
-        source.write_text(verilog)
-        translate = [verilator_binary(), *_VERILATOR_FLAGS, "--top-module", module]
-        _step([*translate, "--Mdir", str(work), "-CFLAGS", " ".join(flags), str(source)])
-        make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", "Vdecoder.mk"]
-        _step([*make, "OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2"])
-        include = [f"-I{path}" for path in (work, _include(), _include() / "vltstd")]
-        archives = [str(work / "libVdecoder.a"), str(work / "libverilated.a")]
-        link = [_compiler(), *flags, f"-DCASSANDRA_LANES={lanes}", *include, str(_SOURCE)]
-        _step([*link, *archives, "-shared", "-pthread", "-o", str(work / "libdecoder.so")])
-        folder.mkdir(exist_ok=True)
-        shutil.copy(source, folder)
-        (work / "libdecoder.so").replace(folder / "libdecoder.so")
-
-
-def _include() -> Path:
-    return verilator_root() / "include"
-
-
-def _step(command: list[str]) -> None:
-    done = subprocess.run(
-        command,
-        env=verilator_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise CassandraError(f"{Path(command[0]).name} failed on the decoder:\n{done.stdout}")
-
-
-def _compiler() -> str:
-    name = os.environ.get("CXX", "g++")
-    found = shutil.which(name)
-    if found is None:
-        raise CassandraError(
-            f"a C++ compiler must be installed (g++ or CXX), {name!r} was not found"
-        )
-    return found
-
-
-@functools.cache
-def _native_flags() -> tuple[str, ...]:
-    """``-march=native`` where the compiler knows it."""
-    return ("-march=native",) if _macros("-march=native") is not None else ()
-
-
-def _cxx_flags() -> tuple[str, ...]:
-    return (*_CXX_FLAGS, *_native_flags())
-
-
-@functools.cache
-def _compiler_identity() -> str:
-    """Changes with the compiler and with the processor that it compiles for."""
-    return _macros(*_native_flags()) or ""
-
-
-def _macros(*flags: str) -> str | None:
-    command = [_compiler(), *flags, "-E", "-dM", "-x", "c++", os.devnull]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else None
 
 
 @functools.cache

@@ -184,9 +184,9 @@ def test_other_sources_or_flags_make_another_library(monkeypatch: pytest.MonkeyP
     text, module = stand_in.VERILOG, stand_in.MODULE
     paths = [library_path(text, module, 8), library_path(text + "\n", module, 8)]
     paths += [library_path(text, "other", 8), library_path(text, module, 16)]
-    monkeypatch.setattr("verif.bulk._CXX_FLAGS", ("-O0",))
+    monkeypatch.setattr("verif.bulk_library._CXX_FLAGS", ("-O0",))
     paths.append(library_path(text, module, 8))
-    monkeypatch.setattr("verif.bulk._VERILATOR_FLAGS", ("--cc",))
+    monkeypatch.setattr("verif.bulk_library._VERILATOR_FLAGS", ("--cc",))
     paths.append(library_path(text, module, 8))
     assert len(set(paths)) == len(paths)
 

@@ -1,0 +1,140 @@
+"""The encoder in bulk: whole tensors through the Verilated top, the bytes of golden out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from golden.codec import decode_draft, decode_target
+from golden.encoders import GoldenEncoder
+from golden.errors import CassandraError
+from golden.format import SCHEMES, Format, Scheme
+from golden.packed import Packed
+from rtl.encoder_types import EncoderConfig
+from verif.bulk import RtlCodec
+from verif.encoder_bulk import PORTS, Encoded, EncodeTraffic, RtlEncoder, requests_of
+from verif.patterns import PATTERNS
+from verif.payloads import bf16, finite, gaussian
+
+CONFIG = EncoderConfig(segment=4096)
+VECTOR = 64
+KEEPS = (None, 0, 1, 26, 63, 64)
+Values = NDArray[np.uint16]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def encoder() -> RtlEncoder:
+    return RtlEncoder(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def decoder() -> RtlCodec:
+    return RtlCodec()
+
+
+def tensors(rng: np.random.Generator) -> dict[str, Values]:
+    """What a cache of keys and values may have, and what it should not."""
+    count = 3 * 4096 + 5 * VECTOR + 7
+    columns = np.exp(rng.normal(scale=1.5, size=VECTOR))
+    spread = rng.normal(size=(count // VECTOR + 1, VECTOR)) * columns
+    return {
+        "normal": gaussian(rng, count, 1.0),
+        "channels": bf16(spread.astype(np.float32).reshape(-1)[:count]),
+        "equal": np.full(count, 0x3F80, np.uint16),
+        "zeros": np.where(rng.random(count) < 0.5, 0, 0x8000).astype(np.uint16),
+        "patterns": rng.integers(1 << 16, size=count, dtype=np.uint16),
+        "finite": finite(rng.integers(1 << 16, size=count, dtype=np.uint16)),
+        "one": gaussian(rng, 1),
+        "beat": gaussian(rng, 16),
+        "part": gaussian(rng, VECTOR + 17),
+    }
+
+
+def same(one: Packed, other: Packed) -> bool:
+    """All that decoders read."""
+    names = ("speculation", "verification", "directory")
+    fields = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+    return fields and one.codebook == other.codebook and one.saturated == other.saturated
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_bytes_are_those_of_golden(encoder: RtlEncoder, scheme: Scheme) -> None:
+    rng = np.random.default_rng(4)
+    for name, values in tensors(rng).items():
+        for keep in KEEPS:
+            fmt = Format(scheme=scheme, segment=4096, truncated=int(rng.integers(8)))
+            ours = encoder.encode(values, fmt, vector=VECTOR, keep=keep)
+            golden = GoldenEncoder().encode(values, fmt, vector=VECTOR, keep=keep)
+            assert same(ours, golden), (name, keep, fmt)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_the_encoder_writes_the_decoder_reads(
+    encoder: RtlEncoder, decoder: RtlCodec, scheme: Scheme
+) -> None:
+    rng = np.random.default_rng(5)
+    values = gaussian(rng, 5000)
+    for keep in (None, 26):
+        packed = encoder.encode(values, Format(scheme=scheme, segment=1024), vector=64, keep=keep)
+        assert np.array_equal(decoder.decode_draft(packed), decode_draft(packed))
+        target = decoder.decode_target(packed)
+        assert np.array_equal(target, decode_target(packed))
+        assert scheme == "mx" or np.array_equal(target, values)
+
+
+@pytest.mark.parametrize("pressure", ["half", "burst", "stall"])
+def test_traffic_changes_nothing(encoder: RtlEncoder, pressure: str) -> None:
+    """Segments of all schemes in turn, any pattern at each port in turn, then at all of them."""
+    rng = np.random.default_rng(6)
+    values = gaussian(rng, 3000)
+    requests = [
+        request
+        for scheme in SCHEMES
+        for keep in (None, 26)
+        for request in requests_of(values, Format(scheme=scheme, segment=512), vector=64, keep=keep)
+    ]
+    requests = [requests[i] for i in rng.permutation(len(requests))]
+    wanted = encoder.run(requests)
+    for names in (*[(name,) for name in PORTS], PORTS):
+        patterns = dict.fromkeys(names, PATTERNS[pressure])
+        found = encoder.run(requests, EncodeTraffic(patterns=patterns, seed=7))
+        assert list(map(_bytes, found)) == list(map(_bytes, wanted)), names
+
+
+def _bytes(segment: Encoded) -> tuple[bytes, bytes, bool, int, tuple[str, ...]]:
+    return (
+        *(segment.speculation.tobytes(), segment.verification.tobytes()),
+        *(segment.has_mask, segment.saturated, segment.causes),
+    )
+
+
+def test_infinities_are_saturated_and_counted(encoder: RtlEncoder) -> None:
+    values = gaussian(np.random.default_rng(8), 640)
+    values[[3, 100, 639]] = 0x7F80, 0xFFC1, 0xFF80
+    packed = encoder.encode(values, Format(scheme="mx", segment=512), vector=64, keep=26)
+    assert packed.saturated == 3
+
+
+def test_formats_of_other_encoders_are_refused(encoder: RtlEncoder) -> None:
+    fmt = Format(scheme="mx")
+    values = np.zeros(8192, np.uint16)
+    for other, what in (
+        (dataclasses.replace(fmt, beat=8), "beat must be 16 for this encoder, not 8"),
+        (dataclasses.replace(fmt, lead=2), "lead must be 1 for this encoder, not 2"),
+        (fmt, "segment must be at most 4096 for this encoder, not 8192"),
+        (dataclasses.replace(fmt, group=256), "group must be at most 128 for this encoder"),
+    ):
+        with pytest.raises(CassandraError, match=what):
+            encoder.encode(values, other, vector=64)
+    with pytest.raises(CassandraError, match="vector must be at most 128 for this encoder"):
+        encoder.encode(values[:64], fmt, vector=256)
+
+
+def test_nothing_is_encoded_to_nothing(encoder: RtlEncoder) -> None:
+    packed = encoder.encode(np.zeros(0, np.uint16), Format(scheme="mx"), vector=64)
+    assert len(packed) == packed.speculation.size == len(packed.directory) == 0

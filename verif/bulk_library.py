@@ -1,0 +1,135 @@
+"""Shared libraries around Verilated tops: what the bulk harnesses load.
+
+A library is built once for each configuration, in a folder named after a hash of everything that
+goes into it: the Verilog, the C++, the flags, the compiler and the processor that it compiles for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from golden.errors import CassandraError
+from verif.locking import exclusive
+from verif.toolchain import (
+    verilator_binary,
+    verilator_environment,
+    verilator_root,
+    verilator_version,
+)
+
+__all__ = ["BUILD", "build_library", "library_path"]
+
+BUILD = Path(__file__).resolve().parent.parent / "build" / "bulk"
+"""Where libraries are built."""
+
+_FOLDER = Path(__file__).parent
+_SOURCES = {"decoder": "bulk.cpp", "encoder": "encoder_bulk.cpp"}
+_VERILATOR_FLAGS = (
+    *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
+    *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint"),
+)
+_CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
+
+
+def build_library(
+    verilog: str, module: str, lanes: int, build: Path = BUILD, *, kind: str = "decoder"
+) -> Path:
+    """The shared library around a Verilog module with the ports of the top; built if need be.
+
+    ``kind`` is the top: ``decoder`` or ``encoder``. Raises CassandraError with what the tool
+    printed if a step of the build fails.
+    """
+    library = library_path(verilog, module, lanes, build, kind=kind)
+    build.mkdir(parents=True, exist_ok=True)
+    with exclusive(build / f"{module}.lock"):
+        if not library.is_file():
+            _build(verilog, module, lanes, library)
+    return library
+
+
+def library_path(
+    verilog: str, module: str, lanes: int, build: Path = BUILD, *, kind: str = "decoder"
+) -> Path:
+    """Where the library is, or will be: another place for other sources, tools or flags."""
+    texts = [(_FOLDER / name).read_text() for name in (_SOURCES[kind], "bulk_ports.h")]
+    sources = (verilog, module, *texts, str(lanes))
+    tools = (*_VERILATOR_FLAGS, str(verilator_version()), *_cxx_flags(), _compiler_identity())
+    digest = hashlib.sha256("\0".join([*sources, *tools]).encode()).hexdigest()[:16]
+    return build / f"{module}-{digest}" / f"lib{kind}.so"
+
+
+def _build(verilog: str, module: str, lanes: int, library: Path) -> None:
+    """Build in a folder aside, which takes its place only when it is complete."""
+    kind, folder = library.stem.removeprefix("lib"), library.parent
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{module}-") as name:
+        work, flags, prefix = Path(name), _cxx_flags(), f"V{kind}"
+        source = work / f"{module}.v"
+        source.write_text(verilog)
+        translate = [verilator_binary(), *_VERILATOR_FLAGS, "--prefix", prefix]
+        translate += ["--top-module", module, "--Mdir", str(work)]
+        _step([*translate, "-CFLAGS", " ".join(flags), str(source)])
+        make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", f"{prefix}.mk"]
+        _step([*make, "OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2"])
+        include = [f"-I{path}" for path in (work, _FOLDER, _include(), _include() / "vltstd")]
+        archives = [str(work / f"lib{prefix}.a"), str(work / "libverilated.a")]
+        program = str(_FOLDER / _SOURCES[kind])
+        link = [_compiler(), *flags, f"-DCASSANDRA_LANES={lanes}", *include, program]
+        _step([*link, *archives, "-shared", "-pthread", "-o", str(work / library.name)])
+        folder.mkdir(exist_ok=True)
+        shutil.copy(source, folder)
+        (work / library.name).replace(library)
+
+
+def _include() -> Path:
+    return verilator_root() / "include"
+
+
+def _step(command: list[str]) -> None:
+    done = subprocess.run(
+        command,
+        env=verilator_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise CassandraError(f"{Path(command[0]).name} failed on the gateware:\n{done.stdout}")
+
+
+def _compiler() -> str:
+    name = os.environ.get("CXX", "g++")
+    found = shutil.which(name)
+    if found is None:
+        raise CassandraError(
+            f"a C++ compiler must be installed (g++ or CXX), {name!r} was not found"
+        )
+    return found
+
+
+@functools.cache
+def _native_flags() -> tuple[str, ...]:
+    """``-march=native`` where the compiler knows it."""
+    return ("-march=native",) if _macros("-march=native") is not None else ()
+
+
+def _cxx_flags() -> tuple[str, ...]:
+    return (*_CXX_FLAGS, *_native_flags())
+
+
+@functools.cache
+def _compiler_identity() -> str:
+    """Changes with the compiler and with the processor that it compiles for."""
+    return _macros(*_native_flags()) or ""
+
+
+def _macros(*flags: str) -> str | None:
+    command = [_compiler(), *flags, "-E", "-dM", "-x", "c++", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
