@@ -15,8 +15,8 @@ __all__ = ["LONGEST", "SHORTEST", "Lookup"]
 LONGEST = 4
 """Tokens of a context that are looked for first; the shorter ones follow."""
 
-SHORTEST = 3
-"""Tokens that have to be the same at least."""
+SHORTEST = 2
+"""Tokens that have to be the same at least; by the development prompts (docs/acceptance.md)."""
 
 
 class Lookup:
