@@ -138,6 +138,7 @@ def _figures(report: dict[str, Any]) -> list[list[str]]:
         ["tokens per verification", _decimal(report["tokens_per_verification"])],
         ["rounds by accepted tokens", " ".join(map(str, report["accepted_lengths"]))],
         ["rounds with a copied draft", f"{native['copied_rounds']:,}"],
+        *([["rounds by plan", _plans(native["plans"])]] if native["plans"] else []),
         ["tokens per second", _decimal(native["tokens_per_second"])],
         ["ms per draft, verification", f"{native['draft_ms']:.3f}, {native['verify_ms']:.3f}"],
         ["prompt tokens per second", _decimal(native["prompt_tokens_per_second"])],
@@ -146,6 +147,12 @@ def _figures(report: dict[str, Any]) -> list[list[str]]:
         ["matrices of the draft", forms["draft"] or "-"],
         ["MB of target, draft, embedding", " ".join(f"{size[k] / 1e6:,.1f}" for k in _SIZES)],
     ]
+
+
+def _plans(plans: dict[str, int]) -> str:
+    """What an adaptive gamma chose, the most frequent first."""
+    order = sorted(plans, key=lambda plan: -plans[plan])
+    return "; ".join(f"{plan}: {plans[plan]}" for plan in order)
 
 
 _SIZES = ("target", "draft", "embedding")

@@ -6,12 +6,9 @@ import dataclasses
 from typing import Any, Literal
 
 from golden import CassandraError
-from native.engine_binding import MAX_ROWS
+from native.policy import MOST, AdaptivePolicy, FixedPolicy, Outcome, Plan, Policy
 
-__all__ = ["MOST", "Counters", "Draft", "Settings", "figures"]
-
-MOST = MAX_ROWS - 1
-"""The largest gamma: a round is verified in one pass."""
+__all__ = ["MOST", "Counters", "Draft", "Settings", "figures", "make_policy"]
 
 Draft = Literal["model", "lookup", "hybrid", "none"]
 DRAFTS: tuple[Draft, ...] = ("model", "lookup", "hybrid", "none")
@@ -22,7 +19,9 @@ class Settings:
     """How a reply is generated, greedily.
 
     ``draft`` says where drafts come from: the model; what followed the last tokens when they
-    occurred before (lookup); that, and the model where they did not (hybrid); or nowhere.
+    occurred before (lookup); that, and the model where they did not (hybrid); or nowhere. With a
+    ``gamma`` of ``"adaptive"`` each round drafts what pays (:class:`native.policy.AdaptivePolicy`),
+    up to nothing at all.
     """
 
     gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
@@ -45,6 +44,15 @@ class Settings:
             )
         if self.max_tokens < 1:
             raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
+
+
+def make_policy(settings: Settings) -> Policy:
+    """What plans the rounds of replies with such settings."""
+    model = settings.draft in ("model", "hybrid")
+    lookup = settings.draft in ("lookup", "hybrid")
+    if settings.gamma == "adaptive":
+        return AdaptivePolicy(model=model, lookup=lookup)
+    return FixedPolicy(Plan(model * settings.gamma, lookup * settings.gamma))
 
 
 def _check_gamma(gamma: object) -> None:
@@ -73,22 +81,21 @@ class Counters:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
-    def add_round(
-        self, *, drafted: int, accepted: int, tokens: int, copied: bool, draft: float, verify: float
-    ) -> None:
-        """Count a round that put out ``tokens`` and took ``draft`` and ``verify`` seconds."""
+    def add_round(self, outcome: Outcome, *, tokens: int) -> None:
+        """Count a round that put out ``tokens``."""
+        drafted, accepted = outcome.drafted, outcome.accepted
         self.rounds += 1
         self.drafted += drafted
         self.accepted += accepted
         self.tested += accepted + (accepted < drafted)
         self.tokens += tokens
         self.lengths[accepted] = self.lengths.get(accepted, 0) + 1
-        if copied:
+        if outcome.copied:
             self.copied_rounds += 1
             self.copied_drafted += drafted
             self.copied_accepted += accepted
-        self.draft_seconds += draft
-        self.verify_seconds += verify
+        self.draft_seconds += outcome.draft_seconds
+        self.verify_seconds += outcome.verify_seconds
 
     @property
     def decode_seconds(self) -> float:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from golden import CassandraError, Packed
 from golden.file import PackedFile
 from native.codec import NativeCodec
-from native.decoding import MOST, Counters, Settings, figures
+from native.decoding import Counters, Settings, figures, make_policy
 from native.engine_binding import (
     MAX_ROWS,
     ModelShape,
@@ -44,6 +44,7 @@ from native.llama import (
     LlamaConfig,
     read_llama_config,
 )
+from native.policy import AdaptivePolicy, Outcome, Plan, Policy
 
 __all__ = ["Engine"]
 
@@ -88,6 +89,7 @@ class Engine:
         self.context = min(config.positions, CONTEXT) if context is None else context
         self.has_draft = draft
         self.counters = Counters()
+        self._policies: dict[tuple[str, float], Policy] = {}
         self.forms: dict[str, dict[str, int]] = {"target": {}, "draft": {}}
         if target not in TARGETS:
             raise CassandraError(f"target must be {' or '.join(TARGETS)}, not {target!r}")
@@ -316,12 +318,17 @@ class Engine:
         self.counters.tokens += 1
         yield [token]
         stops = np.array(sorted(settings.stop_tokens), np.int32)
+        policy = self._policy(settings)
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
-            result = self._round(position, settings, left, stops)
+            plan = policy.plan()
+            plan = Plan(min(plan.model, left - 1), min(plan.copied, left - 1))
+            result = self._round(position, plan, settings, stops)
             settled, over = _until_end(result.tokens[: result.count], settings.stop_tokens, ends)
             self._history[position + 1 : position + 1 + len(settled)] = settled
-            self._count(result, len(settled))
+            outcome = _outcome(result)
+            policy.count(outcome)
+            self.counters.add_round(outcome, tokens=len(settled))
             position, left = position + len(settled), left - len(settled)
             yield settled
 
@@ -355,13 +362,11 @@ class Engine:
         return token
 
     def _round(
-        self, position: int, settings: Settings, left: int, stops: NDArray[np.int32]
+        self, position: int, plan: Plan, settings: Settings, stops: NDArray[np.int32]
     ) -> RoundResult:
-        gamma = 3 if settings.gamma == "adaptive" else settings.gamma
         request = RoundRequest(
-            gamma=min(gamma, left - 1, MOST),
-            model=int(settings.draft in ("model", "hybrid")),
-            lookup=int(settings.draft in ("lookup", "hybrid")),
+            gamma=plan.model,
+            copied=plan.copied,
             shortest=settings.shortest,
             longest=settings.longest,
             least_lead=settings.least_lead,
@@ -378,15 +383,12 @@ class Engine:
         )
         return result
 
-    def _count(self, result: RoundResult, tokens: int) -> None:
-        self.counters.add_round(
-            drafted=result.drafted,
-            accepted=result.accepted,
-            tokens=tokens,
-            copied=bool(result.copied),
-            draft=result.draft_seconds,
-            verify=result.verify_seconds,
-        )
+    def _policy(self, settings: Settings) -> Policy:
+        """An adaptive one goes on over replies with the same sources of drafts."""
+        if settings.gamma != "adaptive":
+            return make_policy(settings)
+        key = (settings.draft, settings.least_lead)
+        return self._policies.setdefault(key, make_policy(settings))
 
     def memory(self) -> dict[str, int]:
         """Bytes of the weights, the embedding, and the keys and values of one position."""
@@ -403,12 +405,14 @@ class Engine:
 
         ``native`` holds what only this engine measures: times, forms and memory.
         """
+        policy = self._policy(settings)
         made = figures(self.counters, settings)
         made["native"] |= {
             "threads": self.threads,
             "isa": isa(),
             "forms": self.forms,
             "memory": self.memory(),
+            "plans": policy.plans if isinstance(policy, AdaptivePolicy) else {},
         }
         return made
 
@@ -429,6 +433,17 @@ class Engine:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
+
+
+def _outcome(result: RoundResult) -> Outcome:
+    return Outcome(
+        drafted=result.drafted,
+        accepted=result.accepted,
+        copied=bool(result.copied),
+        stopped=bool(result.stopped),
+        draft_seconds=result.draft_seconds,
+        verify_seconds=result.verify_seconds,
+    )
 
 
 def _to_patterns(dtype: str, octets: NDArray[np.uint8], name: str) -> Patterns:

@@ -38,8 +38,7 @@ class RoundRequest(ctypes.Structure):
 
     _fields_ = (
         ("gamma", c_int32),
-        ("model", c_int32),
-        ("lookup", c_int32),
+        ("copied", c_int32),
         ("shortest", c_int32),
         ("longest", c_int32),
         ("least_lead", c_float),

@@ -389,7 +389,7 @@ int Engine::look_up(const int32_t* history, int position, const RoundRequest& re
         const int32_t* wanted = history + length - size;
         for (int at = length - size - 1; at >= 0; --at)
             if (std::equal(wanted, wanted + size, history + at))
-                return copy_tokens(history, length, at + size, request.gamma, out);
+                return copy_tokens(history, length, at + size, request.copied, out);
     }
     return 0;
 }
@@ -408,7 +408,7 @@ void Engine::decode_round(int thread, const int32_t* copied, int pending, int po
         tokens[drafted + 1] = copied[drafted];
         over = stops(copied[drafted]);
     }
-    const int most = request.model && !result.copied ? request.gamma : 0;
+    const int most = result.copied ? 0 : request.gamma;
     for (bool over = false; !over && drafted < most; ++drafted) {
         step(thread, tokens + drafted, 1, position + drafted, Pass::draft, 0);
         const TopTwo top = best(0);
@@ -435,7 +435,7 @@ void Engine::round(const int32_t* history, int position, const RoundRequest& req
                    RoundResult& result) {
     int32_t copied[MAX_ROWS];
     result = {};
-    if (request.lookup) result.copied = look_up(history, position, request, copied);
+    if (request.copied) result.copied = look_up(history, position, request, copied);
     pool_.run([&](int thread) {
         decode_round(thread, copied, history[position], position, request, result);
     });

@@ -29,9 +29,8 @@ struct ModelShape {
 
 // What a round may do. Also in native/engine_binding.py.
 struct RoundRequest {
-    int32_t gamma;        // most tokens to draft, 0 to MAX_GAMMA
-    int32_t model;        // whether the draft model drafts
-    int32_t lookup;       // whether drafts are copied from what was seen; the model drafts elsewhere
+    int32_t gamma;        // most tokens that the draft model drafts, 0 to MAX_GAMMA
+    int32_t copied;       // most that are copied from what was seen; without a copy the model drafts
     int32_t shortest;     // tokens that must match to copy, at least 1
     int32_t longest;      // tokens that are tried first
     float least_lead;     // a drafted token whose logit leads by less is the last

@@ -176,7 +176,8 @@ def test_a_reply_is_that_of_plain_decoding(threads: int, every_isa: str) -> None
     with make(config, packed(tensors), threads=threads) as engine:
         plain = reply(engine, gamma=0)
         assert engine.counters.drafted == 0
-        for gamma, draft in itertools.product(range(8), ("model", "lookup", "hybrid", "none")):
+        gammas = (*range(8), "adaptive")
+        for gamma, draft in itertools.product(gammas, ("model", "lookup", "hybrid", "none")):
             assert reply(engine, gamma=gamma, draft=draft) == plain, (gamma, draft)
         assert 0 < engine.counters.accepted < engine.counters.drafted
 
