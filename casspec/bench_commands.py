@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casspec import decode_command, kernels_command
+from casspec import codec_command, decode_command, kernels_command
 from casspec.table import table
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ examples:
   casspec bench small-model small
   casspec bench decode smollm2
   casspec bench kernels
+  casspec bench codec
 """
 
 ACCEPTANCE_EPILOG = """\
@@ -76,6 +77,8 @@ def register(parser: argparse.ArgumentParser, add: Callable[..., argparse.Argume
     decode_command.register(add(subparsers, "decode", text, decode_command.EPILOG))
     text = "how fast the native kernels read weights, beside plain reading"
     kernels_command.register(add(subparsers, "kernels", text, kernels_command.EPILOG))
+    text = "how fast the native codec encodes and decodes, beside memcpy and ZipNN"
+    codec_command.register(add(subparsers, "codec", text, codec_command.EPILOG))
 
 
 def _add_small(subparsers: object, add: Callable[..., argparse.ArgumentParser]) -> None:

@@ -87,6 +87,8 @@ using WalkFunction = int (*)(const Params&, Region&, Streams&, int64_t count, bo
                              bool encode);
 struct Walks {
     WalkFunction speculation, verification;
+    // Verification of scheme exact, where nothing is pruned and a beat has 16 values; may be null.
+    int (*exact)(const Params&, Region&, Streams&, int64_t count);
 };
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -111,7 +111,11 @@ void Decoder::restore(const Segment& segment, uint16_t* out) {
 bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
 #ifdef CASSANDRA_HAVE_AVX512
     if (current_isa() < Isa::avx512 || p_.unary() || segment.has_mask) return false;
-    if (want_target && p_.exact()) return false;
+    if (want_target && p_.exact()) {
+        Region verification = segment.verification;
+        return fused_exact_avx512(p_, segment.speculation, verification, segment.count, walks_, s_) &&
+               exact_target(segment, out) == OK;
+    }
     return fused_avx512(p_, segment.speculation, want_target ? &segment.verification : nullptr,
                         segment.count, s_.groups.data(), out);
 #else

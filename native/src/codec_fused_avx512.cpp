@@ -72,41 +72,75 @@ inline __m512i values(__m256i magnitudes, __m256i zeros, int group, __mmask32 mi
     return _mm512_mask_mov_epi16(value, minus, negative);
 }
 
+// Where the rows of a speculation region are; `good` if it has the right size, the 32 bytes that a
+// load may overrun, and legal group exponents.
+struct Speculation {
+    const uint8_t* rows;
+    int log2_group, stride;
+    bool good = false;
+
+    Speculation(const Params& p, const Region& region, int64_t count, uint8_t* groups)
+        : rows(region.bytes), log2_group(__builtin_ctz(p.group)), stride(ROW * (1 + p.high_bits())) {
+        if (p.beat != BEAT || p.group < 32 || count % STEP) return;
+        const int64_t size = stride * (count / BEAT) + ROW * exponent_rows(count - 1, log2_group);
+        const bool fits = size <= region.size && region.size - size < p.superblock;
+        if (!fits || size + 32 > region.readable) return;
+        for (int64_t at = 0; at < count; at += 2 * p.group)
+            std::memcpy(groups + (at >> log2_group), block(at) - ROW, ROW);
+        good = true;
+        for (int64_t i = 0; i < ceil_div(count, p.group); ++i)
+            good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
+    }
+
+    // The sign row of the beat at `position`; its other rows follow.
+    const uint8_t* block(int64_t position) const {
+        return rows + stride * (position / BEAT) + ROW * exponent_rows(position, log2_group);
+    }
+
+    // High planes of 64 values, and their signs.
+    __m512i planes(int64_t position, uint64_t& signs) const {
+        const uint8_t* beat[4];
+        signs = 0;
+        for (int b = 0; b < 4; ++b) {
+            beat[b] = block(position + b * BEAT);
+            signs |= uint64_t{load<uint16_t>(beat[b])} << (16 * b);
+        }
+        return four(beat[0] + ROW, beat[1] + ROW, beat[2] + ROW, beat[3] + ROW);
+    }
+};
+
 }  // namespace
+
+bool fused_exact_avx512(const Params& p, const Region& spec, Region& ver, int64_t count,
+                        const Walks& walks, Streams& s) {
+    const Speculation from(p, spec, count, s.groups.data());
+    if (!from.good) return false;
+    const Planes high_places(p.truncated, false);
+    for (int64_t at = 0; at < count; at += STEP) {
+        uint64_t signs;
+        const __m512i planes = from.planes(at, signs);
+        _mm512_storeu_si512(s.magnitudes.data() + at, high_places.bytes(planes, planes));
+        store(s.signs.data() + at / 8, signs);
+    }
+    s.kept = count;
+    return walks.exact(p, ver, s, count) == OK && ver.size - ver.at < p.superblock;
+}
 
 bool fused_avx512(const Params& p, const Region& spec, const Region* ver, int64_t count,
                   uint8_t* groups, uint16_t* out) {
-    const int log2_group = __builtin_ctz(p.group), planes = 1 + p.high_bits();
-    const int64_t beats = count / BEAT;
-    const int64_t size = ROW * (planes * beats + exponent_rows(count - 1, log2_group));
-    const int64_t low_size = ROW * p.truncated * beats;
-    const bool fits = size <= spec.size && spec.size - size < p.superblock && size + 32 <= spec.readable;
-    if (p.beat != BEAT || p.group < 32 || count % STEP || !fits) return false;
-    if (ver && (low_size > ver->size || ver->size - low_size >= p.superblock || low_size + 32 > ver->readable))
-        return false;
-    const uint8_t* const rows = spec.bytes;
-    for (int64_t at = 0; at < count; at += 2 * p.group) {
-        const int64_t before = exponent_rows(at, log2_group) - 1;
-        std::memcpy(groups + (at >> log2_group), rows + ROW * (planes * (at / BEAT) + before), ROW);
-    }
-    bool good = true;
-    for (int64_t i = 0; i < ceil_div(count, p.group); ++i)
-        good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
-    if (!good) return false;
+    const int64_t low_size = ROW * p.truncated * (count / BEAT);
+    if (ver && (low_size > ver->size || ver->size - low_size >= p.superblock)) return false;
+    if (ver && low_size + 32 > ver->readable) return false;
+    const Speculation from(p, spec, count, groups);
+    if (!from.good) return false;
     const Planes places(p.truncated, ver != nullptr);
     const Zeros leading;
     const __m512i fill = _mm512_set1_epi8(static_cast<char>(ver ? 0 : p.fill));
-    const uint8_t* lows = ver ? ver->bytes : rows;
-    const int stride = ROW * planes, low_stride = ver ? ROW * p.truncated : 0;
+    const uint8_t* lows = ver ? ver->bytes : spec.bytes;
+    const int low_stride = ver ? ROW * p.truncated : 0, log2_group = from.log2_group;
     for (int64_t at = 0; at < count; at += STEP, out += STEP, lows += 4 * low_stride) {
-        const uint8_t* beat[4];
-        uint64_t signs = 0;
-        for (int b = 0; b < 4; ++b) {
-            const int64_t position = at + b * BEAT;
-            beat[b] = rows + stride * (position / BEAT) + ROW * exponent_rows(position, log2_group);
-            signs |= uint64_t{load<uint16_t>(beat[b])} << (16 * b);
-        }
-        const __m512i high = four(beat[0] + ROW, beat[1] + ROW, beat[2] + ROW, beat[3] + ROW);
+        uint64_t signs;
+        const __m512i high = from.planes(at, signs);
         const __m512i low = four(lows, lows + low_stride, lows + 2 * low_stride, lows + 3 * low_stride);
         const __m512i magnitudes = _mm512_or_si512(places.bytes(high, low), fill);
         const __m512i zeros = leading.of(magnitudes);

@@ -76,6 +76,11 @@ extern const Walks avx512_walks;
 // must be done the other way (which finds any error): `out` is then untouched.
 bool fused_avx512(const Params& p, const Region& spec, const Region* ver, int64_t count,
                   uint8_t* groups, uint16_t* out);
+
+// The same for the streams of a target of exact: kept, groups, signs, magnitudes (which are whole
+// windows), residue and pruned.
+bool fused_exact_avx512(const Params& p, const Region& spec, Region& ver, int64_t count,
+                        const Walks& walks, Streams& s);
 #endif
 
 }  // namespace cassandra::codec

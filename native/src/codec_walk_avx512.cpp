@@ -98,10 +98,15 @@ class LowPlanes {
 
     template <int B>
     void add(const uint8_t* lows, uint8_t* windows) const {
+        store_beat<B>(windows, with<B>(lows, windows));
+    }
+
+    template <int B>
+    __m256i with(const uint8_t* lows, const uint8_t* windows) const {
         const __m256i planes = _mm256_maskz_permutexvar_epi8(used_, places_, load_beat<B>(lows));
         const __m256i identity = _mm256_set1_epi64x(0x8040201008040201ll);
         const __m256i low = _mm256_gf2p8affine_epi64_epi8(identity, planes, 0);
-        store_beat<B>(windows, _mm256_or_si256(load_beat<B>(windows), low));
+        return _mm256_or_si256(load_beat<B>(windows), low);
     }
 
   private:
@@ -114,8 +119,79 @@ class LowPlanes {
 
 #include "codec_walk.h"
 
+namespace cassandra::codec::CASSANDRA_ISA {
+namespace {
+
+// Bits of the residues of 16 windows. With `special` if one of them may be an escape.
+inline int64_t bits_of_16(__m128i window, bool& special) {
+    const __m128i high_table = _mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_HIGH));
+    const __m128i low_table = _mm_setr_epi8(1, 7, 6, 6, 5, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4);
+    const __m128i nibble = _mm_set1_epi8(15);
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(window, 4), nibble);
+    const __m128i low = _mm_shuffle_epi8(low_table, _mm_and_si128(window, nibble));
+    const __mmask16 small = _mm_testn_epi8_mask(high, high);
+    const __m128i width = _mm_mask_mov_epi8(_mm_shuffle_epi8(high_table, high), small, low);
+    const __m128i sums = _mm_sad_epu8(width, _mm_setzero_si128());
+    special = (_mm_testn_epi8_mask(window, window) | _mm_cmpeq_epi8_mask(window, _mm_set1_epi8(-1))) != 0;
+    return _mm_cvtsi128_si64(sums) + _mm_extract_epi64(sums, 1);
+}
+
+// The same walk as verification() with everything known that can be: SHORT where that cannot be
+// told in this way.
+int walk_exact(const Params& p, Region& region, Streams& s, int64_t count) {
+    constexpr int RING = 16;  // more than 2 * lead
+    struct Beat {
+        int32_t bits, special, needs;
+    } beats[RING] = {};
+    const int lead = p.lead, low_size = 2 * p.truncated;
+    const int64_t number = count / 16, safe = region.readable - 128;
+    const LowPlanes low_planes(p);
+    const uint8_t* const bytes = region.bytes;
+    uint8_t *const windows = s.magnitudes.data(), *const residue = s.residue.data();
+    uint8_t *const pruned = s.pruned.data();
+    int64_t at = 0, level = 0, residue_size = 0, bit = 0, escapes = 0, pruned_size = 0;
+    for (int64_t slot = -2 * lead; slot < number; ++slot) {
+        if (at > safe) return CAUSE_SHORT;
+        if (slot >= 0 && beats[slot % RING].needs) {
+            const int size = beats[slot % RING].needs / 8;  // whole values: at most 32 bytes
+            std::memcpy(pruned + pruned_size, bytes + at, 32);
+            pruned_size += size;
+            at += size;
+        }
+        if (const int64_t beat = slot + 2 * lead; beat < number) {
+            const __m256i window = low_planes.with<16>(bytes + at, windows + 16 * beat);
+            store_beat<16>(windows + 16 * beat, window);
+            bool special;
+            const int64_t bits = bits_of_16(_mm256_castsi256_si128(window), special);
+            beats[beat % RING] = {static_cast<int32_t>(bits), special, 0};
+            at += low_size;
+        }
+        if (const int64_t beat = slot + lead; beat >= 0 && beat < number) {
+            Beat& now = beats[beat % RING];
+            const int64_t size = (now.bits - level + 15) >> 4 << 1;  // level is at most 15
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(residue + residue_size), _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + at)));
+            residue_size += size;
+            at += size;
+            level += 8 * size - now.bits;
+            if (now.special) {
+                const int64_t found = escapes_of<16>(windows + 16 * beat, 16, residue, bit);
+                now.needs = static_cast<int32_t>(16 * found);
+                escapes += found;
+            }
+            bit += now.bits;
+        }
+    }
+    region.at = at;
+    s.escapes = escapes;
+    return at <= region.size ? OK : CAUSE_SHORT;
+}
+
+}  // namespace
+}  // namespace cassandra::codec::CASSANDRA_ISA
+
 namespace cassandra::codec {
 
-const Walks avx512_walks = {avx512::walk_speculation, avx512::walk_verification};
+const Walks avx512_walks = {avx512::walk_speculation, avx512::walk_verification,
+                            avx512::walk_exact};
 
 }  // namespace cassandra::codec
