@@ -117,7 +117,8 @@ class ExponentPath(wiring.Component):
         low = size.bit_length() - 1  # bits of a place that the network sorts by
         for i, item in enumerate(compact(m, items, starts, "ranks")):
             turn = Signal(max(width - low, 1), name=f"turn_{i}")  # which of the places i mod size
-            m.d.comb += turn.eq(tail[low:] + (tail[:low] > i))
+            after = tail[:low] > i if i < size - 1 else 0
+            m.d.comb += turn.eq(tail[low:] + after)
             for j, entry in enumerate(queue[i::size]):
                 with m.If(self.busy & item[0] & (turn == j)):
                     m.d.sync += entry.eq(item[1:])
