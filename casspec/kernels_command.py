@@ -22,6 +22,7 @@ __all__ = ["EPILOG", "kernels", "register"]
 EPILOG = """\
 examples:
   casspec bench kernels
+  casspec bench kernels --cached --threads 1
   casspec bench kernels --forms bf16 draft5 --rows 1 2 3 4 5 6 7 8 --rounds 15
 
 Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 8 rows.
@@ -51,6 +52,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--layers", type=int, default=10, metavar="N", help="(default 10)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="(default 7)")
+    parser.add_argument(
+        "--cached", action="store_true", help="one small matrix, which stays in a core's cache"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
 
 
@@ -64,12 +68,9 @@ def kernels(args: argparse.Namespace) -> int:
     ):
         if value < 1:
             raise CassandraError(f"--{name} must be at least 1, not {value}")
-    plan = Measurement(
-        forms=args.forms,
-        rows=args.rows,
-        threads=threads,
-        layers=args.layers,
-        rounds=args.rounds,
+    options = {"forms": args.forms, "rows": args.rows, "rounds": args.rounds, "threads": threads}
+    plan = (
+        Measurement.cached(**options) if args.cached else Measurement(layers=args.layers, **options)
     )
     try:
         results = measure_kernels(plan, lambda text: print(text, file=sys.stderr, flush=True))

@@ -6,6 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ class KernelTime:
     form: FormName
     threads: int
     bits: float  # per weight, as stored
-    nbytes: int  # of all layers
+    nbytes: int  # read by a pass
     seconds: dict[int, list[float]]  # of a pass, by rows of input
     reading: list[float]  # bytes per second of plain reading, in the same rounds
 
@@ -61,9 +62,15 @@ class Measurement:
     forms: Sequence[FormName] = FORMS
     rows: Sequence[int] = (1, 2, 4, 8)
     threads: Sequence[int] = (1, 2)
-    layers: int = 10
     rounds: int = 7
+    layers: int = 10
     shapes: Sequence[tuple[int, int]] = SHAPES
+    repeats: int = 1  # of the layers in a pass
+
+    @classmethod
+    def cached(cls, **options: Any) -> Measurement:
+        """Of one matrix that stays in the second-level cache: what instructions allow."""
+        return cls(layers=1, shapes=((320, 576),), repeats=200, **options)
 
 
 def sample_values(
@@ -90,11 +97,12 @@ def _layers(
     rng = np.random.default_rng(1)
     streams = stack.enter_context(NativeStreams(threads))
     samples = [sample_values(form, shape, rng) for shape in plan.shapes]
-    return [
+    layers = [
         stack.enter_context(NativeLinear(values, form, group=_GROUP, streams=streams))
         for _ in range(plan.layers)
         for values in samples
     ]
+    return layers * plan.repeats
 
 
 def _empty(form: FormName, layers: list[NativeLinear], rows: Sequence[int]) -> KernelTime:

@@ -40,10 +40,10 @@ struct alignas(64) Configuration {
 
 // Weights of 32 features as a tile register takes them.
 template <template <class> class Block>
-void expand(const LinearJob& job, const uint8_t* data, uint8_t* room) {
+void expand(const decltype(Block<Wide>::table({}))& table, const uint8_t* data, uint8_t* room) {
     for (int block = 0; block < 4; ++block) {
         __m512i words[4];
-        Block<Wide>::decode(data + Block<Wide>::kBytes * block, job, words);
+        Block<Wide>::decode(data + Block<Wide>::kBytes * block, table, words);
         CASSANDRA_UNROLL
         for (int c = 0; c < 4; ++c) _mm512_store_si512(room + 256 * block + 64 * c, words[c]);
     }
@@ -67,13 +67,14 @@ void amx_tile(const LinearJob& job, const uint8_t* data) {
             multiply(job, k, data);
         }
     } else {
-        constexpr int kAhead = 6, kRooms = 8;
+        constexpr int kAhead = 3, kRooms = 4;
         alignas(64) uint8_t rooms[kRooms][1024];
         const int64_t blocks = job.features / 32;
+        const auto table = Block<Wide>::table(job);
         for (int64_t block = 0; block < blocks + kAhead; ++block, data += kBytes) {
             if (block < blocks) {
                 prefetch_lines<kBytes / 64>(data, job.prefetch);
-                expand<Block>(job, data, rooms[block % kRooms]);
+                expand<Block>(table, data, rooms[block % kRooms]);
             }
             const int64_t ready = block - kAhead;
             if (ready >= 0) multiply(job, 32 * ready, rooms[ready % kRooms]);

@@ -68,7 +68,10 @@ template <class V>
 struct Bf16 {
     static constexpr int kBytes = 256;
 
-    static void decode(const uint8_t* data, const LinearJob&, typename V::B (&words)[4]) {
+    struct Table {};
+    static Table table(const LinearJob&) { return {}; }
+
+    static void decode(const uint8_t* data, const Table&, typename V::B (&words)[4]) {
         CASSANDRA_UNROLL
         for (int c = 0; c < 4; ++c) words[c] = V::load(data + 64 * c);
     }
@@ -79,9 +82,11 @@ template <class V>
 struct Packed12 {
     static constexpr int kBytes = 192;
 
-    static void decode(const uint8_t* data, const LinearJob& job, typename V::B (&words)[4]) {
+    static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
+
+    static void decode(const uint8_t* data, const typename V::Table& table,
+                       typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x807F), places = V::load(data + 128);
-        const auto table = V::load_table(job.table);
         const typename V::B first = V::load(data), second = V::load(data + 64);
         words[0] = V::select(own, first, V::lookup(table, places));
         words[1] = V::select(own, V::swap_bytes(first),
@@ -97,9 +102,11 @@ template <class V>
 struct Packed8 {
     static constexpr int kBytes = 128;
 
-    static void decode(const uint8_t* data, const LinearJob& job, typename V::B (&words)[4]) {
+    static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
+
+    static void decode(const uint8_t* data, const typename V::Table& table,
+                       typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x8070);
-        const auto table = V::load_table(job.table);
         CASSANDRA_UNROLL
         for (int half = 0; half < 2; ++half) {
             const typename V::B one = V::load(data + 64 * half), other = V::swap_bytes(one);
@@ -146,6 +153,7 @@ inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float*
     constexpr int kBytes = Block<V>::kBytes;
     const float* x[R];
     typename V::F total[R];
+    const auto table = Block<V>::table(job);
     for (int r = 0; r < R; ++r) {
         x[r] = static_cast<const float*>(job.x) + (row + r) * job.x_stride;
         total[r] = V::zero();
@@ -155,7 +163,7 @@ inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float*
         for (int block = 0; block < 4; ++block, k += 8, data += kBytes) {
             typename V::B words[4];
             prefetch_lines<kBytes / 64>(data, job.prefetch);
-            Block<V>::decode(data, job, words);
+            Block<V>::decode(data, table, words);
             CASSANDRA_UNROLL
             for (int c = 0; c < 4; ++c) sums.add(words[c], x, k + 2 * c);
         }

@@ -37,6 +37,13 @@ def test_every_form_is_measured_in_every_round() -> None:
     assert results[0].nbytes == 2 * 2 * 2 * (32 * 64)
 
 
+def test_a_cached_matrix_is_read_many_times() -> None:
+    plan = Measurement.cached(forms=("bf16",), rows=(1,), threads=(1,), rounds=1)
+    (result,) = measure_kernels(plan)
+    assert result.nbytes == 200 * 320 * 576 * 2
+    assert result.bits == 16
+
+
 def test_figures_are_taken_round_by_round() -> None:
     seconds = {1: [1.0, 2.0], 4: [2.0, 3.0]}
     time = KernelTime(
