@@ -12,6 +12,7 @@ namespace cassandra {
 namespace {
 
 constexpr int LANES = 16;
+constexpr size_t AHEAD = 1 << 16;  // bytes of a matrix that are fetched during a wait, at most
 constexpr int TOGETHER = 4;  // query heads that attend at once, at most
 
 int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -168,6 +169,12 @@ uint16_t* Engine::values(int layer, int head) const {
     return keys(layer, head) + static_cast<size_t>(blocks_) * LANES * shape_.head_size;
 }
 
+// A barrier; who waits fetches the beginning of its part of the next matrix.
+void Engine::wait_before(int thread, const Linear& next) {
+    const uint8_t* part = next.part(thread);
+    pool_.barrier({part, part ? AHEAD : 0});
+}
+
 // Embeddings and angles of the rows. Ends with a barrier.
 void Engine::begin(int thread, const int32_t* tokens, int rows, int position) {
     const int half = shape_.head_size / 2;
@@ -222,10 +229,10 @@ void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
     multiply(thread, layer.matrices[SLOT_Q].of(pass), layer.vectors[VECTOR_Q_BIAS], rows, q_);
     multiply(thread, layer.matrices[SLOT_K].of(pass), layer.vectors[VECTOR_K_BIAS], rows, k_);
     multiply(thread, layer.matrices[SLOT_V].of(pass), layer.vectors[VECTOR_V_BIAS], rows, v_);
-    pool_.barrier();
+    wait_before(thread, layer.matrices[SLOT_O].of(pass));
 }
 
-void Engine::write_keys_values(int thread, int rows, int position, int index) {
+void Engine::write_keys_values(int thread, int rows, int position, Pass pass, int index) {
     const int size = shape_.head_size;
     const std::vector<float>& weight = layers_[index].vectors[VECTOR_K_NORM];
     const Share share(rows * shape_.kv_heads, thread, threads());
@@ -241,11 +248,11 @@ void Engine::write_keys_values(int thread, int rows, int position, int index) {
         to = values(index, head) + static_cast<size_t>(at) * padded_;
         for (int i = 0; i < size; ++i) to[i] = round_to_bf16(value[i]);
     }
-    pool_.barrier();
+    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
 
 // Attention of the heads of a thread, up to four of a group together.
-void Engine::attend(int thread, int rows, int position, int index) {
+void Engine::attend(int thread, int rows, int position, Pass pass, int index) {
     const int group = shape_.heads / shape_.kv_heads;
     const Share share(rows * shape_.heads, thread, threads());
     for (int task = share.first; task < share.last;) {
@@ -254,7 +261,7 @@ void Engine::attend(int thread, int rows, int position, int index) {
         attend_together(thread, row, position + row + 1, index, head, count);
         task += count;
     }
-    pool_.barrier();
+    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
 
 void Engine::attend_together(int thread, int row, int length, int index, int head, int count) {
@@ -277,7 +284,8 @@ void Engine::attend_together(int thread, int row, int length, int index, int hea
 
 // Adds the product of a matrix to the residual stream; the parts of x that a thread adds to are its
 // own. Ends with a barrier.
-void Engine::add_product(int thread, const Linear& linear, int rows, Operand& operand) {
+void Engine::add_product(int thread, const Linear& linear, int rows, Operand& operand,
+                         const Linear& next) {
     const Input& input = operand.as(linear.input());
     linear.multiply(thread, rows, input, product_.data(), shape_.hidden);
     const auto [first, last] = outputs_of(linear, thread);
@@ -285,10 +293,11 @@ void Engine::add_product(int thread, const Linear& linear, int rows, Operand& op
         const size_t at = static_cast<size_t>(row) * shape_.hidden;
         for (int i = first; i < last; ++i) x_[at + i] += product_[at + i];
     }
-    pool_.barrier();
+    wait_before(thread, next);
 }
 
-void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer) {
+void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer,
+                          const Linear& next) {
     normalise(thread, rows, layer.vectors[VECTOR_POST_NORM]);
     const Linear& gate = layer.matrices[SLOT_GATE].of(pass);
     const Linear& up = layer.matrices[SLOT_UP].of(pass);
@@ -300,10 +309,10 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer) {
         const float* other = &up_[static_cast<size_t>(row) * shape_.intermediate + first];
         kernels_.swiglu(at, other, last - first, at);
     }
-    pool_.barrier();
+    wait_before(thread, layer.matrices[SLOT_DOWN].of(pass));
     Operand& inner = scratch_[thread]->inner;
     inner.set(rows, gate_.data(), shape_.intermediate);
-    add_product(thread, layer.matrices[SLOT_DOWN].of(pass), rows, inner);
+    add_product(thread, layer.matrices[SLOT_DOWN].of(pass), rows, inner, next);
 }
 
 // Logits of the rows from first_row on, and the best of each. Ends with a barrier.
@@ -350,12 +359,15 @@ void Engine::step(int thread, const int32_t* tokens, int rows, int position, Pas
     for (int index = 0; index < shape_.layers; ++index) {
         const Layer& layer = layers_[index];
         project(thread, rows, pass, layer);
-        write_keys_values(thread, rows, position, index);
-        attend(thread, rows, position, index);
+        write_keys_values(thread, rows, position, pass, index);
+        attend(thread, rows, position, pass, index);
         Operand& attended = scratch_[thread]->attended;
         attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
-        add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended);
-        feed_forward(thread, rows, pass, layer);
+        add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
+                    layer.matrices[SLOT_GATE].of(pass));
+        const bool last = index + 1 == shape_.layers;
+        const Matrix& next = last ? head_ : layers_[index + 1].matrices[SLOT_Q];
+        feed_forward(thread, rows, pass, layer, next.of(pass));
     }
     if (first_row < rows) head(thread, rows, pass, first_row);
 }

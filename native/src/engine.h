@@ -132,15 +132,17 @@ private:
 
     void step(int thread, const int32_t* tokens, int rows, int position, Pass pass, int first_row);
     void begin(int thread, const int32_t* tokens, int rows, int position);
+    void wait_before(int thread, const Linear& next);
     void normalise(int thread, int rows, const std::vector<float>& weight);
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
-    void write_keys_values(int thread, int rows, int position, int index);
-    void attend(int thread, int rows, int position, int index);
+    void write_keys_values(int thread, int rows, int position, Pass pass, int index);
+    void attend(int thread, int rows, int position, Pass pass, int index);
     void attend_together(int thread, int row, int length, int index, int head, int count);
-    void add_product(int thread, const Linear& linear, int rows, Operand& operand);
-    void feed_forward(int thread, int rows, Pass pass, const Layer& layer);
+    void add_product(int thread, const Linear& linear, int rows, Operand& operand,
+                     const Linear& next);
+    void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);
     void head(int thread, int rows, Pass pass, int first_row);
     TopTwo best(int row) const;
     void turn(float* head, int row) const;

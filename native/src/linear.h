@@ -123,6 +123,9 @@ class Linear {
     // Ask for the first bytes of a thread's part, for use before a barrier.
     void prefetch(int thread, size_t bytes) const;
 
+    // Where a thread's part begins.
+    const uint8_t* part(int thread) const { return parts_[static_cast<size_t>(thread)]; }
+
     // The values, row-major [out, in], from the layout. Equal to what was given, except that
     // draft5 and draft4 may return +0 for -0.
     void values(uint16_t* result) const;

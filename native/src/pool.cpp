@@ -12,6 +12,7 @@ namespace cassandra {
 namespace {
 
 constexpr int SPINS = 4000;  // pauses at most: 40 to 200 microseconds, by processor
+constexpr size_t LINE = 64;
 constexpr int FEWEST = 32;
 constexpr std::chrono::microseconds SHORT(300);  // sleep that more spinning would have spared
 
@@ -36,11 +37,17 @@ std::vector<int> allowed_processors() {
 
 Event::Event() : spins_(SPINS) {}
 
-void Event::wait(uint32_t seen) {
+void Event::wait(uint32_t seen, Ahead ahead) {
     const int spins = spins_.load(std::memory_order_relaxed);
     for (int i = 0; i < spins; ++i) {
         if (value() != seen) return;
-        pause();
+        if (ahead.bytes) {
+            __builtin_prefetch(ahead.data, 0, 2);
+            ahead.data += LINE;
+            ahead.bytes -= LINE;
+        } else {
+            pause();
+        }
     }
     const auto slept = std::chrono::steady_clock::now();
     sleep(seen);
@@ -107,14 +114,14 @@ void Pool::work(int thread) {
     }
 }
 
-void Pool::barrier() {
+void Pool::barrier(Ahead ahead) {
     if (threads_ == 1) return;
     const uint32_t seen = passed_.value();
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
         arrived_.store(0, std::memory_order_relaxed);
         passed_.advance();
     } else {
-        passed_.wait(seen);
+        passed_.wait(seen, ahead);
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -10,6 +11,12 @@
 #include <sched.h>
 
 namespace cassandra {
+
+// Memory that will be read soon, to be fetched while there is nothing else to do.
+struct Ahead {
+    const uint8_t* data = nullptr;
+    size_t bytes = 0;
+};
 
 // A counter that threads wait on: they spin for a while, then sleep.
 //
@@ -20,8 +27,8 @@ class Event {
 public:
     Event();
     uint32_t value() const { return value_.load(std::memory_order_acquire); }
-    // Returns when the value is no longer `seen`.
-    void wait(uint32_t seen);
+    // Returns when the value is no longer `seen`; asks the memory for `ahead` meanwhile.
+    void wait(uint32_t seen, Ahead ahead = {});
     // Adds one, and wakes who sleeps.
     void advance();
 
@@ -47,7 +54,7 @@ public:
     // Runs job(thread) on all threads; returns when all have ended. A job must not throw.
     void run(const std::function<void(int)>& job);
     // Within a job, called by all threads: returns when all have called.
-    void barrier();
+    void barrier(Ahead ahead = {});
 
 private:
     void work(int thread);
