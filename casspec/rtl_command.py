@@ -7,23 +7,28 @@ from pathlib import Path
 
 from golden.format import SCHEMES
 
-__all__ = ["DMA_FLAGS", "EPILOG", "register", "rtl"]
+__all__ = ["DMA_FLAGS", "ENCODER_FLAGS", "EPILOG", "register", "rtl"]
 
 EPILOG = """\
 tops:
   decoder  streams in, values out: docs/microarchitecture.md
   dma      the decoder behind registers (AXI4-Lite) and a read master (AXI4): docs/integration.md
   array    decoders that share a read master; their values leave as one stream, in order
+  encoder  values in, regions out: docs/encoder.md
+  encoder-dma  the encoder behind registers and a write master (AXI4)
 
 examples:
   casspec rtl
   casspec rtl --lanes 8 16 32 --schemes unary --codebook 32
   casspec rtl --top dma --bus 256 --queue 16
   casspec rtl --top array --decoders 4 --schemes mx exact
+  casspec rtl --top encoder-dma --vector 64 --bus 256
 
 Each configuration gets a Verilog file, a file list (.f), a FuseSoC core and a table of its ports
-(.ports.json); dma and array also get their registers as Markdown and as a C header.
+(.ports.json); those with registers also get them as Markdown and as a C header.
 """
+
+TOPS = ("decoder", "dma", "array", "encoder", "encoder-dma")
 
 DMA_FLAGS = {
     "decoders": "decoders that share the read master: 2, 4, 8 (array; default 4)",
@@ -34,6 +39,14 @@ DMA_FLAGS = {
     "books": "codebooks that are kept for descriptors to name (default 4)",
     "reorder": "values that each decoder may be ahead of the output (array; default 16384)",
     "address": "bits of an address (default 64)",
+}
+
+ENCODER_FLAGS = {
+    "vector": "most values in a vector, a power of two (default 128)",
+    "group": "most values in a group, a power of two (default 128)",
+    "segment": "most values in a segment (default 16384)",
+    "results": "results that may wait for software (encoder-dma; default 8)",
+    "outstanding": "bursts of a region that may wait for a response (encoder-dma; default 8)",
 }
 
 
@@ -48,9 +61,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory to write into (default build/rtl)",
     )
-    parser.add_argument(
-        "--top", choices=("decoder", "dma", "array"), default="decoder", help="what to export"
-    )
+    parser.add_argument("--top", choices=TOPS, default="decoder", help="what to export")
     parser.add_argument(
         "--lanes",
         type=int,
@@ -65,9 +76,10 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
     )
-    group = parser.add_argument_group("dma and array")
-    for name, text in DMA_FLAGS.items():
-        group.add_argument(f"--{name}", type=int, metavar="N", help=text)
+    for title, flags in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
+        group = parser.add_argument_group(title)
+        for name, text in flags.items():
+            group.add_argument(f"--{name}", type=int, metavar="N", help=text)
 
 
 def rtl(args: argparse.Namespace) -> int:
@@ -76,7 +88,7 @@ def rtl(args: argparse.Namespace) -> int:
     from synth.export import choose, export
 
     schemes = tuple(name for name in SCHEMES if name in args.schemes)
-    flags = {name: getattr(args, name) for name in DMA_FLAGS}
+    flags = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}
     decoders = [
         DecoderConfig(lanes=lanes, schemes=schemes, codebook=args.codebook)
         for lanes in dict.fromkeys(args.lanes)

@@ -292,7 +292,7 @@ class VectorBuffer(wiring.Component):
         m.submodules.loader = loader = VectorLoader(self.config)
         m.submodules.select = select = RadixSelect(shape)
         m.submodules.choice = choice = ThresholdChoice(shape)
-        m.submodules.store = store = BeatMemory(
+        m.submodules.held = store = BeatMemory(
             width=StoredBeat(self.config).size, depth=_SLOTS * places, ports=2
         )
         wiring.connect(m, wiring.flipped(self.command), loader.command)

@@ -1,14 +1,16 @@
 """Verilog export: one module name for each configuration, with a file list and a FuseSoC core.
 
-Three tops: the decoder with its streams, the decoder behind registers and a read master (dma), and
-several decoders that share one (array). The latter two come with their registers as Markdown and
-as a C header. ``python -m synth.export --out build/rtl`` writes the configurations that are linted
-and tested; flags choose others.
+Five tops: the decoder with its streams, the decoder behind registers and a read master (dma),
+several decoders that share one (array), the encoder with its streams, and the encoder with
+registers and a write master (encoder-dma). Those with registers come with them as Markdown and as a
+C header. ``python -m synth.export --out build/rtl`` writes the configurations that are linted and
+tested; flags choose others.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import tempfile
@@ -20,15 +22,28 @@ from golden.errors import CassandraError
 from golden.format import SCHEMES, Scheme
 from rtl.command import DecoderConfig
 from rtl.dma.config import DmaConfig
+from rtl.dma.encoder_top import CassandraEncoderDma
+from rtl.dma.store_config import StoreConfig
 from rtl.dma.top import CassandraDma
+from rtl.encoder import EncoderTop
+from rtl.encoder_types import EncoderConfig
 from rtl.top import DecoderTop, to_verilog
 from synth.registers import c_header, markdown
 
-__all__ = ["DEFAULT_CONFIGS", "DMA_FLAGS", "TOPS", "choose", "export", "export_all", "main"]
+__all__ = [
+    "DEFAULT_CONFIGS",
+    "DMA_FLAGS",
+    "ENCODER_FLAGS",
+    "TOPS",
+    "choose",
+    "export",
+    "export_all",
+    "main",
+]
 
 VERSION = "0.1.0"
 
-TOPS = ("decoder", "dma", "array")
+TOPS = ("decoder", "dma", "array", "encoder", "encoder-dma")
 """What can be exported."""
 
 DMA_FLAGS: dict[str, str] = {
@@ -43,7 +58,17 @@ DMA_FLAGS: dict[str, str] = {
 }
 """Flags of the dma and the array, beside those of the decoder."""
 
-Config = DecoderConfig | DmaConfig
+ENCODER_FLAGS: dict[str, str] = {
+    "vector": "most values in a vector (encoder, encoder-dma)",
+    "group": "most values in a group (encoder, encoder-dma)",
+    "segment": "most values in a segment (encoder, encoder-dma)",
+    "results": "results that may wait for software (encoder-dma)",
+    "outstanding": "bursts of each region that may wait for their response (encoder-dma)",
+}
+"""Flags of the encoder, beside those of the decoder; the encoder-dma has some of the dma's, too."""
+
+Config = DecoderConfig | DmaConfig | EncoderConfig | StoreConfig
+Top = DecoderTop | CassandraDma | EncoderTop | CassandraEncoderDma
 
 DEFAULT_CONFIGS: tuple[Config, ...] = (
     DecoderConfig(),
@@ -56,11 +81,16 @@ DEFAULT_CONFIGS: tuple[Config, ...] = (
     DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, address=40),
     DmaConfig(decoders=2),
     DmaConfig(decoder=DecoderConfig(lanes=8), decoders=4),
+    EncoderConfig(),
+    EncoderConfig(lanes=8),
+    EncoderConfig(lanes=32),
+    StoreConfig(),
+    StoreConfig(encoder=EncoderConfig(lanes=8), bus=32, address=40),
 )
 """What ``make verilog`` writes and ``make lint`` checks."""
 
 _HEADER = """\
-// {name}: Cassandra decoder, {lanes} lanes, schemes {schemes}, codebook of {codebook}.
+// {name}: Cassandra {kind}, {lanes} lanes, schemes {schemes}, codebook of {codebook}.
 // Generated from Amaranth; docs/{document}.md describes the ports. Apache-2.0.
 """
 
@@ -79,7 +109,7 @@ def _write(path: Path, text: str) -> None:
         raise
 
 
-def _ports(top: DecoderTop | CassandraDma) -> list[dict[str, object]]:
+def _ports(top: Top) -> list[dict[str, object]]:
     ports: list[dict[str, object]] = [
         {"name": "clk", "direction": "input", "width": 1},
         {"name": "rst", "direction": "input", "width": 1},
@@ -91,12 +121,12 @@ def _ports(top: DecoderTop | CassandraDma) -> list[dict[str, object]]:
     return ports
 
 
-def _core(name: str) -> str:
+def _core(name: str, kind: str) -> str:
     """A FuseSoC core description (CAPI 2)."""
     return f"""\
 CAPI=2:
-name: cassandra:decoder:{name}:{VERSION}
-description: Decoder of the Cassandra format for self-speculative decoding
+name: cassandra:{kind}:{name}:{VERSION}
+description: {kind.capitalize()} of the Cassandra format for self-speculative decoding
 filesets:
   rtl:
     files:
@@ -136,48 +166,89 @@ def export(out: Path, config: Config) -> Path:
 
 def _texts(config: Config) -> dict[str, str]:
     """What is written, by suffix."""
-    alone = isinstance(config, DecoderConfig)
-    decoder = config if isinstance(config, DecoderConfig) else config.decoder
-    top = DecoderTop.of(config) if isinstance(config, DecoderConfig) else CassandraDma(config)
+    engine, top, document = _parts(config)
+    kind = "decoder" if isinstance(engine, DecoderConfig) else "encoder"
     name = config.module_name
     header = _HEADER.format(
         name=name,
-        lanes=decoder.lanes,
-        schemes=", ".join(decoder.schemes),
-        codebook=decoder.codebook,
-        document="microarchitecture" if alone else "integration",
+        kind=kind,
+        lanes=engine.lanes,
+        schemes=", ".join(engine.schemes),
+        codebook=engine.codebook,
+        document=document,
     )
     texts = {
         ".v": header + to_verilog(top),
         ".f": f"{name}.v\n",
-        ".core": _core(name),
+        ".core": _core(name, kind),
         ".ports.json": json.dumps(_ports(top), indent=1) + "\n",
     }
-    if isinstance(config, DmaConfig):
+    if isinstance(config, DmaConfig | StoreConfig):
         texts |= {".h": c_header(config), ".registers.md": markdown()}
     return texts
 
 
-def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
-    """The configuration that flags describe; ``flags`` are those of :data:`DMA_FLAGS`.
+def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
+    """The decoder or encoder inside, the top, and the name of its document."""
+    if isinstance(config, DecoderConfig):
+        return config, DecoderTop.of(config), "microarchitecture"
+    if isinstance(config, EncoderConfig):
+        return config, EncoderTop(config), "encoder"
+    if isinstance(config, StoreConfig):
+        return config.encoder, CassandraEncoderDma(config), "encoder"
+    return config.decoder, CassandraDma(config), "integration"
 
-    Raises CassandraError for flags that the top does not have.
+
+def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
+    """The configuration that flags describe.
+
+    ``flags`` are those of :data:`DMA_FLAGS` and :data:`ENCODER_FLAGS`; ``decoder`` has what encoder
+    and decoder share. Raises CassandraError for flags that the top does not have.
     """
     chosen = {name: value for name, value in flags.items() if value is not None}
+    if top in ("encoder", "encoder-dma"):
+        return _choose_encoder(top, decoder, chosen)
+    for name in ENCODER_FLAGS:
+        if name in chosen:
+            raise CassandraError(f"{name} must be left out for the top {top!r}")
     if top == "decoder":
         for name in chosen:
             raise CassandraError(f"{name} must be left out for the top 'decoder'")
         return decoder
-    if "bus" in chosen:
-        bits = chosen["bus"]
-        if bits % 8 or not bits:
-            raise CassandraError(f"bus must be a number of whole bytes, not {bits} bits")
-        chosen["bus"] = bits // 8
+    _bus_in_bytes(chosen)
     decoders = chosen.setdefault("decoders", 1 if top == "dma" else 4)
     if (decoders > 1) != (top == "array"):
         expected = "at least 2 for the top 'array'" if top == "array" else "1 for the top 'dma'"
         raise CassandraError(f"decoders must be {expected}, not {decoders}")
     return DmaConfig(decoder=decoder, **chosen)
+
+
+def _bus_in_bytes(chosen: dict[str, int]) -> None:
+    if "bus" in chosen:
+        bits = chosen["bus"]
+        if bits % 8 or not bits:
+            raise CassandraError(f"bus must be a number of whole bytes, not {bits} bits")
+        chosen["bus"] = bits // 8
+
+
+def _choose_encoder(top: str, like: DecoderConfig, chosen: dict[str, int]) -> Config:
+    own = {name: chosen.pop(name) for name in ("vector", "group", "segment") if name in chosen}
+    encoder = EncoderConfig(
+        lanes=like.lanes,
+        schemes=like.schemes,
+        codebook=like.codebook,
+        window=like.window,
+        superblock=like.superblock,
+        **own,
+    )
+    fields = {field.name for field in dataclasses.fields(StoreConfig)} - {"encoder"}
+    for name in chosen:
+        if top == "encoder" or name not in fields:
+            raise CassandraError(f"{name} must be left out for the top {top!r}")
+    if top == "encoder":
+        return encoder
+    _bus_in_bytes(chosen)
+    return StoreConfig(encoder=encoder, **chosen)
 
 
 def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> list[Path]:
@@ -194,7 +265,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--window", type=int, help="rows of unary codes in a cycle, 1 to 4")
     parser.add_argument("--superblock", type=int, help="bytes, a multiple of 128")
     parser.add_argument("--top", choices=TOPS, help="what to export (default decoder)")
-    for name, text in DMA_FLAGS.items():
+    for name, text in {**DMA_FLAGS, **ENCODER_FLAGS}.items():
         parser.add_argument(f"--{name}", type=int, help=text)
     return parser
 
@@ -209,7 +280,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     configs: Sequence[Config] = DEFAULT_CONFIGS
     if chosen:
         top = chosen.pop("top", "decoder")
-        flags = {name: chosen.pop(name) for name in DMA_FLAGS if name in chosen}
+        names = (*DMA_FLAGS, *ENCODER_FLAGS)
+        flags = {name: chosen.pop(name) for name in names if name in chosen}
         configs = [choose(top, DecoderConfig(**chosen), **flags)]
     for path in export_all(out, configs):
         print(path)

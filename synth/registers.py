@@ -9,8 +9,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rtl.command import DecoderConfig
 from rtl.dma.config import DmaConfig
 from rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
+from rtl.dma.store_config import StoreConfig
+from rtl.encoder_types import EncoderConfig
 
 __all__ = ["c_header", "main", "markdown"]
 
@@ -89,7 +92,7 @@ def _section(register: Register) -> Iterator[str]:
         yield f"| {bits} | `{field.name}` | `{field.access}` | {_cell(field.meaning)} |"
 
 
-def c_header(config: DmaConfig, registers: Sequence[Register] = REGISTERS) -> str:
+def c_header(config: DmaConfig | StoreConfig, registers: Sequence[Register] = REGISTERS) -> str:
     """The map as macros, with the sizes of one configuration."""
     guard = f"{config.module_name.upper()}_H"
     lines = [
@@ -97,19 +100,29 @@ def c_header(config: DmaConfig, registers: Sequence[Register] = REGISTERS) -> st
         "   Generated from the table that makes the gateware. Apache-2.0. */",
         _GUARD.format(guard=guard),
     ]
-    sizes = {
-        "LANES": config.decoder.lanes,
-        "DECODERS": config.decoders,
-        "CODEBOOK_ENTRIES": config.decoder.codebook,
-        "BUS_BYTES": config.bus,
-        "QUEUE_DEPTH": config.queue,
-        "BOOK_SLOTS": config.books,
-    }
+    sizes = _sizes(config)
     lines += [f"#define CASSANDRA_{name} {value}u" for name, value in sizes.items()]
     for register in registers:
         lines += ["", *_macros(register)]
     lines += ["", f"#endif /* {guard} */"]
     return "\n".join(lines) + "\n"
+
+
+def _sizes(config: DmaConfig | StoreConfig) -> dict[str, int]:
+    """What was built, by the name of its macro."""
+    if isinstance(config, StoreConfig):
+        engine: DecoderConfig | EncoderConfig = config.encoder
+        own = {"RESULTS_DEPTH": config.results}
+    else:
+        engine, own = config.decoder, {"DECODERS": config.decoders}
+    return {
+        "LANES": engine.lanes,
+        **own,
+        "CODEBOOK_ENTRIES": engine.codebook,
+        "BUS_BYTES": config.bus,
+        "QUEUE_DEPTH": config.queue,
+        "BOOK_SLOTS": config.books,
+    }
 
 
 def _macros(register: Register) -> Iterator[str]:

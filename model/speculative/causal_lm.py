@@ -161,10 +161,18 @@ class CassandraForCausalLM:
         """Make the network the draft within a block."""
         return self.mode.drafting()
 
-    def session(self, capacity: int, *, kv: KeyValueFormat | None = None) -> _Session:
+    def session(
+        self,
+        capacity: int,
+        *,
+        kv: KeyValueFormat | None = None,
+        codec: Codec | None = None,
+        encoder: Encoder | None = None,
+    ) -> _Session:
         """Draft and target for one sequence of at most ``capacity`` positions.
 
-        ``kv`` says how keys and values are packed, if not as for the model.
+        ``kv`` says how keys and values are packed, ``encoder`` and ``codec`` by whom, if not as for
+        the model.
         """
         longest = self.network.config.max_position_embeddings
         if capacity > longest:
@@ -173,7 +181,8 @@ class CassandraForCausalLM:
             )
         kv = self.kv if kv is None else kv
         self._require_cache(capacity, kv)
-        cache = KeyValueCache(capacity, kv, self._codec, self._encoder)
+        codec = self._codec if codec is None else codec
+        cache = KeyValueCache(capacity, kv, codec, self._encoder if encoder is None else encoder)
         return _Session(self.network, self.mode, cache, self.costs.weights, self._rows)
 
     def _require_cache(self, positions: int, kv: KeyValueFormat | None) -> None:

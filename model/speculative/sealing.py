@@ -46,7 +46,8 @@ class KeyValueFormat:
     """
 
     format: Format = dataclasses.field(default_factory=Format)  # its segment is not used
-    block: int = 32  # positions in a block, a multiple of the format's group
+    block: int = 32  # positions in a block, in the order channel a multiple of the format's group
+    segment: int = _SEGMENT_MAX  # most values in a segment: the heads that go into one
     lag: int | None = None  # positions after a block that do not see it sealed; None: as needed
     prune: float = 0.0  # fraction of each position, by magnitude, that the draft does without
     order: Order = "channel"  # of the values within a block
@@ -55,13 +56,15 @@ class KeyValueFormat:
 
     def __post_init__(self) -> None:
         check_prune(self.prune)
-        group = self.format.group
-        if self.block < 1 or self.block % group:
-            raise CassandraError(
-                f"block must be a multiple of {group} (the group), not {self.block}"
-            )
         if self.order not in get_args(Order):
             raise CassandraError(f"order must be channel or token, not {self.order!r}")
+        if not 1 <= self.segment <= _SEGMENT_MAX:
+            raise CassandraError(f"segment must be 1 to {_SEGMENT_MAX}, not {self.segment}")
+        unit = 1 if self.order == "token" else self.format.group
+        if self.block < 1 or self.block % unit:
+            raise CassandraError(
+                f"block must be a multiple of {unit} (the group), not {self.block}"
+            )
         self._check_keep()
         lag = (0 if self.lossless else LAG) if self.lag is None else self.lag
         object.__setattr__(self, "lag", lag)
@@ -186,7 +189,8 @@ class Sealer:
         book = self._codebook
         if book is None and format.scheme == "unary":
             book = self._first_book(flat, size)
-        return self._encoder.encode(flat, format, vector=size, keep=self._kv.keep, codebook=book)
+        vector = size if self._kv.order == "token" else format.group
+        return self._encoder.encode(flat, format, vector=vector, keep=self._kv.keep, codebook=book)
 
     def _first_book(self, values: Values, vector: int) -> tuple[int, ...]:
         """The most frequent exponents of what drafts see."""
@@ -197,10 +201,11 @@ class Sealer:
     def _format(self, heads: int, size: int) -> Format:
         """Segments of whole heads, as many as go into one and divide their number."""
         one = self._kv.block * size
-        fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= _SEGMENT_MAX]
+        most = self._kv.segment
+        fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= most]
         if not fitting:
             raise CassandraError(
-                f"block must be at most {_SEGMENT_MAX // size} for heads of {size} dimensions,"
+                f"block must be at most {most // size} for heads of {size} dimensions,"
                 f" not {self._kv.block}"
             )
         return dataclasses.replace(self._kv.format, segment=max(fitting) * one)

@@ -8,6 +8,8 @@ import pytest
 from golden import CassandraError
 from rtl.command import DecoderConfig
 from rtl.dma.config import DmaConfig
+from rtl.dma.store_config import StoreConfig
+from rtl.encoder_types import EncoderConfig
 from synth import export as exporter
 from synth.registers import c_header, markdown
 
@@ -103,9 +105,35 @@ def test_a_dma_is_six_files(top, decoders, tmp_path, capsys):
     assert not [port for port in ports if "__" in port or "$" in port]
 
 
+def test_an_encoder_dma_is_six_files(tmp_path, capsys):
+    flags = ["--lanes", "8", "--schemes", "mx", "--vector", "64", "--group", "64"]
+    flags += ["--segment", "1024", "--bus", "256", "--results", "4"]
+    assert exporter.main(["--out", str(tmp_path), "--top", "encoder-dma", *flags]) == 0
+    encoder = EncoderConfig(lanes=8, schemes=("mx",), vector=64, group=64, segment=1024)
+    config = StoreConfig(encoder=encoder, bus=32, results=4)
+    name = config.module_name
+    assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
+    suffixes = (".v", ".f", ".core", ".ports.json", ".h", ".registers.md")
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}{end}" for end in suffixes}
+    assert (tmp_path / f"{name}.h").read_text() == c_header(config)
+    ports = {
+        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.ports.json").read_text())
+    }
+    assert ports["m_axi_wdata"] == 256
+    assert ports["s_axis_values_tdata"] == 16 * 8
+    assert not [port for port in ports if "__" in port or "$" in port]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        ({"top": "encoder", "bus": 128}, "bus must be left out for the top 'encoder'"),
+        ({"top": "encoder-dma", "decoders": 2}, "decoders must be left out for the top 'encoder-d"),
+        ({"top": "dma", "results": 4}, "results must be left out for the top 'dma'"),
+        ({"top": "encoder-dma", "results": 3}, "results must be one of 1, 2, 4, 8, 16, 32, 64, no"),
+        ({"top": "encoder-dma", "bus": 32}, "bus must be one of 8, 16, 32, 64, 128, not 4"),
+        ({"top": "encoder-dma", "burst": 4096}, "burst must be at most 2048, 256 bus words, not 4"),
+        ({"top": "encoder-dma", "buffer": 300}, "buffer must be 256 times a power of two"),
         ({"top": "decoder", "bus": 128}, "bus must be left out for the top 'decoder'"),
         ({"top": "dma", "bus": 100}, "bus must be a number of whole bytes, not 100 bits"),
         ({"top": "dma", "bus": 24}, "bus must be one of 8, 16, 32, 64, 128, not 3"),

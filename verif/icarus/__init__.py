@@ -1,6 +1,6 @@
 """Exported tops in Icarus Verilog: another simulator than the one of all other suites.
 
-A smoke test: the file elaborates with ``-g2012`` and decodes segments as golden does.
+A smoke test: the file elaborates with ``-g2012`` and decodes, or encodes, as golden does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from golden.errors import CassandraError
 from rtl.command import COMMAND_WIDTH, DecoderConfig
 from rtl.dma.config import DmaConfig
 from rtl.dma.registers import field_of, register_of
+from rtl.encoder import RESULT_WIDTH
+from rtl.encoder_types import ENCODE_COMMAND_WIDTH, EncoderConfig
+from verif.encoder_model import Segment
 from verif.jobs import Job
 
-__all__ = ["decode", "decode_by_dma", "require_icarus"]
+__all__ = ["decode", "decode_by_dma", "encode", "require_icarus"]
 
 _HERE = Path(__file__).parent
 _VALUE = 16
@@ -64,7 +67,37 @@ def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArra
         "VERIFICATION": len(words["verification"]),
         "COMMAND": f"{COMMAND_WIDTH}'d{request.word}",
     }
-    return _run(verilog, "decoder.v", memories, defines, work)
+    return _values(_run(verilog, "decoder.v", memories, defines, work))
+
+
+def encode(
+    verilog: Path, config: EncoderConfig, segment: Segment, work: Path
+) -> tuple[bytes, bytes]:
+    """Both regions of one segment from the exported encoder; errors as of decode."""
+    lanes, values = config.lanes, segment.values.tobytes()
+    beats = []
+    for start in range(0, len(values), 2 * lanes):
+        part = values[start : start + 2 * lanes]
+        last = start + 2 * lanes >= len(values)
+        keep = (1 << len(part)) - 1
+        number = int.from_bytes(part, "little")
+        beats.append(number | keep << _VALUE * lanes | last << (_VALUE + 2) * lanes)
+    end = len(segment.codebook) - 1
+    book = [entry | (place == end) << 8 for place, entry in enumerate(segment.codebook)]
+    defines = {
+        "TOP": config.module_name,
+        "BUS": 8 * lanes,
+        "VALUES": _VALUE * lanes,
+        "RESULT": RESULT_WIDTH,
+        "ENTRIES": len(book),
+        "BEATS": len(beats),
+        "COMMAND": f"{ENCODE_COMMAND_WIDTH}'d{segment.word}",
+    }
+    found = {"speculation": b"", "verification": b""}
+    for name, data, _ in _run(verilog, "encoder.v", {"book": book, "values": beats}, defines, work):
+        if name in found:
+            found[name] += bytes.fromhex(data)[::-1]
+    return found["speculation"], found["verification"]
 
 
 def decode_by_dma(
@@ -86,7 +119,7 @@ def decode_by_dma(
         "WORDS": len(memories["memory"]),
         "PACKETS": len(jobs),
     }
-    return _run(verilog, "dma.v", memories, defines, work)
+    return _values(_run(verilog, "dma.v", memories, defines, work))
 
 
 def _write(register: str, field: str, value: int) -> int:
@@ -127,7 +160,8 @@ def _run(
     memories: Mapping[str, Sequence[int]],
     defines: Mapping[str, object],
     work: Path,
-) -> NDArray[np.uint16]:
+) -> list[list[str]]:
+    """Lines of three words that the testbench printed."""
     require_icarus()
     for name, numbers in memories.items():
         text = "".join(f"{number:x}\n" for number in (*numbers, 0))  # one more than is looked at
@@ -136,7 +170,7 @@ def _run(
     sources = [str(verilog.resolve()), str(_HERE / testbench)]
     _step(["iverilog", "-g2012", "-s", "testbench", "-o", "smoke", *flags, *sources], work)
     lines = _step(["vvp", "-n", "smoke"], work).splitlines()
-    return _values([line.split() for line in lines if len(line.split()) == 3])
+    return [line.split() for line in lines if len(line.split()) == 3]
 
 
 def _step(command: list[str], work: Path) -> str:

@@ -66,6 +66,23 @@ def test_what_is_sealed_comes_back_in_its_place(order: Order, scheme: Scheme) ->
         assert torch.equal(sealed.target, values.float())
 
 
+@pytest.mark.parametrize(("most", "heads"), [(1 << 14, 8), (1 << 13, 4), (5000, 2), (2048, 1)])
+def test_a_segment_has_as_many_heads_as_fit(most: int, heads: int) -> None:
+    kv = KeyValueFormat(format=Format(scheme="exact"), order="token", segment=most)
+    values = key_values(2, 64, 8, 64)
+    sealed = Sealer(kv, GoldenCodec()).seal(values)
+    assert sealed.packed.format.segment == heads * 64 * 32
+    assert torch.equal(sealed.target, values.float())
+
+
+def test_by_token_a_block_may_be_one_token() -> None:
+    kv = KeyValueFormat(format=Format(scheme="exact"), order="token", block=1)
+    values = key_values(2, 7, 3, 64)
+    sealed = Sealer(kv, GoldenCodec()).seal(values)
+    assert len(sealed.packed.directory) == 2 * 7
+    assert torch.equal(sealed.target, values.float())
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_drafts_have_the_largest_values_of_each_vector(scheme: Scheme) -> None:
     kv = KeyValueFormat(format=Format(scheme=scheme, truncated=0), order="token", keep=20)
@@ -121,6 +138,8 @@ def test_an_encoder_takes_no_pruning_by_position() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
+        ({"segment": 0}, "segment must be 1 to 65536, not 0"),
+        ({"order": "token", "block": 0}, "block must be a multiple of 1 .the group., not 0"),
         ({"order": "head"}, "order must be channel or token, not 'head'"),
         ({"keep": 5}, "keep must be left out in the order channel"),
         ({"order": "token", "keep": -1}, "keep must be at least 0, not -1"),

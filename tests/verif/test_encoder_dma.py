@@ -1,0 +1,22 @@
+"""The cocotb suite of the encoder behind its registers and its write master."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtl.dma.encoder_top import CassandraEncoderDma
+from verif.dma.encoding import small
+from verif.runner import run_suite
+
+BUILD = Path(__file__).parents[2] / "build" / "cocotb"
+
+CONFIGS = {"l8": small(8, 32), "l16": small(16)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_encoder_dma(name: str) -> None:
+    top = CassandraEncoderDma(CONFIGS[name])
+    run_suite(top, "verif.dma.encoding", top.module_name, build_dir=BUILD / f"encoder_dma_{name}")

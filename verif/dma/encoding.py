@@ -1,0 +1,464 @@
+"""Suite of the encoder behind its registers and its write master."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+from cocotbext.axi import AxiResp
+
+from golden import Format, decode_target, encode
+from golden.format import ENCODE_ERROR_CAUSES, SCHEMES
+from golden.packed import Packed
+from rtl.dma.config import IN_FLIGHT
+from rtl.dma.registers import ID, VERSION, field_of, registers_for
+from rtl.dma.store_config import REGIONS, StoreConfig
+from rtl.encoder_types import EncoderConfig
+from verif.dma.bench import Monitor
+from verif.dma.host import Host, compose
+from verif.dma.write_memory import WriteMemory, WriteTiming
+from verif.encoder_cases import draw_segment, every_kind
+from verif.encoder_model import Segment
+from verif.patterns import PATTERNS
+from verif.streams import Bench, Port
+
+SIZE = 1 << 10
+"""Most values in a segment of the encoders that the suite runs on."""
+
+_SUPERBLOCK = 128
+_FIRST = 27  # bits of the command word in ENCODE_COMMAND
+_MONITORED = {
+    "m_axi_aw": ("id", "addr", "len", "size", "burst"),
+    "m_axi_w": ("data", "strb", "last"),
+    "s_axil_b": ("resp",),
+    "s_axil_r": ("data", "resp"),
+}
+
+
+def small(lanes: int, bus: int = 0) -> StoreConfig:
+    """The configuration of the suite."""
+    encoder = EncoderConfig(lanes=lanes, vector=64, group=64, segment=SIZE)
+    return StoreConfig(encoder=encoder, bus=bus, results=4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What software reads of a segment."""
+
+    mask: int
+    failed: int
+    room: int
+    causes: frozenset[str]
+    offsets: tuple[int, int]
+    lengths: tuple[int, int]
+    saturated: int
+
+
+class EncoderDmaBench(Bench):
+    """An encoder with its host, its values and its memory."""
+
+    def __init__(self, dut: Any, seed: int) -> None:
+        super().__init__(dut, seed)
+        self.memory = WriteMemory(dut, self.rng)
+        self.host = Host(dut)
+        lanes = len(dut.s_axis_values_tkeep) // 2
+        self.config = small(lanes, self.memory.word)
+        for prefix, fields in _MONITORED.items():
+            self.agents.append(Monitor(dut, prefix, fields))
+        self.values = self.source(Port.axis(dut, "s_axis_values", ("tdata", "tkeep", "tlast")))
+        self._next = 1 << 12
+        self._books: dict[tuple[int, ...], int] = {}
+
+    async def reset(self, cycles: int = 2) -> None:
+        """Reset the design; then memory and host forget everything."""
+        await super().reset(cycles)
+        self.memory.reset()
+        self.host.reset()
+        self._books.clear()
+
+    async def do(self, work: Any, limit: int = 200_000) -> Any:
+        """Let the host work to its end, while the ports move."""
+        task = cocotb.start_soon(work)
+        await self.until(task.done, limit, "the end of the host's work")
+        return task.result()
+
+    def allocate(self, size: int) -> int:
+        """A random place after everything else, often shortly before a page ends."""
+        word = self.memory.word
+        border = -(-self._next // 4096) * 4096
+        near = max(self._next, border - word * int(self.rng.integers(0, 20)))
+        base = near if self.rng.random() < 0.5 else self._next
+        self.memory.allow(base, size)
+        self._next = base + size + word
+        return base
+
+    def offer(self, values: np.ndarray[Any, Any]) -> None:
+        """A packet of values."""
+        lanes = self.config.encoder.lanes
+        for start in range(0, len(values), lanes):
+            part = [int(value) for value in values[start : start + lanes]]
+            self.values.send(
+                [
+                    {
+                        "tdata": sum(value << 16 * lane for lane, value in enumerate(part)),
+                        "tkeep": (1 << 2 * len(part)) - 1,
+                        "tlast": int(start + lanes >= len(values)),
+                    }
+                ]
+            )
+
+    async def describe(
+        self, segment: Segment, bases: Sequence[int], rooms: Sequence[int], slot: int = 0
+    ) -> None:
+        """Write the registers of a descriptor."""
+        keep = self.host.keep
+        await keep("encode_command", segment.word & ((1 << _FIRST) - 1))
+        await keep("encode_vector", segment.word >> _FIRST)
+        await keep("book", slot)
+        for name, base, room in zip(REGIONS, bases, rooms, strict=True):
+            await keep(f"{name}_base_low", base & 0xFFFF_FFFF)
+            await keep(f"{name}_base_high", base >> 32)
+            await keep(f"{name}_length", room)
+
+    async def book(self, segment: Segment) -> int:
+        """The slot of a segment's codebook; all are written anew when nothing is on its way."""
+        if segment.format.scheme != "unary":
+            return 0
+        if segment.codebook not in self._books:
+            if len(self._books) == self.config.books:
+                self._books.clear()
+            slot = self._books[segment.codebook] = len(self._books)
+            await self.host.load_codebook(slot, segment.codebook)
+        return self._books[segment.codebook]
+
+    async def result(self) -> Result | None:
+        """The oldest result, popped; None if there is none."""
+        word = await self.host.read("result")
+        if not _field("result", "valid", word):
+            return None
+        numbers = [
+            [await self.host.read(f"result_{name}_{what}") for name in REGIONS]
+            for what in ("offset", "length")
+        ]
+        saturated = await self.host.read("result_saturated")
+        await self.host.write("result", compose("result", pop=1))
+        errors = _field("result", "errors", word)
+        return Result(
+            mask=_field("result", "mask", word),
+            failed=_field("result", "failed", word),
+            room=_field("result", "room", word),
+            causes=frozenset(
+                name for bit, name in enumerate(ENCODE_ERROR_CAUSES) if errors >> bit & 1
+            ),
+            offsets=(numbers[0][0], numbers[0][1]),
+            lengths=(numbers[1][0], numbers[1][1]),
+            saturated=saturated,
+        )
+
+    async def start(self, *, follow: bool = False) -> list[Result]:
+        """Queue the segment that the registers describe; results that come meanwhile."""
+        found = []
+        while await self.host.field("status", "full"):
+            result = await self.result()
+            found += [result] if result else []
+        await self.host.write("start", compose("start", push=1, follow=int(follow)))
+        return found
+
+    async def collect(self, count: int) -> list[Result]:
+        """So many results."""
+        found: list[Result] = []
+        while len(found) < count:
+            result = await self.result()
+            found += [result] if result else []
+        return found
+
+    async def drain(self) -> list[Result]:
+        """Results until nothing is on its way."""
+        found: list[Result] = []
+        while True:
+            busy = await self.host.field("status", "busy")
+            result = await self.result()
+            found += [result] if result else []
+            if not busy and result is None:
+                return found
+
+
+def _field(register: str, name: str, word: int) -> int:
+    field, low = field_of(register, name)
+    return word >> low & ((1 << field.width) - 1)
+
+
+async def start(dut: Any) -> EncoderDmaBench:
+    """A bench with a running clock and an enabled queue, after a reset."""
+    Clock(dut.clk, 2, unit="ns").start()
+    bench = EncoderDmaBench(dut, cocotb.RANDOM_SEED)
+    await bench.reset()
+    await bench.do(bench.host.write("control", compose("control", enable=1)))
+    return bench
+
+
+def _regions(packed: Packed) -> tuple[bytes, bytes]:
+    return packed.speculation.tobytes(), packed.verification.tobytes()
+
+
+async def encode_all(bench: EncoderDmaBench, segments: Sequence[Segment]) -> list[Result]:
+    """Encode segments to places of their own, and compare what is in memory with golden's."""
+    placed = []
+    for segment in segments:
+        regions = _regions(segment.packed)
+        placed.append([(bench.allocate(len(region)), region) for region in regions])
+        bench.offer(segment.values)
+
+    async def work() -> list[Result]:
+        found: list[Result] = []
+        for segment, places in zip(segments, placed, strict=True):
+            book = segment.codebook
+            if book and book not in bench._books and len(bench._books) == bench.config.books:
+                found += await bench.drain()
+            slot = await bench.book(segment)
+            bases, regions = zip(*places, strict=True)
+            await bench.describe(segment, bases, [len(region) for region in regions], slot)
+            found += await bench.start()
+        return [*found, *await bench.collect(len(segments) - len(found))]
+
+    found: list[Result] = await bench.do(work(), 400_000)
+    for segment, places, result in zip(segments, placed, found, strict=True):
+        _check(bench, segment, places, result)
+    return found
+
+
+def _check(
+    bench: EncoderDmaBench, segment: Segment, places: list[tuple[int, bytes]], result: Result
+) -> None:
+    assert result.lengths == tuple(len(region) // _SUPERBLOCK for _, region in places), segment
+    assert (result.failed, result.room, result.causes) == (0, 0, frozenset()), segment
+    assert result.mask == segment.packed.directory[0, 4], segment
+    assert result.saturated == segment.replaced(), segment
+    for base, region in places:
+        assert bench.memory.read(base, len(region)) == region, segment
+
+
+def some(bench: EncoderDmaBench, count: int) -> list[Segment]:
+    """Random segments, each scheme with each kind of values in turn."""
+    drawn = every_kind(bench.rng, bench.config.encoder)
+    return [next(drawn) for _ in range(count)]
+
+
+@cocotb.test()
+async def what_was_built(dut: Any) -> None:
+    """The constants, and everything else zero after a reset."""
+    bench = await start(dut)
+    config = bench.config
+    expected = {
+        "id": ID,
+        "version": compose("version", major=VERSION[0], minor=VERSION[1], patch=VERSION[2]),
+        "control": compose("control", enable=1),
+        "encoder": compose(
+            "encoder",
+            lanes=config.encoder.lanes,
+            schemes=(1 << len(SCHEMES)) - 1,
+            window=config.encoder.window,
+            codebook=config.encoder.codebook,
+            vector=config.encoder.vector - 1,
+        ),
+        "store": compose(
+            "store", bus=config.bus, queue=config.queue, books=config.books, superblock=1
+        ),
+    }
+    for register in registers_for("encode"):
+        value = await bench.do(bench.host.read(register.name))
+        assert value == expected.get(register.name, 0), register.name
+    missing = {register.offset for register in registers_for("decode")}
+    missing -= {register.offset for register in registers_for("encode")}
+    for offset in missing:
+        _, response = await bench.do(bench.host.raw_read(offset))
+        assert response == AxiResp.SLVERR
+
+
+@cocotb.test()
+@cocotb.parametrize(idle=["always", "half", "burst"], pressure=["always", "rare", "stall"])
+async def idle_by_back_pressure_by_payload(dut: Any, idle: str, pressure: str) -> None:
+    """Values with one pattern, the memory with another; every scheme and kind."""
+    bench = await start(dut)
+    bench.values.use(PATTERNS[idle])
+    pattern = PATTERNS[pressure]
+    bench.memory.use(
+        WriteTiming(longest=40, shuffled=True, addresses=pattern, words=pattern, responses=pattern)
+    )
+    await encode_all(bench, some(bench, 9))
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def segments_that_follow_make_a_tensor(dut: Any, scheme: Any) -> None:
+    """A tensor, segment behind segment: arrays and directory are golden's, and decode."""
+    bench = await start(dut)
+    bench.memory.use(WriteTiming(longest=30, shuffled=True))
+    lanes = bench.config.encoder.lanes
+    fmt = Format(scheme=scheme, beat=lanes, group=32, segment=256, truncated=3)
+    values = bench.rng.normal(size=256 * 7 + 100).astype(np.float32)
+    patterns = (values.view(np.uint32) >> 16).astype(np.uint16)
+    packed = encode(patterns, fmt, always_mask=scheme == "unary")
+    arrays = _regions(packed)
+    rooms = [len(array) + _SUPERBLOCK for array in arrays]
+    bases = [bench.allocate(room) for room in rooms]
+
+    async def work() -> list[Result]:
+        found: list[Result] = []
+        for index in range(len(packed.directory)):
+            part = patterns[index * 256 : (index + 1) * 256]
+            segment = Segment(
+                format=fmt,
+                values=part,
+                vector=64,
+                keep=None,
+                mask=scheme == "unary",
+                codebook=packed.codebook,
+            )
+            slot = await bench.book(segment) if index == 0 else 0
+            if index == 0:
+                await bench.describe(segment, bases, rooms, slot)
+            else:
+                await bench.host.keep("encode_command", segment.word & ((1 << _FIRST) - 1))
+            bench.offer(part)
+            found += await bench.start(follow=index > 0)
+        return [*found, *await bench.collect(len(packed.directory) - len(found))]
+
+    found = await bench.do(work(), 400_000)
+    directory = np.array(
+        [
+            [one.offsets[0], one.lengths[0], one.offsets[1], one.lengths[1], one.mask]
+            for one in found
+        ],
+        np.uint32,
+    )
+    assert np.array_equal(directory, packed.directory)
+    written = [
+        np.frombuffer(bench.memory.read(base, len(array)), np.uint8)
+        for base, array in zip(bases, arrays, strict=True)
+    ]
+    stored = dataclasses.replace(packed, speculation=written[0], verification=written[1])
+    assert [part.tobytes() for part in written] == list(arrays)
+    assert np.array_equal(decode_target(stored), decode_target(packed))
+
+
+@cocotb.test()
+async def results_that_nobody_pops(dut: Any) -> None:
+    """Everything comes to rest, and goes on where it was when they are popped."""
+    bench = await start(dut)
+    segments = some(bench, 12)
+    segments = [one for one in segments if one.format.scheme != "unary"]
+    most = bench.config.results + IN_FLIGHT + bench.config.queue
+    segments = segments[:most]
+    placed = []
+    for segment in segments:
+        regions = _regions(segment.packed)
+        placed.append([(bench.allocate(len(region)), region) for region in regions])
+        bench.offer(segment.values)
+
+    async def work() -> None:
+        for segment, places in zip(segments, placed, strict=True):
+            bases, regions = zip(*places, strict=True)
+            await bench.describe(segment, bases, [len(region) for region in regions])
+            await bench.host.write("start", compose("start", push=1))
+
+    await bench.do(work())
+    await bench.run(4000)
+    assert await bench.do(bench.host.field("result", "waiting")) == min(
+        bench.config.results, len(segments)
+    )
+    found = await bench.do(bench.collect(len(segments)))
+    for segment, places, result in zip(segments, placed, found, strict=True):
+        _check(bench, segment, places, result)
+    assert not await bench.do(bench.host.read("error"))
+
+
+@cocotb.test()
+async def errors_and_interrupts(dut: Any) -> None:
+    """Each cause, where it is told, and what follows is right."""
+    bench = await start(dut)
+    host = bench.host
+    await bench.do(host.write("irq_enable", compose("irq_enable", segment=1)))
+    [good] = some(bench, 1)
+    assert not int(dut.irq.value)
+    await encode_all(bench, [good])
+    assert int(dut.irq.value)
+    await bench.do(host.write("irq", 7))
+    await bench.run(3)
+    assert not int(dut.irq.value)
+    assert not await bench.do(host.causes())
+    values = np.full(200, 0x7F80, np.uint16)
+    fmt = Format(scheme="mx", beat=bench.config.encoder.lanes, group=32, segment=SIZE)
+    bad = Segment(format=fmt, values=values, vector=64, keep=None, mask=False, saturate=False)
+    clean = dataclasses.replace(bad, values=np.full(200, 0x3F80, np.uint16))
+    result = await _one(bench, bad, clean)
+    assert result.causes == {"nonfinite"}
+    assert await bench.do(host.causes()) == {"encode_nonfinite"}
+    assert await bench.do(host.read("error_segment")) == 1
+    await bench.do(host.write("error", 0xFFFF_FFFF))
+    result = await _one(bench, clean, clean, spare=-_SUPERBLOCK)
+    assert result.room
+    assert await bench.do(host.causes()) == {"room"}
+    await bench.do(host.write("error", 0xFFFF_FFFF))
+    for response, cause in ((AxiResp.SLVERR, "slave"), (AxiResp.DECERR, "decode")):
+        result = await _one(bench, clean, clean, response=response)
+        assert result.failed
+        assert await bench.do(host.causes()) == {cause}
+        address = await bench.do(host.read_pair("error_address"))
+        assert address in bench.memory.failed
+        await bench.do(host.write("error", 0xFFFF_FFFF))
+    await bench.do(bench.describe(clean, [0x1001, 0x2000], [128, 128]))
+    await bench.do(host.write("start", compose("start", push=1)))
+    assert await bench.do(host.causes()) == {"descriptor"}
+    assert not await bench.do(host.field("status", "busy"))
+    await bench.do(host.write("error", 0xFFFF_FFFF))
+    await encode_all(bench, some(bench, 3))
+    assert not await bench.do(host.causes())
+
+
+async def _one(
+    bench: EncoderDmaBench,
+    segment: Segment,
+    like: Segment,
+    *,
+    spare: int = 0,
+    response: AxiResp | None = None,
+) -> Result:
+    """Encode one segment, with room as for another, more or less."""
+    rooms = [len(region) + spare for region in _regions(like.packed)]
+    bases = [bench.allocate(room) for room in rooms]
+    if response is not None:
+        bench.memory.fail(bases[int(bench.rng.integers(2))], response)
+    bench.offer(segment.values)
+
+    async def work() -> Result:
+        await bench.describe(segment, bases, rooms)
+        await bench.start()
+        return (await bench.collect(1))[0]
+
+    result: Result = await bench.do(work())
+    return result
+
+
+@cocotb.test()
+async def reset_at_any_time(dut: Any) -> None:
+    """Reset while segments are on their way; what follows is right."""
+    bench = await start(dut)
+    for _ in range(6):
+        bench.memory.use(WriteTiming(longest=30, shuffled=True))
+        segment = draw_segment(bench.rng, bench.config.encoder, "exact", "normal")
+        rooms = [len(region) for region in _regions(segment.packed)]
+        bases = [bench.allocate(room) for room in rooms]
+        for _ in range(3):
+            bench.offer(segment.values)
+        await bench.do(bench.host.write("control", compose("control", enable=1)))
+        await bench.do(bench.describe(segment, bases, rooms))
+        await bench.do(bench.start())
+        await bench.run(int(bench.rng.integers(1, 200)))
+        await bench.reset()
+        await bench.do(bench.host.write("control", compose("control", enable=1)))
+        await encode_all(bench, some(bench, 2))
