@@ -244,20 +244,20 @@ CLAIMS = (
     ),
     Claim(
         name="decoder.ends",
-        what="Every segment ends within 60 cycles, legal or not: up to two beats, regions of up "
+        what="Every segment ends within 50 cycles, legal or not: up to two beats, regions of up "
         f"to two words, sources that never stall{_FREED}.",
-        design=lambda: Ends(60),
+        design=lambda: Ends(50),
         method="bounded",
-        depth=120,
+        depth=80,
         free=FREE_DATA,
     ),
     Claim(
         name="decoder.ends_with_stalls",
-        what="Every segment ends within 100 cycles, legal or not: one beat, regions of up to two "
+        what="Every segment ends within 120 cycles, legal or not: one beat, regions of up to two "
         f"words, and any port may stall for up to two cycles at any time{_FREED}.",
-        design=lambda: Ends(100, slack=2, words=2, beats=1),
+        design=lambda: Ends(120, slack=2, words=2, beats=1),
         method="bounded",
-        depth=120,
+        depth=124,
         free=FREE_DATA,
     ),
     Claim(

@@ -134,7 +134,7 @@ def _result(mutation: Mutation, out: Path) -> Result:
     file = out / f"{mutation.name}.json"
     if file.exists():
         earlier = Result(**json.loads(file.read_text()))
-        if earlier.digest == digest_of(mutation):
+        if earlier.caught_by and earlier.digest == digest_of(mutation):
             return earlier
     result = tried(mutation, out / mutation.name)
     file.write_text(json.dumps(dataclasses.asdict(result)))

@@ -81,6 +81,10 @@ _spec_data = _of("rtl/speculation.py", "suite:speculation")
 _verif = _of("rtl/verification.py", "claim:decoder.segments", "suite:verification")
 _verif_data = _of("rtl/verification.py", "suite:verification")
 _top = _of("rtl/decoder.py", "claim:decoder.segments", "claim:decoder.ends")
+_choice = _of("rtl/topk.py", "claim:selection.choice")
+_select = _of("rtl/topk.py", "claim:selection.threshold", "suite:encoder_front")
+_align = _of("rtl/align.py", "suite:align")
+_map = _of("rtl/rank_map.py", "suite:rank_map")
 
 MUTATIONS = (
     _zero("run_too_long", "run.eq(i - 1 - j)", "run.eq(i - j)"),
@@ -237,6 +241,44 @@ MUTATIONS = (
         "self.command.ready.eq(front.command.ready)",
     ),
     _top("idle_too_early", "front.busy | back.busy | pending", "front.busy | pending"),
+    _choice("one_tie_too_few", "(counts[lane] <= left)", "(counts[lane] < left)"),
+    _choice("ties_start_anew", "Mux(first, ties, self.left)", "ties"),
+    _choice(
+        "ties_run_below_zero", "Mux(counts[-1] >= left, 0, left - counts[-1])", "left - counts[-1]"
+    ),
+    _choice(
+        "threshold_counts_as_larger",
+        "(magnitude > self.threshold.value)",
+        "(magnitude >= self.threshold.value)",
+    ),
+    _choice(
+        "none_keeps_ties",
+        "(magnitude == self.threshold.value) & ~self.threshold.none",
+        "(magnitude == self.threshold.value)",
+    ),
+    _select("prefix_is_not_looked_at", "Cat(agrees[:-1]).all()", "Cat(agrees[1:-1]).all()"),
+    _select("one_more_than_wanted", "total >= wanted for total", "total > wanted for total"),
+    _select("counts_run_on", "Mux(added.first, 0, total) + one", "total + one"),
+    _align(
+        "effective_exponent_of_subnormals",
+        "self.exponent[0] | (self.exponent == 0)",
+        "self.exponent[0]",
+    ),
+    _align(
+        "too_far_is_one_nearer",
+        "Mux(difference >= OUT, OUT, difference[:4])",
+        "Mux(difference >= OUT, OUT - 1, difference[:4])",
+    ),
+    _align("hidden_one_of_subnormals", "self.magnitude[7:] != 0", "1"),
+    _align("ties_to_odd", "(sticky | shifted[1])", "(sticky | ~shifted[1])"),
+    _align(
+        "sticky_looks_too_high", "self.distance > bit + 1 for bit", "self.distance > bit for bit"
+    ),
+    _align("zero_escapes", "whole | (empty & ~zero)", "whole | empty"),
+    _align("residue_under_an_escape", "& below & (~whole).replicate(7)", "& below"),
+    _map("old_entries_stay", "m.d.sync += used.eq(here)", "m.d.sync += used.eq(used | here)"),
+    _map("entries_past_the_size_wrap", "place.eq(here << 1)", "place.eq(here.rotate_left(1))"),
+    _map("unused_entries_are_found", "used[i] & (entry == exponent)", "entry == exponent"),
 )
 """All of them, by the blocks of docs/microarchitecture.md."""
 
