@@ -57,10 +57,13 @@ class Decoder:
 
     @property
     def bytes(self) -> int:
-        """Weights and keys and values."""
-        return int(
-            llama_cpp.llama_model_size(self.model) + llama_cpp.llama_state_get_size(self.context)
-        )
+        """Weights, and keys and values (F16) of the whole context."""
+        heads = llama_cpp.llama_model_n_head(self.model)
+        size = llama_cpp.llama_model_n_embd(self.model) // heads
+        rows = 2 * llama_cpp.llama_model_n_layer(self.model)
+        position = 2 * rows * llama_cpp.llama_model_n_head_kv(self.model) * size
+        positions = llama_cpp.llama_n_ctx(self.context)
+        return int(llama_cpp.llama_model_size(self.model) + position * positions)
 
     def step(self, tokens: list[int]) -> int:
         """Take tokens; the next one."""

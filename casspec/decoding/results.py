@@ -141,7 +141,8 @@ def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
     own = [turn for turn in turns if turn.contender == contender.name]
     compared, identical = _identical(turns, own, contender.same_as)
     free = contender.same_as is None and contender.name != PLAIN
-    alike = _identical(turns, own, PLAIN)[1] if free else None
+    others, same = _identical(turns, own, PLAIN)
+    alike = same if free and others else None
     rate, probe = Spread.of([t.rate for t in own]), Spread.of([t.probe for t in own])
     assert rate is not None
     assert probe is not None
