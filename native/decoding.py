@@ -27,7 +27,7 @@ class Settings:
     gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
     draft: Draft = "model"
     least_lead: float = 0.0  # a drafted token whose logit leads by less is the round's last
-    shortest: int = 3  # last tokens that must have occurred before, for a lookup
+    shortest: int = 2  # last tokens that must have occurred before, for a lookup
     longest: int = 4  # how many are tried first
     max_tokens: int = 128  # generated, the first included
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token

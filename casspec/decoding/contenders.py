@@ -87,6 +87,7 @@ CONTENDERS = (
     _native("plain, 12-bit", target="packed12"),
     _native("plain, mx", same_as=None, plan="mx-4", target="packed12"),
     _speculative("exact, 4 bits", "model"),
+    _speculative("exact, 4 bits, gamma 4", "model", gamma=4),
     _speculative("exact, 4 bits, 12-bit target", "model", target="packed12"),
     _speculative("exact, 3 bits", "model", plan="exact-3"),
     _speculative("mx", "model", plan="mx-4", target="packed12", same_as=_MX_PLAIN),

@@ -223,7 +223,7 @@ def test_an_unsure_draft_ends_a_round() -> None:
     assert drafted[2] <= 1
 
 
-def naive_lookup(seen: list[int], most: int, longest: int = 4, shortest: int = 3) -> list[int]:
+def naive_lookup(seen: list[int], most: int, longest: int = 4, shortest: int = 2) -> list[int]:
     """What followed the latest earlier occurrence of the longest run of last tokens."""
     for size in range(longest, shortest - 1, -1):
         for at in range(len(seen) - size - 1, -1, -1):
