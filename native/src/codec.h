@@ -88,6 +88,7 @@ using WalkFunction = int (*)(const Params&, Region&, Streams&, int64_t count, bo
 struct Walks {
     WalkFunction speculation, verification;
     // Verification of scheme exact, where nothing is pruned and a beat has 16 values; may be null.
+    // `residues` are done then, and `residue` is not.
     int (*exact)(const Params&, Region&, Streams&, int64_t count);
 };
 

@@ -142,7 +142,10 @@ int Decoder::target(Segment& segment, uint16_t* out) {
     int cause = walks_.verification(p_, segment.verification, s_, segment.count, segment.has_mask, false);
     if (cause == OK) cause = check_length(segment.verification);
     if (cause != OK) return cause;
-    if (p_.exact()) return exact_target(segment, out);
+    if (p_.exact()) {
+        k_.unpack_residues(s_.magnitudes.data(), s_.kept, s_.residue.data(), s_.residues.data());
+        return exact_target(segment, out);
+    }
     k_.unblock(p_, s_.highs.data(), s_.lows.data(), blocks(), s_.magnitudes.data());
     restore(segment, out);
     if (segment.has_mask) p_.coded ? put_coded(segment, out) : put_pruned(segment, out);
@@ -150,7 +153,6 @@ int Decoder::target(Segment& segment, uint16_t* out) {
 }
 
 int Decoder::exact_target(const Segment& segment, uint16_t* out) {
-    k_.unpack_residues(s_.magnitudes.data(), s_.kept, s_.residue.data(), s_.residues.data());
     const uint8_t* const windows = placed(segment, s_.magnitudes, s_.spread);
     const uint8_t* const residues = placed(segment, s_.residues, s_.spread_more);
     const bool good = k_.restore_exact(windows, residues, s_.groups.data(), p_.group,

@@ -217,7 +217,6 @@ int64_t gather_words(const uint8_t* bitmap, int64_t n, const uint16_t* in, uint8
 void put_words(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint16_t* out) {
     for (int64_t i = 0; i < n; i += 32) {
         const uint32_t set = load<uint32_t>(bitmap + i / 8) & lanes32(n, i);
-        if (!set) continue;
         _mm512_mask_storeu_epi16(out + i, set, _mm512_maskz_expand_epi16(set, load512(dense)));
         dense += 2 * _mm_popcnt_u32(set);
     }

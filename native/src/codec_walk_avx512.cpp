@@ -122,68 +122,104 @@ class LowPlanes {
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-// Bits of the residues of 16 windows. With `special` if one of them may be an escape.
-inline int64_t bits_of_16(__m128i window, bool& special) {
+// What the walk has to know of 16 windows: a mask of the bits that each one's residue has, in its
+// byte, and which windows are 0 and 255.
+struct Beat {
+    uint64_t low, high;
+    uint32_t empty, full;
+    int bits;     // of all residues
+    int escapes;  // values that are stored whole
+};
+
+inline Beat beat_of(__m128i window) {
     const __m128i high_table = _mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_HIGH));
-    const __m128i low_table = _mm_setr_epi8(1, 7, 6, 6, 5, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4);
+    const __m128i low_table = _mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_LOW));
+    const __m128i mask_table = _mm_setr_epi8(0, 1, 3, 7, 15, 31, 63, 127, 1, 0, 0, 0, 0, 0, 0, 0);
     const __m128i nibble = _mm_set1_epi8(15);
-    const __m128i high = _mm_and_si128(_mm_srli_epi16(window, 4), nibble);
+    const __m128i high = _mm_shuffle_epi8(high_table, _mm_and_si128(_mm_srli_epi16(window, 4), nibble));
     const __m128i low = _mm_shuffle_epi8(low_table, _mm_and_si128(window, nibble));
-    const __mmask16 small = _mm_testn_epi8_mask(high, high);
-    const __m128i width = _mm_mask_mov_epi8(_mm_shuffle_epi8(high_table, high), small, low);
-    const __m128i sums = _mm_sad_epu8(width, _mm_setzero_si128());
-    special = (_mm_testn_epi8_mask(window, window) | _mm_cmpeq_epi8_mask(window, _mm_set1_epi8(-1))) != 0;
-    return _mm_cvtsi128_si64(sums) + _mm_extract_epi64(sums, 1);
+    const __m128i masks = _mm_shuffle_epi8(mask_table, _mm_min_epu8(high, low));  // 8 zeros: a flag
+    Beat beat;
+    beat.low = static_cast<uint64_t>(_mm_cvtsi128_si64(masks));
+    beat.high = static_cast<uint64_t>(_mm_extract_epi64(masks, 1));
+    beat.bits = static_cast<int>(_mm_popcnt_u64(beat.low) + _mm_popcnt_u64(beat.high));
+    beat.empty = _mm_testn_epi8_mask(window, window);
+    beat.full = _mm_cmpeq_epi8_mask(window, _mm_set1_epi8(-1));
+    beat.escapes = 0;
+    return beat;
 }
 
-// The same walk as verification() with everything known that can be: SHORT where that cannot be
-// told in this way.
-int walk_exact(const Params& p, Region& region, Streams& s, int64_t count) {
-    constexpr int RING = 16;  // more than 2 * lead
-    struct Beat {
-        int32_t bits, special, needs;
-    } beats[RING] = {};
-    const int lead = p.lead, low_size = 2 * p.truncated;
+// Residue bits that have been read, in whole rows: at most 15 are left over.
+struct Residue {
+    uint64_t left = 0;
+    int level = 0;
+
+    // Residues of a beat, one byte each, from the rows at `from`; the bytes that were read.
+    int take(const Beat& beat, const uint8_t* from, __m128i& out) {
+        using Wide = unsigned __int128;
+        const int size = (beat.bits - level + 15) >> 4 << 1;
+        const Wide rows = Wide{load<uint64_t>(from + 8)} << 64 | load<uint64_t>(from);
+        const Wide bits = rows << level | left;
+        const uint64_t first = static_cast<uint64_t>(bits);
+        const uint64_t second = static_cast<uint64_t>(bits >> _mm_popcnt_u64(beat.low));
+        const uint64_t low = _pdep_u64(first, beat.low), high = _pdep_u64(second, beat.high);
+        out = _mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low));
+        level += 8 * size - beat.bits;
+        left = _bzhi_u64(static_cast<uint64_t>(bits >> beat.bits), static_cast<unsigned>(level));
+        return size;
+    }
+};
+
+// The same walk as verification(), without branches that depend on the values: SHORT where the
+// region cannot be read in this way. Residues come out in bytes of their own.
+template <int LEAD>
+int walk_exact_with(const Params& p, Region& region, Streams& s, int64_t count) {
+    Beat beats[2 * LEAD + 1] = {};  // from that of the slot on
+    Residue residue;
+    const int low_size = 2 * p.truncated;
     const int64_t number = count / 16, safe = region.readable - 128;
     const LowPlanes low_planes(p);
-    const uint8_t* const bytes = region.bytes;
-    uint8_t *const windows = s.magnitudes.data(), *const residue = s.residue.data();
-    uint8_t *const pruned = s.pruned.data();
-    int64_t at = 0, level = 0, residue_size = 0, bit = 0, escapes = 0, pruned_size = 0;
-    for (int64_t slot = -2 * lead; slot < number; ++slot) {
-        if (at > safe) return CAUSE_SHORT;
-        if (slot >= 0 && beats[slot % RING].needs) {
-            const int size = beats[slot % RING].needs / 8;  // whole values: at most 32 bytes
-            std::memcpy(pruned + pruned_size, bytes + at, 32);
-            pruned_size += size;
-            at += size;
-        }
-        if (const int64_t beat = slot + 2 * lead; beat < number) {
-            const __m256i window = low_planes.with<16>(bytes + at, windows + 16 * beat);
+    const uint8_t* from = region.bytes;
+    const uint8_t* const last = region.bytes + safe;
+    uint8_t *const windows = s.magnitudes.data(), *const residues = s.residues.data();
+    uint8_t* pruned = s.pruned.data();
+    int64_t escapes = 0;
+    if (safe < 0) return CAUSE_SHORT;
+    for (int64_t slot = -2 * LEAD; slot < number; ++slot) {
+        if (from > last) return CAUSE_SHORT;
+        std::memcpy(pruned, from, 32);  // whole values: at most 32 bytes
+        pruned += 2 * beats[0].escapes;
+        from += 2 * beats[0].escapes;
+        if (const int64_t beat = slot + 2 * LEAD; beat < number) {
+            const __m256i window = low_planes.with<16>(from, windows + 16 * beat);
             store_beat<16>(windows + 16 * beat, window);
-            bool special;
-            const int64_t bits = bits_of_16(_mm256_castsi256_si128(window), special);
-            beats[beat % RING] = {static_cast<int32_t>(bits), special, 0};
-            at += low_size;
+            beats[2 * LEAD] = beat_of(_mm256_castsi256_si128(window));
+            from += low_size;
         }
-        if (const int64_t beat = slot + lead; beat >= 0 && beat < number) {
-            Beat& now = beats[beat % RING];
-            const int64_t size = (now.bits - level + 15) >> 4 << 1;  // level is at most 15
-            _mm_storeu_si128(reinterpret_cast<__m128i*>(residue + residue_size), _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + at)));
-            residue_size += size;
-            at += size;
-            level += 8 * size - now.bits;
-            if (now.special) {
-                const int64_t found = escapes_of<16>(windows + 16 * beat, 16, residue, bit);
-                now.needs = static_cast<int32_t>(16 * found);
-                escapes += found;
-            }
-            bit += now.bits;
+        if (const int64_t beat = slot + LEAD; beat >= 0 && beat < number) {
+            Beat& now = beats[LEAD];
+            __m128i fields;
+            from += residue.take(now, from, fields);
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(residues + 16 * beat), fields);
+            const uint32_t tiny = now.empty & _mm_testn_epi8_mask(fields, fields);
+            now.escapes = static_cast<int>(_mm_popcnt_u32(tiny | now.full));
+            escapes += now.escapes;
         }
+        for (int i = 0; i < 2 * LEAD; ++i) beats[i] = beats[i + 1];
+        beats[2 * LEAD] = {};
     }
-    region.at = at;
+    region.at = from - region.bytes;
     s.escapes = escapes;
-    return at <= region.size ? OK : CAUSE_SHORT;
+    return region.at <= region.size ? OK : CAUSE_SHORT;
+}
+
+int walk_exact(const Params& p, Region& region, Streams& s, int64_t count) {
+    switch (p.lead) {
+        case 1: return walk_exact_with<1>(p, region, s, count);
+        case 2: return walk_exact_with<2>(p, region, s, count);
+        case 3: return walk_exact_with<3>(p, region, s, count);
+        default: return walk_exact_with<4>(p, region, s, count);
+    }
 }
 
 }  // namespace
