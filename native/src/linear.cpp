@@ -14,7 +14,7 @@
 namespace cassandra {
 namespace {
 
-std::atomic<int64_t> distances[kForms] = {{4096}, {4096}, {4096}, {2048}, {2048}, {4096}};
+std::atomic<int64_t> distances[kForms] = {{8192}, {8192}, {8192}, {8192}, {8192}, {8192}};
 
 const LinearKernels& kernels() {
     switch (current_isa()) {
