@@ -148,7 +148,7 @@ def test_rows_do_not_depend_on_each_other(every_isa: str) -> None:
 
 
 def test_threads_and_forms_of_the_target_change_nothing(every_isa: str) -> None:
-    config, tensors = small()
+    config, tensors = small()  # few exponents: none of packed12's escapes, which are added last
     found = []
     for threads, target in itertools.product((1, 2, 5), ("bf16", "packed12")):
         with make(config, packed(tensors), threads=threads, target=target) as engine:
@@ -168,6 +168,22 @@ def test_portable_and_avx2_agree() -> None:
             found.append(engine.forward(PROMPT))
     native.set_isa(None)
     assert (found[0] == found[-1]).all()
+
+
+@pytest.mark.parametrize("target", ["bf16", "packed12"])
+def test_rows_do_not_depend_on_each_other_in_whole_tiles_with_escapes(
+    every_isa: str, target: str
+) -> None:
+    config, tensors = small(hidden_size=576, intermediate_size=320, head_dim=64)
+    read = read_llama_config(config)
+    tensors["model.layers.1.mlp.gate_proj.weight"] ^= np.uint16(0x0C00)  # exponents from end to end
+    expected = LlamaOracle(read, tensors).logits(PROMPT)
+    found = []
+    for threads in (1, 2):
+        with make(config, tensors, threads=threads, target=target, draft=False) as engine:
+            found += [engine.forward(PROMPT, rows=rows) for rows in (1, 3, 8)]
+    assert all((logits == found[0]).all() for logits in found)
+    require_same(found[0], expected)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -152,10 +152,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 1 <= args.prompts <= known:
         raise CassandraError(f"prompts must be from 1 to {known}, not {args.prompts}")
     todo, lines, differing = list(asks(args.prompts)), [], 0
-    exact: Plain = {}
+    lossless: dict[str, Plain] = {target: {} for target in TARGETS}  # each adds in its own order
     for scheme in args.schemes:
-        plain: Plain = {} if scheme == "mx" else exact
         for target in TARGETS:
+            plain: Plain = {} if scheme == "mx" else lossless[target]
             place = packed(args.out, scheme)
             with Engine.from_packed(
                 place, target=target, threads=args.threads, context=POSITIONS
