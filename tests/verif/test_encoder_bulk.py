@@ -16,6 +16,7 @@ from golden.packed import Packed
 from rtl.encoder_types import EncoderConfig
 from verif.bulk import RtlCodec
 from verif.encoder_bulk import PORTS, Encoded, EncodeTraffic, RtlEncoder, requests_of
+from verif.encoder_measure import measure
 from verif.patterns import PATTERNS
 from verif.payloads import bf16, finite, gaussian
 
@@ -133,6 +134,15 @@ def test_formats_of_other_encoders_are_refused(encoder: RtlEncoder) -> None:
             encoder.encode(values, other, vector=64)
     with pytest.raises(CassandraError, match="vector must be at most 128 for this encoder"):
         encoder.encode(values[:64], fmt, vector=256)
+
+
+def test_rates(encoder: RtlEncoder) -> None:
+    """Cycles for a vector of 64 values: without pruning, and with the largest chosen."""
+    limits: tuple[tuple[Scheme, float], ...]
+    limits = (("mx", 4.2), ("exact", 5.0), ("unary", 6.0))
+    for scheme, most in limits:
+        assert measure(encoder, scheme, None, 4096) <= most
+        assert measure(encoder, scheme, 26, 4096) <= 20
 
 
 def test_nothing_is_encoded_to_nothing(encoder: RtlEncoder) -> None:

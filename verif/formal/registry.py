@@ -17,6 +17,7 @@ MODULES = (
     "verif.formal.control",
     "verif.formal.structure",
     "verif.formal.selection",
+    "verif.formal.packers",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 
