@@ -151,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = len(bundled_prompts())
     if not 1 <= args.prompts <= known:
         raise CassandraError(f"prompts must be from 1 to {known}, not {args.prompts}")
+    args.out.mkdir(parents=True, exist_ok=True)
     todo, lines, differing = list(asks(args.prompts)), [], 0
     lossless: dict[str, Plain] = {target: {} for target in TARGETS}  # each adds in its own order
     for scheme in args.schemes:
