@@ -84,8 +84,9 @@ soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 
 regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 2,048 included.
 	$(PY) -m tests.soak.engine --out $(BUILD)/soak $(ARGS)
 
-synth: $(STAMP) ## Report area and timing of the decoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
+synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m synth.report --out $(BUILD)/synth
+	$(PY) -m synth.encoder --out $(BUILD)/synth
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m verif.formal $(ARGS)

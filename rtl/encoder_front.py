@@ -60,6 +60,7 @@ class EncoderFront(wiring.Component):
         wiring.connect(m, wiring.flipped(self.codebook), book.load)
         wiring.connect(m, wiring.flipped(self.values), vectors.values)
         wiring.connect(m, groups.beats, path.beats)
+        m.d.comb += path.again.eq(groups.again)
         wiring.connect(m, path.records, wiring.flipped(self.records))
         m.d.comb += [
             vectors.grant.eq(groups.grant),

@@ -57,6 +57,8 @@ class GroupBuffer(wiring.Component):
     chosen : In(lanes)
         Of the beat ``CHOICE_LATENCY`` cycles ago.
     beats : Out(stream of GroupBeat)
+    again : Out(array of lanes, 16)
+        The values of the beat that was taken last, for the stage after: the memory holds them.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -70,13 +72,14 @@ class GroupBuffer(wiring.Component):
                 "beat": In(StoredBeat(config)),
                 "chosen": In(config.lanes),
                 "beats": Out(stream.Signature(GroupBeat(config))),
+                "again": Out(data.ArrayLayout(16, config.lanes)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         size = StoredBeat(self.config).size
-        m.submodules.values = self.values = BeatMemory(width=size, depth=self.depth)
+        m.submodules.values = self.values = BeatMemory(width=size, depth=self.depth, ports=2)
         m.submodules.choice = self.choice = BeatMemory(width=self.config.lanes, depth=self.depth)
         m.submodules.shared = self.shared = BeatMemory(width=8, depth=self.depth)
         self.committed = Signal(range(2 * self.depth))
@@ -175,11 +178,15 @@ class GroupBuffer(wiring.Component):
         """Beats of whole groups leave; the memories hold the one that waits."""
         place, held = Signal(range(2 * self.depth)), Signal(range(self.depth + 1))
         move, ended, shared = Signal(), Signal(init=1), Signal(8)
+        taken, shown = Signal(), Signal(range(self.depth))
         m.d.comb += [
             move.eq((place != self.committed) & (~self.beats.valid | self.beats.ready)),
             self.grant.eq(held != self.depth),
+            taken.eq(self.beats.valid & self.beats.ready),
         ]
-        m.d.sync += [place.eq(place + move), held.eq(held + self.issued - move)]
+        m.d.sync += [place.eq(place + move), held.eq(held + self.issued - taken)]
+        with m.If(move):
+            m.d.sync += shown.eq(place)
         with m.If(move | self.beats.ready):
             m.d.sync += self.beats.valid.eq(move)
         for memory in (self.values, self.choice, self.shared):
@@ -187,6 +194,12 @@ class GroupBuffer(wiring.Component):
                 memory.read_address[0].eq(place),
                 memory.read_enable[0].eq(move),
             ]
+        again = data.View(StoredBeat(self.config), self.values.read_data[1])
+        m.d.comb += [
+            self.values.read_address[1].eq(shown),
+            self.values.read_enable[1].eq(taken),
+            self.again.eq(again.values),
+        ]
         out = self.beats.payload
         m.d.comb += [
             out.stored.eq(self.values.read_data[0]),
@@ -194,5 +207,5 @@ class GroupBuffer(wiring.Component):
             out.begins.eq(ended),
             out.shared.eq(Mux(ended, self.shared.read_data[0], shared)),
         ]
-        with m.If(self.beats.valid & self.beats.ready):
+        with m.If(taken):
             m.d.sync += [ended.eq(out.stored.ends), shared.eq(out.shared)]

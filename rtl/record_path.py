@@ -28,6 +28,8 @@ class RecordPath(wiring.Component):
     Members
     -------
     beats : In(stream of GroupBeat)
+    again : In(array of lanes, 16)
+        The values of the beat that was taken last, as long as no other is.
     exponents : Out(array of lanes, 8), ranks : In(array of lanes), found : In(lanes)
         To and from the codebook, in the same cycle.
     records : Out(stream of RecordBeat)
@@ -38,6 +40,7 @@ class RecordPath(wiring.Component):
         super().__init__(
             {
                 "beats": In(stream.Signature(GroupBeat(config))),
+                "again": In(data.ArrayLayout(16, config.lanes)),
                 "exponents": Out(data.ArrayLayout(8, config.lanes)),
                 "ranks": In(data.ArrayLayout(range(config.codebook), config.lanes)),
                 "found": In(config.lanes),
@@ -48,12 +51,11 @@ class RecordPath(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
+        step = max(4, (config.codebook - 1).bit_length())
         middle = data.StructLayout(
             {
-                "raw": data.ArrayLayout(16, config.lanes),
-                "distance": data.ArrayLayout(4, config.lanes),
-                "rank": data.ArrayLayout(range(config.codebook), config.lanes),
-                "saturated": config.lanes,  # exact: not finite
+                "step": data.ArrayLayout(step, config.lanes),  # rank, or distance to the group
+                "infinite": config.lanes,  # not finite
                 "kept": config.lanes,
                 "present": config.lanes,
                 "shared": 8,
@@ -100,13 +102,11 @@ class RecordPath(wiring.Component):
                 self.exponents[lane].eq(value[7:15]),
                 distance.shared.eq(beat.shared),
                 distance.exponent.eq(Cat(value[7] & ~saturated, value[8:15])),
-                following.raw[lane].eq(Mux(saturated, Cat(Const(_LARGEST, 15), value[15]), value)),
-                following.distance[lane].eq(distance.distance),
-                following.rank[lane].eq(self.ranks[lane]),
+                following.step[lane].eq(Mux(unary, self.ranks[lane], distance.distance)),
             ]
         m.d.comb += [
             kept.eq(beat.chosen & (self.found | (~unary).replicate(config.lanes))),
-            following.saturated.eq(infinite),
+            following.infinite.eq(infinite),
             following.kept.eq(kept),
             following.present.eq(stored.present),
             following.shared.eq(beat.shared),
@@ -132,20 +132,23 @@ class RecordPath(wiring.Component):
         for lane in range(config.lanes):
             m.submodules[f"aligner_{lane}"] = aligner = Aligner()
             kept = stage.kept[lane]
-            mantissa = stage.raw[lane][:7]
+            value = self.again[lane]
+            raw = Signal(16, name=f"raw_{lane}")
+            largest = Cat(Const(_LARGEST, 15), value[15])
             m.d.comb += [
-                aligner.magnitude.eq(stage.raw[lane][:15]),
-                aligner.distance.eq(stage.distance[lane]),
-                aligner.saturated.eq(stage.saturated[lane] & exact),
+                raw.eq(Mux(stage.infinite[lane] & mx, largest, value)),
+                aligner.magnitude.eq(raw[:15]),
+                aligner.distance.eq(stage.step[lane]),
+                aligner.saturated.eq(stage.infinite[lane] & exact),
+                record.raw[lane].eq(raw),
+                record.rank[lane].eq(stage.step[lane]),
                 aligner.round.eq(mx),
-                record.field[lane].eq(Mux(unary, mantissa, aligner.field)),
+                record.field[lane].eq(Mux(unary, raw[:7], aligner.field)),
                 record.residue[lane].eq(Mux(kept & exact, aligner.residue, 0)),
                 record.width[lane].eq(Mux(kept & exact, aligner.width, 0)),
                 record.stored[lane].eq(stage.present[lane] & (~kept | (exact & aligner.escape))),
             ]
         m.d.comb += [
-            record.raw.eq(stage.raw),
-            record.rank.eq(stage.rank),
             record.kept.eq(stage.kept),
             record.present.eq(stage.present),
             record.count.eq(popcount(stage.kept)),

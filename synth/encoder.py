@@ -75,40 +75,36 @@ class EncoderReport:
 
 
 def memories_of(rtlil: str) -> dict[str, int]:
-    """Bits of the memories of a design, by the name of the module that holds one and nothing else.
-
-    Raises CassandraError if a memory shares its module with other logic.
-    """
-    found = {}
+    """Bits of the memories of a design, by the names of their modules."""
+    found: dict[str, int] = {}
     for name, body in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
-        memory = re.search(r"^  memory width (\d+) size (\d+)", body, re.M)
-        if memory:
-            found[name] = int(memory[1]) * int(memory[2])
+        for width, size in re.findall(r"^  memory width (\d+) size (\d+)", body, re.M):
+            found[name] = found.get(name, 0) + int(width) * int(size)
     return found
 
 
-def _flat_script(library: Library, top: str, boxes: Sequence[str], period: float) -> str:
+def _flat_script(library: Library, top: str, period: float) -> str:
+    """All memories become one module, which is taken out: its ports are ports of the top."""
     picoseconds = round(1000 * period)
-    evert = "".join(f"expose -evert t:{name}\n" for name in boxes)
     return (
-        f"read_rtlil {top}.il\nhierarchy -top {top}\n{_blackbox(boxes)}synth -flatten -top {top}\n"
-        f"{evert}dfflibmap -liberty {library.path}\ndesign -save mapped\n"
+        f"read_rtlil {top}.il\nhierarchy -top {top}\nsynth -flatten -top {top} -run begin:fine\n"
+        f'setattr -set submod "memory" t:$mem_v2\nsubmod\nblackbox {top}_memory\n'
+        f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
+        f"dfflibmap -liberty {library.path}\ndesign -save mapped\n"
         + mapped(library, AREA)
-        + f"tee -o {top}.area.txt stat -liberty {library.path}\ndesign -load mapped\n"
+        + f"tee -o {top}.area.txt stat -liberty {library.path} -top {top}\ndesign -load mapped\n"
         + mapped(library, SPEED.format(D=picoseconds), f"-D {picoseconds}")
         + f"splitnets -ports\nopt_clean -purge\n"
-        f"tee -o {top}.speed.txt stat -liberty {library.path}\n"
-        f"write_verilog -noattr -noexpr -nohex {top}.net.v\n"
+        f"tee -o {top}.speed.txt stat -liberty {library.path} -top {top}\n"
+        f"write_verilog -noattr -noexpr -nohex -selected {top}.net.v\n"
     )
 
 
-def _blackbox(boxes: Sequence[str]) -> str:
-    return "".join(f"blackbox {name}\n" for name in boxes)
-
-
-def _block_script(library: Library, top: str, boxes: Sequence[str]) -> str:
+def _block_script(library: Library, top: str) -> str:
+    """The cells of memories stay as they are, and have no area."""
     return (
-        f"read_rtlil {top}.il\nhierarchy -top {top}\n{_blackbox(boxes)}synth -top {top}\n"
+        f"read_rtlil {top}.il\nhierarchy -top {top}\nsynth -top {top} -run begin:fine\n"
+        "opt -fast -full\nopt -undriven -fine\ntechmap\nopt -fast\n"
         f"dfflibmap -liberty {library.path}\n"
         + mapped(library, AREA)
         + f"tee -o {top}.blocks.txt stat -liberty {library.path}\n"
@@ -140,8 +136,8 @@ def analyse(
     text = to_rtlil(EncoderTop(config))
     memories = memories_of(text)
     (out / f"{top}.il").write_text(text)
-    (out / f"{top}.flat.ys").write_text(_flat_script(library, top, list(memories), period))
-    (out / f"{top}.blocks.ys").write_text(_block_script(library, top, list(memories)))
+    (out / f"{top}.flat.ys").write_text(_flat_script(library, top, period))
+    (out / f"{top}.blocks.ys").write_text(_block_script(library, top))
     (out / f"{top}.tcl").write_text(timing_script(f"{top}.net.v", top, library, period))
     run_tool("yosys", ["-q", "-s", f"{top}.flat.ys"], out)
     run_tool("yosys", ["-q", "-s", f"{top}.blocks.ys"], out)

@@ -1,19 +1,22 @@
 """The selection of the encoder: exactly k are kept, none of them smaller than one left out.
 
-Both blocks are proved on small vectors, whose values are free: the search for a threshold over any
-number of vectors, at any pace, and the choice by a threshold. Sizes are parameters of the blocks.
+Search and choice are proved on small vectors, whose values are free: the search for a threshold
+over any number of vectors, at any pace, and the choice by a threshold. Sizes are parameters of the
+blocks. The loader is proved to keep its slots apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Assert, Assume, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Assert, Assume, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.encoder_types import EncoderConfig
 from rtl.topk import RadixSelect, SelectShape, ThresholdChoice
-from verif.formal.harness import assert_holds, bits_set
+from rtl.vector_buffer import VectorLoader
+from verif.formal.harness import assert_holds, bits_set, level_of
 from verif.formal.prover import Claim
 
 __all__ = ["CLAIMS"]
@@ -174,7 +177,59 @@ class Choice(wiring.Component):
                     m.d.comb += Assert(~(ahead & self.kept[j]) | self.kept[i])
 
 
+class Slots(wiring.Component):
+    """Words and commands of any kind; slots are freed after their vectors have been taken."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        self.loader = VectorLoader(config)
+        members = self.loader.signature.members
+        super().__init__(
+            {
+                "command": members["command"],
+                "values": members["values"],
+                "enable": In(1),
+                "take": In(1),
+                "free": In(1),
+                "slot": Out(2),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.loader = loader = self.loader
+        wiring.connect(m, wiring.flipped(self.command), loader.command)
+        wiring.connect(m, wiring.flipped(self.values), loader.values)
+        vectors = loader.vectors
+        taken = vectors.valid & vectors.ready
+        m.d.comb += [
+            loader.enable.eq(self.enable),
+            loader.free.eq(self.free),
+            vectors.ready.eq(self.take),
+            self.slot.eq(vectors.payload.slot),
+        ]
+        outside = Signal(4)  # vectors that are taken and not yet freed
+        m.d.sync += outside.eq(outside + taken - self.free)
+        m.d.comb += Assume(~self.free | (outside != 0))
+        opened = loader.write & (loader.place == 0)
+        level_of(m, "slots", room=4, put=opened, taken=self.free, clear=Const(0, 1))
+        assert_holds(m, vectors.valid, vectors.ready, vectors.payload, "vectors")
+        order = Signal(2)
+        m.d.sync += order.eq(order + taken)
+        with m.If(vectors.valid):
+            m.d.comb += Assert(vectors.payload.slot == order)
+        return m
+
+
 CLAIMS = (
+    Claim(
+        name="selection.slots",
+        what="The encoder's loader never writes into a slot that is in use, announces vectors in "
+        "order, and keeps what it offers, whatever commands and packets come.",
+        design=lambda: Slots(EncoderConfig(lanes=8, vector=16, group=8, segment=64)),
+        method="reachable",
+        seconds=300,
+    ),
     Claim(
         name="selection.threshold",
         what="Values above the threshold and the ties that are kept are k, for every vector of a "
