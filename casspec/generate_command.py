@@ -14,7 +14,7 @@ from casspec.table import table
 from golden.format import SCHEMES, Format
 
 if TYPE_CHECKING:
-    from golden import Codec
+    from golden import Codec, Encoder
     from model.speculative import Generation, KeyValueFormat, Report
 
 __all__ = ["EPILOG", "generate", "register"]
@@ -30,7 +30,7 @@ examples:
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
-  casspec generate packed --prompt "Hello." --max-tokens 16 --codec rtl
+  casspec generate packed --prompt "Hello." --max-tokens 64 --codec rtl --kv exact --kv-order token
 
 Each prompt gets a reply of its own. Without --temperature decoding is greedy, and the reply is
 token for token what --plain gives with the same --kv. The figures are over all replies;
@@ -38,6 +38,9 @@ docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
 """
 
 _BF16: Literal["bf16"] = "bf16"
+
+_SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
+"""Most values in a segment of keys and values; the gateware's encoder is built for that many."""
 
 _TRAFFIC = (
     "MB read per token",
@@ -96,7 +99,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--codec",
         choices=("golden", "rtl"),
         default="golden",
-        help="what decodes: the reference, or the Verilated gateware (default golden)",
+        help="what decodes, and packs keys and values: the reference, or the Verilated gateware"
+        " (default golden; --kv-prune is always the reference's)",
     )
     _add_backend(parser)
     _add_sampling(parser)
@@ -168,6 +172,18 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
         "--kv-block", type=int, default=32, metavar="N", help="positions in a block (default 32)"
     )
     group.add_argument(
+        "--kv-order",
+        choices=("channel", "token"),
+        default="channel",
+        help="of the values in a block (docs/kv.md; default channel)",
+    )
+    group.add_argument(
+        "--kv-keep",
+        type=int,
+        metavar="N",
+        help="largest values of each vector that the draft has (order token; default all)",
+    )
+    group.add_argument(
         "--kv-prune",
         type=float,
         default=0.0,
@@ -196,7 +212,7 @@ def generate(args: argparse.Namespace) -> int:
     )
     kv = _key_values(args)
     model = CassandraForCausalLM.from_pretrained(
-        args.source, codec=_codec(args.codec, args.source), kv=kv
+        args.source, codec=_codec(args.codec, args.source), encoder=_encoder(args, kv), kv=kv
     )
     show = (lambda reply, text: None) if args.json else TextPrinter()
     try:
@@ -232,8 +248,24 @@ def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
         superblock=like.superblock,
     )
     return KeyValueFormat(
-        format=format, block=args.kv_block, prune=args.kv_prune, whole=args.kv_whole
+        format=format,
+        block=args.kv_block,
+        segment=_SEGMENTS[args.codec],
+        prune=args.kv_prune,
+        order=args.kv_order,
+        keep=args.kv_keep,
+        whole=args.kv_whole,
     )
+
+
+def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | None:
+    """The gateware, made for the format of keys and values; None: golden's encoder."""
+    if args.codec == "golden" or kv is None or kv.prune:
+        return None
+    from rtl.encoder_types import EncoderConfig
+    from verif.encoder_bulk import RtlEncoder
+
+    return RtlEncoder(EncoderConfig.of(kv.format, schemes=SCHEMES))
 
 
 def _codec(name: str, source: Path) -> Codec | None:

@@ -3,7 +3,8 @@
 Packs the linear weights and the head of a model in every scheme, reads the packed files back, and
 pushes each segment through the Verilated decoder in draft and in target mode. What comes out is
 compared with the golden codec and with the original weights; then the model answers a prompt with
-weights that came out of the gateware.
+weights that came out of the gateware, and others with keys and values that went through the
+gateware's encoder and decoder while it generated (``--kv-only``: nothing but that).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from casspec.kv_sim import TOKENS, check_key_values
 from casspec.table import table
 from golden import CassandraError, Format, GoldenCodec, Packed
 from golden.file import PackedFile
@@ -304,14 +306,29 @@ def _check_all(args: argparse.Namespace, folder: Path) -> bool:
     _print_results(checks, bits)
     _print_exponents(source)
     same = _compare_replies(source, whole, decoded, folder, args.prompt, args.tokens)
+    same &= _check_key_values(whole, folder / "whole", args)
     right = all(check.mismatches == 0 for check in checks.values())
     return same and right and all(checks[scheme].lost == 0 for scheme in LOSSLESS)
+
+
+def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> bool:
+    """Replies with keys and values through the gateware; whether every byte was right."""
+    recipe = RECIPES[REPLY_SCHEME]
+    print(f"\npacking {whole.label} for replies: {REPLY_SCHEME}, {_describe(recipe)}", flush=True)
+    recipe = dataclasses.replace(recipe, group_exponents="largest")  # quicker
+    pack_model(whole, folder, recipe, jobs=args.jobs, progress=sys.stderr.isatty())
+    checks = check_key_values(folder, args.prompt, max(args.tokens, TOKENS))
+    return all(check.good for check in checks)
 
 
 def _run(args: argparse.Namespace) -> int:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cassandra-sim-", dir=args.work) as name:
-        good = _check_all(args, Path(name))
+        folder = Path(name)
+        if args.kv_only:
+            good = _check_key_values(open_source(args.source), folder / "whole", args)
+        else:
+            good = _check_all(args, folder)
     seconds = time.monotonic() - begun
     print(f"\n{'PASS' if good else 'FAIL'} in {int(seconds // 60)} min {seconds % 60:.0f} s")
     return 0 if good else 1
@@ -329,6 +346,11 @@ def _describe(recipe: Recipe) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one tensor of each kind")
+    parser.add_argument(
+        "--kv-only",
+        action="store_true",
+        help="keys and values alone: encoder and decoder in the loop",
+    )
     parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
     parser.add_argument("--jobs", type=int, help="worker processes (default: all cores)")
     parser.add_argument("--work", type=Path, help="folder for temporary files (about 1 GB)")

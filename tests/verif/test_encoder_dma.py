@@ -12,7 +12,7 @@ from verif.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
-CONFIGS = {"l8": small(8, 32), "l16": small(16)}
+CONFIGS = {"l8": small(8, 32)}
 
 
 @pytest.mark.slow
