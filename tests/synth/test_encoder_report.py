@@ -17,4 +17,4 @@ def test_every_memory_is_counted() -> None:
     assert sum(found.values()) > 0
     assert len(found) == text.count("\n  memory width ")
     beats = 4 * CONFIG.vector // CONFIG.lanes  # four vectors
-    assert found["front.vectors.store"] == beats * StoredBeat(CONFIG).size
+    assert found["front.vectors.held"] == beats * StoredBeat(CONFIG).size
