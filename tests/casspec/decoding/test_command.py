@@ -39,7 +39,7 @@ def test_contenders_take_turns_and_a_run_goes_on(
         "transformers BF16",
         "torch backend, plain",
         "torch backend, exact, 4 bits",
-        "native plain, BF16",
+        "native plain, 12-bit",
         "native plain, mx",
         "native mx",
         "native hybrid, 12-bit target",
