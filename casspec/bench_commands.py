@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casspec import codec_command, decode_command, kernels_command
+from casspec import codec_command, decode_command, kernels_command, pack_bench
 from casspec.table import table
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ examples:
   casspec bench decode smollm2
   casspec bench kernels
   casspec bench codec
+  casspec bench pack
 """
 
 ACCEPTANCE_EPILOG = """\
@@ -79,6 +80,8 @@ def register(parser: argparse.ArgumentParser, add: Callable[..., argparse.Argume
     kernels_command.register(add(subparsers, "kernels", text, kernels_command.EPILOG))
     text = "how fast the native codec encodes and decodes, beside memcpy and ZipNN"
     codec_command.register(add(subparsers, "codec", text, codec_command.EPILOG))
+    text = "seconds to pack and unpack a model, by golden's codec and by native code"
+    pack_bench.register(add(subparsers, "pack", text, pack_bench.EPILOG))
 
 
 def _add_small(subparsers: object, add: Callable[..., argparse.ArgumentParser]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -32,6 +32,8 @@ def lines(found: Sequence[Summary]) -> str:
     for weights in dict.fromkeys(each.weights for each in found):
         some = [each for each in found if each.weights == weights]
         parts.append(f"weights: {weights}\n\n" + table(_COLUMNS, [_cells(each) for each in some]))
+        if chosen := [[each.contender, _plans(each.plans)] for each in some if each.plans]:
+            parts.append(table(["adaptive gamma", "rounds by what they might draft"], chosen))
     return "\n\n".join(parts)
 
 
@@ -47,6 +49,16 @@ def _cells(one: Summary) -> list[str]:
         "-" if one.held is None else f"{one.held / 1e6:.0f}",
         f"{one.resident / 1e6:.0f}",
     ]
+
+
+def _plans(plans: Mapping[str, int]) -> str:
+    """Shares of rounds, the most frequent first; what is rarer than 1 in 50 together."""
+    total = sum(plans.values())
+    often = {plan: count for plan, count in plans.items() if count * 50 >= total}
+    order = sorted(often, key=lambda plan: -often[plan])
+    parts = [f"{plan}: {often[plan] / total:.0%}" for plan in order]
+    rest = total - sum(often.values())
+    return "; ".join([*parts, f"others: {rest / total:.0%}"] if rest else parts)
 
 
 def _spread(figure: Figure, digits: int) -> str:

@@ -34,6 +34,7 @@ class Turn:
     held: int | None  # bytes of weights, keys and values, where the contender says so
     drafted: int | None = None
     accepted: int | None = None
+    plans: dict[str, int] = dataclasses.field(default_factory=dict)  # rounds so far, if adaptive
 
     @property
     def rate(self) -> float:
@@ -123,6 +124,7 @@ class Summary:
     drafted: int | None
     compared: int  # replies that must be the same as another contender's
     identical: int  # and are
+    plans: dict[str, int]  # what an adaptive gamma chose, and for how many rounds
     alike: int | None  # replies that are plain native decoding's, where nothing says they must be
 
 
@@ -161,6 +163,7 @@ def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
         drafted=_total([turn.drafted for turn in own]),
         compared=compared,
         identical=identical,
+        plans=max((turn.plans for turn in own), key=lambda plans: sum(plans.values())),
         alike=alike,
     )
 

@@ -105,6 +105,7 @@ class Bench:
             held=worker.about.get("bytes"),
             drafted=_sum(answers, "drafted"),
             accepted=_sum(answers, "accepted"),
+            plans=answers[-1].get("plans", {}),
         )
 
     # --- models -------------------------------------------------------------------------------

@@ -64,7 +64,13 @@ def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -
             stop_tokens=frozenset(request["stops"]),
         )
         found = _timed(engine.rounds(request["prompt"], settings))
-        return {**found, "drafted": counters.drafted, "accepted": counters.accepted}
+        plans = engine.report(settings)["native"]["plans"]  # of all replies so far
+        return {
+            **found,
+            "drafted": counters.drafted,
+            "accepted": counters.accepted,
+            "plans": dict(plans),
+        }
 
     held = engine.memory()
     positions = held.pop("position") * context

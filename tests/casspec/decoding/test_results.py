@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -68,6 +69,17 @@ def test_a_short_reply_is_compared_as_far_as_it_goes() -> None:
     short = Contender(name="short", kind="torch", same_as=PLAIN)
     turns = [turn(PLAIN, 0, 100.0), turn("short", 0, 10.0, tokens=5, last=4)]
     assert summaries(turns, [short])[0].identical == 2
+
+
+def test_what_an_adaptive_gamma_chose_is_printed() -> None:
+    plans = ({"model 4": 3}, {"model 4": 90, "model 5": 9, "plain": 1})
+    turns = [
+        dataclasses.replace(turn(FAST, number, 300.0), plans=counts)
+        for number, counts in enumerate(plans)
+    ]
+    found = summaries([*some_turns()[:2], *turns], SOME)
+    assert "model 4: 90%; model 5: 9%; others: 1%" in lines(found)
+    assert "adaptive" not in lines(summaries(some_turns(), SOME))
 
 
 def test_turns_are_kept(tmp_path: Path) -> None:
