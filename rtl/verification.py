@@ -14,7 +14,15 @@ from rtl.residue import FIELD_MAX, HALVES, ResidueUnpack, halves, total
 from rtl.shifter import DynamicShifter
 from rtl.superblock_reader import SuperblockReader
 
-__all__ = ["ValueBeat", "VerificationPath"]
+__all__ = [
+    "Align",
+    "AlignedBeat",
+    "JoinedBeat",
+    "Pruned",
+    "Residue",
+    "ValueBeat",
+    "VerificationPath",
+]
 
 VALUE = 16
 """Bits of a BF16 value."""
@@ -36,7 +44,7 @@ def ValueBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
     )
 
 
-def _aligned_layout(lanes: int) -> data.StructLayout:
+def AlignedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
     """A beat after concatenation and shift; ``raw`` lanes take their value from ``pruned``."""
     return data.StructLayout(
         {
@@ -51,7 +59,8 @@ def _aligned_layout(lanes: int) -> data.StructLayout:
     )
 
 
-def _joined_layout(lanes: int) -> data.StructLayout:
+def JoinedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
+    """A beat with its residue; ``raw`` lanes take their value from ``pruned``."""
     return data.StructLayout(
         {
             "values": data.ArrayLayout(VALUE, lanes),
@@ -62,7 +71,7 @@ def _joined_layout(lanes: int) -> data.StructLayout:
     )
 
 
-class _Align(wiring.Component):
+class Align(wiring.Component):
     """Concatenate and shift every lane of a beat. Combinational."""
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -72,7 +81,7 @@ class _Align(wiring.Component):
                 "command": In(CommandLayout),
                 "beat": In(SpeculationBeat(config.lanes)),
                 "low": In(data.ArrayLayout(LOW_PLANES, config.lanes)),
-                "aligned": Out(_aligned_layout(config.lanes)),
+                "aligned": Out(AlignedBeat(config.lanes)),
                 "bad_window": Out(1),
             }
         )
@@ -155,7 +164,7 @@ class _Align(wiring.Component):
             m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.shift)))
 
 
-class _Residue(wiring.Component):
+class Residue(wiring.Component):
     """Join the residue to a beat. Combinational, but for what is left of a row.
 
     Rows come from the reader; fewer than ``lanes`` bits are kept for the next beat.
@@ -167,11 +176,11 @@ class _Residue(wiring.Component):
         super().__init__(
             {
                 "rows": In(data.ArrayLayout(lanes, FIELD_MAX)),
-                "beat": In(_aligned_layout(lanes)),
+                "beat": In(AlignedBeat(lanes)),
                 "enable": In(1),  # the beat moves on
                 "clear": In(1),
                 "wanted": Out(range(FIELD_MAX + 1)),  # rows that the beat needs
-                "joined": Out(_joined_layout(lanes)),
+                "joined": Out(JoinedBeat(lanes)),
             }
         )
 
@@ -214,7 +223,7 @@ class _Residue(wiring.Component):
         return m
 
 
-class _Pruned(wiring.Component):
+class Pruned(wiring.Component):
     """Put pruned values and escapes into their lanes. Combinational, but for half a row.
 
     With 32 lanes a row holds two values, and one may be left for the next beat.
@@ -226,7 +235,7 @@ class _Pruned(wiring.Component):
         super().__init__(
             {
                 "rows": In(data.ArrayLayout(config.lanes, self.rows_max)),
-                "beat": In(_joined_layout(config.lanes)),
+                "beat": In(JoinedBeat(config.lanes)),
                 "enable": In(1),  # the beat moves on
                 "clear": In(1),
                 "wanted": Out(range(self.rows_max + 1)),
@@ -301,39 +310,53 @@ class VerificationPath(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes = self.config.lanes
         m.submodules.reader = self.reader
-        m.submodules.low = self.low = BlockBuffer(lanes=lanes, planes=LOW_PLANES, early=True)
-        m.submodules.align = self.align = _Align(self.config)
-        m.submodules.residue = self.residue = _Residue(self.config)
-        m.submodules.pruned = self.pruned = _Pruned(self.config)
+        m.submodules.align = self.align = Align(self.config)
+        m.submodules.residue = self.residue = Residue(self.config)
+        m.submodules.pruned = self.pruned = Pruned(self.config)
         wiring.connect(m, wiring.flipped(self.words), self.reader.words)
         self.active = Signal(CommandLayout)
         self.running, self.giving_up, self.clear = Signal(), Signal(), Signal()
         self.region = Signal()  # the segment has a region that must be drained
         self.ended = Signal()  # no more rows will come
-        # Beats in flight: waiting for low, for the residue, for pruned values, and out.
-        self.beat_a = Signal(SpeculationBeat(lanes))
-        self.beat_1 = Signal(_aligned_layout(lanes))
-        self.beat_2 = Signal(_joined_layout(lanes))
-        self.out = Signal(ValueBeat(lanes))
-        self.full_a, self.full_1, self.full_2, self.full_out = (Signal() for _ in range(4))
-        self.take_beat, self.move_a, self.move_1, self.move_2 = (Signal() for _ in range(4))
-        self.free_out = Signal()
-        self._phases(m)
-        self._stages(m)
+        self.beats_done = Signal()  # the segment's last beat has been taken
+        self.bad_window, self.short = Signal(), Signal()  # in this cycle
+        self.aborted = Signal()  # the next beat says that the segment is given up
+        # The beat that waits for its pruned values, and the beat that leaves.
+        self.beat_2 = Signal(JoinedBeat(self.config.lanes))
+        self.out = Signal(ValueBeat(self.config.lanes))
+        self.full_2, self.move_2 = Signal(), Signal()
+        self.full_out, self.free_out = Signal(), Signal()
+        in_flight = self._pipeline(m)
         self._output(m)
         self._control(m)
+        self._give_up(m, in_flight)
         return m
+
+    def _pipeline(self, m: Module) -> list[Signal]:
+        """Everything up to ``beat_2``, at this path's rate; returns what marks beats in flight."""
+        lanes = self.config.lanes
+        m.submodules.low = self.low = BlockBuffer(lanes=lanes, planes=LOW_PLANES, early=True)
+        # Beats in flight: waiting for low, for the residue, for pruned values.
+        self.beat_a = Signal(SpeculationBeat(lanes))
+        self.beat_1 = Signal(AlignedBeat(lanes))
+        self.full_a, self.full_1 = Signal(), Signal()
+        self.take_beat, self.move_a, self.move_1 = (Signal() for _ in range(3))
+        self._phases(m)
+        self._stages(m)
+        m.d.comb += [
+            self.bad_window.eq(self.move_a & self.align.bad_window & ~self.beat_a.abort),
+            self.aborted.eq(self.full_a & self.beat_a.abort),
+        ]
+        return [self.full_a, self.full_1, self.full_2]
 
     def _phases(self, m: Module) -> None:
         """The demand schedule of the verification region; in draft mode stages just move on."""
         active, reader = self.active, self.reader
         self.phase_q = Signal(init=1)
         self.low_done, self.residue_on, self.residue_done = Signal(), Signal(), Signal()
-        self.beats_done = Signal()  # the segment's last beat has been taken
         self.loaded = Signal()  # the low bits of beat_a are in their buffer (target)
-        self.pruned_on, self.short = Signal(), Signal()
+        self.pruned_on = Signal()
         self.take_low = Signal()
         fields = Signal(range(2 * self.config.lanes))  # avail of the format
         low_wanted = Signal()  # the beat that waits for its low bits begins a block
@@ -484,8 +507,8 @@ class VerificationPath(wiring.Component):
         """Segments begin with a command and end with a last beat that has left."""
         reader = self.reader
         abort = Signal()
-        bad_window = self.move_a & self.align.bad_window & ~self.beat_a.abort
-        finish, drain, over = Signal(), Signal(), Signal()
+        finish, drain = Signal(), Signal()
+        self.over = Signal()  # the last beat is in the output register
         gone = self.values.valid & self.values.ready & self.out.last
         m.d.comb += [
             self.busy.eq(self.running),
@@ -493,9 +516,9 @@ class VerificationPath(wiring.Component):
             self.clear.eq(self.command.valid & self.command.ready),
             self.ended.eq(reader.ended | ~self.region),
             self.errors.short.eq(self.short),
-            self.errors.window.eq(bad_window & ~self.giving_up),
+            self.errors.window.eq(self.bad_window & ~self.giving_up),
             self.errors.long.eq(reader.drained & reader.overlong & ~self.giving_up),
-            abort.eq(self.short | bad_window | (self.full_a & self.beat_a.abort)),
+            abort.eq(self.short | self.bad_window | self.aborted),
             reader.finish.eq(finish),
         ]
         with m.If(self.clear):
@@ -507,14 +530,13 @@ class VerificationPath(wiring.Component):
                 self.drained.eq(0),
                 self.spoilt.eq(0),
                 drain.eq(0),
-                over.eq(0),
+                self.over.eq(0),
             ]
         with m.If(self.running & abort & ~self.giving_up):
             m.d.sync += self.giving_up.eq(1)
         with m.If(self.move_2 & self.beat_2.last):
-            m.d.sync += over.eq(1)
-        self._give_up(m, over)
-        with m.If(self.running & over & ~drain):
+            m.d.sync += self.over.eq(1)
+        with m.If(self.running & self.over & ~drain):
             m.d.comb += finish.eq(self.region)
             m.d.sync += [drain.eq(1), self.drained.eq(~self.region)]
         with m.If(reader.drained):
@@ -522,13 +544,13 @@ class VerificationPath(wiring.Component):
         with m.If(self.running & gone):
             m.d.sync += self.running.eq(0)
 
-    def _give_up(self, m: Module, over: Signal) -> None:
+    def _give_up(self, m: Module, in_flight: list[Signal]) -> None:
         """Drop the beats in flight, swallow those to come, and send the beat that says so."""
         sent = Signal()
         m.d.comb += self.error_beat.eq(self.giving_up & ~sent & self.free_out & self.beats_done)
         with m.If(self.giving_up):
-            m.d.sync += [self.full_a.eq(0), self.full_1.eq(0), self.full_2.eq(0)]
+            m.d.sync += [full.eq(0) for full in in_flight]
         with m.If(self.error_beat):
-            m.d.sync += [sent.eq(1), over.eq(1)]
+            m.d.sync += [sent.eq(1), self.over.eq(1)]
         with m.If(self.clear):
             m.d.sync += sent.eq(0)
