@@ -12,19 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from golden.errors import CassandraError
 from golden.format import SCHEMES, Format, Scheme
 from rtl.encoder_types import EncoderConfig
 from verif.encoder_bulk import Encoded, RtlEncoder, requests_of
 from verif.payloads import gaussian
+from verif.recording import between
 
-__all__ = ["main", "measure", "rates", "write_table"]
+__all__ = ["main", "measure", "rates"]
 
 VECTOR = 64
 SEGMENTS = 8
 KEEPS = (None, 38, 26, 0)
 SIZES = (1024, 4096, 16384)
-_MARKS = ("<!-- rates -->", "<!-- /rates -->")
 
 
 def rates(results: list[Encoded], segment: int) -> float:
@@ -50,15 +49,6 @@ def _rows(encoder: RtlEncoder) -> Iterator[str]:
             yield f"| {scheme} | {segment:,} | {' | '.join(cells)} |"
 
 
-def write_table(path: Path, table: str) -> None:
-    """Put a table between the marks of a document."""
-    text = path.read_text()
-    first, last = (text.find(mark) for mark in _MARKS)
-    if not 0 <= first < last:
-        raise CassandraError(f"document must have the marks {' and '.join(_MARKS)}, not {path}")
-    path.write_text(f"{text[: first + len(_MARKS[0])]}\n{table}\n{text[last:]}")
-
-
 def main(argv: list[str] | None = None) -> None:
     """Measure, and print or write the table."""
     parser = argparse.ArgumentParser(description="cycles of the encoder for a vector of 64 values")
@@ -66,7 +56,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     table = "\n".join(_rows(RtlEncoder(EncoderConfig())))
     if args.document:
-        write_table(args.document, table)
+        text = between(args.document.read_text(encoding="utf-8"), "rates", table)
+        args.document.write_text(text, encoding="utf-8")
     else:
         print(table)
 

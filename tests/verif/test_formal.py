@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from golden.errors import CassandraError
 from verif.formal import prover
-from verif.formal.__main__ import main, recorded
+from verif.formal.__main__ import main
 from verif.formal.harness import level_of
 from verif.formal.prover import Claim, prove
 from verif.formal.registry import claims
@@ -134,15 +134,10 @@ def test_absent_tools_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         prove(claims()[0])
 
 
-def test_names_are_checked_and_documents_need_markers() -> None:
+def test_names_are_checked() -> None:
     assert len({claim.name for claim in claims()}) == len(claims())
     assert main(["no_such_claim", "--list"]) == 2
     assert main(["zero_counter", "--list"]) == 0
-    assert recorded("a <!-- formal -->x<!-- /formal --> b", "t") == (
-        "a <!-- formal -->\nt\n<!-- /formal --> b"
-    )
-    with pytest.raises(CassandraError, match="markers"):
-        recorded("a", "t")
 
 
 class Registers(wiring.Component):

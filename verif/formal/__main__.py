@@ -1,12 +1,11 @@
 """Prove claims about the gateware and print a table: ``python -m verif.formal`` (``make formal``).
 
-The recorded table of docs/verification.md is written with ``--document``.
+``--document docs/verification.md`` records what was proved in its table; other rows stay.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +13,10 @@ from pathlib import Path
 from golden.errors import CassandraError
 from verif.formal.prover import Outcome, missing_tools, prove
 from verif.formal.registry import claims
+from verif.recording import RecordedTable, run_command
 
-__all__ = ["main", "recorded", "table"]
+__all__ = ["TABLE", "cells", "main"]
 
-_BEGIN, _END = "<!-- formal -->", "<!-- /formal -->"
 _METHODS = {
     "combinational": "SAT",
     "rewriting": "SAT and rewriting",
@@ -27,28 +26,18 @@ _METHODS = {
 }
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
-    """Claims, methods, bounds and seconds as a table in Markdown."""
-    lines = ["| claim | what holds | method | proved for | s |", "|---|---|---|---|---|"]
-    for outcome in outcomes:
-        claim = outcome.claim
-        bound = claim.bound if outcome.verdict == "proved" else f"**{outcome.verdict}**"
-        method, seconds = _METHODS[claim.method], f"{outcome.seconds:.1f}"
-        lines.append(f"| `{claim.name}` | {claim.what} | {method} | {bound} | {seconds} |")
-    return "\n".join(lines)
+TABLE = RecordedTable(
+    mark="formal",
+    columns=("claim", "what holds", "method", "proved for", "s"),
+    absent="Not in the table, because they have not been recorded ({number}): {names}.",
+)
 
 
-def recorded(document: str, text: str) -> str:
-    """The document with the text between its markers.
-
-    Raises CassandraError if it has none.
-    """
-    if _BEGIN not in document or _END not in document:
-        raise CassandraError(f"document must have the markers {_BEGIN} and {_END}")
-    block = f"{_BEGIN}\n{text}\n{_END}"
-    return re.sub(
-        re.escape(_BEGIN) + ".*?" + re.escape(_END), lambda _: block, document, flags=re.S
-    )
+def cells(outcome: Outcome) -> tuple[str, ...]:
+    """What the table says of a claim: meaning, method, bound or verdict, seconds."""
+    claim = outcome.claim
+    bound = claim.bound if outcome.verdict == "proved" else f"**{outcome.verdict}**"
+    return claim.what, _METHODS[claim.method], bound, f"{outcome.seconds:.1f}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,12 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--fast", action="store_true", help="those of `make test` alone")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where intermediate files stay")
     parser.add_argument("--document", type=Path, help="a document with the markers of the table")
-    options = parser.parse_args(argv)
-    try:
-        return _run(options)
-    except CassandraError as error:
-        print(f"formal: {error}", file=sys.stderr)
-        return 2
+    return run_command(parser, _run, argv)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -80,10 +64,10 @@ def _run(options: argparse.Namespace) -> int:
         outcome = prove(claim, options.keep and options.keep / claim.name)
         print(f"{outcome.verdict:>9} {outcome.seconds:7.1f} s  {claim.name}", file=sys.stderr)
         outcomes.append(outcome)
-    print(table(outcomes))
+    rows = {outcome.claim.name: cells(outcome) for outcome in outcomes}
+    print(TABLE.text(rows))
     if options.document:
-        text = recorded(options.document.read_text(encoding="utf-8"), table(outcomes))
-        options.document.write_text(text, encoding="utf-8")
+        TABLE.record(options.document, rows, [claim.name for claim in claims()])
     return int(any(outcome.verdict != "proved" for outcome in outcomes))
 
 

@@ -2,6 +2,7 @@
 
 ``python -m verif.mutation [--out build/mutation] [--document FILE] [PATTERN...]`` goes on where it
 was stopped: a result stays good while sources, checks and fault are what they were.
+``--document docs/verification.md`` records what was tried in its table; other rows stay.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from golden.errors import CassandraError
 from verif.mutation.catalogue import ROOT, Mutation, mutations
+from verif.recording import RecordedTable, run_command
 
-__all__ = ["Result", "main", "recorded", "table", "tried"]
+__all__ = ["TABLE", "Result", "cells", "main", "tried"]
 
 TREE = ("golden", "rtl", "verif")
-_BEGIN, _END = "<!-- mutants -->", "<!-- /mutants -->"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,26 +84,16 @@ def _passes(check: str, tree: Path, folder: Path) -> bool:
     raise CassandraError(f"{check} must run, not end with:\n{run.stderr[-2000:]}")
 
 
-def table(results: Iterable[Result]) -> str:
-    """Faults and what found them, as a table in Markdown."""
-    lines = ["| fault | found by | s |", "|---|---|---|"]
-    for result in results:
-        found = f"`{result.caught_by}`" if result.caught_by else "**nothing**"
-        lines.append(f"| `{result.name}` | {found} | {result.seconds:.0f} |")
-    return "\n".join(lines)
+TABLE = RecordedTable(
+    mark="mutants",
+    columns=("fault", "found by", "s"),
+    absent="Not in the table, because they have not been run ({number}): {names}.",
+)
 
 
-def recorded(document: str, text: str) -> str:
-    """The document with the text between its markers.
-
-    Raises CassandraError if it has none.
-    """
-    if _BEGIN not in document or _END not in document:
-        raise CassandraError(f"document must have the markers {_BEGIN} and {_END}")
-    block = f"{_BEGIN}\n{text}\n{_END}"
-    return re.sub(
-        re.escape(_BEGIN) + ".*?" + re.escape(_END), lambda _: block, document, flags=re.S
-    )
+def cells(result: Result) -> tuple[str, ...]:
+    """What the table says of a fault: the check that found it, seconds."""
+    return f"`{result.caught_by}`" if result.caught_by else "**nothing**", f"{result.seconds:.0f}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,21 +102,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names of mutations")
     parser.add_argument("--out", type=Path, default=Path("build/mutation"), help="results and logs")
     parser.add_argument("--document", type=Path, help="a document with the markers of the table")
-    options = parser.parse_args(argv)
-    try:
-        return _run(options)
-    except CassandraError as error:
-        print(f"mutation: {error}", file=sys.stderr)
-        return 2
+    return run_command(parser, _run, argv)
 
 
 def _run(options: argparse.Namespace) -> int:
     out = options.out.resolve()
     results = [_result(mutation, out) for mutation in mutations(options.patterns)]
-    print(table(results))
+    rows = {result.name: cells(result) for result in results}
+    print(TABLE.text(rows))
     if options.document:
-        text = recorded(options.document.read_text(encoding="utf-8"), table(results))
-        options.document.write_text(text, encoding="utf-8")
+        TABLE.record(options.document, rows, [mutation.name for mutation in mutations()])
     return int(any(not result.caught_by for result in results))
 
 
