@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from amaranth.hdl import Assert, Assume, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
 
 from golden.format import SCHEMES
 from rtl.bitmap_expand import BlockBuffer
@@ -15,7 +14,7 @@ from rtl.exponent_path import ExponentPath
 from rtl.speculation import SpeculationPath
 from rtl.superblock_reader import SuperblockReader
 from rtl.verification import VerificationPath
-from verif.formal.harness import assert_holds, assume_holds, bits_set, level_of
+from verif.formal.harness import Around, Handshakes, assume_holds, bits_set, level_of
 from verif.formal.prover import Claim
 
 __all__ = ["CLAIMS"]
@@ -57,32 +56,13 @@ def _watch_reader(m: Module, reader: SuperblockReader) -> None:
 CONFIG = DecoderConfig(lanes=8)
 
 
-class Handshakes(wiring.Component):
-    """The decoder, whose streams keep the rule if those of its sources do."""
-
-    def __init__(self) -> None:
-        self.decoder = Decoder(CONFIG)
-        super().__init__({"ports": Out(self.decoder.signature)})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.decoder = d = self.decoder
-        wiring.connect(m, wiring.flipped(self.ports), d)
-        assert_holds(m, d.values.valid, d.values.ready, d.values.payload, "values")
-        return m
-
-
-class Segments(wiring.Component):
+class Segments(Around):
     """Commands and last beats go in pairs, and errors are remembered."""
 
-    def __init__(self) -> None:
-        self.decoder = Decoder(CONFIG)
-        super().__init__({"ports": Out(self.decoder.signature)})
+    part: Decoder
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.decoder = d = self.decoder
-        wiring.connect(m, wiring.flipped(self.ports), d)
+    def claims(self, m: Module) -> None:
+        d = self.part
         inside = Signal(3)  # segments begun and not ended
         begin = d.command.valid & d.command.ready
         end = d.values.valid & d.values.ready & d.values.payload.last
@@ -93,7 +73,6 @@ class Segments(wiring.Component):
             Assert(d.busy | (inside == 0)),
         ]
         self._errors(m, d)
-        return m
 
     def _errors(self, m: Module, d: Decoder) -> None:
         error = Value.cast(d.error)
@@ -114,7 +93,7 @@ class Segments(wiring.Component):
         return last
 
 
-class Ends(wiring.Component):
+class Ends(Around):
     """A segment that begins is over before ``limit`` cycles have passed.
 
     Sources always offer, packets have at most ``words`` words, segments at most two beats, and
@@ -126,13 +105,12 @@ class Ends(wiring.Component):
         self.beats = beats
         self.slack = slack
         self.words = words
-        self.decoder = Decoder(CONFIG)
-        super().__init__({"ports": Out(self.decoder.signature)})
+        super().__init__(Decoder(CONFIG))
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.decoder = d = self.decoder
-        wiring.connect(m, wiring.flipped(self.ports), d)
+    part: Decoder
+
+    def claims(self, m: Module) -> None:
+        d = self.part
         age = Signal(range(self.limit + 2))
         with m.If(~d.busy | (d.values.valid & d.values.ready & d.values.payload.last)):
             m.d.sync += age.eq(0)
@@ -154,7 +132,6 @@ class Ends(wiring.Component):
                 Assume(self._patient(m, port.valid, name)),
                 Assume(port.payload.last | (count < self.words - 1)),
             ]
-        return m
 
     def _patient(self, m: Module, moves: Value, name: str) -> Value:
         """At most ``slack`` cycles go by without a move."""
@@ -166,54 +143,45 @@ class Ends(wiring.Component):
         return moves | (still != self.slack)
 
 
-def _connected(m: Module, name: str, part: wiring.Component, ports: object) -> None:
-    m.submodules[name] = part
-    wiring.connect(m, wiring.flipped(ports), part)
+class Speculation(Around):
+    """The speculation path in segments without errors, of scheme unary alone if asked for."""
 
+    part: SpeculationPath
 
-class Speculation(wiring.Component):
-    """The speculation path, whose beats keep the rule of streams."""
-
-    def __init__(self, *, handshake: bool = False, good: bool = False, unary: bool = False) -> None:
-        self.handshake = handshake
+    def __init__(self, *, unary: bool = False) -> None:
         self.unary = unary
-        self.good = good
-        self.path = SpeculationPath(CONFIG)
-        super().__init__({"ports": Out(self.path.signature)})
+        super().__init__(SpeculationPath(CONFIG))
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        _connected(m, "path", self.path, self.ports)
-        beats = self.path.beats
-        if self.good:
-            m.d.comb += Assume(Value.cast(self.path.errors) == 0)
+    def claims(self, m: Module) -> None:
+        m.d.comb += Assume(Value.cast(self.part.errors) == 0)
         if self.unary:
-            m.d.comb += Assume(self.path.command.payload.scheme == SCHEMES.index("unary"))
-        if self.handshake:
-            assert_holds(m, beats.valid, beats.ready, beats.payload, "beats")
-        return m
+            m.d.comb += Assume(self.part.command.payload.scheme == SCHEMES.index("unary"))
 
 
-class Verification(wiring.Component):
-    """The verification path, fed with beats that keep the rule and count their lanes right."""
+class Verification(Around):
+    """The verification path, fed with beats that keep the rule and count their lanes right.
+
+    With ``good``, in segments without errors that have low bits.
+    """
+
+    part: VerificationPath
 
     def __init__(self, *, good: bool = False) -> None:
         self.good = good
-        self.path = VerificationPath(CONFIG)
-        super().__init__({"ports": Out(self.path.signature)})
+        super().__init__(VerificationPath(CONFIG))
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        _connected(m, "path", self.path, self.ports)
-        beats = self.path.beats
+    def claims(self, m: Module) -> None:
+        beats = self.part.beats
         assume_holds(m, beats.valid, beats.ready, beats.payload, "beats")
         abort, kept = beats.payload.abort, beats.payload.kept
         if self.good:
-            m.d.comb += [Assume(Value.cast(self.path.errors) == 0), Assume(~abort)]
-            command = self.path.command.payload
-            m.d.comb += Assume(command.target & (command.truncated != 0))
+            command = self.part.command.payload
+            m.d.comb += [
+                Assume(Value.cast(self.part.errors) == 0),
+                Assume(~abort),
+                Assume(command.target & (command.truncated != 0)),
+            ]
         m.d.comb += Assume(abort | (beats.payload.count == bits_set(kept)))
-        return m
 
 
 FREE_ROWS: dict[type[wiring.Component], tuple[str, ...]] = {SuperblockReader: ("rows",)}
@@ -230,7 +198,7 @@ CLAIMS = (
     Claim(
         name="decoder.handshake",
         what="Values stay, unchanged, until they are taken.",
-        design=Handshakes,
+        design=lambda: Handshakes(Decoder(CONFIG), honest=False),
         method="reachable",
     ),
     Claim(
@@ -238,7 +206,7 @@ CLAIMS = (
         what="A last beat leaves for each command and none besides, at most two segments are "
         "inside, idle means none; a cause stays until it is cleared; a segment that ends in error "
         f"has no values and a cause{_FREED}.",
-        design=Segments,
+        design=lambda: Segments(Decoder(CONFIG)),
         method="reachable",
         free=FREE_DATA,
     ),
@@ -263,13 +231,13 @@ CLAIMS = (
     Claim(
         name="speculation.handshake",
         what="Beats stay, unchanged, until they are taken.",
-        design=lambda: Speculation(handshake=True),
+        design=lambda: Handshakes(SpeculationPath(CONFIG), honest=False),
         method="reachable",
     ),
     Claim(
         name="speculation.reader",
         what=f"Rows are taken only where there are any, and none with the end of a region{_FREED}.",
-        design=Speculation,
+        design=lambda: Around(SpeculationPath(CONFIG)),
         method="reachable",
         watches={SuperblockReader: _watch_reader},
         free=FREE_DATA,
@@ -286,7 +254,7 @@ CLAIMS = (
         name="speculation.blocks",
         what="The buffer of `sign_high` neither overflows nor runs dry in a segment without errors"
         f"{_FREED}.",
-        design=lambda: Speculation(good=True),
+        design=lambda: Speculation(),
         method="bounded",
         depth=11,
         watches={BlockBuffer: _watch_blocks},
@@ -296,7 +264,7 @@ CLAIMS = (
         name="speculation.ranks",
         what="The rank queue neither overflows nor runs dry in a unary segment without errors"
         f"{_FREED}.",
-        design=lambda: Speculation(good=True, unary=True),
+        design=lambda: Speculation(unary=True),
         method="bounded",
         depth=9,
         watches={ExponentPath: _watch_ranks},

@@ -9,10 +9,12 @@ from unittest import mock
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assert, Assume, Module, ResetSignal, Shape, Signal, Value, ValueLike
-from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
 
 __all__ = [
+    "Around",
+    "Handshakes",
     "Together",
     "Watch",
     "assert_holds",
@@ -20,6 +22,7 @@ __all__ = [
     "bits_set",
     "freeing",
     "level_of",
+    "streams_of",
     "watching",
 ]
 
@@ -41,6 +44,60 @@ class Together(wiring.Component):
             m.submodules[name] = part
             wiring.connect(m, wiring.flipped(getattr(self, name)), part)
         return m
+
+
+class Around(wiring.Component):
+    """A design between ports that are free; what holds of it is said by :meth:`claims`."""
+
+    def __init__(self, part: wiring.Component) -> None:
+        self.part = part
+        super().__init__({"ports": Out(part.signature)})
+
+    def elaborate(self, platform: object) -> Module:
+        """The design, and the claims about it."""
+        m = Module()
+        m.submodules.part = part = self.part
+        wiring.connect(m, wiring.flipped(self.ports), part)
+        self.claims(m)
+        return m
+
+    def claims(self, m: Module) -> None:
+        """Assertions about ``self.part``, and what is assumed of its inputs.
+
+        None here: then blocks inside it are watched.
+        """
+
+
+def streams_of(part: wiring.Component, flow: wiring.Flow) -> dict[str, stream.Interface]:
+    """Streams of a component that go out, or in; those of an array are numbered."""
+    found: dict[str, stream.Interface] = {}
+    for name, member in part.signature.members.items():
+        if not (member.is_signature and isinstance(member.signature, stream.Signature)):
+            continue
+        ports = getattr(part, name)
+        every = {f"{name}_{i}": port for i, port in enumerate(ports)} if member.dimensions else None
+        if member.flow == flow:
+            found |= every or {name: ports}
+    return found
+
+
+class Handshakes(Around):
+    """Every stream that leaves a design keeps the rule, if those that come in do.
+
+    Without ``honest`` it does so whatever those that come in do.
+    """
+
+    def __init__(self, part: wiring.Component, *, honest: bool = True) -> None:
+        super().__init__(part)
+        self.honest = honest
+
+    def claims(self, m: Module) -> None:
+        """Outputs hold what they offer; so do inputs."""
+        sources = streams_of(self.part, In) if self.honest else {}
+        for name, port in sources.items():
+            assume_holds(m, port.valid, port.ready, port.payload, name)
+        for name, port in streams_of(self.part, Out).items():
+            assert_holds(m, port.valid, port.ready, port.payload, name)
 
 
 def _held(m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str) -> Value:
