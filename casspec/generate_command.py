@@ -26,7 +26,7 @@ examples:
   casspec generate packed --prompt "Hello." --plain
   casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 4
   casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --least-lead 0.75
-  casspec generate packed --prompt "Hello." --backend native --gamma adaptive --draft hybrid
+  casspec generate packed --prompt "Hello." --backend native --draft hybrid --least-lead 0.75
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
@@ -38,6 +38,8 @@ docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
 """
 
 _BF16: Literal["bf16"] = "bf16"
+
+_GAMMAS: dict[str, int | str] = {"torch": 3, "native": "adaptive"}
 
 _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
 """Most values in a segment of keys and values; the gateware's encoder is built for that many."""
@@ -65,9 +67,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gamma",
         type=_gamma,
-        default=3,
         metavar="N",
-        help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3)",
+        help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3, and"
+        " adaptive of the native backend, which goes by measured times, too)",
     )
     parser.add_argument(
         "--draft",
@@ -197,6 +199,8 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 
 def generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
+    if args.gamma is None:
+        args.gamma = _GAMMAS[args.backend]
     if args.backend == "native":
         return generate_natively(args)
     from model.speculative import CassandraForCausalLM, ReplyInterrupted, Sampling, Settings

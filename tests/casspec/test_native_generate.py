@@ -66,11 +66,13 @@ def test_figures_have_the_names_of_the_other_backend(
 def test_replies_go_to_output_and_figures_beside_it(
     packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = run_json(packed, capsys)["texts"]
+    found = run_json(packed, capsys)
+    texts = found["texts"]
+    assert found["report"]["gamma"] == "adaptive"  # unless something else is asked for
     assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "40", *NATIVE]) == 0
     printed = capsys.readouterr()
     assert printed.out == "\n\n".join(texts) + "\n"
-    for figure in ("acceptance rate", "tokens per second", "ms per draft", "instruction set"):
+    for figure in ("acceptance rate", "tokens per second", "ms per draft", "rounds by plan"):
         assert figure in printed.err
 
 
