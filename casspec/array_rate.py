@@ -15,12 +15,13 @@ from casspec.sim import RECIPES
 from casspec.table import table
 from golden.errors import CassandraError
 from model.masks import kept_by_magnitude
+from model.packing import Recipe
 from model.sources import BUNDLED, Source, open_source, packed_tensors
 from rtl.dma.config import DmaConfig
 from verif.dma.rate import Rate, measure
 from verif.payloads import Payload
 
-__all__ = ["main"]
+__all__ = ["main", "weights_of"]
 
 BUILD = Path(__file__).resolve().parents[1] / "build" / "cocotb"
 _HEAD = ["decoders", "scheme", "mode", "values/cycle", "bytes/cycle", "of the most", "from START"]
@@ -40,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows, slow = [], False
     for decoders in args.decoders:
         config = DmaConfig(decoders=decoders)
-        for scheme in RECIPES:
-            payload = _payload(open_source(BUNDLED), args.tensor, scheme, args.segments * decoders)
+        for scheme, recipe in RECIPES.items():
+            segments = args.segments * decoders
+            payload = weights_of(open_source(BUNDLED), args.tensor, recipe, segments)
             for target in (False, True):
                 rate = measure(config, payload, target=target, build=BUILD / f"rate_n{decoders}")
                 rows.append(_row(config, scheme, target, rate))
@@ -53,9 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(slow)
 
 
-def _payload(source: Source, part: str, scheme: str, segments: int) -> Payload:
-    """The first segments of a tensor whose name has ``part`` in it, as the main job packs it."""
-    recipe = RECIPES[scheme]
+def weights_of(source: Source, part: str, recipe: Recipe, segments: int) -> Payload:
+    """The first segments of a tensor whose name has ``part`` in it, pruned as the recipe says.
+
+    Of several tensors the middle one is taken. Raises CassandraError if there is none that is
+    large enough.
+    """
     wanted = segments * recipe.format.segment
     tensors = [
         tensor

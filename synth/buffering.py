@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from golden.errors import CassandraError
+from synth.liberty import pin_groups
 from synth.timing import Library
 
-__all__ = ["Cells", "buffer_registers", "input_loads"]
+__all__ = ["Cells", "buffer_registers", "input_loads", "instances_of"]
 
 ROOT_LOAD = 7
 """Most that a flip-flop drives, in inputs of the smallest two-input NAND."""
@@ -90,26 +91,17 @@ class _Sink:
 def input_loads(liberty: str) -> dict[tuple[str, str], float]:
     """Capacitance of every input pin in the text of a liberty file, by cell and pin."""
     loads = {}
-    for cell, pin, text in _pin_groups(liberty):
+    for cell, pin, text in pin_groups(liberty):
         load = re.search(r"\bcapacitance\s*:\s*([\d.e+-]+)", text)
         if re.search(r"direction\s*:\s*\"?input", text) and load:
             loads[cell, pin] = float(load[1])
     return loads
 
 
-def _pin_groups(liberty: str) -> Iterator[tuple[str, str, str]]:
-    """Cell, pin and text of every pin group."""
-    parts = re.split(r'\bcell\s*\(\s*"?([\w.]+)"?\s*\)\s*\{', liberty)
-    for cell, body in zip(parts[1::2], parts[2::2], strict=True):
-        pins = re.split(r'\bpin\s*\(\s*"?(\w+)"?\s*\)\s*\{', body)
-        for pin, text in zip(pins[1::2], pins[2::2], strict=True):
-            yield cell, pin, text
-
-
 def _buffers(liberty: str) -> dict[str, tuple[str, str]]:
     """Input and output of every cell whose function is its only input."""
     pins: dict[str, list[tuple[str, str]]] = {}
-    for cell, pin, text in _pin_groups(liberty):
+    for cell, pin, text in pin_groups(liberty):
         function = re.search(r'function\s*:\s*"\(?\s*([^"]*?)\s*\)?"', text)
         pins.setdefault(cell, []).append((pin, function[1] if function else ""))
     return {
@@ -124,10 +116,7 @@ def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
 
     ``netlist`` is one flat module as ``write_verilog -noattr -noexpr`` writes it.
     """
-    instances = {
-        found["name"]: (found["cell"], dict(_pins(found["pins"])))
-        for found in _INSTANCE.finditer(netlist)
-    }
+    instances = instances_of(netlist)
     sinks = _sinks(instances, cells)
     moved: dict[tuple[str, str], str] = {}
     added: list[str] = []
@@ -136,6 +125,14 @@ def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
             _plant(sinks.get(pins["Q"], []), pins["Q"], cells, moved, added)
     text = _INSTANCE.sub(lambda found: _rewired(found, moved), netlist)
     return text.replace("\nendmodule", "\n" + "".join(added) + "endmodule", 1), len(added)
+
+
+def instances_of(netlist: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Cell and nets by pin of every instance of a flat netlist, by name."""
+    return {
+        found["name"]: (found["cell"], dict(_pins(found["pins"])))
+        for found in _INSTANCE.finditer(netlist)
+    }
 
 
 def _pins(text: str) -> Iterator[tuple[str, str]]:

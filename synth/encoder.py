@@ -23,9 +23,8 @@ from rtl.top import to_rtlil
 from synth.buffering import Cells, buffer_registers
 from synth.report import _AREA as AREA
 from synth.report import _SPEED as SPEED
-from synth.report import PERIOD, chip_areas, count_cells
+from synth.report import PERIOD, chip_areas, count_cells, markdown_table
 from synth.report import _mapped as mapped
-from synth.report import _table as markdown_table
 from synth.timing import (
     DEFAULT_LIBERTY,
     CriticalPath,

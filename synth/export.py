@@ -39,6 +39,7 @@ __all__ = [
     "export",
     "export_all",
     "main",
+    "ports_of",
 ]
 
 VERSION = "0.1.0"
@@ -109,16 +110,20 @@ def _write(path: Path, text: str) -> None:
         raise
 
 
-def _ports(top: Top) -> list[dict[str, object]]:
-    ports: list[dict[str, object]] = [
-        {"name": "clk", "direction": "input", "width": 1},
-        {"name": "rst", "direction": "input", "width": 1},
-    ]
+def ports_of(top: Top) -> dict[str, tuple[str, int]]:
+    """Direction (``input`` or ``output``) and width of every port of a top, by name."""
+    ports = {"clk": ("input", 1), "rst": ("input", 1)}
     for name, member in top.signature.members.items():
         direction = "input" if member.flow.name == "In" else "output"
-        width = 1 if member.shape == 1 else int(member.shape)
-        ports.append({"name": name, "direction": direction, "width": width})
+        ports[name] = (direction, 1 if member.shape == 1 else int(member.shape))
     return ports
+
+
+def _ports(top: Top) -> list[dict[str, object]]:
+    return [
+        {"name": name, "direction": direction, "width": width}
+        for name, (direction, width) in ports_of(top).items()
+    ]
 
 
 def _core(name: str, kind: str) -> str:

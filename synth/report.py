@@ -38,7 +38,17 @@ from synth.timing import (
     version_of,
 )
 
-__all__ = ["DEFAULT_CONFIGS", "Report", "analyse", "main", "markdown"]
+__all__ = [
+    "DEFAULT_CONFIGS",
+    "Report",
+    "add_buffers",
+    "analyse",
+    "insert",
+    "main",
+    "markdown",
+    "markdown_table",
+    "speed_script",
+]
 
 DEFAULT_CONFIGS = (
     DecoderConfig(),
@@ -152,17 +162,35 @@ def _mapped(library: Library, script: str, options: str = "") -> str:
     )
 
 
-def _flat_script(library: Library, top: str, period: float) -> str:
-    picoseconds = round(1000 * period)
+def _unmapped_script(library: Library, top: str) -> str:
     return (
         f"read_rtlil {top}.il\nhierarchy -top {top}\nsynth -flatten\n"
-        f"dfflibmap -liberty {library.path}\ndesign -save mapped\n"
-        + _mapped(library, _AREA)
-        + f"tee -o {top}.area.txt stat -liberty {library.path}\ndesign -load mapped\n"
-        + _mapped(library, _SPEED.format(D=picoseconds), f"-D {picoseconds}")
+        f"dfflibmap -liberty {library.path}\n"
+    )
+
+
+def _timed_script(library: Library, top: str, period: float) -> str:
+    picoseconds = round(1000 * period)
+    return (
+        _mapped(library, _SPEED.format(D=picoseconds), f"-D {picoseconds}")
         + f"splitnets -ports\nopt_clean -purge\n"
         f"tee -o {top}.speed.txt stat -liberty {library.path}\n"
         f"write_verilog -noattr -noexpr -nohex {top}.net.v\n"
+    )
+
+
+def speed_script(library: Library, top: str, period: float) -> str:
+    """Yosys commands that map a top for speed and write it as ``TOP.net.v``."""
+    return _unmapped_script(library, top) + _timed_script(library, top, period)
+
+
+def _flat_script(library: Library, top: str, period: float) -> str:
+    return (
+        _unmapped_script(library, top)
+        + "design -save mapped\n"
+        + _mapped(library, _AREA)
+        + f"tee -o {top}.area.txt stat -liberty {library.path}\ndesign -load mapped\n"
+        + _timed_script(library, top, period)
     )
 
 
@@ -199,7 +227,7 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
         raise CassandraError(message) from error
     log = run_tool("yosys", ["-s", f"{top}.flat.ys"], out)
     run_tool("yosys", ["-q", "-s", f"{top}.blocks.ys"], out)
-    buffers = _add_buffers(out / f"{top}.net.v", library)
+    buffers = add_buffers(out / f"{top}.net.v", library)
     timed = run_tool("sta", ["-exit", f"{top}.tcl"], out)
     area = (out / f"{top}.area.txt").read_text()
     cells = library.flip_flops
@@ -222,7 +250,7 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
     )
 
 
-def _add_buffers(netlist: Path, library: Library) -> float:
+def add_buffers(netlist: Path, library: Library) -> float:
     """Give a netlist its buffer trees; their gate equivalents."""
     cells = Cells.of(library)
     text, number = buffer_registers(netlist.read_text(), cells)
@@ -244,7 +272,8 @@ def _row(cells: Iterable[object]) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown, its first column left-aligned and the others right-aligned."""
     ruler = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join(map(_row, [head, ruler, *rows]))
 
@@ -274,7 +303,7 @@ def _totals(reports: Sequence[Report]) -> str:
         ]
         for r in reports
     ]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _breakdown(reports: Sequence[Report]) -> str:
@@ -284,7 +313,7 @@ def _breakdown(reports: Sequence[Report]) -> str:
     ]
     rows.append(["sum of blocks", *(_kilo(sum(r.blocks.values())) for r in reports)])
     rows.append(["flat", *(_kilo(r.total) for r in reports)])
-    return _table(["kGE", *map(_label, reports)], rows)
+    return markdown_table(["kGE", *map(_label, reports)], rows)
 
 
 def _timing(reports: Sequence[Report]) -> str:
@@ -303,7 +332,7 @@ def _timing(reports: Sequence[Report]) -> str:
         ]
         for r in reports
     ]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _silicon(reports: Sequence[Report]) -> str:
@@ -318,7 +347,7 @@ def _silicon(reports: Sequence[Report]) -> str:
         for r in reports
     ]
     rows.append(["the paper, Table V", "-", f"{TABLE_V_MM2:.2f}", "-"])
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def markdown(reports: Sequence[Report]) -> str:

@@ -6,10 +6,14 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "Vdecoder.h"
 #include "bulk_ports.h"
 #include "verilated.h"
+#ifdef CASSANDRA_ACTIVITY
+#include "verilated_saif_c.h"
+#endif
 
 // Verilator asks for the time of messages; there is none.
 double sc_time_stamp() { return 0; }
@@ -216,6 +220,30 @@ class Packets {
   uint32_t values_ = 0;  // of the packet in hand
 };
 
+// Transitions of every net in a batch, written as SAIF; each net is looked at once in a cycle, when
+// all has settled, and counts from zero. In libraries that were built for it; no file otherwise.
+#ifdef CASSANDRA_ACTIVITY
+class Transitions {
+ public:
+  Transitions(Vdecoder& m, const std::string& path) {
+    m.contextp()->traceEverOn(true);
+    m.trace(&file_, 99);
+    file_.open(path.c_str());
+  }
+  ~Transitions() { file_.close(); }
+  void sample() { file_.dump(time_++); }
+
+ private:
+  VerilatedSaifC file_;
+  uint64_t time_ = 0;
+};
+#else
+struct Transitions {
+  Transitions(Vdecoder&, const std::string&) {}
+  void sample() {}
+};
+#endif
+
 class Harness {
  public:
   Harness() : context_(new VerilatedContext), model_(new Vdecoder(context_.get())) {}
@@ -231,6 +259,8 @@ class Harness {
     m.rst = 0;
   }
 
+  void write_transitions(const char* path) { transitions_ = path; }
+
   // Decodes a batch; `at` is the segment whose packet was in hand at the end.
   template <bool kPatterns>
   Status run(const Segment* segments, size_t count, uint8_t* out, Outcome* outcomes,
@@ -241,6 +271,7 @@ class Harness {
     Regions spec(segments, count, false), ver(segments, count, true);
     Rules rules;
     Packets packets(segments, out, outcomes);
+    Transitions transitions(m, transitions_);
     bool clear = false;
     uint64_t quiet = 0;
     for (uint64_t cycle = 0; (at = packets.ended()) < count; ++cycle) {
@@ -255,6 +286,7 @@ class Harness {
       m.clear_error = clear;
       clear = false;
       settle();
+      transitions.sample();
       count_ports(statistics);
       if (moves(m.s_axis_command_tvalid, m.s_axis_command_tready)) control.command_taken();
       if (moves(m.s_axis_codebook_tvalid, m.s_axis_codebook_tready)) control.book_taken();
@@ -302,6 +334,7 @@ class Harness {
 
   std::unique_ptr<VerilatedContext> context_;
   std::unique_ptr<Vdecoder> model_;
+  std::string transitions_;  // file of the next batch
   bool moved_ = false;  // a transfer in this cycle
 };
 
@@ -312,6 +345,11 @@ extern "C" {
 void* cassandra_create() { return new Harness; }
 
 void cassandra_destroy(void* handle) { delete static_cast<Harness*>(handle); }
+
+// Where batches write the transitions of all nets, if the library was built to count them.
+void cassandra_transitions(void* handle, const char* path) {
+  static_cast<Harness*>(handle)->write_transitions(path);
+}
 
 // Sizes of the structures, so that the caller can check its own.
 void cassandra_sizes(uint32_t* sizes) {

@@ -13,6 +13,7 @@ import ctypes
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -187,6 +188,8 @@ class RtlCodec:
         verilog: text to simulate instead of the gateware's own: another module of the same name
             and ports, such as a netlist from synthesis.
         build: folder for the library.
+        transitions: SAIF file that each batch writes anew, with the transitions of every net: each
+            is looked at once in a cycle, settled, and starts from zero. One instance only.
 
     ``statistics`` sums all calls, ``latest`` is of the last one. One codec serves one thread.
     Raises CassandraError if there is no Verilator or no C++ compiler.
@@ -204,14 +207,19 @@ class RtlCodec:
         traffic: Traffic | None = None,
         verilog: str | None = None,
         build: Path = BUILD,
+        transitions: Path | None = None,
     ) -> None:
         self.config = DecoderConfig(
             lanes=lanes, schemes=schemes, codebook=codebook, window=window, superblock=superblock
         )
         self.traffic = traffic or Traffic()
         text = _verilog_of(self.config) if verilog is None else verilog
-        self.library = build_library(text, self.config.module_name, lanes, build)
-        self._instances = [_Instance(_load(self.library)) for _ in range(instances)]
+        if transitions and instances > 1:
+            raise CassandraError(f"instances must be 1 to count transitions, not {instances}")
+        activity = transitions is not None
+        name = self.config.module_name
+        self.library = build_library(text, name, lanes, build, activity=activity)
+        self._instances = [_Instance(_load(self.library), transitions) for _ in range(instances)]
         self.latest = self.statistics = Statistics.none()
 
     def decode_draft(self, packed: Packed) -> NDArray[np.uint16]:
@@ -273,9 +281,11 @@ def requests_of(packed: Packed, *, target: bool) -> Iterator[Request]:
 class _Instance:
     """One decoder inside the library, and batches through it."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, transitions: Path | None) -> None:
         self._library = library
         self._handle = ctypes.c_void_p(library.cassandra_create())
+        if transitions is not None:
+            library.cassandra_transitions(self._handle, os.fsencode(transitions))
 
     def __del__(self) -> None:
         self._library.cassandra_destroy(self._handle)

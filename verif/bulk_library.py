@@ -34,37 +34,53 @@ _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
     *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint"),
 )
+_ACTIVITY_FLAG, _ACTIVITY_MACRO = "--trace-saif", "-DCASSANDRA_ACTIVITY"
+_FAST = ("OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
+_QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlists are large
 _CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
 
 
 def build_library(
-    verilog: str, module: str, lanes: int, build: Path = BUILD, *, kind: str = "decoder"
+    verilog: str,
+    module: str,
+    lanes: int,
+    build: Path = BUILD,
+    *,
+    kind: str = "decoder",
+    activity: bool = False,
 ) -> Path:
     """The shared library around a Verilog module with the ports of the top; built if need be.
 
-    ``kind`` is the top: ``decoder`` or ``encoder``. Raises CassandraError with what the tool
-    printed if a step of the build fails.
+    ``kind`` is the top: ``decoder`` or ``encoder``; with ``activity`` a decoder counts the
+    transitions of its nets. Raises CassandraError with what the tool printed if a step of the
+    build fails.
     """
-    library = library_path(verilog, module, lanes, build, kind=kind)
+    library = library_path(verilog, module, lanes, build, kind=kind, activity=activity)
     build.mkdir(parents=True, exist_ok=True)
     with exclusive(build / f"{module}.lock"):
         if not library.is_file():
-            _build(verilog, module, lanes, library)
+            _build(verilog, module, lanes, library, activity)
     return library
 
 
 def library_path(
-    verilog: str, module: str, lanes: int, build: Path = BUILD, *, kind: str = "decoder"
+    verilog: str,
+    module: str,
+    lanes: int,
+    build: Path = BUILD,
+    *,
+    kind: str = "decoder",
+    activity: bool = False,
 ) -> Path:
     """Where the library is, or will be: another place for other sources, tools or flags."""
     texts = [(_FOLDER / name).read_text() for name in (_SOURCES[kind], "bulk_ports.h")]
-    sources = (verilog, module, *texts, str(lanes))
+    sources = (verilog, module, *texts, str(lanes), *([_ACTIVITY_FLAG] if activity else []))
     tools = (*_VERILATOR_FLAGS, str(verilator_version()), *_cxx_flags(), _compiler_identity())
     digest = hashlib.sha256("\0".join([*sources, *tools]).encode()).hexdigest()[:16]
     return build / f"{module}-{digest}" / f"lib{kind}.so"
 
 
-def _build(verilog: str, module: str, lanes: int, library: Path) -> None:
+def _build(verilog: str, module: str, lanes: int, library: Path, activity: bool) -> None:
     """Build in a folder aside, which takes its place only when it is complete."""
     kind, folder = library.stem.removeprefix("lib"), library.parent
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{module}-") as name:
@@ -73,13 +89,15 @@ def _build(verilog: str, module: str, lanes: int, library: Path) -> None:
         source.write_text(verilog)
         translate = [verilator_binary(), *_VERILATOR_FLAGS, "--prefix", prefix]
         translate += ["--top-module", module, "--Mdir", str(work)]
+        translate += [_ACTIVITY_FLAG] if activity else []
         _step([*translate, "-CFLAGS", " ".join(flags), str(source)])
         make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", f"{prefix}.mk"]
-        _step([*make, "OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2"])
+        _step([*make, *(_QUICK if activity else _FAST)])
         include = [f"-I{path}" for path in (work, _FOLDER, _include(), _include() / "vltstd")]
         archives = [str(work / f"lib{prefix}.a"), str(work / "libverilated.a")]
         program = str(_FOLDER / _SOURCES[kind])
-        link = [_compiler(), *flags, f"-DCASSANDRA_LANES={lanes}", *include, program]
+        macros = [f"-DCASSANDRA_LANES={lanes}", *([_ACTIVITY_MACRO] if activity else [])]
+        link = [_compiler(), *flags, *macros, *include, program]
         _step([*link, *archives, "-shared", "-pthread", "-o", str(work / library.name)])
         folder.mkdir(exist_ok=True)
         shutil.copy(source, folder)

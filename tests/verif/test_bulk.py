@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from verif.bulk import (
 )
 from verif.patterns import PATTERNS
 from verif.payloads import draw, gaussian
+
+RESET_CYCLES = 4
+"""Cycles of reset before a batch, in which the stand-in's counter runs."""
 
 CodecOf = Callable[[int], RtlCodec]
 
@@ -195,3 +200,29 @@ def test_a_failed_build_shows_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(CassandraError, match=r"(?s)verilator.* failed .*%Error"):
         build_library("module broken (input clk; endmodule", "broken", 8, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["broken.lock"]
+
+
+@pytest.mark.slow
+def test_transitions_are_counted_once_in_a_cycle(tmp_path: Path, rng: np.random.Generator) -> None:
+    path = tmp_path / "batch.saif"
+    rtl = RtlCodec(
+        lanes=stand_in.LANES,
+        schemes=("unary",),
+        verilog=stand_in.VERILOG,
+        build=tmp_path,
+        transitions=path,
+    )
+    fmt = Format(scheme="unary", truncated=stand_in.GOOD, beat=stand_in.LANES, segment=512)
+    rtl.decode_draft(draw(rng, fmt, 1000, "weights").packed)
+    counts = re.findall(r"\(age\\\[(\d+)\\\] .*\(TC (\d+)\)\)", path.read_text())
+    # the counter's bits start from zero; what it is in the first cycle comes from the reset
+    seen = [RESET_CYCLES + cycle for cycle in range(rtl.latest.cycles)]
+    for bit, count in counts:
+        levels = [0, *(age >> int(bit) & 1 for age in seen)]
+        assert int(count) == sum(a != b for a, b in itertools.pairwise(levels))
+    assert len(counts) == 16
+
+
+def test_transitions_are_of_one_instance(tmp_path: Path) -> None:
+    with pytest.raises(CassandraError, match="instances must be 1 to count transitions, not 2"):
+        RtlCodec(instances=2, transitions=tmp_path / "batch.saif")

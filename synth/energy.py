@@ -1,0 +1,282 @@
+"""Energy of a mapped netlist, from the transitions of its nets and a liberty file.
+
+A transition of a net takes half of C V^2 for the pins that the net drives, and what the library's
+tables say for the inside of the cells at both its ends, at that load and at the slews that OpenSTA
+computes. Wires, the buffers of a clock tree and glitches are not in it. OpenSTA 2.0 is not asked
+for power: it takes activities of registers alone. docs/energy.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from golden.errors import CassandraError
+from rtl.command import DecoderConfig
+from rtl.top import DecoderTop, to_rtlil
+from synth.buffering import input_loads, instances_of
+from synth.liberty import InternalEnergy, internal_energies
+from synth.report import add_buffers, speed_script
+from synth.timing import Library, run_tool
+
+__all__ = ["Energy", "Model", "cell_models", "map_decoder", "read_slews", "transitions_of"]
+
+SLEW = 0.1
+"""Slew of ports and of the clock, in ns."""
+
+CLOCK = "clk"
+
+Instances = Mapping[str, tuple[str, Mapping[str, str]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Energy:
+    """Energies in pJ, of a cycle or of anything else.
+
+    Attributes:
+        clock: the clock net's pins, and what an edge of the clock takes in flip-flops.
+        cells: inside the cells at both ends of the other nets.
+        nets: pins that the other nets drive, ports of the module among them.
+        leakage: while nothing switches.
+    """
+
+    clock: float
+    cells: float
+    nets: float
+    leakage: float
+
+    @property
+    def total(self) -> float:
+        """All together."""
+        return self.clock + self.cells + self.nets + self.leakage
+
+    def __mul__(self, factor: float) -> Energy:
+        return Energy(**{name: factor * part for name, part in dataclasses.asdict(self).items()})
+
+
+def map_decoder(config: DecoderConfig, library: Library, out: Path, period: float) -> Path:
+    """Netlist of a decoder as :mod:`synth.report` times it: mapped for speed, with buffer trees.
+
+    Raises CassandraError if a tool is missing or fails.
+    """
+    top = config.module_name
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{top}.il").write_text(to_rtlil(DecoderTop.of(config)))
+    (out / f"{top}.speed.ys").write_text(speed_script(library, top, period))
+    run_tool("yosys", ["-q", "-s", f"{top}.speed.ys"], out)
+    add_buffers(out / f"{top}.net.v", library)
+    return out / f"{top}.net.v"
+
+
+def cell_models(library: Library, out: Path) -> str:
+    """Verilog of the cells of a library, as Yosys understands them.
+
+    Raises CassandraError if Yosys is missing or fails.
+    """
+    script = f"read_liberty {library.path}; write_verilog -noattr cells.v"
+    run_tool("yosys", ["-q", "-p", script], out)
+    return (out / "cells.v").read_text()
+
+
+def simulation(netlist: str, cells: str, top: str, ports: Mapping[str, tuple[str, int]]) -> str:
+    """Verilog of the netlist with the ports of the top, whose bits the netlist has one by one.
+
+    ``ports`` are direction and width by name, clock and reset among them. Verilator traces the
+    nets of the netlist, which is an instance of the same name, and not those inside of cells.
+    """
+    declared = ", ".join(
+        f"{direction} [{width - 1}:0] {name}" if width > 1 else f"{direction} {name}"
+        for name, (direction, width) in ports.items()
+    )
+    bits = (
+        [f".\\{name}[{bit}] ({name}[{bit}])" for bit in range(width)]
+        if width > 1
+        else [f".{name}({name})"]
+        for name, (_, width) in ports.items()
+    )
+    wired = ", ".join(connection for port in bits for connection in port)
+    inner = re.sub(rf"\bmodule {top}\b", "module netlist", netlist, count=1)
+    return (
+        f"// verilator tracing_off\n{cells}\n// verilator tracing_on\n{inner}\n"
+        f"module {top}({declared});\n  netlist netlist({wired});\nendmodule\n"
+    )
+
+
+# --- slews --------------------------------------------------------------------------------------
+
+
+def slew_script(netlist: str, top: str, library: Library, period: float) -> str:
+    """OpenSTA commands that print both slews of every output of a cell."""
+    return f"""\
+read_liberty {library.path}
+read_verilog {netlist}
+link_design {top}
+create_clock -name {CLOCK} -period {period} [get_ports {CLOCK}]
+set_clock_transition {SLEW} [all_clocks]
+set_input_transition {SLEW} [all_inputs]
+foreach pin [get_pins */*] {{
+  if {{[get_property $pin direction] == "output"}} {{
+    puts "slew [get_full_name $pin] [get_property $pin actual_rise_transition_max]\\
+      [get_property $pin actual_fall_transition_max]"
+  }}
+}}
+exit
+"""
+
+
+def read_slews(netlist: Path, top: str, library: Library, period: float) -> dict[str, float]:
+    """Mean slew of both edges in ns, by output pin (``instance/pin``), from OpenSTA.
+
+    Raises CassandraError if it is missing or fails.
+    """
+    script = netlist.with_suffix(".slews.tcl")
+    script.write_text(slew_script(netlist.name, top, library, period))
+    printed = run_tool("sta", ["-exit", script.name], netlist.parent)
+    found = re.findall(r"^slew (\S+) (\S+)\s+(\S+)$", printed, re.M)
+    if not found:
+        last = (printed.strip().splitlines() or ["nothing"])[-1]
+        raise CassandraError(f"sta must print slews, not {last!r}")
+    return {pin: (float(rise) + float(fall)) / 2 for pin, rise, fall in found}
+
+
+# --- transitions --------------------------------------------------------------------------------
+
+_COUNT = re.compile(r"\((\S+) \(T0 \d+\).*?\(TC (\d+)\)\)", re.S)
+
+
+def transitions_of(saif: str) -> dict[str, int]:
+    """Transitions by net in the instance ``netlist`` of a SAIF file."""
+    inside = saif.partition("(INSTANCE netlist")[2]
+    return {plain(name): int(count) for name, count in _COUNT.findall(inside)}
+
+
+def plain(net: str) -> str:
+    """The name of a net without the escapes of Verilog and SAIF."""
+    return net.replace("\\", "").strip()
+
+
+# --- energies -----------------------------------------------------------------------------------
+
+
+class Model:
+    """What a transition of each net of a netlist takes.
+
+    Arguments:
+        netlist: one flat module of cells, as :func:`map_decoder` writes it.
+        library: its cells.
+        slews: as of :func:`read_slews`; nets that no cell drives have the slew of ports.
+
+    ``nets`` and ``cells`` are energies of a transition in pJ, by net. Raises CassandraError if the
+    library does not state its units as pF and V.
+    """
+
+    def __init__(self, netlist: str, library: Library, slews: Mapping[str, float]) -> None:
+        text = library.path.read_text(errors="replace")
+        self._volt = _volt(text)
+        self._leakage_unit = _leakage_unit(text)
+        self._leakage = _leakages(text)
+        self._loads = input_loads(text)
+        self._tables = internal_energies(text)
+        self._instances: Instances = {
+            name: (cell, {pin: plain(net) for pin, net in pins.items()})
+            for name, (cell, pins) in instances_of(netlist).items()
+        }
+        self._slew = {
+            pins[pin]: slews[f"{name}/{pin}"]
+            for name, (cell, pins) in self._instances.items()
+            for pin in self._outputs(cell, pins)
+        }
+        self._load = self._net_loads()
+        self.nets = {net: load * self._volt**2 / 2 for net, load in self._load.items()}
+        self.cells: dict[str, float] = {}
+        for net, energy in self._inside():
+            self.cells[net] = self.cells.get(net, 0.0) + energy
+
+    def per_cycle(self, transitions: Mapping[str, int], cycles: int, period: float) -> Energy:
+        """Energy of a cycle of ``period`` ns, when nets make so many transitions in all cycles.
+
+        Raises CassandraError if a net of the netlist has not been counted.
+        """
+        counted = {net: transitions.get(net) for net in self.nets if net != CLOCK}
+        missing = [net for net, count in counted.items() if count is None]
+        if missing:
+            raise CassandraError(f"transitions must be of every net, {missing[0]} is missing")
+        return Energy(
+            clock=2 * (self.nets[CLOCK] + self.cells[CLOCK]),
+            cells=self._sum(self.cells, transitions) / cycles,
+            nets=self._sum(self.nets, transitions) / cycles,
+            leakage=self._leaking() * period,
+        )
+
+    def _sum(self, energies: Mapping[str, float], transitions: Mapping[str, int]) -> float:
+        return sum(energy * transitions[net] for net, energy in energies.items() if net != CLOCK)
+
+    def _leaking(self) -> float:
+        """Leakage in mW, which is pJ in a ns."""
+        cells = (cell for cell, _ in self._instances.values())
+        return sum(self._leakage[cell] for cell in cells) * self._leakage_unit * 1e3
+
+    def _outputs(self, cell: str, pins: Mapping[str, str]) -> Iterator[str]:
+        return (pin for pin in pins if (cell, pin) not in self._loads)
+
+    def _net_loads(self) -> dict[str, float]:
+        """Capacitance of the input pins on each net; constants are no nets."""
+        loads: dict[str, float] = {}
+        for cell, pins in self._instances.values():
+            for pin, net in pins.items():
+                if "'" not in net:
+                    loads[net] = loads.get(net, 0.0) + self._loads.get((cell, pin), 0.0)
+        return loads
+
+    def _inside(self) -> Iterator[tuple[str, float]]:
+        """Nets, and energies inside each cell at their ends when they make a transition."""
+        for cell, pins in self._instances.values():
+            for pin, net in pins.items():
+                energies = self._tables.get((cell, pin), [])
+                if energies and net in self._load:
+                    yield net, self._mean(energies, pins, net)
+
+    def _mean(self, energies: Sequence[InternalEnergy], pins: Mapping[str, str], net: str) -> float:
+        """The mean over the inputs that may cause the transition."""
+        found = [
+            energy.mean(
+                load=self._load[net],
+                slew=self._slew.get(pins[energy.related] if energy.related else net, SLEW),
+            )
+            for energy in energies
+        ]
+        return sum(found) / len(found)
+
+
+def _volt(liberty: str) -> float:
+    units = {
+        "voltage_unit": '"1V"',
+        "capacitive_load_unit": "1,pf",
+        "time_unit": '"1ns"',
+    }
+    for name, unit in units.items():
+        if not re.search(rf"\b{name}\s*[:(]\s*{unit}", liberty, re.I):
+            raise CassandraError(f"LIBERTY must have the {name} {unit}")
+    found = re.search(r"\bnom_voltage\s*:\s*([\d.]+)", liberty)
+    if found is None:
+        raise CassandraError("LIBERTY must have a nom_voltage")
+    return float(found[1])
+
+
+def _leakage_unit(liberty: str) -> float:
+    """In W."""
+    found = re.search(r'\bleakage_power_unit\s*:\s*"1([munp]?)W"', liberty)
+    if found is None:
+        raise CassandraError("LIBERTY must have a leakage_power_unit of 1 W, mW, uW, nW or pW")
+    return {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "p": 1e-12}[found[1]]
+
+
+def _leakages(liberty: str) -> dict[str, float]:
+    parts = re.split(r'\bcell\s*\(\s*"?([\w.]+)"?\s*\)\s*\{', liberty)
+    found = {}
+    for name, body in zip(parts[1::2], parts[2::2], strict=True):
+        leakage = re.search(r"\bcell_leakage_power\s*:\s*([\d.e+-]+)", body)
+        found[name] = float(leakage[1]) if leakage else 0.0
+    return found
