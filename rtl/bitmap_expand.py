@@ -50,7 +50,8 @@ class BlockBuffer(wiring.Component):
     Latency: a block loaded in cycle c can be used from cycle c + 1; reading is combinational.
     Throughput: one block and one beat in each cycle. Buffering: two blocks of ``lanes`` values.
     With ``early`` the places of the values are found a cycle ahead: ``lane_mask`` must have been
-    there, and no ``advance``, in the cycle before its ``fields`` are used.
+    there, and no ``advance``, in the cycle before its ``fields`` are used. With ``ahead`` they are
+    found by ``advance``: ``fields`` are those of the ``lane_mask`` that advanced last.
     There is no back-pressure: whoever drives it loads by the demand schedule, only when fewer
     values than the next beat needs are left.
 
@@ -69,10 +70,13 @@ class BlockBuffer(wiring.Component):
         A new segment begins.
     """
 
-    def __init__(self, *, lanes: int, planes: int, early: bool = False) -> None:
+    def __init__(
+        self, *, lanes: int, planes: int, early: bool = False, ahead: bool = False
+    ) -> None:
         self.lanes = lanes
         self.planes = planes
         self.early = early
+        self.ahead = ahead
         super().__init__(
             {
                 "block": In(data.ArrayLayout(lanes, planes)),
@@ -95,7 +99,7 @@ class BlockBuffer(wiring.Component):
                 m.d.sync += value.eq(planes)
         counts = prefix_sums(m, [self.lane_mask[i] for i in range(self.lanes)], width, "lane")
         starts = [head] + [(head + count)[:width] for count in counts[:-1]]
-        if self.early:
+        if self.early or self.ahead:
             starts = [self._registered(m, start, lane) for lane, start in enumerate(starts)]
         for lane, value in enumerate(expand(m, store, starts, "value")):
             m.d.comb += self.fields[lane].eq(value)
@@ -109,5 +113,6 @@ class BlockBuffer(wiring.Component):
 
     def _registered(self, m: Module, value: Value, lane: int) -> Signal:
         register = Signal(len(value), name=f"start_{lane}")
-        m.d.sync += register.eq(value)
+        with m.If(self.advance if self.ahead else Const(1)):
+            m.d.sync += register.eq(value)
         return register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, get_args
 
 from amaranth.hdl import Const, Shape, Value
 from amaranth.lib import data
@@ -10,8 +11,19 @@ from amaranth.lib import data
 from golden.errors import CassandraError
 from golden.format import COMMAND_FIELDS, ERROR_CAUSES, SCHEMES, Format, Scheme
 from rtl.mantissa import HIGH_PLANES
+from rtl.superblock_reader import BUS_ROWS
 
-__all__ = ["COMMAND_WIDTH", "CommandLayout", "DecoderConfig", "ErrorLayout", "SpeculationBeat"]
+__all__ = [
+    "COMMAND_WIDTH",
+    "CommandLayout",
+    "DecoderConfig",
+    "ErrorLayout",
+    "SpeculationBeat",
+    "TargetRate",
+]
+
+TargetRate = Literal["half", "full"]
+"""Beats of a target in a cycle: one in two, or one in each."""
 
 COMMAND_WIDTH = 32
 """Bits of a command word on the bus."""
@@ -23,6 +35,9 @@ CommandLayout = data.StructLayout({field.name: field.width for field in COMMAND_
 def ErrorLayout(*causes: str) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
     """One bit for each of some causes of an error; by default for all of them."""
     return data.StructLayout(dict.fromkeys(causes or ERROR_CAUSES, 1))
+
+
+_RATES: dict[int, TargetRate] = {1: "half", 2: "full"}  # by the lead of the format
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +52,7 @@ class DecoderConfig:
     codebook: int = 16  # entries of the codebook = longest code
     window: int = 2  # rows of a unary-coded stream in a cycle
     superblock: int = 128  # bytes
+    target_rate: TargetRate = "half"
 
     def __post_init__(self) -> None:
         Format(
@@ -46,6 +62,8 @@ class DecoderConfig:
             superblock=self.superblock,
             group=max(32, self.lanes),
         )
+        if self.target_rate not in get_args(TargetRate):
+            raise CassandraError(f"target_rate must be half or full, not {self.target_rate!r}")
         known = bool(self.schemes) and all(name in SCHEMES for name in self.schemes)
         if not known or len(set(self.schemes)) != len(self.schemes):
             names = ", ".join(SCHEMES)
@@ -56,21 +74,32 @@ class DecoderConfig:
         """The decoder that reads ``fmt`` (and, with ``schemes``, other schemes besides).
 
         Raises CassandraError for formats that the gateware does not decode: coded pruned
-        exponents, and leads other than 1.
+        exponents, and leads above 2. A lead of 1 asks for a target at half rate, 2 for full.
         """
         if fmt.pruned_exponent != "raw":
             raise CassandraError(
                 f"pruned_exponent must be 'raw' for the gateware, not {fmt.pruned_exponent!r}"
             )
-        if fmt.lead != 1:
-            raise CassandraError(f"lead must be 1 for the gateware, not {fmt.lead!r}")
+        if fmt.lead not in _RATES:
+            raise CassandraError(f"lead must be 1 or 2 for the gateware, not {fmt.lead!r}")
         return cls(
             lanes=fmt.beat,
             schemes=(fmt.scheme,) if schemes is None else schemes,
             codebook=fmt.codebook,
             window=fmt.window,
             superblock=fmt.superblock,
+            target_rate=_RATES[fmt.lead],
         )
+
+    @property
+    def lead(self) -> int:
+        """The lead of the formats that it reads (docs/format.md, section 6)."""
+        return next(lead for lead, rate in _RATES.items() if rate == self.target_rate)
+
+    @property
+    def verification_rows(self) -> int:
+        """Rows in a word of the verification bus: a full rate needs twice as many."""
+        return BUS_ROWS * (2 if self.target_rate == "full" else 1)
 
     @property
     def module_name(self) -> str:
@@ -81,6 +110,8 @@ class DecoderConfig:
             parts.append(f"w{self.window}")
         if self.superblock != default.superblock:
             parts.append(f"s{self.superblock}")
+        if self.target_rate != default.target_rate:
+            parts.append(self.target_rate)
         return "_".join(parts)
 
     def has(self, scheme: Scheme) -> bool:

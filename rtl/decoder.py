@@ -10,6 +10,7 @@ from golden.format import ERROR_CAUSES, Format, Scheme
 from rtl.command import CommandLayout, DecoderConfig, ErrorLayout
 from rtl.speculation import SpeculationPath
 from rtl.verification import ValueBeat, VerificationPath
+from rtl.verification_full import FullRatePath
 
 __all__ = ["Decoder"]
 
@@ -20,9 +21,10 @@ class Decoder(wiring.Component):
     Mode, scheme, truncation, fill and group come with the command word of each segment.
 
     Latency: about ten cycles from the first word of a segment to its first beat. Throughput:
-    ``lanes`` values in each cycle in draft mode; half that in target mode; while the bus (eight
-    rows in each cycle and region) keeps up and the exponents do not starve; about ten cycles
-    between segments. Buffering: see :class:`SpeculationPath` and :class:`VerificationPath`.
+    ``lanes`` values in each cycle in draft mode; half that in target mode, or as many with
+    ``target_rate`` full; while the bus keeps up (eight rows in each cycle and region; sixteen of
+    verification data at full rate) and the exponents do not starve; about ten cycles between
+    segments. Buffering: see :class:`SpeculationPath` and :class:`VerificationPath`.
 
     Illegal input sets a bit of ``error`` (sticky, until ``clear_error``) and ends the packet of
     values with ``error`` set and no lane present; what is left of the segment's packets is drained
@@ -36,7 +38,7 @@ class Decoder(wiring.Component):
         A packet replaces the codebook; taken between segments, before a waiting command.
     speculation, verification : In(stream of {data: 8 * lanes, last: 1})
         Regions, a packet each; no verification packet in draft mode, or if the command says there
-        is none.
+        is none. At full rate ``data`` of verification is twice as wide.
     values : Out(stream of ValueBeat)
     error : Out(ErrorLayout()), clear_error : In(1), busy : Out(1)
     """
@@ -44,14 +46,14 @@ class Decoder(wiring.Component):
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         self.speculation_path = SpeculationPath(config)
-        self.verification_path = VerificationPath(config)
-        words = self.speculation_path.reader.word_layout
+        path = FullRatePath if config.target_rate == "full" else VerificationPath
+        self.verification_path = path(config)
         super().__init__(
             {
                 "command": In(stream.Signature(CommandLayout)),
                 "codebook": In(stream.Signature(self.speculation_path.book.load_layout)),
-                "speculation": In(stream.Signature(words)),
-                "verification": In(stream.Signature(words)),
+                "speculation": In(stream.Signature(self.speculation_path.reader.word_layout)),
+                "verification": In(stream.Signature(self.verification_path.reader.word_layout)),
                 "values": Out(stream.Signature(ValueBeat(config.lanes))),
                 "error": Out(ErrorLayout()),
                 "clear_error": In(1),

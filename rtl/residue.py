@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["FIELD_MAX", "HALVES", "ResidueUnpack", "halves", "total"]
+__all__ = ["FIELD_MAX", "HALVES", "ResidueDemand", "ResidueUnpack", "halves", "total"]
 
 FIELD_MAX = 7
 """Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
@@ -30,6 +30,53 @@ def total(terms: Sequence[ValueLike]) -> Value:
     while len(sums) > 1:
         sums = [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
     return sums[0]
+
+
+class ResidueDemand(wiring.Component):
+    """How many rows of the residue a beat takes; the rule ``packed`` of the format.
+
+    Combinational, but for the number of bits that beats before it have left. Every input is legal.
+
+    Members
+    -------
+    needs : In(halves(lanes))
+        Bits that the beat needs.
+    enable : In(1)
+        The beat takes its rows.
+    clear : In(1)
+    level : Out(range(lanes)), wanted : Out(range(8))
+        Bits that are left, and rows that are taken.
+    need : Out(range(7 * lanes + 1)), rest : Out(range(8 * lanes))
+        Bits that the beat needs in all, and bits that it leaves.
+    """
+
+    def __init__(self, *, lanes: int) -> None:
+        self.lanes = lanes
+        super().__init__(
+            {
+                "needs": In(halves(lanes)),
+                "enable": In(1),
+                "clear": In(1),
+                "level": Out(range(lanes)),
+                "wanted": Out(range(FIELD_MAX + 1)),
+                "need": Out(range(FIELD_MAX * lanes + 1)),
+                "rest": Out(range(lanes * (FIELD_MAX + 1))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bits = len(self.level)
+        m.d.comb += [
+            self.need.eq(total([self.needs[part] for part in range(HALVES)])),
+            self.wanted.eq((self.need + ~self.level) >> bits),
+            self.rest.eq((self.wanted << bits) + self.level - self.need),
+        ]
+        with m.If(self.enable):
+            m.d.sync += self.level.eq(self.rest)
+        with m.If(self.clear):
+            m.d.sync += self.level.eq(0)
+        return m
 
 
 class ResidueUnpack(wiring.Component):

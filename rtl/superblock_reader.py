@@ -20,7 +20,8 @@ class SuperblockReader(wiring.Component):
     """Rows of one region, as many as the demand schedule asks for in a cycle.
 
     Latency: a word accepted in cycle c can be taken from cycle c + 1. Throughput: one word
-    (eight rows) in and up to ``take_max`` rows out in each cycle. Buffering: four words.
+    (``word_rows`` rows, a power of two) in and up to ``take_max`` rows out in each cycle, at most
+    three words less one row. Buffering: four words.
     ``words.ready`` depends on registers alone.
 
     A packet on ``words`` is a region. When the schedule is complete, ``finish`` makes the reader
@@ -30,10 +31,10 @@ class SuperblockReader(wiring.Component):
 
     Members
     -------
-    words : In(stream of {data: 8 * lanes, last: 1})
+    words : In(stream of {data: word_rows * lanes, last: 1})
     rows : Out(array of take_max, lanes)
         The next rows; only the first ``level`` are meaningful.
-    level : Out(range(33))
+    level : Out(range(4 * word_rows + 1))
         Rows that are present.
     ended : Out(1)
         The last word of the packet is inside: no more rows will come.
@@ -44,16 +45,19 @@ class SuperblockReader(wiring.Component):
     drained, overlong : Out(1)
     """
 
-    def __init__(self, *, lanes: int, take_max: int, superblock: int) -> None:
+    def __init__(
+        self, *, lanes: int, take_max: int, superblock: int, word_rows: int = BUS_ROWS
+    ) -> None:
         self.lanes = lanes
         self.take_max = take_max
+        self.word_rows = word_rows
         self.superblock_rows = 8 * superblock // lanes
-        self.word_layout = data.StructLayout({"data": BUS_ROWS * lanes, "last": 1})
+        self.word_layout = data.StructLayout({"data": word_rows * lanes, "last": 1})
         super().__init__(
             {
                 "words": In(stream.Signature(self.word_layout)),
                 "rows": Out(data.ArrayLayout(lanes, take_max)),
-                "level": Out(range(_WORDS * BUS_ROWS + 1)),
+                "level": Out(range(_WORDS * word_rows + 1)),
                 "ended": Out(1),
                 "take": In(range(take_max + 1)),
                 "finish": In(1),
@@ -65,7 +69,7 @@ class SuperblockReader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         draining, accept = Signal(), Signal()
-        room = self.level <= (_WORDS - 1) * BUS_ROWS
+        room = self.level <= (_WORDS - 1) * self.word_rows
         m.d.comb += [
             self.words.ready.eq(~self.ended & (draining | room)),
             accept.eq(self.words.valid & self.words.ready),
@@ -77,18 +81,18 @@ class SuperblockReader(wiring.Component):
         return m
 
     def _store(self, m: Module, accept: Signal) -> None:
-        count = _WORDS * BUS_ROWS
+        count = _WORDS * self.word_rows
         rows = [Signal(self.lanes, name=f"row_{i}") for i in range(count)]
         head, word = Signal(range(count)), Signal(range(_WORDS))
         for i in range(_WORDS):
             with m.If(accept & (word == i)):
-                place = slice(i * BUS_ROWS, (i + 1) * BUS_ROWS)
+                place = slice(i * self.word_rows, (i + 1) * self.word_rows)
                 m.d.sync += Cat(rows[place]).eq(self.words.payload.data)
         for i, row in enumerate(rotate(m, rows, head, self.take_max, "next")):
             m.d.comb += self.rows[i].eq(row)
         m.d.sync += [
             head.eq(head + self.take),
-            self.level.eq(self.level - self.take + Mux(accept, BUS_ROWS, 0)),
+            self.level.eq(self.level - self.take + Mux(accept, self.word_rows, 0)),
         ]
         with m.If(accept):
             m.d.sync += word.eq(word + 1)
@@ -96,7 +100,7 @@ class SuperblockReader(wiring.Component):
             m.d.sync += [head.eq(0), word.eq(0), self.level.eq(0)]
 
     def _drain(self, m: Module, accept: Signal, draining: Signal) -> None:
-        spare = Signal(range(self.superblock_rows + _WORDS * BUS_ROWS + BUS_ROWS))
+        spare = Signal(range(self.superblock_rows + (_WORDS + 1) * self.word_rows))
         m.d.comb += [
             self.drained.eq(draining & self.ended),
             self.overlong.eq(spare >= self.superblock_rows),
@@ -104,9 +108,9 @@ class SuperblockReader(wiring.Component):
         with m.If(self.finish):
             m.d.sync += [
                 draining.eq(1),
-                spare.eq(self.level + Mux(accept, BUS_ROWS, 0)),
+                spare.eq(self.level + Mux(accept, self.word_rows, 0)),
             ]
         with m.Elif(draining & accept & ~self.overlong):
-            m.d.sync += spare.eq(spare + BUS_ROWS)
+            m.d.sync += spare.eq(spare + self.word_rows)
         with m.If(self.drained):
             m.d.sync += [draining.eq(0), self.ended.eq(0)]

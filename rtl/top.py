@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.format import ERROR_CAUSES, SCHEMES, Scheme
-from rtl.command import COMMAND_WIDTH, DecoderConfig
+from rtl.command import COMMAND_WIDTH, DecoderConfig, TargetRate
 from rtl.decoder import Decoder
 from rtl.superblock_reader import BUS_ROWS
 from rtl.verification import VALUE
@@ -33,18 +33,25 @@ class DecoderTop(wiring.Component):
         codebook: int = 16,
         window: int = 2,
         superblock: int = 128,
+        target_rate: TargetRate = "half",
     ) -> None:
         self.config = config = DecoderConfig(
-            lanes=lanes, schemes=schemes, codebook=codebook, window=window, superblock=superblock
+            lanes=lanes,
+            schemes=schemes,
+            codebook=codebook,
+            window=window,
+            superblock=superblock,
+            target_rate=target_rate,
         )
         lanes = config.lanes
-        bus = BUS_ROWS * lanes
         super().__init__(
             {
                 **axi_stream("s_axis_command", In, tdata=COMMAND_WIDTH),
                 **axi_stream("s_axis_codebook", In, tdata=8, tlast=1),
-                **axi_stream("s_axis_speculation", In, tdata=bus, tlast=1),
-                **axi_stream("s_axis_verification", In, tdata=bus, tlast=1),
+                **axi_stream("s_axis_speculation", In, tdata=BUS_ROWS * lanes, tlast=1),
+                **axi_stream(
+                    "s_axis_verification", In, tdata=config.verification_rows * lanes, tlast=1
+                ),
                 **axi_stream(
                     "m_axis_values",
                     Out,
@@ -68,6 +75,7 @@ class DecoderTop(wiring.Component):
             codebook=config.codebook,
             window=config.window,
             superblock=config.superblock,
+            target_rate=config.target_rate,
         )
 
     @property

@@ -10,7 +10,7 @@ from rtl.bitmap_expand import BitmapExpand, BlockBuffer
 from rtl.command import CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
 from rtl.mantissa import LOW_PLANES, MantissaConcat
 from rtl.networks import popcount, shift
-from rtl.residue import FIELD_MAX, HALVES, ResidueUnpack, halves, total
+from rtl.residue import FIELD_MAX, HALVES, ResidueDemand, ResidueUnpack, halves, total
 from rtl.shifter import DynamicShifter
 from rtl.superblock_reader import SuperblockReader
 
@@ -187,32 +187,30 @@ class Residue(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes, beat = self.config.lanes, self.beat
-        bits = (lanes - 1).bit_length()
-        held, level = Signal(lanes), Signal(bits)
+        held = Signal(lanes)
         rows = Signal(lanes * FIELD_MAX)
         run = Signal(lanes * (FIELD_MAX + 1))
-        need = Signal(range(FIELD_MAX * lanes + 1))
-        unpack = ResidueUnpack(lanes=lanes)
-        m.submodules.unpack = unpack
+        m.submodules.demand = demand = ResidueDemand(lanes=lanes)
+        m.submodules.unpack = unpack = ResidueUnpack(lanes=lanes)
         m.d.comb += [
-            need.eq(total([beat.needs[part] for part in range(HALVES)])),
-            self.wanted.eq((need + ~level) >> bits),
+            demand.needs.eq(beat.needs),
+            demand.enable.eq(self.enable),
+            demand.clear.eq(self.clear),
+            self.wanted.eq(demand.wanted),
             rows.eq(self.rows),
-            run.eq(held | (rows << level)),
+            run.eq(held | (rows << demand.level)),
             unpack.bits.eq(run),
             unpack.widths.eq(beat.widths),
             unpack.needs.eq(beat.needs),
             self.joined.present.eq(beat.present),
             self.joined.last.eq(beat.last),
         ]
-        rest = Signal(range(lanes * (FIELD_MAX + 1)))
-        m.d.comb += rest.eq((self.wanted << bits) + level - need)
         with m.If(self.enable):
-            left = (run >> need)[:lanes]
-            keep = ((1 << rest) - 1)[:lanes]
-            m.d.sync += [level.eq(rest), held.eq(left & keep)]
+            left = (run >> demand.need)[:lanes]
+            keep = ((1 << demand.rest) - 1)[:lanes]
+            m.d.sync += held.eq(left & keep)
         with m.If(self.clear):
-            m.d.sync += [level.eq(0), held.eq(0)]
+            m.d.sync += held.eq(0)
         for lane in range(lanes):
             field = Mux(beat.flagged[lane], 0, unpack.fields[lane])
             escape = beat.flagged[lane] & ~unpack.fields[lane][0]
@@ -290,12 +288,15 @@ class VerificationPath(wiring.Component):
     """
 
     causes = ("short", "long", "window")
+    take_max = max(VALUE, LOW_PLANES + FIELD_MAX)
 
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
-        self.take_max = max(VALUE, LOW_PLANES + FIELD_MAX)
         self.reader = SuperblockReader(
-            lanes=config.lanes, take_max=self.take_max, superblock=config.superblock
+            lanes=config.lanes,
+            take_max=self.take_max,
+            superblock=config.superblock,
+            word_rows=config.verification_rows,
         )
         super().__init__(
             {

@@ -21,7 +21,6 @@ double sc_time_stamp() { return 0; }
 namespace {
 
 constexpr size_t kLanes = CASSANDRA_LANES;
-constexpr size_t kBusBytes = kLanes;       // eight rows of kLanes bits
 constexpr size_t kBeatBytes = 2 * kLanes;  // BF16 values
 constexpr size_t kPorts = 5;
 enum Port { kCommand, kCodebook, kSpeculation, kVerification, kValues };
@@ -75,29 +74,28 @@ enum Status : int {
 // The regions of one kind, segment after segment; those that have no words are passed over.
 class Regions {
  public:
-  Regions(const Segment* segments, size_t count, bool verification)
-      : segments_(segments), count_(count), verification_(verification) {
+  Regions(const Segment* segments, size_t count, bool verification, size_t word_bytes)
+      : segments_(segments), count_(count), word_bytes_(word_bytes), verification_(verification) {
     settle();
   }
 
   // Drives tdata, tlast and tvalid; what is offered stays so until it is taken.
   template <typename Data>
   void drive(Data& data, uint8_t& last, uint8_t& valid, bool may_offer) {
-    static_assert(sizeof(Data) == kBusBytes);
     offered_ = segment_ < count_ && (offered_ || may_offer);
     valid = offered_;
     if (!offered_) {  // nobody may look
-      memset(&data, 0xA5, kBusBytes);
+      memset(&data, 0xA5, sizeof(Data));
       last = 1;
       return;
     }
-    memcpy(&data, address() + offset_, kBusBytes);
-    last = offset_ + kBusBytes >= size();
+    memcpy(&data, address() + offset_, sizeof(Data));
+    last = offset_ + sizeof(Data) >= size();
   }
 
   void taken() {
     offered_ = false;
-    offset_ += kBusBytes;
+    offset_ += word_bytes_;
     settle();
   }
 
@@ -116,7 +114,7 @@ class Regions {
   }
 
   const Segment* segments_;
-  size_t count_, segment_ = 0;
+  size_t count_, word_bytes_, segment_ = 0;
   uint64_t offset_ = 0;
   bool verification_, offered_ = false;
 };
@@ -268,7 +266,8 @@ class Harness {
     auto& m = *model_;
     Clearance<kPatterns, kPorts> may(options.patterns, options.seed);
     Control control(segments, count);
-    Regions spec(segments, count, false), ver(segments, count, true);
+    Regions spec(segments, count, false, sizeof m.s_axis_speculation_tdata);
+    Regions ver(segments, count, true, sizeof m.s_axis_verification_tdata);
     Rules rules;
     Packets packets(segments, out, outcomes);
     Transitions transitions(m, transitions_);

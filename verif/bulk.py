@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from golden.errors import CassandraError, DecodeError
 from golden.format import ERROR_CAUSES, SCHEMES, Format, Scheme
 from golden.packed import Packed, Segment
-from rtl.command import DecoderConfig
+from rtl.command import DecoderConfig, TargetRate
 from rtl.top import DecoderTop, to_verilog
 from verif.bulk_library import BUILD, build_library, library_path
 from verif.command import command_word
@@ -182,7 +182,8 @@ class RtlCodec:
     """The decoder gateware as a :class:`golden.packed.Codec`.
 
     Arguments:
-        lanes, schemes, codebook, window, superblock: as of :class:`rtl.top.DecoderTop`.
+        lanes, schemes, codebook, window, superblock, target_rate: as of
+            :class:`rtl.top.DecoderTop`.
         instances: decoders that share the segments of a call, each with a thread of its own.
         traffic: how ports are driven in :meth:`decode_draft` and :meth:`decode_target`.
         verilog: text to simulate instead of the gateware's own: another module of the same name
@@ -203,6 +204,7 @@ class RtlCodec:
         codebook: int = 16,
         window: int = 2,
         superblock: int = 128,
+        target_rate: TargetRate = "half",
         instances: int = 1,
         traffic: Traffic | None = None,
         verilog: str | None = None,
@@ -210,7 +212,12 @@ class RtlCodec:
         transitions: Path | None = None,
     ) -> None:
         self.config = DecoderConfig(
-            lanes=lanes, schemes=schemes, codebook=codebook, window=window, superblock=superblock
+            lanes=lanes,
+            schemes=schemes,
+            codebook=codebook,
+            window=window,
+            superblock=superblock,
+            target_rate=target_rate,
         )
         self.traffic = traffic or Traffic()
         text = _verilog_of(self.config) if verilog is None else verilog
@@ -264,7 +271,7 @@ class RtlCodec:
                 f"scheme must be one of {', '.join(config.schemes)} for this decoder,"
                 f" not {fmt.scheme!r}"
             )
-        for name in ("lanes", "codebook", "window", "superblock"):
+        for name in ("lanes", "codebook", "window", "superblock", "target_rate"):
             ours, theirs = getattr(config, name), getattr(found, name)
             if ours != theirs:
                 raise CassandraError(f"{name} must be {ours} for this decoder, not {theirs}")

@@ -76,9 +76,12 @@ class DecoderBench(Bench):
         for item in items:
             request, segment = item.request, item.request.segment
             self._control.pending.append(request)
-            self.sources["speculation"].send(_words(segment.speculation, self.lanes))
+            regions = {"speculation": segment.speculation}
             if request.target:
-                self.sources["verification"].send(_words(segment.verification, self.lanes))
+                regions["verification"] = segment.verification
+            for name, region in regions.items():
+                bus = getattr(self.dut, f"s_axis_{name}_tdata")
+                self.sources[name].send(_words(region, len(bus) // 8))
             self._scoreboard.expected.append(item)
 
     async def finish(self, limit: int = 100_000) -> list[Ended]:

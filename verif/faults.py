@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.format import Format, Scheme
+from rtl.command import DecoderConfig
+from rtl.superblock_reader import BUS_ROWS
 from verif.bulk import Request
 from verif.command import command_fields, pack_fields
 from verif.jobs import Job
@@ -30,19 +32,22 @@ class Fault:
     request: Request
 
 
-def faults(rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...]) -> Iterator[Fault]:
+def faults(
+    rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...], lead: int = 1
+) -> Iterator[Fault]:
     """Every fault of the plan that a decoder of these schemes can have, on random segments."""
+    base = Format(beat=lanes, lead=lead)
     for target in (False, True):
         for scheme in schemes:
-            yield from _wrong_lengths(rng, lanes, scheme, target)
-            yield _bad_scheme(_job(rng, lanes, scheme, target))
+            yield from _wrong_lengths(rng, base, scheme, target)
+            yield _bad_scheme(_job(rng, base, scheme, target))
         if "unary" in schemes:
-            yield from _bad_codes(rng, lanes, target)
+            yield from _bad_codes(rng, base, target)
         for scheme in schemes:
             if scheme != "unary":
-                yield from _bad_groups(rng, lanes, scheme, target)
+                yield from _bad_groups(rng, base, scheme, target)
     if "exact" in schemes:
-        yield _bad_window(rng, lanes)
+        yield _bad_window(rng, base)
 
 
 def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
@@ -58,11 +63,11 @@ def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
     return _with(request, **regions)
 
 
-def _job(rng: Generator, lanes: int, scheme: Scheme, target: bool, kind: str = "weights") -> Job:
+def _job(rng: Generator, base: Format, scheme: Scheme, target: bool, kind: str = "weights") -> Job:
     """A segment of several superblocks."""
-    fmt = Format(
+    fmt = dataclasses.replace(
+        base,
         scheme=scheme,
-        beat=lanes,
         segment=1024,
         group=int(rng.choice([32, 64, 256])),
         truncated=int(rng.integers(1, 6)),
@@ -80,16 +85,23 @@ def _with(request: Request, **regions: Any) -> Request:
     return dataclasses.replace(request, segment=dataclasses.replace(request.segment, **regions))
 
 
-def _wrong_lengths(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> Iterator[Fault]:
+def _word_bytes(fmt: Format, region: str) -> int:
+    """Bytes in a word of a region's bus."""
+    rows = DecoderConfig.of(fmt).verification_rows if region == "verification" else BUS_ROWS
+    return rows * fmt.beat // 8
+
+
+def _wrong_lengths(rng: Generator, base: Format, scheme: Scheme, target: bool) -> Iterator[Fault]:
     for name in ("speculation", "verification") if target else ("speculation",):
         where = f"{name}.{scheme}"
         if name == "speculation":
             where += f".{_mode(target)}"
-        request = _job(rng, lanes, scheme, target).request
+        request = _job(rng, base, scheme, target).request
         region: Bytes = getattr(request.segment, name)
-        words = (region.size - request.format.superblock) // lanes
-        short = region[: lanes * int(rng.integers(1, words + 1))]
-        more = request.format.superblock * int(rng.integers(1, 4))
+        word = _word_bytes(base, name)
+        words = (region.size - base.superblock) // word
+        short = region[: word * int(rng.integers(1, words + 1))]
+        more = base.superblock * int(rng.integers(1, 4))
         long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
         for cause, changed in (("short", short), ("long", long)):
             wrong = _with(request, **{name: changed})
@@ -106,16 +118,16 @@ def _bad_scheme(job: Job) -> Fault:
     return Fault(bin=f"command.scheme.{_mode(job.target)}", cause="command", request=request)
 
 
-def _bad_codes(rng: Generator, lanes: int, target: bool) -> Iterator[Fault]:
+def _bad_codes(rng: Generator, base: Format, target: bool) -> Iterator[Fault]:
     mode = _mode(target)
-    request = _job(rng, lanes, "unary", target).request
+    request = _job(rng, base, "unary", target).request
     first = request.format.beat * int(request.segment.has_mask)
     bits = np.unpackbits(request.segment.speculation, bitorder="little")
     start = first + int(rng.integers(request.format.window_bits - request.format.codebook + 1))
     bits[start : start + request.format.codebook] = 0
     changed = np.packbits(bits, bitorder="little")
     yield Fault(bin=f"code.{mode}", cause="code", request=_with(request, speculation=changed))
-    request = _job(rng, lanes, "unary", target, "longest").request
+    request = _job(rng, base, "unary", target, "longest").request
     cut = request.codebook[: -int(rng.integers(1, 15))]
     yield Fault(
         bin=f"rank.{mode}", cause="rank", request=dataclasses.replace(request, codebook=cut)
@@ -127,9 +139,10 @@ def _dense(rng: Generator, fmt: Format, target: bool) -> Job:
     return Job(payload=payload, index=0, target=target)
 
 
-def _bad_groups(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> Iterator[Fault]:
+def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> Iterator[Fault]:
     """The first byte of a segment without a mask is the exponent of its first group."""
-    fmt = Format(scheme=scheme, beat=lanes, segment=512, group=int(rng.choice([32, 64, 256])))
+    group = int(rng.choice([32, 64, 256]))
+    fmt = dataclasses.replace(base, scheme=scheme, segment=512, group=group)
     request = _dense(rng, fmt, target).request
     for name, exponent in (("zero", 0), ("255", 255)):
         if (scheme, name) != ("exact", "255"):
@@ -149,9 +162,9 @@ def _bad_groups(rng: Generator, lanes: int, scheme: Scheme, target: bool) -> Ite
     )
 
 
-def _bad_window(rng: Generator, lanes: int) -> Fault:
+def _bad_window(rng: Generator, base: Format) -> Fault:
     """An exponent of 1 for values whose windows have leading zeros."""
-    fmt = Format(scheme="exact", beat=lanes, segment=512)
+    fmt = dataclasses.replace(base, scheme="exact", segment=512)
     request = _dense(rng, fmt, True).request
     changed = request.segment.speculation.copy()
     changed[0] = 1

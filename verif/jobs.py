@@ -69,7 +69,7 @@ def mixed_jobs(
 ) -> list[Job]:
     """Random segments of random payloads in random order: every neighbour is a switch.
 
-    ``fixed`` goes to :func:`verif.payloads.random_format` (codebook, window, superblock).
+    ``fixed`` goes to :func:`verif.payloads.random_format` (codebook, window, superblock, lead).
     """
     jobs: list[Job] = []
     while len(jobs) < count:

@@ -321,6 +321,7 @@ def random_format(
     codebook: int = 16,
     window: int = 2,
     superblock: int = 128,
+    lead: int = 1,
 ) -> Format:
     """Any format that one decoder reads; ``segment`` is the most values in a segment."""
     groups = [size for size in (16, 32, 64, 128, 256) if lanes <= size <= segment]
@@ -335,6 +336,7 @@ def random_format(
         codebook=codebook,
         window=window,
         superblock=superblock,
+        lead=lead,
     )
 
 

@@ -180,8 +180,8 @@ MUTATIONS = (
     _residue("fields_one_bit_wider", "self.widths[lane] > bit", "self.widths[lane] >= bit"),
     _reader(
         "room_for_one_word_less",
-        "self.level <= (_WORDS - 1) * BUS_ROWS",
-        "self.level < (_WORDS - 1) * BUS_ROWS",
+        "self.level <= (_WORDS - 1) * self.word_rows",
+        "self.level < (_WORDS - 1) * self.word_rows",
     ),
     _reader(
         "overlong_one_row_later", "spare >= self.superblock_rows", "spare > self.superblock_rows"
