@@ -20,6 +20,7 @@ tops:
 examples:
   casspec rtl
   casspec rtl --lanes 8 16 32 --schemes unary --codebook 32
+  casspec rtl --target-rate full
   casspec rtl --top dma --bus 256 --queue 16
   casspec rtl --top array --decoders 4 --schemes mx exact
   casspec rtl --top encoder-dma --vector 64 --bus 256
@@ -76,6 +77,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
     )
+    parser.add_argument(
+        "--target-rate",
+        choices=("half", "full"),
+        default="half",
+        help="a target's beat in two cycles, or in each: full reads formats of lead 2 (decoder)",
+    )
     for title, flags in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
         group = parser.add_argument_group(title)
         for name, text in flags.items():
@@ -90,7 +97,12 @@ def rtl(args: argparse.Namespace) -> int:
     schemes = tuple(name for name in SCHEMES if name in args.schemes)
     flags = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}
     decoders = [
-        DecoderConfig(lanes=lanes, schemes=schemes, codebook=args.codebook)
+        DecoderConfig(
+            lanes=lanes,
+            schemes=schemes,
+            codebook=args.codebook,
+            target_rate=args.target_rate,
+        )
         for lanes in dict.fromkeys(args.lanes)
     ]
     for config in [choose(args.top, decoder, **flags) for decoder in decoders]:

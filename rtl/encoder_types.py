@@ -78,6 +78,8 @@ class EncoderConfig:
         Raises CassandraError for formats that the gateware does not handle.
         """
         base = DecoderConfig.of(fmt, schemes=schemes)
+        if fmt.lead != 1:
+            raise CassandraError(f"lead must be 1 for the encoder, not {fmt.lead!r}")
         return cls(
             lanes=base.lanes,
             schemes=base.schemes,

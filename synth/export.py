@@ -20,7 +20,7 @@ from typing import get_args
 
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Scheme
-from rtl.command import DecoderConfig
+from rtl.command import DecoderConfig, TargetRate
 from rtl.dma.config import DmaConfig
 from rtl.dma.encoder_top import CassandraEncoderDma
 from rtl.dma.store_config import StoreConfig
@@ -78,6 +78,7 @@ DEFAULT_CONFIGS: tuple[Config, ...] = (
     DecoderConfig(codebook=32),
     DecoderConfig(schemes=("unary",)),
     DecoderConfig(schemes=("mx", "exact")),
+    DecoderConfig(target_rate="full"),
     DmaConfig(),
     DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, address=40),
     DmaConfig(decoders=2),
@@ -237,6 +238,8 @@ def _bus_in_bytes(chosen: dict[str, int]) -> None:
 
 
 def _choose_encoder(top: str, like: DecoderConfig, chosen: dict[str, int]) -> Config:
+    if like.target_rate != "half":
+        raise CassandraError(f"target_rate must be left out for the top {top!r}")
     own = {name: chosen.pop(name) for name in ("vector", "group", "segment") if name in chosen}
     encoder = EncoderConfig(
         lanes=like.lanes,
@@ -269,6 +272,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--codebook", type=int, help="entries of the codebook: 16 or 32")
     parser.add_argument("--window", type=int, help="rows of unary codes in a cycle, 1 to 4")
     parser.add_argument("--superblock", type=int, help="bytes, a multiple of 128")
+    parser.add_argument(
+        "--target-rate", choices=get_args(TargetRate), help="beats of a target in a cycle (decoder)"
+    )
     parser.add_argument("--top", choices=TOPS, help="what to export (default decoder)")
     for name, text in {**DMA_FLAGS, **ENCODER_FLAGS}.items():
         parser.add_argument(f"--{name}", type=int, help=text)

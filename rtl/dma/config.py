@@ -60,6 +60,8 @@ class DmaConfig:
             if getattr(self, name) not in choices:
                 text = ", ".join(map(str, choices))
                 raise CassandraError(f"{name} must be one of {text}, not {getattr(self, name)!r}")
+        rate = self.decoder.target_rate
+        _require(rate == "half", "target_rate", "half for a decoder behind a DMA", rate)
         lanes = self.decoder.lanes
         _require(self.bus >= lanes, "bus", f"at least {lanes} bytes, one for each lane", self.bus)
         most = _MAX_BEATS * self.bus

@@ -31,6 +31,7 @@ ENCODER = DOCUMENT.with_name("encoder.md")
         ({"schemes": ()}, r"schemes must be distinct names of unary, mx, exact, not \(\)"),
         ({"schemes": ("huffman",)}, r"schemes must be distinct names .* not \('huffman',\)"),
         ({"schemes": ("mx", "mx")}, "schemes must be distinct names"),
+        ({"target_rate": "third"}, "target_rate must be half or full, not 'third'"),
     ],
 )
 def test_bad_configurations_name_field_value_and_expectation(fields, message):
@@ -41,7 +42,7 @@ def test_bad_configurations_name_field_value_and_expectation(fields, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"lead": 2}, "lead must be 1 for the gateware, not 2"),
+        ({"lead": 3}, "lead must be 1 or 2 for the gateware, not 3"),
         ({"pruned_exponent": "coded"}, "pruned_exponent must be 'raw' for the gateware"),
     ],
 )
@@ -58,14 +59,23 @@ def test_decoder_of_a_format_takes_its_parameters():
     )
 
 
+def test_the_lead_of_a_format_asks_for_a_rate():
+    for lead, rate, rows in ((1, "half", 8), (2, "full", 16)):
+        config = DecoderConfig.of(Format(lead=lead))
+        assert (config.target_rate, config.lead, config.verification_rows) == (rate, lead, rows)
+
+
 def test_each_configuration_has_a_name_of_its_own():
     configs = [
-        DecoderConfig(lanes=lanes, schemes=schemes, codebook=codebook, window=w, superblock=s)
+        DecoderConfig(
+            lanes=lanes, schemes=schemes, codebook=codebook, window=w, superblock=s, target_rate=r
+        )
         for lanes in (8, 16, 32)
         for schemes in (("unary",), ("mx", "exact"), ("unary", "mx", "exact"))
         for codebook in (16, 32)
         for w in (1, 2)
         for s in (128, 256)
+        for r in ("half", "full")
     ]
     assert len({config.module_name for config in configs}) == len(configs)
 
@@ -99,7 +109,7 @@ def test_encoder_of_a_format_takes_its_parameters():
     config = EncoderConfig.of(fmt)
     assert (config.lanes, config.schemes, config.group) == (32, ("exact",), 256)
     assert config.module_name == "cassandra_encoder_l32_exact_b32_w3_s256_g256"
-    with pytest.raises(CassandraError, match="lead must be 1 for the gateware, not 2"):
+    with pytest.raises(CassandraError, match="lead must be 1 for the encoder, not 2"):
         EncoderConfig.of(Format(lead=2))
 
 

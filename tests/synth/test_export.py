@@ -158,6 +158,14 @@ def test_flags_that_cannot_be_are_named(flags, message):
         exporter.choose(flags.pop("top"), CONFIG, **flags)
 
 
+@pytest.mark.parametrize("top", ["dma", "array", "encoder", "encoder-dma"])
+def test_a_target_at_full_rate_is_the_decoders_alone(top):
+    full = DecoderConfig(target_rate="full")
+    assert exporter.choose("decoder", full) == full
+    with pytest.raises(CassandraError, match="target_rate must be "):
+        exporter.choose(top, full)
+
+
 def test_a_bus_is_at_least_a_word_of_the_decoder():
     with pytest.raises(CassandraError, match="bus must be at least 16 bytes, one for each lane"):
         exporter.choose("dma", DecoderConfig(), bus=64)

@@ -23,9 +23,11 @@ from verif.lint import lint
 from verif.payloads import draw
 
 DECODER = DecoderConfig(lanes=8)
+FULL = DecoderConfig(lanes=8, target_rate="full")
 ENCODER = EncoderConfig(lanes=8, vector=64, group=64, segment=1024)
 CONFIGS: dict[str, DecoderConfig | DmaConfig | EncoderConfig | StoreConfig] = {
     "decoder": DECODER,
+    "full rate": FULL,
     "dma": DmaConfig(decoder=DECODER),
     "array": DmaConfig(decoder=DECODER, decoders=2, bus=32, reorder=1024),
     "one scheme": DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("mx",)), books=1, address=32),
@@ -49,9 +51,9 @@ def need(program: str, package: str) -> None:
         pytest.skip(f"{program} is not there: apt install {package}")
 
 
-def jobs(scheme: Scheme, target: bool) -> list[Job]:
+def jobs(scheme: Scheme, target: bool, lead: int = 1) -> list[Job]:
     rng = np.random.default_rng(1)
-    fmt = Format(scheme=scheme, beat=8, segment=96)
+    fmt = Format(scheme=scheme, beat=8, segment=96, lead=lead)
     return list(jobs_of(draw(rng, fmt, 250, "weights"), [target]))
 
 
@@ -84,6 +86,17 @@ def test_icarus_decodes_as_golden_does(
     need("iverilog", "iverilog")
     for job in jobs(scheme, target):
         values = icarus.decode(exported["decoder"], DECODER, job, tmp_path)
+        assert np.array_equal(values, job.expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_icarus_decodes_at_full_rate_as_golden_does(
+    scheme: Scheme, exported: dict[str, Path], tmp_path: Path
+) -> None:
+    need("iverilog", "iverilog")
+    for job in jobs(scheme, True, lead=2):
+        values = icarus.decode(exported["full rate"], FULL, job, tmp_path)
         assert np.array_equal(values, job.expected)
 
 

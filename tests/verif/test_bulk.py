@@ -123,7 +123,7 @@ def test_no_codebook_is_left_from_another_tensor(
         ({"codebook": 32}, "codebook must be 16 for this decoder, not 32"),
         ({"window": 1}, "window must be 2 for this decoder, not 1"),
         ({"superblock": 256}, "superblock must be 128 for this decoder, not 256"),
-        ({"lead": 2}, "lead must be 1 for the gateware, not 2"),
+        ({"lead": 2}, "target_rate must be half for this decoder, not full"),
         ({"pruned_exponent": "coded"}, "pruned_exponent must be 'raw' for the gateware"),
     ],
 )

@@ -45,22 +45,19 @@ def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArra
     segment.
     """
     request, lanes = job.request, config.lanes
-    regions = {
-        "speculation": request.segment.speculation,
-        "verification": request.segment.verification if job.target else np.zeros(0, np.uint8),
+    wide = config.verification_rows * lanes // 8
+    verification = request.segment.verification if job.target else np.zeros(0, np.uint8)
+    words = {
+        "speculation": _packet(request.segment.speculation.tobytes(), lanes),
+        "verification": _packet(verification.tobytes(), wide),
     }
-    words = {name: _words(region.tobytes(), lanes) for name, region in regions.items()}
     last = len(request.codebook) - 1
     book = [entry | (place == last) << 8 for place, entry in enumerate(request.codebook)]
-    memories = {"book": book}
-    for name, numbers in words.items():
-        memories[name] = [
-            number | (place == len(numbers) - 1) << 8 * lanes
-            for place, number in enumerate(numbers)
-        ]
+    memories = {"book": book, **words}
     defines = {
         "TOP": config.module_name,
         "BUS": 8 * lanes,
+        "WIDE": 8 * wide,
         "VALUES": _VALUE * lanes,
         "ENTRIES": len(book),
         "SPECULATION": len(words["speculation"]),
@@ -152,6 +149,12 @@ def _words(data: bytes, size: int) -> list[int]:
     return [
         int.from_bytes(data[place : place + size], "little") for place in range(0, len(data), size)
     ]
+
+
+def _packet(data: bytes, size: int) -> list[int]:
+    """Words of a packet, with ``last`` above their data."""
+    words = _words(data, size)
+    return [word | (place == len(words) - 1) << 8 * size for place, word in enumerate(words)]
 
 
 def _run(

@@ -7,7 +7,7 @@ module testbench;
 
   reg [8:0] book[0:`ENTRIES];  // last, exponent
   reg [`BUS:0] speculation[0:`SPECULATION];  // last, data
-  reg [`BUS:0] verification[0:`VERIFICATION];
+  reg [`WIDE:0] verification[0:`VERIFICATION];
   integer entry = 0, first = 0, second = 0, cycles = 0;
   reg asked = 0;
   initial begin
@@ -43,8 +43,8 @@ module testbench;
       .s_axis_speculation_tlast(speculation[first][`BUS]),
       .s_axis_speculation_tvalid(first_valid),
       .s_axis_speculation_tready(first_ready),
-      .s_axis_verification_tdata(verification[second][`BUS-1:0]),
-      .s_axis_verification_tlast(verification[second][`BUS]),
+      .s_axis_verification_tdata(verification[second][`WIDE-1:0]),
+      .s_axis_verification_tlast(verification[second][`WIDE]),
       .s_axis_verification_tvalid(second_valid),
       .s_axis_verification_tready(second_ready),
       .m_axis_values_tdata(data),
