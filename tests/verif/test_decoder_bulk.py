@@ -140,21 +140,28 @@ def test_faults_are_flagged_and_what_follows_is_right(
     codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int, serial: bool
 ) -> None:
     items = with_faults(rng, lanes)
+    check_faults(codec_of(lanes), items, traffic_of(rng, serial=serial, go_on=True), coverage)
+    for before, after in itertools.pairwise(items):
+        if isinstance(before, Fault) and isinstance(after, Job):
+            coverage.sample(f"recovery.{before.cause}")
+
+
+def check_faults(
+    rtl: RtlCodec, items: Sequence[Fault | Job], traffic: Traffic, coverage: Coverage
+) -> None:
+    """Every fault is flagged, with its cause; every good segment is right."""
     requests = [item.request for item in items]
-    result = codec_of(lanes).run(requests, traffic_of(rng, serial=serial, go_on=True))
+    result = rtl.run(requests, traffic)
     values = split(result, requests)
     for item, outcome, got in zip(items, result.outcomes, values, strict=True):
         assert outcome is not None
         if isinstance(item, Fault):
             assert item.cause in outcome.causes, item.bin
-            assert not serial or outcome.causes == (item.cause,), item.bin
+            assert not traffic.serial or outcome.causes == (item.cause,), item.bin
             coverage.sample(f"error.{item.bin}")
         else:
             assert outcome.causes == (), str(item)
             assert np.array_equal(got, item.expected), str(item)
-    for before, after in itertools.pairwise(items):
-        if isinstance(before, Fault) and isinstance(after, Job):
-            coverage.sample(f"recovery.{before.cause}")
 
 
 def with_faults(rng: np.random.Generator, lanes: int) -> list[Fault | Job]:
@@ -172,19 +179,22 @@ def with_faults(rng: np.random.Generator, lanes: int) -> list[Fault | Job]:
 def test_flipped_bits_are_flagged_exactly_when_golden_rejects_them(
     codec_of: CodecOf, rng: np.random.Generator, lanes: int
 ) -> None:
-    """Where several causes apply, golden and the gateware may name different ones."""
     for _ in range(4):
-        jobs = mixed_jobs(rng, lanes=lanes, count=150)
-        # Without entries a codebook cannot be sent: the one before it stays.
-        jobs = [job for job in jobs if job.payload.packed.codebook or not is_unary(job)]
-        requests = [flip_bits(rng, job, int(rng.integers(1, 4))) for job in jobs]
-        result = codec_of(lanes).run(requests, traffic_of(rng, serial=True, go_on=True))
-        results = zip(requests, jobs, result.outcomes, split(result, requests), strict=True)
-        for request, job, outcome, values in results:
-            assert outcome is not None
-            wanted = golden_result(request)
-            assert (wanted is None) == bool(outcome.causes), str(job)
-            assert wanted is None or np.array_equal(values, wanted), str(job)
+        check_flips(codec_of(lanes), rng, mixed_jobs(rng, lanes=lanes, count=150))
+
+
+def check_flips(rtl: RtlCodec, rng: np.random.Generator, jobs: Sequence[Job]) -> None:
+    """Where several causes apply, golden and the gateware may name different ones."""
+    # Without entries a codebook cannot be sent: the one before it stays.
+    jobs = [job for job in jobs if job.payload.packed.codebook or not is_unary(job)]
+    requests = [flip_bits(rng, job, int(rng.integers(1, 4))) for job in jobs]
+    result = rtl.run(requests, traffic_of(rng, serial=True, go_on=True))
+    results = zip(requests, jobs, result.outcomes, split(result, requests), strict=True)
+    for request, job, outcome, values in results:
+        assert outcome is not None
+        wanted = golden_result(request)
+        assert (wanted is None) == bool(outcome.causes), str(job)
+        assert wanted is None or np.array_equal(values, wanted), str(job)
 
 
 def is_unary(job: Job) -> bool:

@@ -26,6 +26,7 @@ from verif.streams import Bench, Port, Sink, Source
 __all__ = [
     "CONFIGS",
     "LIMIT",
+    "VERIFICATION_CONFIGS",
     "PathBench",
     "beats_of",
     "crossed_jobs",
@@ -42,6 +43,9 @@ CONFIGS = {
 }
 """Decoders at both ends, by the name of the instance."""
 
+VERIFICATION_CONFIGS = {**CONFIGS, "full": DecoderConfig(lanes=8, target_rate="full")}
+"""The same, and one whose targets come at full rate."""
+
 LIMIT = 100_000
 """Cycles that no test comes near, unless something hangs."""
 
@@ -56,6 +60,7 @@ def _format(config: DecoderConfig, rng: np.random.Generator, scheme: Scheme) -> 
         codebook=config.codebook,
         window=config.window,
         superblock=config.superblock,
+        lead=config.lead,
     )
 
 
@@ -75,9 +80,11 @@ def crossed_jobs(
         yield idle, pressure, [jobs[place] for place in rng.permutation(len(jobs))]
 
 
-def words_of(region: NDArray[np.uint8], lanes: int) -> Iterator[dict[str, int]]:
-    """A region as payloads of the bus: data and, above it, ``last``."""
-    size = BUS_ROWS * lanes // 8
+def words_of(
+    region: NDArray[np.uint8], lanes: int, rows: int = BUS_ROWS
+) -> Iterator[dict[str, int]]:
+    """A region as payloads of the bus, ``rows`` in each: data and, above it, ``last``."""
+    size = rows * lanes // 8
     for place in range(0, len(region), size):
         last = place + size >= len(region)
         word = int.from_bytes(region[place : place + size].tobytes(), "little")
@@ -168,7 +175,7 @@ class PathBench:
     """One instance of a path: its streams by name, its errors, and the clock's loop."""
 
     def __init__(self, dut: Any, instance: str, sources: Sequence[str], sink: str) -> None:
-        self.config = CONFIGS[instance]
+        self.config = VERIFICATION_CONFIGS[instance]
         self.bench = Bench(dut, cocotb.RANDOM_SEED)
         self.rng = self.bench.rng
         self.sources: dict[str, Source] = {

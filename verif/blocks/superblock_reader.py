@@ -12,15 +12,20 @@ import cocotb
 import numpy as np
 from cocotb.clock import Clock
 
-from rtl.superblock_reader import BUS_ROWS, SuperblockReader
+from rtl.superblock_reader import SuperblockReader
 from verif.blocks.bank import SideBySide
 from verif.blocks.workloads import PACES
 from verif.patterns import ALWAYS, PATTERNS, Pattern
 from verif.streams import Bench, Port, Source
 
-# Lanes, most rows in a take, bytes of a superblock.
-READERS = ((8, 12, 128), (16, 12, 128), (16, 16, 256), (32, 16, 128), (8, 1, 128))
-CAPACITY = 32  # rows
+Reader = tuple[int, int, int, int]
+
+# Lanes, most rows in a take, bytes of a superblock, rows in a word.
+READERS: tuple[Reader, ...] = (
+    *((8, 12, 128, 8), (16, 12, 128, 8), (16, 16, 256, 8), (32, 16, 128, 8), (8, 1, 128, 8)),
+    (8, 30, 128, 16),
+)
+CAPACITY = 4  # words
 DRAIN_CYCLES = 2  # from the last word, or from ``finish`` after it, to ``drained``
 
 
@@ -29,15 +34,15 @@ def design() -> SideBySide:
     return SideBySide(
         {
             _name(*reader): SuperblockReader(
-                lanes=reader[0], take_max=reader[1], superblock=reader[2]
+                lanes=reader[0], take_max=reader[1], superblock=reader[2], word_rows=reader[3]
             )
             for reader in READERS
         }
     )
 
 
-def _name(lanes: int, take_max: int, superblock: int) -> str:
-    return f"reader_{lanes}_{take_max}_{superblock}"
+def _name(lanes: int, take_max: int, superblock: int, word_rows: int) -> str:
+    return f"reader_{lanes}_{take_max}_{superblock}_{word_rows}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,13 +60,13 @@ class Packet:
         """Rows that are left over."""
         return 0 if self.use is None else len(self.rows) - self.use
 
-    def words(self, lanes: int) -> Iterator[dict[str, int]]:
+    def words(self, lanes: int, word_rows: int) -> Iterator[dict[str, int]]:
         """Payloads of the bus: data and, above it, ``last``."""
-        width = BUS_ROWS * lanes
-        for place in range(0, len(self.rows), BUS_ROWS):
-            part = self.rows[place : place + BUS_ROWS]
+        width = word_rows * lanes
+        for place in range(0, len(self.rows), word_rows):
+            part = self.rows[place : place + word_rows]
             data = sum(row << i * lanes for i, row in enumerate(part))
-            last = place + BUS_ROWS >= len(self.rows)
+            last = place + word_rows >= len(self.rows)
             yield {"payload": data | last << width}
 
 
@@ -71,10 +76,8 @@ class Taker:
     ``level`` is predicted: a word that is accepted counts from the next cycle on.
     """
 
-    def __init__(
-        self, bench: Bench, dut: Any, source: Source, reader: tuple[int, int, int]
-    ) -> None:
-        self.lanes, self.take_max, superblock = reader
+    def __init__(self, bench: Bench, dut: Any, source: Source, reader: Reader) -> None:
+        self.lanes, self.take_max, superblock, self.word_rows = reader
         self.name = _name(*reader)
         self.superblock_rows = 8 * superblock // self.lanes
         self._dut = dut
@@ -87,8 +90,13 @@ class Taker:
 
     def send(self, packet: Packet) -> None:
         """Queue a packet, at both ends."""
-        self._source.send(packet.words(self.lanes))
+        self._source.send(packet.words(self.lanes, self.word_rows))
         self.packets.append(packet)
+
+    @property
+    def capacity(self) -> int:
+        """Rows that the reader holds."""
+        return CAPACITY * self.word_rows
 
     @property
     def done(self) -> bool:
@@ -151,7 +159,7 @@ class Taker:
             assert not drained, f"{self.name}: drained without a packet"
             return
         packet = self.packets[0]
-        ended = self._inside * BUS_ROWS == len(packet.rows)
+        ended = self._inside * self.word_rows == len(packet.rows)
         assert self._read("ended") == ended, f"{self.name}: ended must be {ended}"
         assert not (ended and ready), f"{self.name}: a word of the next packet is taken early"
         if self._draining:
@@ -160,7 +168,7 @@ class Taker:
             assert not drained, f"{self.name}: drained before finish"
             self._sample_rows(packet, ready, ended)
         self._inside += offered and ready
-        self._level += BUS_ROWS * (offered and ready) - self._take
+        self._level += self.word_rows * (offered and ready) - self._take
         self._taken += self._take
         self.fullest = max(self.fullest, self._level)
         self._draining |= bool(self._finish)
@@ -171,7 +179,7 @@ class Taker:
     def _sample_rows(self, packet: Packet, ready: bool, ended: bool) -> None:
         level = self._read("level")
         assert level == self._level, f"{self.name}: level {level} must be {self._level}"
-        room = self._level <= CAPACITY - BUS_ROWS
+        room = self._level <= self.capacity - self.word_rows
         assert ready == (room and not ended), f"{self.name}: ready {ready} at level {level}"
         shown = min(self._level, self.take_max)
         rows, mask = self._read("rows"), (1 << self.lanes) - 1
@@ -210,14 +218,14 @@ async def _finish(bench: Bench, pairs: list[tuple[Source, Taker]], limit: int) -
     return cycles
 
 
-def _rows(rng: np.random.Generator, lanes: int, words: int) -> tuple[int, ...]:
-    return tuple(map(int, rng.integers(1 << lanes, size=words * BUS_ROWS)))
+def _rows(rng: np.random.Generator, taker: Taker, words: int) -> tuple[int, ...]:
+    return tuple(map(int, rng.integers(1 << taker.lanes, size=words * taker.word_rows)))
 
 
 def _any_packet(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Packet:
     """Any number of words, takes up to any number of rows, most of it or all of it used."""
-    rows = _rows(rng, taker.lanes, int(rng.integers(1, 17)))
-    use = len(rows) - int(rng.integers(min(len(rows), 2 * BUS_ROWS), endpoint=True))
+    rows = _rows(rng, taker, int(rng.integers(1, 17)))
+    use = len(rows) - int(rng.integers(min(len(rows), 2 * taker.word_rows), endpoint=True))
     most = int(rng.choice([1, 2, 9, taker.take_max]))
     wants_more = bool(rng.integers(2))
     return Packet(rows=rows, use=None if wants_more else use, most=most, pattern=pattern)
@@ -234,7 +242,7 @@ async def packets_back_to_back(dut: Any) -> None:
             for _ in range(3):
                 taker.send(_any_packet(bench.rng, taker, PATTERNS[take]))
         await _finish(bench, pairs, 20_000)
-    assert all(taker.fullest == CAPACITY for _, taker in pairs), "back-pressure must be seen"
+    assert all(taker.fullest == taker.capacity for _, taker in pairs), "back-pressure must be seen"
 
 
 def _spare_packets(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Iterator[Packet]:
@@ -242,9 +250,9 @@ def _spare_packets(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> 
     unit = taker.superblock_rows
     for spare in (0, 1, unit - 1, unit, unit + 1, 2 * unit - 1, 2 * unit, 5 * unit):
         use = int(rng.choice([0, 1, 5, 40]))
-        use += -(spare + use) % BUS_ROWS
-        words = max((spare + use) // BUS_ROWS, 1)
-        rows = _rows(rng, taker.lanes, words)
+        use += -(spare + use) % taker.word_rows
+        words = max((spare + use) // taker.word_rows, 1)
+        rows = _rows(rng, taker, words)
         yield Packet(rows=rows, use=len(rows) - spare, most=taker.take_max, pattern=pattern)
 
 
@@ -266,8 +274,8 @@ async def a_word_in_and_its_rows_out_in_each_cycle(dut: Any) -> None:
     bench, pairs = await _start(dut)
     words = 100
     for _, taker in pairs:
-        if taker.take_max >= BUS_ROWS:
-            rows = _rows(bench.rng, taker.lanes, words)
+        if taker.take_max >= taker.word_rows:
+            rows = _rows(bench.rng, taker, words)
             most = taker.take_max
             taker.send(Packet(rows=rows, use=None, most=most, pattern=ALWAYS, greedy=True))
     cycles = await _finish(bench, pairs, 2 * words)

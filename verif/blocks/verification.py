@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.format import SCHEMES, Format, Scheme
-from rtl.command import SpeculationBeat
+from rtl.command import DecoderConfig, SpeculationBeat
+from rtl.decoder import Decoder
 from rtl.verification import ValueBeat, VerificationPath
 from verif.blocks.bank import SideBySide
 from verif.blocks.paths import (
-    CONFIGS,
     LIMIT,
+    VERIFICATION_CONFIGS,
     PathBench,
     beats_of,
     crossed_jobs,
@@ -36,7 +37,12 @@ FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is d
 
 def design() -> SideBySide:
     """A path of each configuration."""
-    return SideBySide({name: VerificationPath(config) for name, config in CONFIGS.items()})
+    return SideBySide({name: path_of(config) for name, config in VERIFICATION_CONFIGS.items()})
+
+
+def path_of(config: DecoderConfig) -> VerificationPath:
+    """The path of the configuration's rate."""
+    return Decoder(config).verification_path
 
 
 def value_beats(job: Job) -> Iterator[dict[str, Any]]:
@@ -77,7 +83,9 @@ class _Path(PathBench):
             {"payload": noisy(self.rng, self._beat, beat)} for beat in beats or beats_of(job)
         )
         if job.target:
-            self.sources["words"].send(words_of(region, self.config.lanes))
+            self.sources["words"].send(
+                words_of(region, self.config.lanes, self.config.verification_rows)
+            )
 
     async def check(self, jobs: Sequence[Job]) -> None:
         """Decode jobs, everything queued as early as can be, and compare beat by beat."""
@@ -118,7 +126,7 @@ async def _start(dut: Any, instance: str) -> _Path:
 
 
 @cocotb.test()
-@cocotb.parametrize(instance=list(CONFIGS))
+@cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def values_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
     """Idle x back-pressure x tensors of all schemes, drafts and targets in turn."""
     path = await _start(dut, instance)
@@ -128,17 +136,18 @@ async def values_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(instance=list(CONFIGS))
-async def a_draft_in_one_cycle_and_a_target_in_two(dut: Any, instance: str) -> None:
+@cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
+async def beats_at_the_rate_of_the_path(dut: Any, instance: str) -> None:
     """The rates of docs/microarchitecture.md, where the bus brings the rows in time."""
     path = await _start(dut, instance)
     for scheme, target in itertools.product(SCHEMES, (False, True)):
         job = dense_job(path, scheme, target)
         start = path.bench.cycle
         await path.check([job])
+        cycles = 2 if target and path.config.target_rate == "half" else 1
         beats = len(list(value_beats(job)))
         padding = path.config.superblock // path.config.lanes  # most words
-        assert path.bench.cycle - start <= beats * (2 if target else 1) + FILL_CYCLES + padding
+        assert path.bench.cycle - start <= beats * cycles + FILL_CYCLES + padding
 
 
 def dense_job(path: PathBench, scheme: Scheme, target: bool) -> Job:
@@ -152,9 +161,15 @@ def dense_job(path: PathBench, scheme: Scheme, target: bool) -> Job:
         codebook=config.codebook,
         window=config.window,
         superblock=config.superblock,
+        lead=config.lead,
     )
     payload = Payload(name="dense", format=fmt, values=gaussian(path.rng, 1000))
     return Job(payload=payload, index=0, target=target)
+
+
+def word_bytes(path: PathBench) -> int:
+    """Bytes in a word of the region's bus."""
+    return path.config.verification_rows * path.config.lanes // 8
 
 
 def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any], Any]]:
@@ -162,7 +177,7 @@ def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any
     rng, superblock = path.rng, path.config.superblock
     job = dense_job(path, scheme, target=True)
     beats, region = beats_of(job), job.request.segment.verification
-    bus = path.config.lanes  # bytes in a word
+    bus = word_bytes(path)
     cut = bus * int(rng.integers(1, (len(region) - superblock) // bus + 1))
     more = rng.integers(256, size=superblock * int(rng.integers(1, 4)), dtype=np.uint8)
     yield "short", job, beats, region[:cut]
@@ -176,7 +191,7 @@ def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any
 
 
 @cocotb.test()
-@cocotb.parametrize(instance=list(CONFIGS))
+@cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
     """Every cause is pulsed, nothing wrong comes before it, and the next segment is right."""
     path = await _start(dut, instance)
@@ -189,12 +204,12 @@ async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(instance=list(CONFIGS), scheme=list(SCHEMES))
+@cocotb.parametrize(instance=list(VERIFICATION_CONFIGS), scheme=list(SCHEMES))
 async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
     """What comes before the error is right, wherever the region ends."""
     path = await _start(dut, instance)
     job = dense_job(path, scheme, target=True)
-    region, bus = job.request.segment.verification, path.config.lanes
+    region, bus = job.request.segment.verification, word_bytes(path)
     cuts = range(bus, len(region) - path.config.superblock + 1, bus)
     assert cuts
     for cut in cuts:
@@ -203,7 +218,7 @@ async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme)
 
 
 @cocotb.test()
-@cocotb.parametrize(instance=list(CONFIGS))
+@cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def a_draft_gives_up_on_an_abort(dut: Any, instance: str) -> None:
     """The beats before it are right; nothing is flagged here, as the other path has done it."""
     path = await _start(dut, instance)
