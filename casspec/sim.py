@@ -38,7 +38,7 @@ from model.statistics import (
 from model.subset import Subset
 from verif.bulk import RtlCodec, Statistics
 
-__all__ = ["main"]
+__all__ = ["RECIPES", "main", "one_of_each_kind"]
 
 RECIPES = {
     "unary": Recipe(
@@ -250,7 +250,7 @@ def _compare_replies(
     return same
 
 
-def _one_of_each_kind(tensors: Sequence[Tensor]) -> list[str]:
+def one_of_each_kind(tensors: Sequence[Tensor]) -> list[str]:
     """The first tensor of each kind of linear layer: the last two parts of its name tell."""
     first = {".".join(tensor.name.split(".")[-2:]): tensor.name for tensor in reversed(tensors)}
     return sorted(first.values())
@@ -259,7 +259,7 @@ def _one_of_each_kind(tensors: Sequence[Tensor]) -> list[str]:
 def _select(whole: Source, *, quick: bool) -> Subset:
     """The tensors to check, as a source of their own."""
     tensors = packed_tensors(whole)
-    names = _one_of_each_kind(tensors) if quick else [tensor.name for tensor in tensors]
+    names = one_of_each_kind(tensors) if quick else [tensor.name for tensor in tensors]
     chosen = Subset(whole, names)
     weights = sum(tensor.count for tensor in chosen.tensors.values())
     part = " (one of each kind)" if quick else ""
