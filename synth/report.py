@@ -20,7 +20,7 @@ from typing import get_args
 
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Scheme
-from rtl.command import DecoderConfig
+from rtl.command import DecoderConfig, TargetRate
 from rtl.superblock_reader import BUS_ROWS
 from rtl.top import DecoderTop, to_rtlil
 from synth.buffering import Cells, buffer_registers
@@ -233,7 +233,7 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
     cells = library.flip_flops
     names = registers((out / f"{top}.net.v").read_text(), cells)
     flip_flop = min(library.areas[name] for name in cells)
-    rows = 2 * 4 * BUS_ROWS * config.lanes  # both readers hold four words
+    rows = 4 * (BUS_ROWS + config.verification_rows) * config.lanes  # both readers hold four words
     return Report(
         config=config,
         total=chip_areas(area)[top] / library.gate,
@@ -282,7 +282,8 @@ def _label(report: Report) -> str:
     schemes = (
         "all schemes" if report.config.schemes == SCHEMES else " + ".join(report.config.schemes)
     )
-    return f"{report.config.lanes} lanes, {schemes}"
+    rate = ", full rate" if report.config.target_rate == "full" else ""
+    return f"{report.config.lanes} lanes, {schemes}{rate}"
 
 
 def _kilo(gates: float) -> str:
@@ -391,14 +392,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
     parser.add_argument("--lanes", type=int, help="one configuration: 8, 16 or 32 lanes")
     parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help="and its schemes")
+    parser.add_argument("--target-rate", choices=get_args(TargetRate), help="and its rate")
     return parser
 
 
 def _configs(args: argparse.Namespace) -> Sequence[DecoderConfig]:
-    if args.lanes is None and args.schemes is None:
+    if args.lanes is None and args.schemes is None and args.target_rate is None:
         return DEFAULT_CONFIGS
     schemes = tuple(name for name in SCHEMES if name in (args.schemes or SCHEMES))
-    return [DecoderConfig(lanes=args.lanes or DecoderConfig.lanes, schemes=schemes)]
+    lanes, rate = args.lanes or DecoderConfig.lanes, args.target_rate or DecoderConfig.target_rate
+    return [DecoderConfig(lanes=lanes, schemes=schemes, target_rate=rate)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
