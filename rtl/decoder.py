@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from golden.format import ERROR_CAUSES, Format, Scheme
 from rtl.command import CommandLayout, DecoderConfig, ErrorLayout
 from rtl.speculation import SpeculationPath
-from rtl.verification import ValueBeat, VerificationPath
-from rtl.verification_full import FullRatePath
+from rtl.verification import ValueBeat
+from rtl.verification_full import verification_path
 
 __all__ = ["Decoder"]
 
@@ -24,7 +24,7 @@ class Decoder(wiring.Component):
     ``lanes`` values in each cycle in draft mode; half that in target mode, or as many with
     ``target_rate`` full; while the bus keeps up (eight rows in each cycle and region; sixteen of
     verification data at full rate) and the exponents do not starve; about ten cycles between
-    segments. Buffering: see :class:`SpeculationPath` and :class:`VerificationPath`.
+    segments. Buffering: see the two paths.
 
     Illegal input sets a bit of ``error`` (sticky, until ``clear_error``) and ends the packet of
     values with ``error`` set and no lane present; what is left of the segment's packets is drained
@@ -46,8 +46,7 @@ class Decoder(wiring.Component):
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         self.speculation_path = SpeculationPath(config)
-        path = FullRatePath if config.target_rate == "full" else VerificationPath
-        self.verification_path = path(config)
+        self.verification_path = verification_path(config)
         super().__init__(
             {
                 "command": In(stream.Signature(CommandLayout)),

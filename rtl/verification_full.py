@@ -6,14 +6,19 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from rtl.bitmap_expand import BlockBuffer
-from rtl.command import SpeculationBeat
+from rtl.command import DecoderConfig, SpeculationBeat
 from rtl.mantissa import LOW_PLANES
 from rtl.networks import shift
 from rtl.residue import FIELD_MAX, ResidueDemand
 from rtl.stream_slice import StreamSlice
 from rtl.verification import VALUE, AlignedBeat, VerificationPath
 
-__all__ = ["FullRatePath"]
+__all__ = ["FullRatePath", "verification_path"]
+
+
+def verification_path(config: DecoderConfig) -> VerificationPath:
+    """The verification path of a configuration, at its rate."""
+    return (FullRatePath if config.target_rate == "full" else VerificationPath)(config)
 
 
 class FullRatePath(VerificationPath):

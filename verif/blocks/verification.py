@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.format import SCHEMES, Format, Scheme
-from rtl.command import DecoderConfig, SpeculationBeat
-from rtl.decoder import Decoder
+from rtl.command import SpeculationBeat
 from rtl.verification import ValueBeat, VerificationPath
+from rtl.verification_full import verification_path
 from verif.blocks.bank import SideBySide
 from verif.blocks.paths import (
     LIMIT,
@@ -37,12 +37,9 @@ FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is d
 
 def design() -> SideBySide:
     """A path of each configuration."""
-    return SideBySide({name: path_of(config) for name, config in VERIFICATION_CONFIGS.items()})
-
-
-def path_of(config: DecoderConfig) -> VerificationPath:
-    """The path of the configuration's rate."""
-    return Decoder(config).verification_path
+    return SideBySide(
+        {name: verification_path(config) for name, config in VERIFICATION_CONFIGS.items()}
+    )
 
 
 def value_beats(job: Job) -> Iterator[dict[str, Any]]:
