@@ -34,6 +34,9 @@ struct Params {
 // Bytes that any buffer has beyond its contents, so that kernels may overrun.
 constexpr size_t SLACK = 256;
 
+// Bytes beyond a region that the short ways may read, whatever it says.
+constexpr int64_t OVERRUN = 1024;
+
 struct Buffer {
     std::vector<uint8_t> bytes;
     void resize(size_t size) { bytes.resize(size + SLACK); }
@@ -87,12 +90,15 @@ using WalkFunction = int (*)(const Params&, Region&, Streams&, int64_t count, bo
                              bool encode);
 struct Walks {
     WalkFunction speculation, verification;
-    // Verification of scheme exact, where nothing is pruned and a beat has 16 values; may be null.
-    // `residues` are done then, and `residue` is not.
-    int (*exact)(const Params&, Region&, Streams&, int64_t count);
 };
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Complement of a mask of n positions; those past the end are excluded.
+static inline void complement(const uint8_t* mask, int64_t n, uint8_t* out) {
+    for (int64_t i = 0; i < ceil_div(n, 8); ++i) out[i] = static_cast<uint8_t>(~mask[i]);
+    if (n % 8) out[n / 8] &= static_cast<uint8_t>((1 << n % 8) - 1);
+}
 
 template <class T>
 static inline T load(const uint8_t* from) {

@@ -29,6 +29,7 @@ class Decoder {
     int decode(Segment segment, bool target, uint16_t* out);
 
   private:
+    static Region roomy(const Region& region, Buffer& room);
     bool fused(const Segment& segment, bool target, uint16_t* out);
     int read_speculation(Segment& segment);
     int check_length(const Region& region) const {
@@ -50,6 +51,7 @@ class Decoder {
 
     const Params& p_;
     Streams s_;
+    Buffer speculation_room_, verification_room_;
     const Kernels& k_;
     const Walks& walks_;
 };
@@ -107,17 +109,29 @@ void Decoder::restore(const Segment& segment, uint16_t* out) {
     }
 }
 
+// The region, or a copy that has OVERRUN bytes beyond its size.
+Region Decoder::roomy(const Region& region, Buffer& room) {
+    if (region.readable - region.size >= OVERRUN) return region;
+    room.resize(region.size + OVERRUN);
+    std::memcpy(room.data(), region.bytes, region.size);
+    Region copy = region;
+    copy.bytes = room.data();
+    copy.readable = region.size + OVERRUN;
+    return copy;
+}
+
 // The short way, where there is one.
 bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
 #ifdef CASSANDRA_HAVE_AVX512
-    if (current_isa() < Isa::avx512 || p_.unary() || segment.has_mask) return false;
-    if (want_target && p_.exact()) {
-        Region verification = segment.verification;
-        return fused_exact_avx512(p_, segment.speculation, verification, segment.count, walks_, s_) &&
-               exact_target(segment, out) == OK;
-    }
-    return fused_avx512(p_, segment.speculation, want_target ? &segment.verification : nullptr,
-                        segment.count, s_.groups.data(), out);
+    if (current_isa() < Isa::avx512) return false;
+    const Region speculation = roomy(segment.speculation, speculation_room_);
+    Region rest = segment.verification;
+    if (want_target) rest = roomy(rest, verification_room_);
+    const Region* const verification = want_target ? &rest : nullptr;
+    if (p_.unary() || segment.has_mask)
+        return fused_masked_avx512(p_, speculation, verification, segment.has_mask, segment.count, s_, out);
+    if (want_target && p_.exact()) return fused_exact_avx512(p_, speculation, rest, segment.count, s_, out);
+    return fused_avx512(p_, speculation, verification, segment.count, s_.groups.data(), out);
 #else
     (void)segment, (void)want_target, (void)out;
     return false;
@@ -162,12 +176,6 @@ int Decoder::exact_target(const Segment& segment, uint16_t* out) {
     if (segment.has_mask || s_.escapes)
         k_.put_words(s_.stored.data(), segment.count, s_.pruned.data(), out);
     return OK;
-}
-
-// Complement of the mask, positions past the end excluded.
-void complement(const uint8_t* mask, int64_t n, uint8_t* out) {
-    for (int64_t i = 0; i < ceil_div(n, 8); ++i) out[i] = static_cast<uint8_t>(~mask[i]);
-    if (n % 8) out[n / 8] &= static_cast<uint8_t>((1 << n % 8) - 1);
 }
 
 void Decoder::put_pruned(const Segment& segment, uint16_t* out) {

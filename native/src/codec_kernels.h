@@ -72,15 +72,19 @@ extern const Walks portable_walks;
 extern const Kernels avx512_kernels;
 extern const Walks avx512_walks;
 
-// Decode a segment of mx or exact without a mask at once; `ver` is null for a draft. False if it
-// must be done the other way (which finds any error): `out` is then untouched.
+// The short ways. Each decodes a segment at once, or is false if that must be done
+// the other way (which finds any error). Regions have OVERRUN bytes beyond their size that may be
+// read; `out` may be written to all the same.
+//
+// Without a mask: drafts of mx and exact, and targets of mx; `ver` is null for a draft.
 bool fused_avx512(const Params& p, const Region& spec, const Region* ver, int64_t count,
                   uint8_t* groups, uint16_t* out);
-
-// The same for the streams of a target of exact: kept, groups, signs, magnitudes (which are whole
-// windows), residue and pruned.
-bool fused_exact_avx512(const Params& p, const Region& spec, Region& ver, int64_t count,
-                        const Walks& walks, Streams& s);
+// Without a mask: targets of exact.
+bool fused_exact_avx512(const Params& p, const Region& spec, const Region& ver, int64_t count,
+                        Streams& s, uint16_t* out);
+// Segments with a mask, and unary with or without one; `ver` is null for a draft.
+bool fused_masked_avx512(const Params& p, const Region& spec, const Region* ver, bool has_mask,
+                         int64_t count, Streams& s, uint16_t* out);
 #endif
 
 }  // namespace cassandra::codec

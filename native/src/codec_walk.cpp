@@ -54,6 +54,6 @@ class LowPlanes {
 
 namespace cassandra::codec {
 
-const Walks portable_walks = {portable::walk_speculation, portable::walk_verification, nullptr};
+const Walks portable_walks = {portable::walk_speculation, portable::walk_verification};
 
 }  // namespace cassandra::codec

@@ -185,6 +185,35 @@ def test_weights_of_any_shape(scheme: Any, beat: Any) -> None:
             assert_equal_coding(values, format)
 
 
+@pytest.mark.parametrize("scheme", PATTERNS)
+@pytest.mark.parametrize("share", [None, 0.6, 0.0])
+def test_short_ways_are_goldens(scheme: Any, share: float | None) -> None:
+    """Whole segments of beats of 16, which AVX-512 decodes in a way of its own."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        format = Format(
+            scheme=scheme,
+            truncated=(4, 1, 7, 5, 3, 0, 6, 2)[seed % 8],
+            fill="midpoint" if seed % 2 else "zero",
+            group=(32, 64, 16, 128)[seed % 4],
+            segment=(1024, 384, 128)[seed % 3] if seed % 4 < 3 else 768,
+            window=1 + seed % 4,
+            lead=1 if seed % 3 else 1 + seed % 4,
+        )
+        values = rng.normal(scale=0.03, size=3 * format.segment).astype(np.float32)
+        patterns = (values.view(np.uint32) >> 16).astype(np.uint16)
+        rare = rng.random(patterns.size) < (0.0, 0.002, 0.2)[seed % 3]
+        patterns[rare] = rng.choice(PATTERNS[scheme], int(rare.sum()))
+        patterns[rng.random(patterns.size) < (0.05, 0.0, 0.0005)[seed % 3]] &= 0x8000
+        kept = None if share is None else rng.random(patterns.size) < share
+        packed = assert_equal_coding(patterns, format, kept=kept)
+        for region in ("speculation", "verification"):
+            octets = getattr(packed, region).copy()
+            if octets.size:
+                octets[rng.integers(0, octets.size)] ^= 1 << int(rng.integers(0, 8))
+            assert_equal_outcome(dataclasses.replace(packed, **{region: octets}))
+
+
 def test_parts_are_goldens(every_isa: str) -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(0x3F00, 0x4000, (1 << 21) + 100_000).astype(np.uint16)
