@@ -25,7 +25,7 @@ class Encoder {
           pruned_ranks_(p.pruned_book, p.pruned_size, static_cast<uint8_t>(p.pruned_size)) {
         for (int e = 0; e < 256; ++e) wanted_[e] = !p.unary() || ranks_.of[e] != 255;
         positional_.resize(p.segment + 2 * p.beat);
-        fields_.resize(p.segment + 2 * p.beat);
+        fields_.resize(2 * (p.segment + 2 * p.beat));
     }
 
     // Encode a segment at `spec` and `ver`, which have room; gives the sizes of the regions.
@@ -108,9 +108,7 @@ void Encoder::make_stored(const uint16_t* values, int64_t count) {
         const uint8_t* const fields = has_mask_ ? fields_.data() : s_.residues.data();
         k_.escapes(windows, fields, mask(), count, stored);
     } else {
-        for (int64_t i = 0; i < ceil_div(count, 8); ++i)
-            stored[i] = static_cast<uint8_t>(has_mask_ ? ~s_.mask.data()[i] : 0);
-        if (count % 8) stored[count / 8] &= static_cast<uint8_t>((1 << count % 8) - 1);
+        complement(s_.mask.data(), count, stored);
     }
     const int64_t n = k_.gather_words(stored, count, values, s_.pruned.data());
     store(s_.pruned.data() + 2 * n, uint64_t{0});
@@ -118,20 +116,18 @@ void Encoder::make_stored(const uint16_t* values, int64_t count) {
 
 // Bits of the codes of `n` ranks; whatever is read after them is ones.
 int64_t Encoder::code(const uint8_t* ranks, int64_t n, Buffer& out) {
-    uint64_t word = 0;
-    int at = 0;
+    uint64_t word = 0;  // what is not stored, and fewer than 8 bits that are
+    unsigned at = 0;
     uint8_t* to = out.data();
     int64_t bits = n;
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n; ++i) {  // no branch: it would be guessed wrong often
         bits += ranks[i];
         at += ranks[i];
-        word |= uint64_t{1} << at++;  // at most 31 + 31
-        if (at >= 32) {
-            store(to, static_cast<uint32_t>(word));
-            to += 4;
-            at -= 32;
-            word >>= 32;
-        }
+        word |= uint64_t{1} << at++;  // at most 7 + 32
+        store(to, word);
+        to += at / 8;
+        word >>= at & ~7u;
+        at &= 7;
     }
     store(to, word | ~uint64_t{0} << at);
     std::fill(to + 8, to + 8 + 64, 0xFF);
@@ -139,18 +135,19 @@ int64_t Encoder::code(const uint8_t* ranks, int64_t n, Buffer& out) {
 }
 
 void Encoder::make_coded(const uint16_t* values, int64_t count, int64_t* bits) {
-    int64_t n = 0;
-    uint8_t* field = s_.pruned.data();
-    for (int64_t i = 0; i < count; ++i) {
-        if (s_.mask.data()[i / 8] >> i % 8 & 1) continue;
-        const uint8_t exponent = static_cast<uint8_t>(values[i] >> 7);
-        const uint8_t rank = pruned_ranks_.of[exponent];
-        s_.ranks.data()[n++] = rank;
-        *field++ = static_cast<uint8_t>((values[i] & 0x7F) | values[i] >> 15 << 7);
-        if (rank == p_.pruned_size) *field++ = exponent;
+    complement(s_.mask.data(), count, s_.stored.data());
+    const int64_t n = k_.gather_words(s_.stored.data(), count, values, fields_.data());
+    uint8_t *const ranks = s_.ranks.data(), *field = s_.pruned.data();
+    for (int64_t i = 0; i < n; ++i) {
+        const uint16_t value = load<uint16_t>(fields_.data() + 2 * i);
+        const uint8_t exponent = static_cast<uint8_t>(value >> 7), rank = pruned_ranks_.of[exponent];
+        ranks[i] = rank;
+        field[0] = static_cast<uint8_t>((value & 0x7F) | value >> 15 << 7);
+        field[1] = exponent;  // of an escape
+        field += 1 + (rank == p_.pruned_size);
     }
     store(field, uint64_t{0});
-    bits[BITS_CODES] += code(s_.ranks.data(), n, s_.pruned_codes);
+    bits[BITS_CODES] += code(ranks, n, s_.pruned_codes);
 }
 
 void Encoder::complete(Region& region) const {
@@ -190,6 +187,23 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
     bits[BITS_LOW] += s_.kept * p_.truncated;
     bits[BITS_RESIDUE] += s_.residue_bits;
     bits[BITS_PRUNED] += s_.pruned_bits;
+}
+
+// Adds `weight` (0 or 1) of each value to the count of its exponent. There are four tables, as an entry that
+// was just written has to be waited for.
+template <class Weight>
+void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, Weight weight) {
+    uint32_t tables[4][256] = {};
+    constexpr int64_t RUN = int64_t{1} << 30;  // of fewer than 2^32 in a table
+    for (int64_t first = 0; first < count; first += RUN) {
+        for (int64_t i = first; i < std::min(first + RUN, count); ++i)
+            tables[i % 4][values[i] >> 7 & 0xFF] += static_cast<uint32_t>(weight(i));
+        for (auto& table : tables)
+            for (int exponent = 0; exponent < 256; ++exponent) {
+                counts[exponent] += table[exponent];
+                table[exponent] = 0;
+            }
+    }
 }
 
 }  // namespace
@@ -243,9 +257,10 @@ CASSANDRA_API void cassandra_encode(const cassandra::codec::Params* p, const uin
 // flag for each exponent, among the others and those whose flag is not set.
 CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept,
                                              const uint8_t* book, int64_t count, int64_t* counts) {
-    for (int64_t i = 0; i < count; ++i) {
-        const int exponent = values[i] >> 7 & 0xFF;
-        const bool chosen = (!kept || kept[i]) && (!book || book[exponent]);
-        counts[exponent] += book ? !chosen : chosen;
-    }
+    using cassandra::codec::count_exponents;
+    const auto in_book = [=](int64_t i) { return book[values[i] >> 7 & 0xFF]; };
+    if (!book && !kept) count_exponents(values, count, counts, [](int64_t) { return 1; });
+    if (!book && kept) count_exponents(values, count, counts, [=](int64_t i) { return kept[i]; });
+    if (book && !kept) count_exponents(values, count, counts, [=](int64_t i) { return 1 ^ in_book(i); });
+    if (book && kept) count_exponents(values, count, counts, [=](int64_t i) { return 1 ^ (kept[i] & in_book(i)); });
 }

@@ -286,13 +286,15 @@ int Walk<Row, ENCODE>::take_pruned_codes(int64_t beat, uint8_t* codes) {
         while (queued_ < missing)
             if (const int cause = take_pruned_window(codes); cause != OK) return cause;
         queued_ -= missing;
-        int64_t need = 8 * missing;
-        for (int64_t i = 0; i < missing; ++i) {
-            const int rank = rank_bytes_[used_++];
-            if (rank > pruned_size_) return CAUSE_RANK;
-            need += rank == pruned_size_ ? 8 : 0;
+        uint8_t escapes = 0, unknown = 0;  // of a whole beat, as that needs no branches
+        for (int i = 0; i < B; ++i) {
+            const uint8_t rank = rank_bytes_[used_ + i];
+            escapes += static_cast<uint8_t>((i < missing) & (rank == pruned_size_));
+            unknown |= static_cast<uint8_t>((i < missing) & (rank > pruned_size_));
         }
-        needs_[beat] = static_cast<int32_t>(need);
+        if (unknown) return CAUSE_RANK;
+        used_ += missing;
+        needs_[beat] = static_cast<int32_t>(8 * (missing + escapes));
     }
     if (is_beat(beat + 1) && queued_ < B) return take_pruned_window(codes);
     return OK;
