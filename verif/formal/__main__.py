@@ -21,6 +21,8 @@ _METHODS = {
     "combinational": "SAT",
     "rewriting": "SAT and rewriting",
     "reachable": "reachability (PDR)",
+    "corresponding": "correspondence and PDR",
+    "inductive": "k-induction",
     "bounded": "bounded model checking",
     "structural": "netlist",
 }

@@ -57,7 +57,10 @@ class Around(wiring.Component):
         """The design, and the claims about it."""
         m = Module()
         m.submodules.part = part = self.part
-        wiring.connect(m, wiring.flipped(self.ports), part)
+        flat = part.signature.flatten
+        for (_, member, outer), (_, _, inner) in zip(flat(self.ports), flat(part), strict=True):
+            driven, driver = (outer, inner) if member.flow == Out else (inner, outer)
+            m.d.comb += Value.cast(driven).eq(driver)
         self.claims(m)
         return m
 
@@ -93,11 +96,15 @@ class Handshakes(Around):
 
     def claims(self, m: Module) -> None:
         """Outputs hold what they offer; so do inputs."""
-        sources = streams_of(self.part, In) if self.honest else {}
-        for name, port in sources.items():
-            assume_holds(m, port.valid, port.ready, port.payload, name)
+        if self.honest:
+            self.honest_inputs(m)
         for name, port in streams_of(self.part, Out).items():
             assert_holds(m, port.valid, port.ready, port.payload, name)
+
+    def honest_inputs(self, m: Module) -> None:
+        """Streams that come in keep the rule."""
+        for name, port in streams_of(self.part, In).items():
+            assume_holds(m, port.valid, port.ready, port.payload, name)
 
 
 def _held(m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str) -> Value:

@@ -1,121 +1,400 @@
 """The packers of the encoder: no bit is lost, none comes twice, none moves.
 
-One value of a segment is marked, wherever it is and whatever it is. Counting what comes before it
-says where it must leave; there it must be found. Both ends move at any pace, and segments of any
-length follow each other.
+What a packer puts behind each other are *items* (values, exponents, rows, bits); a *unit* that
+leaves has places for so many. One item of a segment is followed, wherever it is and whatever it is:
+counting what comes before it says in which unit and at which place it must leave, and there it must
+be found. What is followed may also be a place past the last item, which must be filled. Both ends
+move at any pace, and segments of any length follow each other.
 """
 
 from __future__ import annotations
 
-from amaranth.hdl import Assert, Module, Mux, ResetSignal, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+import dataclasses
+from collections.abc import Callable, Sequence
 
-from rtl.packers import BlockPacker
-from verif.formal.harness import assert_holds, assume_holds, bits_set
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Array, Assert, Assume, Cat, Const, Module, Mux, ResetSignal, Signal, Value
+from amaranth.lib import stream, wiring
+
+from rtl.packers import BUS_ROWS, BlockPacker, ResiduePacker, SharedPacker, UnaryPacker
+from rtl.region_writer import RegionWriter
+from rtl.residue import FIELD_MAX
+from verif.formal.harness import Around, assert_holds, assume_holds, bits_set, level_of
 from verif.formal.prover import Claim
 
-__all__ = ["CLAIMS", "Blocks"]
+__all__ = ["CLAIMS", "Blocks", "Followed", "Item", "Regions", "Residues", "Shared", "Unary"]
 
 
-class _Marked:
-    """Units that are to leave before the one of the marked value, and its place in that unit."""
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """An item of a beat: whether it is there, how many are before it, and what it is."""
 
-    def __init__(self, m: Module, size: int, put: Value, last: Value, left: Value) -> None:
-        self.active = Signal()  # the marked value is inside
-        self.place = Signal(range(size))
-        self.ahead = Signal(3)  # units before its own
-        self.inside = Signal(3)  # units that are complete and did not leave
-        level, end, come = Signal(range(size)), Signal(range(2 * size)), Signal(2)
-        self.level = level  # values in the unit that is filled
+    exists: Value
+    before: Value
+    value: Value
+
+
+class Followed(Around):
+    """A packer between two ends that are free, and the item that is followed.
+
+    ``size`` items, a power of two, make a unit; a beat has at most ``most``. What is complete
+    leaves, or is offered, within ``latency`` cycles, whatever comes behind it.
+    """
+
+    fill = 0  # what is in the places past the last item
+    latency = 0
+
+    def __init__(self, part: wiring.Component, *, size: int, most: int) -> None:
+        super().__init__(part)
+        self.size = size
+        self.bits = (size - 1).bit_length()
+        self.most = most
+
+    # -- what a packer is like --------------------------------------------------------------------
+
+    def _ends(self) -> tuple[stream.Interface, stream.Interface]:
+        """The streams of beats and of units."""
+        raise NotImplementedError
+
+    def _items(self) -> list[Item]:
+        """What may be followed of the beat that is offered."""
+        raise NotImplementedError
+
+    def _put(self) -> Value:
+        """How many items that beat has."""
+        raise NotImplementedError
+
+    def _places(self) -> Sequence[Value]:
+        """The places of the unit that is offered."""
+        raise NotImplementedError
+
+    def _last(self) -> Value:
+        """The segment ends with that beat."""
+        return Value.cast(self._ends()[0].payload.last)
+
+    def _due(self) -> Value:
+        """Something must be offered soon."""
+        return self.inside != 0
+
+    def _arrived(self, m: Module, full: Value, rest: Value, last: Value) -> Value:
+        """Units that are complete now: so many are full, ``rest`` items are in the next."""
+        return full + (last & (rest != 0))
+
+    # -- what holds of it -------------------------------------------------------------------------
+
+    def claims(self, m: Module) -> None:
+        """Both rules of streams, and where the followed item is found."""
+        source, sink = self._ends()
+        assume_holds(m, source.valid, source.ready, source.payload, "beats")
+        assert_holds(m, sink.valid, sink.ready, sink.payload, "units")
+        self.come, self.left = source.valid & source.ready, sink.valid & sink.ready
+        self._count(m)
+        self._follow(m)
+
+    def _count(self, m: Module) -> None:
+        """Items in the unit that is filled, units that are complete and did not leave."""
+        bits = self.bits
+        level = Signal(range(self.size), name="level")
+        self.level, self.end = level, Signal(range(self.size + self.most), name="end")
+        self.arrive = Signal(range(2 * self.most // self.size + 8), name="arrive")
+        self.inside = Signal(range(2 * self.most // self.size + 12), name="inside")
+        ends = self.come & self._last()
         m.d.comb += [
-            end.eq(level + put),
-            come.eq((end >= size) + (last & (end != 0) & (end != size))),
+            self.end.eq(level + Mux(self.come, self._put(), 0)),
+            self.arrive.eq(self._arrived(m, self.end >> bits, self.end[:bits], ends)),
         ]
-        with m.If(~ResetSignal()):
-            m.d.comb += Assert(~left | (self.inside + come > 0))
         m.d.sync += [
-            level.eq(Mux(last, 0, Mux(end >= size, end - size, end))),
-            self.inside.eq(self.inside + come - left),
-            self.ahead.eq(self.ahead - left),
+            level.eq(Mux(ends, 0, self.end[:bits])),
+            self.inside.eq(self.inside + self.arrive - self.left),
+        ]
+        self._moves(m)
+
+    def _moves(self, m: Module) -> None:
+        """Nothing leaves that did not come, and nothing that is complete waits for what comes."""
+        sink = self._ends()[1]
+        still = Signal(range(self.latency + 2), name="still")
+        m.d.sync += still.eq(Mux(self._due() & ~sink.valid, still + 1, 0))
+        with m.If(~ResetSignal()):
+            m.d.comb += [
+                Assert(~self.left | (self.inside + self.arrive > 0)),
+                Assert(still <= self.latency),
+            ]
+
+    def _follow(self, m: Module) -> None:
+        at, value, fits = self._choose(m)
+        active, held = Signal(name="active"), Signal(len(value), name="held")
+        place, ahead = Signal(range(self.size), name="place"), Signal.like(self.inside)
+        now, leaves = Signal(name="now"), Signal(name="leaves")
+        unit = at >> self.bits
+        m.d.comb += [
+            now.eq(fits & self.left & (self.inside == 0) & (unit == 0)),
+            leaves.eq(active & self.left & (ahead == 0)),
+        ]
+        m.d.sync += ahead.eq(ahead - self.left)
+        with m.If(fits & ~now):
+            m.d.sync += [
+                active.eq(1),
+                held.eq(value),
+                place.eq(at[: self.bits]),
+                ahead.eq(self.inside + unit - self.left),
+            ]
+        with m.If(leaves):
+            m.d.sync += active.eq(0)
+        found = Array(self._places())
+        with m.If(~ResetSignal() & leaves):
+            m.d.comb += Assert(found[place] == held)
+        with m.If(~ResetSignal() & now):
+            m.d.comb += Assert(found[at[: self.bits]] == value)
+
+    def _choose(self, m: Module) -> tuple[Signal, Signal, Signal]:
+        """Some item of this beat, or a place that is filled: where it belongs, and what it is."""
+        items, idle = self._items(), Signal(init=1, name="idle")
+        at = Signal(len(self.arrive) + self.bits, name="at")
+        value, fits = Signal(max(len(i.value) for i in items), name="value"), Signal(name="fits")
+        choice, past, some = AnySeq(range(len(items) + 1)), AnySeq(len(at)), AnySeq(1)
+        for number, item in enumerate(items):
+            with m.If(choice == number):
+                m.d.comb += [
+                    at.eq(self.level + item.before),
+                    value.eq(item.value),
+                    fits.eq(self.come & some & idle & item.exists),
+                ]
+        with m.If(choice == len(items)):
+            filled = (past >= self.end) & ((past >> self.bits) < self.arrive)
+            m.d.comb += [
+                at.eq(past),
+                value.eq(self.fill),
+                fits.eq(self.come & self._last() & some & idle & filled),
+            ]
+        with m.If(fits):
+            m.d.sync += idle.eq(0)
+        return at, value, fits
+
+
+class Blocks(Followed):
+    """Chosen values to blocks."""
+
+    part: BlockPacker
+
+    def __init__(self, *, lanes: int, width: int = 1) -> None:
+        super().__init__(BlockPacker(lanes=lanes, width=width), size=lanes, most=lanes)
+
+    def _ends(self) -> tuple[stream.Interface, stream.Interface]:
+        return self.part.beats, self.part.blocks
+
+    def _items(self) -> list[Item]:
+        beat = self.part.beats.payload
+        chosen = [beat.chosen[lane] for lane in range(self.part.lanes)]
+        return [
+            Item(one, bits_set(Cat(chosen[:lane])), beat.fields[lane])
+            for lane, one in enumerate(chosen)
         ]
 
+    def _put(self) -> Value:
+        return bits_set(self.part.beats.payload.chosen)
 
-class Blocks(wiring.Component):
-    """A block packer between two ends that are free."""
+    def _places(self) -> Sequence[Value]:
+        return [self.part.blocks.payload[lane] for lane in range(self.part.lanes)]
+
+
+class Residues(Followed):
+    """Fields of 0 to 7 bits to words of bits."""
+
+    part: ResiduePacker
+    latency = 1
 
     def __init__(self, *, lanes: int) -> None:
-        self.lanes = lanes
-        self.packer = BlockPacker(lanes=lanes, width=2)
-        beat = self.packer.beats.payload.shape()
-        super().__init__(
-            {
-                "valid": In(1),
-                "ready": In(1),
-                "beat": In(beat),
-                "mark": In(1),
-                "lane": In(range(lanes)),
-            }
+        super().__init__(ResiduePacker(lanes=lanes), size=BUS_ROWS * lanes, most=FIELD_MAX * lanes)
+
+    def _ends(self) -> tuple[stream.Interface, stream.Interface]:
+        return self.part.beats, self.part.words
+
+    def claims(self, m: Module) -> None:
+        """As of every packer, where fields are zero from their width on."""
+        super().claims(m)
+        beat = self.part.beats.payload
+        for lane in range(self.part.lanes):
+            m.d.comb += Assume((beat.fields[lane] >> beat.widths[lane]) == 0)
+
+    def _items(self) -> list[Item]:
+        beat = self.part.beats.payload
+        return [
+            Item(beat.widths[lane] > bit, self._before(lane) + bit, beat.fields[lane][bit])
+            for lane in range(self.part.lanes)
+            for bit in range(FIELD_MAX)
+        ]
+
+    def _before(self, lane: int) -> Value:
+        widths = self.part.beats.payload.widths
+        return Value.cast(sum((Value.cast(widths[i]) for i in range(lane)), start=Const(0, 1)))
+
+    def _put(self) -> Value:
+        return self._before(self.part.lanes)
+
+    def _places(self) -> Sequence[Value]:
+        return list(self.part.words.payload)
+
+
+class Unary(Followed):
+    """Ranks to windows of a unary code. The last window of a segment always has a place left."""
+
+    part: UnaryPacker
+    fill = 1
+    latency = 1
+
+    def __init__(self, *, lanes: int, window: int, limit: int) -> None:
+        packer = UnaryPacker(lanes=lanes, window=window, limit=limit)
+        super().__init__(packer, size=window * lanes, most=lanes * limit)
+
+    def _ends(self) -> tuple[stream.Interface, stream.Interface]:
+        return self.part.beats, self.part.windows
+
+    def claims(self, m: Module) -> None:
+        """As of every packer; as many windows are the last of a segment as segments have ended."""
+        super().claims(m)
+        level_of(
+            m,
+            "segments",
+            room=3,
+            put=self.come & self._last(),
+            taken=self.left & self.part.windows.payload.last,
+            clear=Const(0, 1),
         )
 
-    def elaborate(self, platform: object) -> Module:
-        """The packer, and the value that is followed."""
-        m = Module()
-        m.submodules.packer = packer = self.packer
-        beats, blocks, lanes = packer.beats, packer.blocks, self.lanes
-        m.d.comb += [
-            beats.valid.eq(self.valid),
-            beats.payload.eq(self.beat),
-            blocks.ready.eq(self.ready),
+    def _arrived(self, m: Module, full: Value, rest: Value, last: Value) -> Value:
+        return full + last
+
+    def _items(self) -> list[Item]:
+        beat, limit = self.part.beats.payload, self.part.limit
+        return [
+            Item(
+                beat.kept[lane] & (beat.ranks[lane] >= bit),
+                self._before(lane) + bit,
+                beat.ranks[lane] == bit,
+            )
+            for lane in range(self.part.lanes)
+            for bit in range(limit)
         ]
-        assume_holds(m, beats.valid, beats.ready, beats.payload, "beats")
-        assert_holds(m, blocks.valid, blocks.ready, blocks.payload, "blocks")
-        come = beats.valid & beats.ready
-        left = blocks.valid & blocks.ready
-        chosen = self.beat.chosen
-        put = Mux(come, bits_set(chosen), 0)
-        marked = _Marked(m, lanes, put, come & self.beat.last, left)
-        at, value = Signal(range(2 * lanes)), Signal(2)
-        fits, now, held = Signal(), Signal(), Signal(2)
-        for lane in range(lanes):
-            with m.If(self.lane == lane):
-                before = bits_set(chosen[:lane]) if lane else 0
-                m.d.comb += [
-                    at.eq(marked.level + before),
-                    value.eq(self.beat.fields[lane]),
-                    fits.eq(come & self.mark & ~marked.active & chosen[lane]),
-                ]
-        m.d.comb += now.eq(fits & left & (marked.inside == 0) & (at < lanes))  # leaves at once
-        leaves = marked.active & left & (marked.ahead == 0)
-        with m.If(fits & ~now):
-            m.d.sync += [marked.active.eq(1), held.eq(value), marked.place.eq(at)]
-            m.d.sync += marked.ahead.eq(marked.inside + (at >= lanes) - left)
-        with m.If(leaves):
-            m.d.sync += marked.active.eq(0)
-        for place in range(lanes):
-            found = blocks.payload[place]
-            with m.If(~ResetSignal() & leaves & (marked.place == place)):
-                m.d.comb += Assert(found == held)
-            with m.If(~ResetSignal() & now & (at == place)):
-                m.d.comb += Assert(found == value)
-        return m
+
+    def _before(self, lane: int) -> Value:
+        beat = self.part.beats.payload
+        codes = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lane)]
+        return Value.cast(sum(codes, start=Const(0, 1)))
+
+    def _put(self) -> Value:
+        return self._before(self.part.lanes)
+
+    def _places(self) -> Sequence[Value]:
+        return list(Value.cast(self.part.windows.payload.bits))
+
+
+class Shared(Followed):
+    """Exponents of groups to rows."""
+
+    part: SharedPacker
+
+    def __init__(self, *, lanes: int) -> None:
+        super().__init__(SharedPacker(lanes=lanes), size=lanes // 8, most=1)
+
+    def _ends(self) -> tuple[stream.Interface, stream.Interface]:
+        return self.part.beats, self.part.rows
+
+    def _items(self) -> list[Item]:
+        beat = self.part.beats.payload
+        return [Item(beat.begins, Const(0, 1), beat.shared)]
+
+    def _put(self) -> Value:
+        return Value.cast(self.part.beats.payload.begins)
+
+    def _places(self) -> Sequence[Value]:
+        return [self.part.rows.payload.word_select(i, 8) for i in range(self.size)]
+
+
+class Regions(Followed):
+    """Rows to words, and those to whole superblocks; regions end, and others begin."""
+
+    part: RegionWriter
+    latency = 1
+
+    def __init__(self, *, words: int) -> None:
+        # rows of one bit, superblocks of so many words
+        super().__init__(RegionWriter(lanes=1, superblock=words), size=BUS_ROWS, most=BUS_ROWS)
+        self.words = words
+        self.closed = Signal()  # the region has no more rows
+
+    def _ends(self) -> tuple[stream.Interface, stream.Interface]:
+        return self.part.rows, self.part.words
+
+    def _last(self) -> Value:
+        return Value.cast(self.part.rows.payload.end)
+
+    def _due(self) -> Value:
+        """A word waits until it is known whether rows follow."""
+        return self.closed & (self.inside != 0)
+
+    def _arrived(self, m: Module, full: Value, rest: Value, last: Value) -> Value:
+        """A region is completed to superblocks."""
+        before, after = Signal(range(self.words), name="before"), Signal(4, name="after")
+        m.d.comb += after.eq(before + full + (rest != 0))
+        m.d.sync += before.eq(Mux(last, 0, before + full))
+        whole = (after + self.words - 1) & ~(self.words - 1)
+        return Mux(last, (whole - before)[:4], full)
+
+    def claims(self, m: Module) -> None:
+        """As of every packer; the last word of a region says so, and the region ends behind it."""
+        super().claims(m)
+        part, closed = self.part, self.closed
+        m.d.sync += closed.eq((closed | (self.come & self._last())) & ~part.next)
+        m.d.comb += [Assume(~part.next | part.ended), Assume(part.rows.payload.count <= BUS_ROWS)]
+        with m.If(~ResetSignal()):
+            m.d.comb += [
+                Assert(~part.ended | (closed & (self.inside == 0))),
+                Assert(~closed | ~self.come),
+                Assert(~self.left | (part.words.payload.last == (closed & (self.inside == 1)))),
+            ]
+
+    def _items(self) -> list[Item]:
+        rows = self.part.rows.payload
+        return [Item(rows.count > i, Const(i, 4), rows.rows[i]) for i in range(BUS_ROWS)]
+
+    def _put(self) -> Value:
+        return Value.cast(self.part.rows.payload.count)
+
+    def _places(self) -> Sequence[Value]:
+        return list(Value.cast(self.part.words.payload.data))
+
+
+def _claim(
+    name: str, what: str, design: Callable[[], Followed], *, fast: bool = False, seconds: int = 300
+) -> Claim:
+    rule = "leaves once, at its place; what is past the last is filled; what leaves stays until "
+    rule += "it is taken, and waits for nothing that comes later"
+    return Claim(
+        name=f"packers.{name}",
+        what=f"{what} {rule}.",
+        design=design,
+        method="reachable",
+        seconds=seconds,
+        fast=fast,
+    )
 
 
 CLAIMS = (
-    Claim(
-        name="packers.blocks",
-        what="Every chosen value leaves once, in its place of its block, and blocks stay until "
-        "they are taken, whatever both ends do (2 lanes).",
-        design=lambda: Blocks(lanes=2),
-        method="reachable",
-        seconds=300,
-        fast=True,
+    _claim("blocks", "Every chosen value (2 lanes)", lambda: Blocks(lanes=2), fast=True),
+    _claim("blocks_4", "Every chosen value (4 lanes)", lambda: Blocks(lanes=4)),
+    _claim("residue", "Every bit of a residue (1 lane)", lambda: Residues(lanes=1)),
+    _claim("residue_2", "Every bit of a residue (2 lanes)", lambda: Residues(lanes=2)),
+    _claim(
+        "unary",
+        "Every bit of a unary code (2 lanes, windows of 2 bits, codes of 4)",
+        lambda: Unary(lanes=2, window=1, limit=4),
     ),
-    Claim(
-        name="packers.blocks_4",
-        what="The same with 4 lanes.",
-        design=lambda: Blocks(lanes=4),
-        method="reachable",
-        seconds=300,
+    _claim(
+        "unary_4",
+        "Every bit of a unary code (2 lanes, windows of 4 bits, codes of 4)",
+        lambda: Unary(lanes=2, window=2, limit=4),
     ),
+    _claim("shared", "Every exponent of a group (16 lanes)", lambda: Shared(lanes=16), fast=True),
+    _claim("shared_32", "Every exponent of a group (32 lanes)", lambda: Shared(lanes=32)),
+    _claim("regions", "Every row (superblocks of 2 words)", lambda: Regions(words=2)),
 )

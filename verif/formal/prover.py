@@ -9,6 +9,11 @@ Methods:
 ``reachable``
     ABC's property-directed reachability from the state after reset: it holds after any number of
     cycles. Inputs, reset among them, are free in each cycle.
+``corresponding``
+    The same, after ABC has merged what always is equal; good at two designs that are alike.
+``inductive``
+    ABC's induction over at most ``depth`` cycles, from any state, and its bounded model checker
+    for the first ones after reset: it holds after any number of cycles.
 ``bounded``
     ABC's bounded model checker: it holds in the first ``depth`` cycles after reset.
 ``structural``
@@ -25,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
@@ -36,10 +41,19 @@ from verif.formal.harness import Watch, freeing, watching
 
 __all__ = ["METHODS", "Claim", "Outcome", "missing_tools", "prove", "to_properties"]
 
-Method = Literal["combinational", "rewriting", "reachable", "bounded", "structural"]
+Method = Literal[
+    "combinational",
+    "rewriting",
+    "reachable",
+    "corresponding",
+    "inductive",
+    "bounded",
+    "structural",
+]
 Verdict = Literal["proved", "refuted", "undecided"]
-METHODS: tuple[Method, ...] = ("combinational", "rewriting", "reachable", "bounded", "structural")
+METHODS: tuple[Method, ...] = get_args(Method)
 STATELESS: tuple[Method, ...] = ("combinational", "rewriting")
+DEEP: tuple[Method, ...] = ("bounded", "inductive")
 
 _TOOLS = {"yosys": "yosys", "yosys-abc": "yosys"}
 _CHECK = re.compile(
@@ -63,7 +77,7 @@ class Claim:
     what: str  # one sentence, for the table
     design: Callable[[], Elaboratable]
     method: Method
-    depth: int = 0  # cycles, of a bounded proof
+    depth: int = 0  # cycles, of a bounded proof or of an induction
     seconds: int = 300  # after which the tool gives up
     fast: bool = False
     free: Mapping[type[wiring.Component], Sequence[str]] = dataclasses.field(default_factory=dict)
@@ -77,9 +91,10 @@ class Claim:
             )
         if (self.method == "structural") != (self.check is not None):
             raise CassandraError(f"check must go with structural claims alone ({self.name})")
-        if (self.method == "bounded") != (self.depth > 0):
+        if (self.method in DEEP) != (self.depth > 0):
             raise CassandraError(
-                f"depth must be positive for bounded proofs alone, not {self.depth} ({self.name})"
+                f"depth must be positive for {' and '.join(DEEP)} proofs alone, not {self.depth}"
+                f" ({self.name})"
             )
 
     @property
@@ -89,7 +104,7 @@ class Claim:
             return "the netlist"
         if self.method in STATELESS:
             return "every input"
-        if self.method == "reachable":
+        if self.method in ("reachable", "corresponding", "inductive"):
             return "any number of cycles"
         return f"{self.depth} cycles from reset"
 
@@ -185,6 +200,8 @@ def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
         "rewriting": "iprove",
         "reachable": f"pdr -T {claim.seconds}",
         "bounded": f"bmc3 -F {claim.depth} -T {claim.seconds}",
+        "corresponding": f"scorr; pdr -T {claim.seconds}",
+        "inductive": f"bmc3 -F {claim.depth + 1}; ind -F {claim.depth} -T {claim.seconds}",
     }[claim.method]
     commands = f"read_aiger claim.aig; fold; orpos; strash; {check}"
     log = _run("yosys-abc", "-c", commands, folder=folder)
@@ -195,6 +212,10 @@ def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
         "rewriting": re.search(r"^UNSATISFIABLE", log, re.MULTILINE) is not None,
         "reachable": "Property proved" in log,
         "bounded": done is not None and int(done[1]) >= claim.depth,
+        "corresponding": "Property proved" in log,
+        "inductive": "Networks are equivalent" in log
+        and done is not None
+        and int(done[1]) > claim.depth,
     }[claim.method]
     return ("proved" if proved else "undecided"), log
 

@@ -18,6 +18,8 @@ MODULES = (
     "verif.formal.structure",
     "verif.formal.selection",
     "verif.formal.packers",
+    "verif.formal.encoder",
+    "verif.formal.store",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 

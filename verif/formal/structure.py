@@ -13,7 +13,7 @@ from typing import Any
 from rtl.top import DecoderTop
 from verif.formal.prover import Claim
 
-__all__ = ["CLAIMS", "Netlist", "not_reset", "wrong_paths"]
+__all__ = ["CLAIMS", "Netlist", "not_reset", "waiting_streams", "wrong_paths"]
 
 Bit = int | str
 
@@ -41,25 +41,31 @@ class Netlist:
                 found.update(zip(net["bits"], reversed(value), strict=True))
         return found
 
-    def drivers(self) -> dict[Bit, tuple[str, list[Bit]]]:
-        """Type of the cell that drives a bit, and the bits that it looks at."""
-        found: dict[Bit, tuple[str, list[Bit]]] = {}
+    def drivers(self) -> dict[Bit, list[Bit]]:
+        """Bits that the cell that drives a bit looks at in the same cycle."""
+        found: dict[Bit, list[Bit]] = {}
         for cell in self.cells.values():
             ways = cell["port_directions"]
             inputs = [
                 b
                 for port, bits in cell["connections"].items()
                 for b in bits
-                if ways[port] == "input"
+                if ways[port] == "input" and not _is_clocked(cell)
             ]
             for port, bits in cell["connections"].items():
                 if ways[port] == "output":
-                    found.update((bit, (cell["type"], inputs)) for bit in bits)
+                    found.update((bit, inputs) for bit in bits)
         return found
 
 
 def _is_flip_flop(kind: str) -> bool:
     return "dff" in kind.lower()
+
+
+def _is_clocked(cell: Mapping[str, Any]) -> bool:
+    """What it puts out does not depend on what it sees in the same cycle."""
+    reads = cell["type"].startswith("$memrd") and int(cell["parameters"]["CLK_ENABLE"], 2) == 1
+    return reads or _is_flip_flop(cell["type"])
 
 
 def not_reset(netlist: Netlist) -> list[str]:
@@ -101,9 +107,7 @@ def _reached(netlist: Netlist, bits: Iterable[Bit]) -> set[Bit]:
         if bit in seen:
             continue
         seen.add(bit)
-        kind, inputs = drivers.get(bit, ("", []))
-        if not _is_flip_flop(kind):
-            left.extend(inputs)
+        left.extend(drivers.get(bit, []))
     return seen
 
 
@@ -120,6 +124,18 @@ def wrong_paths(netlist: Netlist, allowed: Mapping[str, frozenset[str]]) -> list
             reached = _reached(netlist, port["bits"])
             through = {n for n, bits in inputs.items() if bits & reached}
             wrong += [f"{name} depends on {n}" for n in through - allowed.get(name, frozenset())]
+    return sorted(wrong)
+
+
+def waiting_streams(netlist: Netlist) -> list[str]:
+    """Streams (ports ``NAME__valid`` and ``NAME__ready``) whose valid depends on their ready."""
+    wrong = []
+    for name, port in netlist.ports.items():
+        ready = netlist.ports.get(name.removesuffix("__valid") + "__ready")
+        if ready is None or port["direction"] != "output" or ready["direction"] != "input":
+            continue
+        if set(ready["bits"]) & _reached(netlist, port["bits"]):
+            wrong.append(f"{name} depends on ready")
     return sorted(wrong)
 
 

@@ -1,0 +1,216 @@
+"""The encoder: the rules of its streams and of those between its blocks, and its resets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Assert, Assume, Cat, Module, Mux, ResetSignal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from rtl.beat_memory import BeatMemory
+from rtl.encoder import Encoder, EncoderTop
+from rtl.encoder_front import EncoderFront
+from rtl.encoder_schedules import SpeculationWriter, VerificationWriter
+from rtl.encoder_types import EncoderConfig
+from rtl.group_buffer import GroupBuffer
+from rtl.mantissa import HIGH_PLANES
+from rtl.packers import BUS_ROWS, BlockPacker, ResiduePacker, SharedPacker, UnaryPacker
+from rtl.record_path import RecordPath
+from rtl.region_writer import RegionWriter
+from rtl.topk import RadixSelect, SelectShape
+from rtl.vector_buffer import VectorLoader
+from verif.formal.harness import Handshakes, Together, assert_holds, streams_of
+from verif.formal.prover import Claim
+from verif.formal.structure import ALLOWED, Netlist, not_reset, waiting_streams, wrong_paths
+
+__all__ = ["CLAIMS"]
+
+CONFIG = EncoderConfig(lanes=8, vector=16, group=8, segment=64)
+_BLOCKS: dict[str, Callable[[], wiring.Component]] = {
+    "encoder": lambda: Encoder(CONFIG),
+    "front": lambda: EncoderFront(CONFIG),
+    "record_path": lambda: RecordPath(CONFIG),
+    "blocks": lambda: BlockPacker(lanes=8, width=16),
+    "residue": lambda: ResiduePacker(lanes=8),
+    "codes": lambda: UnaryPacker(lanes=8, window=2, limit=16),
+    "shared": lambda: SharedPacker(lanes=16),
+    "speculation": lambda: SpeculationWriter(CONFIG),
+    "verification": lambda: VerificationWriter(CONFIG),
+    "loader": lambda: VectorLoader(CONFIG),
+    "select": lambda: RadixSelect(SelectShape(lanes=8, beats=2)),
+    "groups": lambda: GroupBuffer(CONFIG),
+    "writer": lambda: RegionWriter(lanes=8, superblock=128),
+}
+
+
+_STEPS = (
+    "record_path",
+    "blocks",
+    "residue",
+    "codes",
+    "shared",
+    "speculation",
+    "verification",
+    "writer",
+)
+"""Blocks with few registers."""
+
+
+class Rows(Handshakes):
+    """A schedule: rows that count stay until they are taken, if its inputs keep the rule.
+
+    Those of the verification schedule that come from ``begun`` may go when their block is complete,
+    and come again with it.
+    """
+
+    part: SpeculationWriter | VerificationWriter
+
+    def claims(self, m: Module) -> None:
+        """The rule, for what counts of the rows."""
+        self.honest_inputs(m)
+        rows = self.part.rows
+        payload = rows.payload
+        clean = [Mux(payload.count > i, payload.rows[i], 0) for i in range(BUS_ROWS)]
+        assert_holds(m, rows.valid, rows.ready, Cat(payload.count, payload.end, clean), "rows")
+        with m.If(~ResetSignal()):
+            m.d.comb += Assert(~rows.valid | (payload.count <= BUS_ROWS))
+        if isinstance(self.part, SpeculationWriter):
+            m.d.comb += Assume(self.part.beats.payload.planes <= HIGH_PLANES)
+        else:
+            m.d.comb += Assume(self.part.begun_count == 0)
+
+
+class Indifferent(wiring.Component):
+    """Two of a design; the second sees ready only where the first one offers something.
+
+    They must do the same: ready makes no difference before there is something to take, so nothing
+    waits for it.
+    """
+
+    def __init__(self, make: Callable[[], wiring.Component]) -> None:
+        self.parts = make(), make()
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        """Both designs, with the same inputs, and what they must have in common."""
+        m = Module()
+        m.submodules.first, m.submodules.second = self.parts
+        for (path, member, port), (_, _, other) in zip(*map(_ports, self.parts), strict=True):
+            if member.flow == In and path[-1] != "ready":
+                free = AnySeq(len(Value.cast(port)))
+                m.d.comb += [Value.cast(port).eq(free), Value.cast(other).eq(free)]
+            elif path[-1] not in ("ready", "payload"):
+                m.d.comb += Assert(Value.cast(port) == Value.cast(other))
+        for one, other in zip(*(streams_of(p, In).values() for p in self.parts), strict=True):
+            m.d.comb += Assert(~one.valid | (one.ready == other.ready))
+        for one, other in zip(*(streams_of(p, Out).values() for p in self.parts), strict=True):
+            free = AnySeq(1)
+            m.d.comb += [one.ready.eq(free), other.ready.eq(free & one.valid)]
+            same = Value.cast(one.payload) == Value.cast(other.payload)
+            m.d.comb += Assert(~one.valid | same)
+        return m
+
+
+def _ports(part: wiring.Component) -> Iterator[Any]:
+    return part.signature.flatten(part)
+
+
+class AllIndifferent(wiring.Component):
+    """:class:`Indifferent` of several blocks."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], wiring.Component]]) -> None:
+        self.parts = {name: Indifferent(make) for name, make in makers.items()}
+        super().__init__({})
+
+    def elaborate(self, platform: object) -> Module:
+        """All of them."""
+        m = Module()
+        for name, part in self.parts.items():
+            m.submodules[name] = part
+        return m
+
+
+_FREE_ROWS: dict[type[wiring.Component], tuple[str, ...]] = {
+    SpeculationWriter: ("rows",),
+    VerificationWriter: ("rows",),
+    EncoderFront: ("records",),
+}
+
+CLAIMS = (
+    Claim(
+        name="encoder.handshake",
+        what="Words of both regions and results stay, unchanged, until they are taken, whatever "
+        "comes in and whatever the schedules put out (records and rows free).",
+        design=lambda: Handshakes(Encoder(CONFIG), honest=False),
+        method="inductive",
+        depth=2,
+        free=_FREE_ROWS,
+    ),
+    Claim(
+        name="encoder.records",
+        what="Records stay, unchanged, until they are taken (data of memories free).",
+        design=lambda: Handshakes(EncoderFront(CONFIG)),
+        method="inductive",
+        depth=2,
+        free={BeatMemory: ("read_data",)},
+    ),
+    Claim(
+        name="encoder.groups",
+        what="Beats of groups stay, unchanged, until they are taken; the memories hold them.",
+        design=lambda: Handshakes(GroupBuffer(CONFIG)),
+        method="inductive",
+        depth=2,
+        fast=True,
+    ),
+    Claim(
+        name="encoder.speculation_rows",
+        what="Rows of the speculation schedule are at most eight and stay until they are taken, if "
+        "its inputs do.",
+        design=lambda: Rows(SpeculationWriter(CONFIG)),
+        method="bounded",
+        depth=30,
+        fast=True,
+    ),
+    Claim(
+        name="encoder.verification_rows",
+        what="Rows of the verification schedule are at most eight and stay until they are taken, "
+        "if its inputs do and none comes from the block that is not complete.",
+        design=lambda: Rows(VerificationWriter(CONFIG)),
+        method="bounded",
+        depth=30,
+        fast=True,
+    ),
+    Claim(
+        name="encoder.valid_first",
+        what="In the same cycle, valid of no output of the encoder and of its blocks depends on "
+        "its ready.",
+        design=lambda: Together({name: make() for name, make in _BLOCKS.items()}),
+        method="structural",
+        check=lambda text: waiting_streams(Netlist.of(text)),
+    ),
+    Claim(
+        name="encoder.indifferent",
+        what="Nor on ready in earlier cycles: what ready is while nothing is offered makes no "
+        "difference to packers, schedules, region writers and the record path.",
+        design=lambda: AllIndifferent({name: _BLOCKS[name] for name in _STEPS}),
+        method="corresponding",
+    ),
+    Claim(
+        name="encoder_top.reset",
+        what="One cycle of reset puts every flip-flop of the encoder into its initial state.",
+        design=lambda: EncoderTop(CONFIG),
+        method="structural",
+        check=lambda text: not_reset(Netlist.of(text)),
+    ),
+    Claim(
+        name="encoder_top.registered",
+        what="No output of the encoder depends on an input of the same cycle, but ready of "
+        "commands on valid of codebooks.",
+        design=lambda: EncoderTop(CONFIG),
+        method="structural",
+        check=lambda text: wrong_paths(Netlist.of(text), ALLOWED),
+    ),
+)

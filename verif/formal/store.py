@@ -1,0 +1,170 @@
+"""The store of the encoder: the rules of AXI writes, and that no queue of it overflows."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Assert, Assume, Const, Module, Mux, ResetSignal, Signal
+
+from rtl.dma.config import IN_FLIGHT
+from rtl.dma.encoder_top import CassandraEncoderDma
+from rtl.dma.ledger import Store
+from rtl.dma.store import BurstFormer, RegionStore, WriteMaster
+from rtl.dma.store_config import StoreConfig
+from rtl.encoder_types import EncoderConfig
+from verif.formal.harness import Around, assert_holds, assume_holds, level_of
+from verif.formal.prover import Claim
+from verif.formal.structure import Netlist, not_reset, wrong_paths
+
+__all__ = ["CLAIMS"]
+
+CONFIG = StoreConfig(
+    encoder=EncoderConfig(lanes=8, vector=16, group=8, segment=64),
+    bus=32,
+    burst=128,
+    buffer=256,
+    outstanding=2,
+    address=32,
+)
+
+
+class Bursts(Around):
+    """Cuts regions into bursts, wherever they go and however long they are."""
+
+    part: BurstFormer
+
+    def claims(self, m: Module) -> None:
+        """No burst is empty unless it ends a region, none crosses a multiple of its longest."""
+        burst, longest = self.part.bursts, self.part.config.longest
+        offered = burst.payload
+        begin = offered.address & (longest - 1)
+        with m.If(~ResetSignal() & burst.valid):
+            m.d.comb += [
+                Assert(begin + offered.words <= longest),
+                Assert((offered.words != 0) | offered.end),
+            ]
+        self._beats(m)
+
+    def _beats(self, m: Module) -> None:
+        """A burst has as many beats as it says: those since the one before it."""
+        part = self.part
+        moved = part.beats.valid & part.beats.ready
+        count = Signal(range(2 * part.config.longest + 2))
+        formed = part.bursts.valid & part.bursts.ready
+        m.d.sync += count.eq(Mux(formed, 0, count + moved))
+        with m.If(~ResetSignal() & formed):
+            m.d.comb += Assert(part.bursts.payload.words == count + moved)
+
+
+class Writes(Around):
+    """Addresses and words of the write master, whatever its bursts are."""
+
+    part: WriteMaster
+
+    def claims(self, m: Module) -> None:
+        """Words follow their address, so many as it says, the last of them marked."""
+        aw, w = self.part.aw, self.part.w
+        for name, port in (("aw", aw), ("w", w)):
+            assert_holds(m, port.valid, port.ready, port.payload, name)
+        waited, left = Signal(), Signal(range(self.part.config.longest + 1))
+        begins, moved = aw.valid & ~waited, w.valid & w.ready
+        owed = Signal.like(left)
+        m.d.sync += [waited.eq(aw.valid & ~aw.ready), left.eq(owed - moved)]
+        m.d.comb += owed.eq(Mux(begins, aw.payload.words, left))
+        with m.If(~ResetSignal()):
+            m.d.comb += [
+                Assert(~begins | (left == 0)),
+                Assert(~w.valid | (owed != 0)),
+                Assert(~w.valid | (w.payload.last == (owed == 1))),
+            ]
+
+
+def _watch_region(m: Module, region: RegionStore) -> None:
+    """A response is taken as soon as it comes; what is queued for a region always has room."""
+    for name in ("places", "known"):
+        port = getattr(region, name)
+        with m.If(~ResetSignal()):
+            m.d.comb += Assert(~port.valid | port.ready)
+
+
+def _honest_region(m: Module, region: RegionStore) -> None:
+    """Bursts and beats keep the rule; bursts have words, and not too many."""
+    for name in ("bursts", "beats"):
+        port = getattr(region, name)
+        assume_holds(m, port.valid, port.ready, port.payload, name)
+    words = region.bursts.payload.words
+    m.d.comb += Assume((words != 0) & (words <= region.config.longest))
+
+
+class Ledger(Around):
+    """A store whose segments come in any order that its documentation allows.
+
+    Results come only for segments whose places were given, and words are of any number.
+    """
+
+    part: Store
+
+    def claims(self, m: Module) -> None:
+        """Entries and writes keep the rule; no more segments are inside than it says."""
+        part = self.part
+        given, told = part.places, part.results
+        for name, port in (("places", given), ("results", told)):
+            assume_holds(m, port.valid, port.ready, port.payload, name)
+        taken = part.entries.valid & part.entries.ready
+        level_of(
+            m,
+            "flying",
+            room=IN_FLIGHT,
+            put=given.valid & given.ready,
+            taken=taken,
+            clear=Const(0, 1),
+        )
+        entries = part.entries
+        assert_holds(m, entries.valid, entries.ready, entries.payload, "entries")
+
+
+_ALLOWED = {"m_axi_bready": frozenset({"m_axi_bid"})}
+
+CLAIMS = (
+    Claim(
+        name="store.bursts",
+        what="No burst crosses a multiple of its longest (so none crosses a page), each has as "
+        "many beats as it says, and only the end of a region may have none.",
+        design=lambda: Bursts(BurstFormer(CONFIG)),
+        method="reachable",
+        fast=True,
+    ),
+    Claim(
+        name="store.writes",
+        what="AXI addresses and words stay until they are taken; the words of a burst follow its "
+        "address, as many as it says, the last one marked (bursts free).",
+        design=lambda: Writes(WriteMaster(CONFIG)),
+        method="reachable",
+        free={RegionStore: ("bursts", "beats")},
+        watches={RegionStore: _honest_region},
+        fast=True,
+    ),
+    Claim(
+        name="store.ledger",
+        what="At most four segments are inside; places and what is known of regions always find "
+        "room; entries stay until they are taken.",
+        design=lambda: Ledger(Store(CONFIG)),
+        method="bounded",
+        depth=20,
+        watches={RegionStore: _watch_region},
+    ),
+    Claim(
+        name="store.reset",
+        what="One cycle of reset puts every flip-flop of encoder, registers and store into its "
+        "initial state.",
+        design=lambda: CassandraEncoderDma(CONFIG),
+        method="structural",
+        check=lambda text: not_reset(Netlist.of(text)),
+    ),
+    Claim(
+        name="store.registered",
+        what="No output of encoder, registers and store depends on an input of the same cycle, but "
+        "ready of responses on their ID.",
+        design=lambda: CassandraEncoderDma(CONFIG),
+        method="structural",
+        check=lambda text: wrong_paths(Netlist.of(text), _ALLOWED),
+    ),
+)
