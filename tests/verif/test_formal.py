@@ -6,17 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Assert, Assume, Module, Signal
-from amaranth.lib import wiring
+from amaranth.hdl import Assert, Assume, Const, Module, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.errors import CassandraError
 from verif.formal import prover
 from verif.formal.__main__ import main
+from verif.formal.encoder import Indifferent
 from verif.formal.harness import level_of
 from verif.formal.prover import Claim, prove
 from verif.formal.registry import claims
-from verif.formal.structure import Netlist, not_reset, wrong_paths
+from verif.formal.structure import Netlist, not_reset, waiting_streams, wrong_paths
 
 needs_tools = pytest.mark.skipif(
     bool(prover.missing_tools()), reason="Yosys is not on PATH (Debian: apt install yosys)"
@@ -97,6 +98,52 @@ def test_what_is_false_is_refuted_and_what_is_true_is_proved() -> None:
     assert verdict(Counter(9, 10), "reachable") == "proved"
     assert verdict(Counter(9, 9), "reachable") == "refuted"
     assert verdict(Counter(9, 9, calm=True), "reachable") == "proved"
+
+
+@needs_tools
+def test_any_number_of_cycles_by_induction_and_by_correspondence() -> None:
+    assert verdict(Counter(9, 10), "inductive", 2) == "proved"
+    assert verdict(Counter(9, 9), "inductive", 2) == "undecided"  # reached later, not excluded
+    assert verdict(Counter(9, 9), "inductive", 12) == "refuted"
+    assert verdict(Counter(9, 10), "corresponding") == "proved"
+    assert verdict(Counter(9, 9), "corresponding") == "refuted"
+
+
+class Hasty(wiring.Component):
+    """Offers something: at once, or after it has seen ``ready`` (in the same cycle, if asked)."""
+
+    def __init__(self, waits: str) -> None:
+        self.waits = waits
+        super().__init__({"items": Out(stream.Signature(1))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        seen = Signal()
+        m.d.sync += seen.eq(seen | self.items.ready)
+        offers = {"nothing": Const(1), "earlier": seen, "now": self.items.ready}
+        m.d.comb += self.items.valid.eq(offers[self.waits])
+        return m
+
+
+@needs_tools
+@pytest.mark.parametrize("waits", ["nothing", "earlier", "now"])
+def test_valid_that_waits_for_ready_is_found(waits: str) -> None:
+    """In the same cycle in the netlist, in later ones by two designs side by side."""
+    later = Claim(
+        name="test.it",
+        what="-",
+        design=lambda: Indifferent(lambda: Hasty(waits)),
+        method="corresponding",
+    )
+    assert (prove(later).verdict == "proved") == (waits != "earlier")
+    now = Claim(
+        name="test.it",
+        what="-",
+        design=lambda: Hasty(waits),
+        method="structural",
+        check=lambda text: waiting_streams(Netlist.of(text)),
+    )
+    assert (prove(now).verdict == "proved") == (waits != "now")
 
 
 @needs_tools

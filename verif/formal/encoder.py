@@ -163,7 +163,6 @@ CLAIMS = (
         design=lambda: Handshakes(GroupBuffer(CONFIG)),
         method="inductive",
         depth=2,
-        fast=True,
     ),
     Claim(
         name="encoder.speculation_rows",
@@ -172,7 +171,6 @@ CLAIMS = (
         design=lambda: Rows(SpeculationWriter(CONFIG)),
         method="bounded",
         depth=30,
-        fast=True,
     ),
     Claim(
         name="encoder.verification_rows",
@@ -181,7 +179,6 @@ CLAIMS = (
         design=lambda: Rows(VerificationWriter(CONFIG)),
         method="bounded",
         depth=30,
-        fast=True,
     ),
     Claim(
         name="encoder.valid_first",

@@ -140,7 +140,6 @@ CLAIMS = (
         method="reachable",
         free={RegionStore: ("bursts", "beats")},
         watches={RegionStore: _honest_region},
-        fast=True,
     ),
     Claim(
         name="store.ledger",
