@@ -165,12 +165,12 @@ class EncoderRegions(wiring.Component):
         """Blocks of kept values: the planes from the sign down, and the planes from bit 0 up."""
         lanes, record = self.config.lanes, self.records.payload
         unary = self.config.selects(record.scheme, "unary")
-        m.submodules.kept = packer = BlockPacker(lanes=lanes, width=10)
+        m.submodules.kept = packer = BlockPacker(lanes=lanes, width=9)
         self.high = self._memory(m, "high", data.ArrayLayout(lanes, 9), self.depths.high)
         self.low = self._memory(m, "low", data.ArrayLayout(lanes, 7), self.depths.low)
         beats, block = packer.beats.payload, packer.blocks.payload
         for lane in range(lanes):
-            field = Cat(record.field[lane], record.raw[lane][15], unary)
+            field = Cat(record.field[lane], record.raw[lane][15])
             m.d.comb += beats.fields[lane].eq(field)
         m.d.comb += [
             packer.beats.valid.eq(self._taker("kept", packer.beats.ready)),
@@ -180,7 +180,7 @@ class EncoderRegions(wiring.Component):
             self.high.write.valid.eq(packer.blocks.valid & self.low.write.ready),
             self.low.write.valid.eq(packer.blocks.valid & self.high.write.ready),
         ]
-        coded = block[0][9]  # of the block's first value; all of a segment have the same
+        coded = self._coded(m, packer, unary)
         for k in range(lanes):
             m.d.comb += self.high.write.payload[0][k].eq(block[k][8])
             for plane in range(1, 9):
@@ -189,6 +189,15 @@ class EncoderRegions(wiring.Component):
                 m.d.comb += self.high.write.payload[plane][k].eq(bit)
             for plane in range(7):
                 m.d.comb += self.low.write.payload[plane][k].eq(block[k][plane])
+
+    def _coded(self, m: Module, packer: BlockPacker, unary: Value) -> Value:
+        """Whether the block that is offered has mantissas."""
+        if isinstance(unary, Const):
+            return unary
+        before = Signal()
+        with m.If(packer.beats.valid & packer.beats.ready):
+            m.d.sync += before.eq(unary)
+        return Mux(packer.flushing, before, unary)
 
     def _stored(self, m: Module) -> None:
         """Blocks of whole values: those that are pruned, and escapes."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.encoder_types import EncoderConfig
 from rtl.mantissa import HIGH_PLANES, LOW_PLANES
-from rtl.networks import popcount
+from rtl.networks import popcount, rotate, shift
 from rtl.packers import BUS_ROWS, WindowLayout
 from rtl.region_writer import RowsLayout
 from rtl.residue import FIELD_MAX
@@ -51,17 +52,16 @@ def VerificationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N80
     )
 
 
-def _behind(m: Module, first: Sequence[Value], count: Value, then: Sequence[Value]) -> list[Value]:
+def _behind(
+    m: Module, first: Sequence[Value], count: Value, then: Sequence[Value], name: str
+) -> list[Value]:
     """``count`` rows of ``first``, and behind them those of ``then``; zero past the last."""
-    width, size = len(then[0]), len(first) + len(then)
-    options = [Cat([*first[:n], *then, Const(0, width * (len(first) - n))]) for n in _upto(first)]
-    joined = Signal(width * size)
-    m.d.comb += joined.eq(Array(options)[count])
-    return [joined.word_select(i, width) for i in range(size)]
-
-
-def _upto(rows: Sequence[Value]) -> range:
-    return range(len(rows) + 1)
+    size = len(first) + len(then)
+    bits = len(first).bit_length()
+    gap = [*[Const(0, len(then[0]))] * ((1 << bits) - 1), *then]
+    moved = shift(m, gap, ~count[:bits], size, name)
+    own = [Mux(count > i, row, 0) for i, row in enumerate(first)]
+    return [row | new for row, new in zip(own, moved, strict=False)] + list(moved[len(own) :])
 
 
 class _Pieces:
@@ -92,6 +92,16 @@ class _Pieces:
         with self._m.If(move):
             self._m.d.sync += self.second.eq(~self.final)
         return move & self.final
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ring:
+    """Rows of a unit; ``count`` of them go, from ``head`` on and round, once they are ``there``."""
+
+    rows: Sequence[Value]  # eight
+    head: Value
+    count: Value
+    there: Value
 
 
 class SpeculationWriter(wiring.Component):
@@ -171,7 +181,7 @@ class SpeculationWriter(wiring.Component):
             self.exponents.payload.bits | self.exhausted.replicate(window * lanes)
         )
         codes = [self.window.word_select(i, lanes) for i in range(window)]
-        head = _behind(m, [self.beats.payload.kept], self.take_mask, codes)
+        head = _behind(m, [self.beats.payload.kept], self.take_mask, codes, "head")
         middle = Mux(self.take_window, window, self.take_shared)
         size = Signal(range(len(head) + 1))
         m.d.comb += [
@@ -179,7 +189,7 @@ class SpeculationWriter(wiring.Component):
             pieces.count.eq(size + Mux(self.take_block, self.planes, 0)),
         ]
         planes = [self.blocks.payload[i] for i in range(HIGH_PLANES)]
-        slot = pieces.rows(_behind(m, head, size, planes))
+        slot = pieces.rows(_behind(m, head, size, planes, "slot"))
         payload = self.rows.payload
         for i in range(BUS_ROWS):
             starved = codes[i] if i < window else 0
@@ -286,7 +296,7 @@ class VerificationWriter(wiring.Component):
         pieces = _Pieces(m, "slot")
         values = self._pruned(m)
         residue = self._residue(m)
-        self._slot(m, pieces, residue, values)
+        self._slot(m, pieces, values, residue)
         self._begin(m)
         return m
 
@@ -296,14 +306,13 @@ class VerificationWriter(wiring.Component):
         self.tidy = Signal()  # the segment's last block of pruned values is to be dropped
         self.follows = Signal()  # there is a beat after the one of ``pruned``
         self.stored = Signal(range(lanes + 1))  # of that beat
-        self.need = Signal(range(FIELD_MAX * lanes + 1))
         self.truncated = Signal(3)
         self.fields = Signal(range(2 * lanes))  # avail of the format
         self.step, self.finish = Signal(), Signal()
         self.move_values = Signal()
 
-    def _pruned(self, m: Module) -> tuple[list[Value], Value]:
-        """Up to eight rows of pruned values, and how many."""
+    def _pruned(self, m: Module) -> _Ring:
+        """The rows of pruned values that may go now: of the half block in hand."""
         lanes = self.config.lanes
         whole = self.pruned.valid
         bits = Mux(whole, Value.cast(self.pruned.payload), Value.cast(self.begun))
@@ -333,65 +342,54 @@ class VerificationWriter(wiring.Component):
         with m.If(self.finish):
             m.d.sync += [head.eq(0), half.eq(0), self.left.eq(0)]
         m.d.sync += self.tidy.eq((drop | self.tidy) & ~whole)  # the rest of the block
-        shifted = Signal(BUS_ROWS * lanes)
-        options = Array(side[i * lanes :] for i in range(BUS_ROWS))
-        m.d.comb += shifted.eq(options[place])
-        return [shifted.word_select(i, lanes) for i in range(BUS_ROWS)], chunk
+        rows_of_side = [side.word_select(i, lanes) for i in range(BUS_ROWS)]
+        return _Ring(rows_of_side, place, chunk, self.values_ready)
 
-    def _residue(self, m: Module) -> tuple[list[Value], Value, Value]:
-        """The next rows of residue, how many the slot takes, and whether they are there."""
+    def _residue(self, m: Module) -> _Ring:
+        """The rows of residue from ``head`` on: of the word in hand, and behind it of the next."""
         lanes = self.config.lanes
         if not self.config.has("exact"):
-            return [Const(0, lanes)], Const(0, 1), Const(1, 1)
-        held, valid = Signal(BUS_ROWS * lanes), Signal()
-        head, level = Signal(3), Signal(range(lanes))
-        rows, end = Signal(3), Signal(range(2 * BUS_ROWS))
+            return _Ring([Const(0, lanes)] * BUS_ROWS, Const(0, 3), Const(0, 1), Const(1, 1))
+        held, valid = Signal(BUS_ROWS * lanes, reset_less=True), Signal()
+        head, end = Signal(3), Signal(range(2 * BUS_ROWS))
+        rows, level = Signal(3), Signal(range(lanes))  # of the beat; bits left in its last row
+        need = Mux(self.more, self.beats.payload.need, 0)  # of the next beat
         after = self.residue
         bits = (lanes - 1).bit_length()
-        m.d.comb += [
-            rows.eq((self.need + (lanes - 1) - level) >> bits),
-            end.eq(head + rows),
-        ]
+        m.d.comb += end.eq(head + rows)
         passes = self.step & (end >= BUS_ROWS)
         there = (rows == 0) | (valid & ((end <= BUS_ROWS) | after.valid))
         m.d.comb += after.ready.eq(passes | ~valid)
         with m.If(self.step):
-            m.d.sync += [head.eq(end), level.eq((rows << bits) + level - self.need)]
+            m.d.sync += [head.eq(end), level.eq(level - need)]
+            m.d.sync += rows.eq((need + (lanes - 1) - level) >> bits)
         with m.If(after.ready):
             m.d.sync += [valid.eq(after.valid), held.eq(after.payload)]
         with m.If(self.finish):
-            m.d.sync += [head.eq(0), level.eq(0)]
+            m.d.sync += [head.eq(0), level.eq(0), rows.eq(0)]
             with m.If(head != 0):  # the rest of the word is not used
                 m.d.sync += valid.eq(0)
-        both = Cat(held, after.payload)
-        shifted = Signal(FIELD_MAX * lanes)
-        m.d.comb += shifted.eq(Array(both[i * lanes :] for i in range(BUS_ROWS))[head])
-        return [shifted.word_select(i, lanes) for i in range(FIELD_MAX)], rows, there
+        ring = [
+            Mux(head > i, after.payload[i], held.word_select(i, lanes)) for i in range(BUS_ROWS)
+        ]
+        return _Ring(ring, head, rows, there)
 
-    def _slot(
-        self,
-        m: Module,
-        pieces: _Pieces,
-        residue: tuple[list[Value], Value, Value],
-        values: tuple[list[Value], Value],
-    ) -> None:
+    def _slot(self, m: Module, pieces: _Pieces, values: _Ring, residue: _Ring) -> None:
         """Pruned values first, then low bits and residue."""
         lanes, beat, payload = self.config.lanes, self.beats.payload, self.rows.payload
-        tail, tail_size, there = residue
         take_block, first = Signal(), Signal()
         low_size = Mux(take_block, self.truncated, 0)
-        low = [self.blocks.payload[i] for i in range(LOW_PLANES)]
-        slot = pieces.rows(_behind(m, low, low_size, tail))
-        ready = (~self.more | self.beats.valid) & (~take_block | self.blocks.valid) & there
+        ready = (~self.more | self.beats.valid) & (~take_block | self.blocks.valid)
+        ready &= residue.there
         aborts = ~self.running & ~self.tidy & self.beats.valid & beat.abort
         move = self.rows.valid & self.rows.ready
         final = ~self.more & ~self.follows
         m.d.comb += [
             take_block.eq(self.more & (self.fields < beat.count)),
             first.eq(self.running & (self.left != 0)),
-            pieces.count.eq(low_size + tail_size),
-            self.rows.valid.eq(Mux(self.running, Mux(first, self.values_ready, ready), aborts)),
-            payload.count.eq(Mux(self.running, Mux(first, values[1], pieces.size), 0)),
+            pieces.count.eq(low_size + residue.count),
+            self.rows.valid.eq(Mux(self.running, Mux(first, values.there, ready), aborts)),
+            payload.count.eq(Mux(self.running, Mux(first, values.count, pieces.size), 0)),
             payload.end.eq(Mux(self.running, ~first & final, 1)),
             self.move_values.eq(first & move),
             self.step.eq(pieces.moves(move & self.running & ~first)),
@@ -399,8 +397,11 @@ class VerificationWriter(wiring.Component):
             self.beats.ready.eq(Mux(self.running, self.step & self.more, aborts & move)),
             self.blocks.ready.eq(self.step & take_block),
         ]
-        for i in range(BUS_ROWS):
-            m.d.comb += payload.rows[i].eq(Mux(first, values[0][i], slot[i]))
+        turn = Mux(first, values.head, residue.head - low_size)[:3]
+        both = [Mux(first, *rows) for rows in zip(values.rows, residue.rows, strict=True)]
+        for i, row in enumerate(rotate(m, both, turn, BUS_ROWS, "row")):
+            low = self.blocks.payload[i] if i < LOW_PLANES else 0
+            m.d.comb += payload.rows[i].eq(Mux(~first & ~pieces.second & (low_size > i), low, row))
         with m.If(self.step & self.more):
             held = Mux(take_block, lanes, 0)
             m.d.sync += self.fields.eq(self.fields + held - beat.count)
@@ -412,13 +413,12 @@ class VerificationWriter(wiring.Component):
             m.d.sync += [
                 *(self.follows.eq(self.more), self.more.eq(self.more & ~beat.last)),
                 self.stored.eq(Mux(self.more, beat.stored, 0)),
-                self.need.eq(Mux(self.more, beat.need, 0)),
             ]
         with m.If(self.finish):
             m.d.sync += self.running.eq(0)
         with m.If(~self.running & ~self.tidy & self.beats.valid & ~beat.abort):
             m.d.sync += [
                 *(self.running.eq(1), self.more.eq(1), self.follows.eq(0)),
-                *(self.stored.eq(0), self.need.eq(0), self.fields.eq(0)),
+                *(self.stored.eq(0), self.fields.eq(0)),
                 self.truncated.eq(beat.truncated),
             ]

@@ -121,15 +121,26 @@ def _expand_level(
     return level
 
 
-def compact(m: Module, inputs: Sequence[Value], starts: Sequence[Value], name: str) -> list[Value]:
+def compact(
+    m: Module,
+    inputs: Sequence[Value],
+    starts: Sequence[Value],
+    name: str,
+    first: int = 1,
+    end: int | None = None,
+) -> list[Value]:
     """Element ``i`` goes to place ``starts[i] mod n``; the mirror of :func:`expand`.
 
     ``inputs`` has ``n = 2^k`` elements; ``starts[i]`` grows by one after each element that counts
-    and stays after one that does not. Places that no element goes to hold arbitrary ones.
+    and stays after one that does not. Places that no element goes to hold the other ones.
+
+    With ``first`` or ``end``, a part of the levels: in each block of ``first`` inputs the elements
+    are in their places modulo ``first`` already, and in the result modulo ``end``. Only the
+    starts of blocks of ``first`` inputs are looked at.
     """
     nodes = list(inputs)
-    half = 1
-    while half < len(inputs):
+    half = first
+    while half < min(len(inputs), end or len(inputs)):
         nodes = _compact_level(m, nodes, starts, half, name)
         half *= 2
     return nodes

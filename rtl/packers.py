@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.networks import compact, prefix_sums
+from rtl.networks import compact, prefix_sums, rotate
 from rtl.residue import FIELD_MAX
 
 __all__ = [
@@ -27,6 +27,13 @@ __all__ = [
 
 BUS_ROWS = 8
 """Rows in a word of the bus."""
+
+_NEAR = 32
+"""Bits of a word that residues are put together to in the first stage."""
+
+
+def _of_bits(starts: Sequence[Value]) -> list[Value]:
+    return [start for start in starts for _ in range(BUS_ROWS)]
 
 
 def WindowLayout(bits: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
@@ -49,6 +56,8 @@ class BlockPacker(wiring.Component):
         Zero past the last value of a segment. A segment without a chosen value has no block.
     begun : Out(array of lanes, width), level : Out(range(lanes))
         The block that is not complete, and how many values it has; arbitrary past these.
+    flushing : Out(1)
+        The block that is offered ends a segment whose last beat has been taken already.
     """
 
     def __init__(self, *, lanes: int, width: int) -> None:
@@ -61,6 +70,7 @@ class BlockPacker(wiring.Component):
                 "blocks": Out(stream.Signature(data.ArrayLayout(width, lanes))),
                 "begun": Out(data.ArrayLayout(width, lanes)),
                 "level": Out(range(lanes)),
+                "flushing": Out(1),
             }
         )
 
@@ -68,29 +78,27 @@ class BlockPacker(wiring.Component):
         m = Module()
         lanes, beat = self.lanes, self.beats.payload
         bits = (lanes - 1).bit_length()
-        held = [self.begun[i] for i in range(lanes)]
-        level, flushing = self.level, Signal()
-        terms = [beat.chosen[i] & ~flushing for i in range(lanes)]
-        counts = prefix_sums(m, terms, bits + 1, "lane")
+        level, flushing = self.level, self.flushing
+        counts = prefix_sums(m, [beat.chosen[i] for i in range(lanes)], bits + 1, "lane")
         starts = [level] + [(level + count)[:bits] for count in counts[:-1]]
         placed = compact(m, [beat.fields[i] for i in range(lanes)], starts, "field")
         end = Signal(bits + 1)  # of the values in hand, and with it whether a block is full
         full, move = end[bits], Signal()
-        m.d.comb += end.eq(level + counts[-1])
-        for i in range(lanes):
-            new = Mux(end > i, placed[i], 0)
-            block = Signal(self.width, name=f"block_{i}")
-            m.d.comb += [
-                block.eq(Mux(level > i, held[i], new)),
-                self.blocks.payload[i].eq(block),
-            ]
-            with m.If(move):
-                m.d.sync += held[i].eq(Mux(full, placed[i], block))
         m.d.comb += [
+            end.eq(level + counts[-1]),
             self.blocks.valid.eq(flushing | (self.beats.valid & full)),
             self.beats.ready.eq(~flushing & (~full | self.blocks.ready)),
             move.eq(self.beats.valid & self.beats.ready),
         ]
+        for i in range(lanes):
+            held = Signal(self.width, name=f"held_{i}", reset_less=True)
+            new = Mux(flushing, 0, placed[i])  # a block that leaves with its beat is full
+            m.d.comb += [
+                self.begun[i].eq(held),
+                self.blocks.payload[i].eq(Mux(level > i, held, new)),
+            ]
+            with m.If(move & (full | (level <= i))):
+                m.d.sync += held.eq(placed[i])
         with m.If(move):
             m.d.sync += [level.eq(end), flushing.eq(beat.last & (end[:bits] != 0))]
         with m.If(flushing & self.blocks.ready):
@@ -119,6 +127,8 @@ class ResiduePacker(wiring.Component):
     def __init__(self, *, lanes: int) -> None:
         self.lanes = lanes
         self.most = FIELD_MAX * lanes
+        self.size = BUS_ROWS * lanes  # bits of a word
+        self.place = (self.size - 1).bit_length()
         beat = {
             "fields": data.ArrayLayout(FIELD_MAX, lanes),
             "widths": data.ArrayLayout(3, lanes),
@@ -134,55 +144,89 @@ class ResiduePacker(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        beat = self.beats.payload
-        run, need = self._join(m, range(self.lanes))
-        bits, count = Signal(self.most), Signal(range(self.most + 1))
-        last, valid, ready = Signal(), Signal(), Signal()
-        m.d.comb += [self.need.eq(need), self.beats.ready.eq(~valid | ready)]
-        with m.If(self.beats.ready):
-            m.d.sync += valid.eq(self.beats.valid)
-        with m.If(self.beats.valid & self.beats.ready):
-            m.d.sync += [bits.eq(run), count.eq(need), last.eq(beat.last)]
-        self._cut(m, bits, count, last, valid, ready)
+        starts, need = self._starts(m)
+        near = compact(m, self._turned(m, starts), _of_bits(starts), "near", BUS_ROWS, _NEAR)
+        bits, begins = self._stage(m, near, starts, need)
+        far = compact(m, list(bits), _of_bits(begins), "far", _NEAR)
+        self._cut(m, Cat(far))
         return m
 
-    def _join(self, m: Module, lanes: Sequence[int]) -> tuple[Value, Value]:
-        """The fields of some lanes as one run of bits, and its length: a binary tree."""
-        beat = self.beats.payload
-        if len(lanes) == 1:
-            return Value.cast(beat.fields[lanes[0]]), Value.cast(beat.widths[lanes[0]])
-        middle = len(lanes) // 2
-        low, low_width = self._join(m, lanes[:middle])
-        high, high_width = self._join(m, lanes[middle:])
-        name = f"{lanes[0]}_{len(lanes)}"
-        run = Signal(FIELD_MAX * len(lanes), name=f"run_{name}")
-        width = Signal(range(FIELD_MAX * len(lanes) + 1), name=f"width_{name}")
-        m.d.comb += [run.eq(low | (high << low_width)), width.eq(low_width + high_width)]
-        return run, width
+    def _starts(self, m: Module) -> tuple[list[Signal], Value]:
+        """Where the field of each lane begins in its word, and the bits of the beat."""
+        beat, level = self.beats.payload, Signal(self.place)
+        widths = [beat.widths[lane] for lane in range(self.lanes)]
+        ends = prefix_sums(m, widths, Shape.cast(range(self.most + 1)).width, "end")
+        starts = [Signal(self.place, name=f"start_{lane}") for lane in range(self.lanes)]
+        m.d.comb += [start.eq(level + end) for start, end in zip(starts, [0, *ends], strict=False)]
+        m.d.comb += self.need.eq(ends[-1])
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += level.eq(Mux(beat.last, 0, level + ends[-1]))
+        return starts, ends[-1]
 
-    def _cut(
-        self, m: Module, bits: Signal, count: Signal, last: Signal, valid: Signal, ready: Signal
-    ) -> None:
-        size = BUS_ROWS * self.lanes
-        place = (size - 1).bit_length()
-        held, level, flushing = Signal(size), Signal(place), Signal()
-        run, end = Signal(size + self.most), Signal(place + 1)
-        full = end[place]
-        m.d.comb += [
-            run.eq(held | Mux(flushing, 0, bits << level)),
-            end.eq(level + count),
-            self.words.payload.eq(run),
-            self.words.valid.eq(flushing | (valid & full)),
-            ready.eq(~flushing & (~full | self.words.ready)),
-        ]
-        with m.If(valid & ready):
+    def _turned(self, m: Module, starts: Sequence[Value]) -> list[Value]:
+        """Each field in eight places, turned to where it begins; the others are zero."""
+        turned: list[Value] = []
+        for lane, start in enumerate(starts):
+            field = Cat(self.beats.payload.fields[lane], 0)
+            turned += rotate(m, list(field), (-start)[:3], BUS_ROWS, f"turned_{lane}")
+        return turned
+
+    def _stage(
+        self, m: Module, placed: Sequence[Value], starts: Sequence[Value], need: Value
+    ) -> tuple[Signal, list[Value]]:
+        """A register in the middle of the way; it has the starts that are looked at behind it."""
+        bits = Signal(self.size, reset_less=True)
+        begins: list[Value] = [Const(0, self.place)] * self.lanes
+        self.end = Signal(self.place + 1, reset_less=True)
+        self.valid, self.ready, self.last = Signal(), Signal(), Signal(reset_less=True)
+        m.d.comb += self.beats.ready.eq(~self.valid | self.ready)
+        step = _NEAR // BUS_ROWS
+        for lane in range(step, self.lanes, step):
+            begin = begins[lane] = Signal(self.place, name=f"begin_{lane}", reset_less=True)
+            with m.If(self.beats.valid & self.beats.ready):
+                m.d.sync += begin.eq(starts[lane])
+        with m.If(self.beats.ready):
+            m.d.sync += self.valid.eq(self.beats.valid)
+        with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += [
-                held.eq(Mux(full, run >> size, run)),
-                level.eq(end),
-                flushing.eq(last & (end[:place] != 0)),
+                bits.eq(Cat(placed)),
+                self.end.eq(starts[0] + need),
+                self.last.eq(self.beats.payload.last),
+            ]
+        return bits, begins
+
+    def _cut(self, m: Module, placed: Value) -> None:
+        """Rows that are whole stay in the word; a beat's last row is completed by the next one.
+
+        A beat has less than a word: what it has of the next word ends before the row in which it
+        began.
+        """
+        flushing, row = Signal(), Signal(3)  # where the held bits end
+        full = self.end[self.place]
+        move = self.valid & self.ready
+        m.d.comb += [
+            self.words.valid.eq(flushing | (self.valid & full)),
+            self.ready.eq(~flushing & (~full | self.words.ready)),
+        ]
+        for i in range(BUS_ROWS):
+            held = Signal(self.lanes, name=f"held_{i}", reset_less=i > 0)
+            new = placed.word_select(i, self.lanes)
+            old = Mux(row >= i, held, 0) if i else held
+            m.d.comb += self.words.payload.word_select(i, self.lanes).eq(
+                old | Mux((row <= i) & ~flushing, new, 0)
+            )
+            with m.If(move & (full | (row <= i))):
+                m.d.sync += held.eq(new | Mux((row == i) & ~full, held, 0))
+            if i == 0:  # where the next segment begins
+                with m.If(flushing & self.words.ready):
+                    m.d.sync += held.eq(0)
+        with m.If(move):
+            m.d.sync += [
+                flushing.eq(self.last & (self.end[: self.place] != 0)),
+                row.eq(self.end[self.place - 3 : self.place]),
             ]
         with m.If(flushing & self.words.ready):
-            m.d.sync += [held.eq(0), level.eq(0), flushing.eq(0)]
+            m.d.sync += [flushing.eq(0), row.eq(0)]
 
 
 class UnaryPacker(wiring.Component):
@@ -215,87 +259,74 @@ class UnaryPacker(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes, size, beat = self.lanes, self.window_bits, self.beats.payload
-        reach = Shape.cast(range(lanes * self.limit + size + 1)).width
-        terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
-        ends = prefix_sums(m, terms, reach, "end")
-        places = [Signal(reach, name=f"place_{i}") for i in range(lanes)]  # behind each one
-        waiting, total = Signal(lanes), Signal(reach)  # lanes whose one is not written yet
-        last, valid, ready = Signal(), Signal(), Signal()
-        again = Signal()  # the beat goes on in the next window
-        held, level, flushing = Signal(size), Signal(range(size)), Signal()
-        m.d.comb += [self.beats.ready.eq(~valid | ready), self.busy.eq(valid | flushing)]
-        with m.If(self.beats.ready):
-            m.d.sync += valid.eq(self.beats.valid)
-        for i in range(lanes):
-            with m.If(self.beats.valid & self.beats.ready):
-                m.d.sync += places[i].eq(ends[i])
-        with m.If(self.beats.valid & self.beats.ready):
-            m.d.sync += [waiting.eq(beat.kept), total.eq(ends[-1]), last.eq(beat.last)]
-        span, end = Signal(2 * size), Signal(reach)
-        written = self._write(m, places, waiting, level, span)
-        full = end >= size
+        self.valid, self.ready, self.flushing = Signal(), Signal(), Signal()
         m.d.comb += [
-            end.eq(total + level),
-            again.eq(end >= 2 * size),
-            ready.eq(~flushing & (~full | self.windows.ready) & ~again),
-            self.windows.valid.eq(flushing | (valid & full)),
-            self.windows.payload.last.eq(flushing),
-            self.windows.payload.bits.eq(held | Mux(flushing, self._ones(level), span)),
+            self.beats.ready.eq(~self.valid | self.ready),
+            self.busy.eq(self.valid | self.flushing),
         ]
-        step = valid & ~flushing & (~full | self.windows.ready)
-        with m.If(step):
-            m.d.sync += held.eq(Mux(full, span >> size, held | span))
-            with m.If(~again):
-                m.d.sync += [level.eq(Mux(full, end - size, end)), flushing.eq(last)]
-            with m.Else():
-                self._go_on(m, places, waiting, written, total, level)
-        with m.If(flushing & self.windows.ready):
-            m.d.sync += [held.eq(0), level.eq(0), flushing.eq(0)]
+        self._place(m)
+        self._cut(m)
         return m
 
-    def _write(
-        self,
-        m: Module,
-        places: Sequence[Signal],
-        waiting: Signal,
-        level: Signal,
-        span: Signal,
-    ) -> Signal:
-        """The ones that lie in this window and the next; which lanes they are of."""
-        size = self.window_bits
-        bits: list[list[Value]] = [[] for _ in range(2 * size)]
-        written = Signal(self.lanes)
-        for i, place in enumerate(places):
-            at = Signal(len(place) + 1, name=f"at_{i}")
-            line = Signal(2 * size, name=f"line_{i}")
-            m.d.comb += [
-                at.eq(place + level - 1),
-                written[i].eq(waiting[i] & (at < 2 * size)),
-                line.eq(written[i] << at[: (2 * size - 1).bit_length()]),
+    def _place(self, m: Module) -> None:
+        """Where each lane has its one, counted from the window that is filled."""
+        lanes, beat, size = self.lanes, self.beats.payload, self.window_bits
+        most = lanes * self.limit
+        # What has been written is below zero: modulo ``2^reach`` it lies behind both windows.
+        reach = Shape.cast(range(most + 3 * size)).width
+        terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
+        sums = prefix_sums(m, terms, Shape.cast(range(most + 1)).width, "sum")
+        self.places = [Signal(reach, name=f"place_{i}", reset_less=True) for i in range(lanes)]
+        self.kept, self.last = Signal(lanes, reset_less=True), Signal()
+        self.end = Signal(range(most + size))  # behind the last one
+        self.level, before = Signal(range(size)), Signal(reach)  # of the latest one
+        m.d.comb += [
+            self.level.eq(Mux(self.end >= size, self.end - size, self.end)),
+            before.eq(Mux(self.last, 0, self.level) - 1),
+        ]
+        with m.If(self.beats.ready):
+            m.d.sync += self.valid.eq(self.beats.valid)
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += [
+                *(self.kept.eq(beat.kept), self.last.eq(beat.last)),
+                *(place.eq(before + end) for place, end in zip(self.places, sums, strict=True)),
+                self.end.eq(before + sums[-1] + 1),
             ]
-            for j in range(2 * size):
-                bits[j].append(line[j])
-        m.d.comb += span.eq(Cat(Cat(column).any() for column in bits))
-        return written
 
-    def _go_on(
-        self,
-        m: Module,
-        places: Sequence[Signal],
-        waiting: Signal,
-        written: Signal,
-        total: Signal,
-        level: Signal,
-    ) -> None:
-        """A window has gone and the beat has more than the next: places count from there."""
-        shift = self.window_bits - level
-        m.d.sync += [level.eq(0), waiting.eq(waiting & ~written), total.eq(total - shift)]
-        for place in places:
-            m.d.sync += place.eq(place - shift)
+    def _cut(self, m: Module) -> None:
+        """Windows leave one by one; a beat stays as long as it completes more than one."""
+        size, windows = self.window_bits, self.windows
+        held, level = Signal(size), Signal(range(size))
+        full, again = self.end >= size, self.end >= 2 * size
+        this, following = self._ones(m)
+        tail = Cat(level <= i for i in range(size))
+        moves = self.valid & ~self.flushing & (~full | windows.ready)
+        m.d.comb += [
+            self.ready.eq(~self.flushing & (~full | windows.ready) & ~again),
+            windows.valid.eq(self.flushing | (self.valid & full)),
+            windows.payload.last.eq(self.flushing),
+            windows.payload.bits.eq(held | Mux(self.flushing, tail, this)),
+        ]
+        with m.If(moves):
+            m.d.sync += held.eq(Mux(full, following, held | this))
+        with m.If(moves & again):
+            m.d.sync += [place.eq(place - size) for place in (*self.places, self.end)]
+        with m.If(self.valid & self.ready):
+            m.d.sync += [level.eq(self.level), self.flushing.eq(self.last)]
+        with m.If(self.flushing & windows.ready):
+            m.d.sync += [held.eq(0), self.flushing.eq(0)]
 
-    def _ones(self, level: Signal) -> Value:
-        return Cat(level <= i for i in range(self.window_bits))
+    def _ones(self, m: Module) -> tuple[Signal, Signal]:
+        """The ones that lie in the window that is filled, and those in the one behind it."""
+        size, fine = self.window_bits, 2  # a place is decoded in two parts
+        lines: list[list[Value]] = [[] for _ in range(2 * size)]
+        for kept, place in zip(self.kept, self.places, strict=True):
+            low, high = Const(1) << place[:fine], kept << place[fine:]
+            for j, line in enumerate(lines):
+                line.append(high[j >> fine] & low[j % (1 << fine)])
+        this, following = Signal(size), Signal(size)
+        m.d.comb += Cat(this, following).eq(Cat(Cat(line).any() for line in lines))
+        return this, following
 
 
 class SharedPacker(wiring.Component):

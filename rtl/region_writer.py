@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rtl.networks import rotate
 from rtl.packers import BUS_ROWS
 
 __all__ = ["LENGTH_WIDTH", "RegionWord", "RegionWriter", "RowsLayout"]
@@ -64,59 +65,49 @@ class RegionWriter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self.level = Signal(range(BUS_ROWS + 1))  # rows that are held: none, or 1 to 8
-        self.held = Signal(BUS_ROWS * self.lanes)  # zero behind them
         self.flushing, self.done = Signal(), Signal()
         place = Signal(range(self.words_per_superblock))
         final = place == self.words_per_superblock - 1
-        free, send = Signal(), Signal()
-        low, high, total = self._shift(m)
+        free, send, total = Signal(), Signal(), Signal(range(2 * BUS_ROWS + 1))
         move = self.rows.valid & self.rows.ready
         over = total > BUS_ROWS
         m.d.comb += [
+            total.eq(self.level + self.rows.payload.count),
             free.eq(~self.words.valid | self.words.ready),
             self.rows.ready.eq(~self.flushing & ~self.done & (~over | free)),
             send.eq(free & (self.flushing | (move & over))),
             self.ended.eq(self.done & ~self.words.valid),
         ]
+        self._words(m, move, over, send)
         with m.If(move):
-            m.d.sync += [
-                self.held.eq(Mux(over, high, low)),
-                self.level.eq(Mux(over, total - BUS_ROWS, total)),
-            ]
+            m.d.sync += self.level.eq(Mux(over, total - BUS_ROWS, total))
             with m.If(self.rows.payload.end):
                 m.d.sync += [self.flushing.eq(total != 0), self.done.eq(total == 0)]
         with m.If(self.words.ready):
             m.d.sync += self.words.valid.eq(0)
         with m.If(send):
-            word = Mux(self.flushing, self.held, low)
             m.d.sync += [
                 self.words.valid.eq(1),
-                self.words.payload.data.eq(word),
                 self.words.payload.last.eq(self.flushing & final),
                 place.eq(Mux(final, 0, place + 1)),
                 self.length.eq(self.length + final),
             ]
-            with m.If(self.flushing):
-                m.d.sync += self.held.eq(0)
-                m.d.sync += [self.flushing.eq(~final), self.done.eq(final)]
+            with m.If(self.flushing):  # nothing but zeros follow
+                m.d.sync += [self.level.eq(0), self.flushing.eq(~final), self.done.eq(final)]
         with m.If(self.next):
             m.d.sync += [self.done.eq(0), self.length.eq(0), self.level.eq(0)]
         return m
 
-    def _shift(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """The rows behind those that are held: the first eight, the rest, and how many."""
-        lanes, rows = self.lanes, self.rows.payload
-        size = BUS_ROWS * lanes
-        clean = [Mux(rows.count > i, rows.rows[i], 0) for i in range(BUS_ROWS)]
-        new, span = Signal(size), Signal(2 * size)
-        low, high = Signal(size), Signal(size)
-        total = Signal(range(2 * BUS_ROWS + 1))
-        shifted = Array((new << (i * lanes))[: 2 * size] for i in range(BUS_ROWS + 1))
-        m.d.comb += [
-            new.eq(Cat(clean)),
-            span.eq(shifted[self.level]),
-            low.eq(self.held | span[:size]),
-            high.eq(span[size:]),
-            total.eq(self.level + rows.count),
-        ]
-        return low, high, total
+    def _words(self, m: Module, move: Value, over: Value, send: Value) -> None:
+        """The rows are turned to their places behind those that are held."""
+        lanes, rows = self.lanes, self.rows.payload.rows
+        word = Signal(BUS_ROWS * lanes, reset_less=True)
+        turned = rotate(m, [rows[i] for i in range(BUS_ROWS)], (-self.level)[:3], BUS_ROWS, "row")
+        for i, row in enumerate(turned):
+            held = Signal(lanes, name=f"held_{i}", reset_less=True)
+            new = Mux(self.flushing, 0, row)
+            with m.If(send):
+                m.d.sync += word.word_select(i, lanes).eq(Mux(self.level > i, held, new))
+            with m.If(move & (over | (self.level <= i))):
+                m.d.sync += held.eq(row)
+        m.d.comb += self.words.payload.data.eq(word)
