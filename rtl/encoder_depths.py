@@ -43,5 +43,5 @@ class Depths:
             high=max(window, neighbours) + _SLACK,
             low=(beats if halves or config.has("exact") else 0) + _SLACK,
             pruned=beats + _SLACK,
-            residue=(7 * beats // 8 if config.has("exact") else 0) + _SLACK,
+            residue=(beats if halves else 3) + _SLACK if config.has("exact") else 0,
         )
