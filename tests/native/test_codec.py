@@ -214,6 +214,19 @@ def test_short_ways_are_goldens(scheme: Any, share: float | None) -> None:
             assert_equal_outcome(dataclasses.replace(packed, **{region: octets}))
 
 
+@pytest.mark.parametrize("share", [None, 0.6])
+def test_runs_of_zeros_anywhere_are_judged_as_by_golden(share: float | None) -> None:
+    """Codes that are too long, those after the last one that is used among them."""
+    rng = np.random.default_rng(3)
+    values = (rng.normal(size=128).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    kept = None if share is None else rng.random(values.size) < share
+    packed = golden.encode(values, Format(scheme="unary", segment=128, window=4), kept=kept)
+    for start in range(packed.speculation.size - 4):
+        octets = packed.speculation.copy()
+        octets[start : start + 4] = 0
+        assert_equal_outcome(dataclasses.replace(packed, speculation=octets))
+
+
 def test_parts_are_goldens(every_isa: str) -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(0x3F00, 0x4000, (1 << 21) + 100_000).astype(np.uint16)
