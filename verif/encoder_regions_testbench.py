@@ -15,7 +15,7 @@ from cocotb.clock import Clock
 
 from golden.format import SCHEMES, Format
 from golden.packed import Segment
-from rtl.encoder_regions import EncodeResult
+from rtl.encoder_regions import EncodeResult, EncoderRegions
 from rtl.encoder_types import EncoderConfig, RecordBeat
 from verif.blocks.bank import fields_of, number_of
 from verif.encoder_records import Record, records_of
@@ -40,12 +40,17 @@ class Piece:
 def config() -> EncoderConfig:
     """The configuration under test, as the environment names it."""
     return EncoderConfig(
-        lanes=int(os.environ["CASSANDRA_LANES"]),
+        lanes=int(os.environ.get("CASSANDRA_LANES", "8")),
         codebook=int(os.environ.get("CASSANDRA_CODEBOOK", "16")),
         window=int(os.environ.get("CASSANDRA_WINDOW", "2")),
-        segment=int(os.environ["CASSANDRA_SEGMENT"]),
+        segment=int(os.environ.get("CASSANDRA_SEGMENT", "256")),
         group=256,
     )
+
+
+def design() -> EncoderRegions:
+    """The back end in that configuration."""
+    return EncoderRegions(config())
 
 
 def pieces_of(payload: Payload) -> list[Piece]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from verif.formal.registry import claims
 from verif.mutation import __main__ as mutation_main
 from verif.mutation.__main__ import TABLE, Result, cells, main, tried
 from verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
+from verif.mutation.check import module_of
 
 LEAST = 30  # mutations whose place is there
 
@@ -40,8 +42,13 @@ def test_the_checks_exist() -> None:
                 assert name in names
             else:
                 assert kind == "suite"
-                block = name.partition("/")[0]
-                assert (ROOT / "verif" / "blocks" / f"{block}.py").is_file()
+                module = importlib.import_module(module_of(name.partition("/")[0]))
+                assert callable(module.design)
+
+
+def test_a_suite_that_does_not_exist_is_named() -> None:
+    with pytest.raises(CassandraError, match="not 'no_such_suite'"):
+        module_of("no_such_suite")
 
 
 def test_patterns_choose_and_wrong_ones_are_refused() -> None:

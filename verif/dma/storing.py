@@ -14,12 +14,23 @@ from rtl.dma.config import IN_FLIGHT
 from rtl.dma.ledger import entry_layout
 from rtl.dma.store import place_layout
 from rtl.dma.store_config import REGIONS, StoreConfig
+from rtl.dma.store_ports import CassandraStore
 from rtl.encoder_regions import EncodeResult
+from rtl.encoder_types import EncoderConfig
 from verif.dma.bench import Monitor
 from verif.dma.write_memory import WriteMemory, WriteTiming
 from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
 from verif.streams import Bench, Port, Source
 
+
+def design() -> CassandraStore:
+    """A small store, with one burst on its way and words that are gathered."""
+    return CassandraStore(SMALL)
+
+
+SMALL = StoreConfig(
+    encoder=EncoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, outstanding=1, address=48
+)
 NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 SUPERBLOCK = 128
 _MONITORED = {

@@ -1,4 +1,4 @@
-"""The encoder: the rules of its streams and of those between its blocks, and its resets."""
+"""The encoder: the rules of its streams and of those between its blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rtl.topk import RadixSelect, SelectShape
 from rtl.vector_buffer import VectorLoader
 from verif.formal.harness import Handshakes, Together, assert_holds, streams_of
 from verif.formal.prover import Claim
-from verif.formal.structure import ALLOWED, Netlist, not_reset, waiting_streams, wrong_paths
+from verif.formal.structure import ALLOWED, Netlist, waiting_streams, wrong_paths
 
 __all__ = ["CLAIMS"]
 
@@ -194,13 +194,6 @@ CLAIMS = (
         "difference to packers, schedules, region writers and the record path.",
         design=lambda: AllIndifferent({name: _BLOCKS[name] for name in _STEPS}),
         method="corresponding",
-    ),
-    Claim(
-        name="encoder_top.reset",
-        what="One cycle of reset puts every flip-flop of the encoder into its initial state.",
-        design=lambda: EncoderTop(CONFIG),
-        method="structural",
-        check=lambda text: not_reset(Netlist.of(text)),
     ),
     Claim(
         name="encoder_top.registered",

@@ -1,6 +1,7 @@
 """The mutations: where, what instead of what, and what must notice, cheapest first.
 
-A check is ``claim:NAME`` (:mod:`verif.formal`) or ``suite:BLOCK`` (:mod:`verif.blocks`), with
+A check is ``claim:NAME`` (:mod:`verif.formal`) or ``suite:BLOCK`` (:mod:`verif.blocks`, or a module
+of :mod:`verif` that has a function ``design``), with
 ``/REGULAR_EXPRESSION`` behind it if a part of the tests will do.
 """
 
@@ -85,6 +86,17 @@ _choice = _of("rtl/topk.py", "claim:selection.choice")
 _select = _of("rtl/topk.py", "claim:selection.threshold", "suite:encoder_front")
 _align = _of("rtl/align.py", "suite:align")
 _map = _of("rtl/rank_map.py", "suite:rank_map")
+_blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
+_shared = _of("rtl/packers.py", "claim:packers.shared")
+_unary = _of("rtl/packers.py", "claim:packers.unary")
+_region = _of("rtl/region_writer.py", "claim:packers.regions")
+_loader = _of("rtl/vector_buffer.py", "claim:selection.slots", "suite:encoder_front")
+_loader_data = _of("rtl/vector_buffer.py", "suite:encoder_front")
+_schedule = _of("rtl/encoder_schedules.py", "suite:encoder_regions_testbench")
+_back = _of("rtl/encoder_regions.py", "suite:encoder_regions_testbench")
+_bursts = _of("rtl/dma/store.py", "claim:store.bursts")
+_writes = _of("rtl/dma/store.py", "claim:store.writes")
+_store = _of("rtl/dma/store.py", "suite:dma.storing")
 
 MUTATIONS = (
     _zero("run_too_long", "run.eq(i - 1 - j)", "run.eq(i - j)"),
@@ -279,6 +291,57 @@ MUTATIONS = (
     _map("old_entries_stay", "m.d.sync += used.eq(here)", "m.d.sync += used.eq(used | here)"),
     _map("entries_past_the_size_wrap", "place.eq(here << 1)", "place.eq(here.rotate_left(1))"),
     _map("unused_entries_are_found", "used[i] & (entry == exponent)", "entry == exponent"),
+    _blocks(
+        "whole_block_is_flushed",
+        "flushing.eq(beat.last & (end[:bits] != 0))",
+        "flushing.eq(beat.last)",
+    ),
+    _blocks(
+        "beat_taken_while_flushing",
+        "self.beats.ready.eq(~flushing & (~full | self.blocks.ready))",
+        "self.beats.ready.eq(~full | self.blocks.ready)",
+    ),
+    _blocks("place_of_the_next_is_held", "Mux(level > i, held", "Mux(level >= i, held"),
+    _shared("row_without_exponents", "(beat.last & (end != 0))", "beat.last"),
+    _shared("level_stays_after_a_row", "level.eq(Mux(leaves, 0, end))", "level.eq(end)"),
+    _unary("code_one_bit_shorter", "beat.ranks[i] + 1", "beat.ranks[i]"),
+    _region("word_held_too_long", "total > BUS_ROWS", "total >= BUS_ROWS"),
+    _region("last_in_every_superblock", "self.flushing & final", "final"),
+    _region(
+        "ended_before_its_last_word",
+        "self.ended.eq(self.done & ~self.words.valid)",
+        "self.ended.eq(self.done)",
+    ),
+    _region("padding_ends_too_soon", "self.flushing.eq(~final)", "self.flushing.eq(0)"),
+    _loader("slots_are_always_free", "self.room.eq(used != _SLOTS)", "self.room.eq(1)"),
+    _loader("slot_stays", "self.slot.eq(self.slot + self.vector_ends)", "self.slot.eq(self.slot)"),
+    _loader_data(
+        "rest_of_a_packet_stays", "Mux(word.last, _State.IDLE, _State.DRAIN)", "_State.IDLE"
+    ),
+    _loader_data("first_lane_may_be_missing", "word.keep[1 : lane + 1]", "word.keep[: lane + 1]"),
+    _schedule(
+        "window_taken_too_soon",
+        "self.unary & self.more & (left < lanes)",
+        "self.unary & self.more & (left <= lanes)",
+    ),
+    _schedule("last_window_stays", "self.tidy.eq(self.unary & ~self.exhausted)", "self.tidy.eq(0)"),
+    _schedule(
+        "block_taken_too_late", "(self.fields < self.count)", "(self.fields + 1 < self.count)"
+    ),
+    _schedule("eight_rows_are_two_pieces", "(self.count <= BUS_ROWS)", "(self.count < BUS_ROWS)"),
+    _back("record_seen_twice", "now[i].eq(had[i] | ready)", "now[i].eq(ready)"),
+    _back("planes_of_the_other_scheme", "Mux(unary, 8, 9)", "Mux(unary, 9, 8)"),
+    _back(
+        "begun_values_beside_a_block",
+        "Mux(self.pruned.empty, self.stored.level, 0)",
+        "self.stored.level",
+    ),
+    _bursts("burst_twice_as_long", "(after & (longest - 1))", "(after & (2 * longest - 1))"),
+    _bursts("word_beyond_the_room_counts", "burst.words + fits)", "burst.words + 1)"),
+    _writes("last_word_not_marked", "last.eq(left == 1)", "last.eq(left == 2)"),
+    _writes("burst_begins_too_soon", "((left == 0) | final)", "(left <= 2)"),
+    _store("response_not_waited_for", "answered.eq(bare | self.responses.valid)", "answered.eq(1)"),
+    _store("error_stays", "failed.eq((failed | bad) & ~sent.end)", "failed.eq(failed | bad)"),
 )
 """All of them, by the blocks of docs/microarchitecture.md."""
 

@@ -12,7 +12,21 @@ from verif.formal.prover import prove
 from verif.formal.registry import claims
 from verif.runner import SuiteError, run_suite
 
-__all__ = ["main", "passes"]
+__all__ = ["main", "module_of", "passes"]
+
+_ROOT = Path(__file__).parents[2]
+
+
+def module_of(block: str) -> str:
+    """The module with the suite of a block: its design, and its tests.
+
+    Raises CassandraError if there is none.
+    """
+    for package in ("verif.blocks", "verif"):
+        name = f"{package}.{block}"
+        if (_ROOT / f"{name.replace('.', '/')}.py").is_file():
+            return name
+    raise CassandraError(f"suite must be a module of verif.blocks or verif, not {block!r}")
 
 
 def passes(check: str, folder: Path) -> bool:
@@ -27,10 +41,11 @@ def passes(check: str, folder: Path) -> bool:
     if kind != "suite":
         raise CassandraError(f"check must begin with claim: or suite:, not {check!r}")
     block, _, testcase = name.partition("/")
-    module = f"verif.blocks.{block}"
+    module = module_of(block)
     design = importlib.import_module(module).design()
     try:
-        run_suite(design, module, f"{block}_bench", build_dir=folder, testcase=testcase or None)
+        top = f"{block.replace('.', '_')}_bench"
+        run_suite(design, module, top, build_dir=folder, testcase=testcase or None)
     except SuiteError as error:
         print(str(error)[-2000:])
         return False
