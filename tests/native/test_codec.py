@@ -227,6 +227,28 @@ def test_runs_of_zeros_anywhere_are_judged_as_by_golden(share: float | None) -> 
         assert_equal_outcome(dataclasses.replace(packed, speculation=octets))
 
 
+@pytest.mark.parametrize("scheme", PATTERNS)
+@pytest.mark.parametrize("share", [None, 0.6])
+def test_small_groups_and_long_regions_are_judged_as_by_golden(
+    scheme: Any, share: float | None
+) -> None:
+    rng = np.random.default_rng(4)
+    values = (rng.normal(size=128).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    kept = None if share is None else rng.random(values.size) < share
+    packed = golden.encode(values, Format(scheme=scheme, segment=128), kept=kept)
+    for exponent in (0, 1, 3, 7, 8, 9, 254, 255) if scheme != "unary" else ():
+        octets = packed.speculation.copy()
+        first = 0 if share is None else 4  # after the masks of two beats
+        octets[first : first + 2] = exponent
+        assert_equal_outcome(dataclasses.replace(packed, speculation=octets))
+    for region, column in (("speculation", 1), ("verification", 3)):
+        directory = packed.directory.copy()
+        directory[0, column] += 1
+        longer = np.append(getattr(packed, region), np.zeros(packed.format.superblock, np.uint8))
+        broken: dict[str, Any] = {region: longer, "directory": directory}
+        assert_equal_outcome(dataclasses.replace(packed, **broken))
+
+
 def test_parts_are_goldens(every_isa: str) -> None:
     rng = np.random.default_rng(0)
     values = rng.integers(0x3F00, 0x4000, (1 << 21) + 100_000).astype(np.uint16)
