@@ -1,0 +1,54 @@
+"""The energy report: what is divided by what, and its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from casspec import energy
+from casspec.array_rate import weights_of
+from casspec.sim import RECIPES
+from golden import CassandraError
+from model.sources import BUNDLED, open_source
+from synth.energy import Energy
+from system.silicon import energy_factor
+
+RUN = energy.Run(
+    scheme="mx",
+    mode="draft",
+    values_per_cycle=8.0,
+    bits=6.0,
+    energy=Energy(clock=1.0, cells=2.0, nets=4.0, leakage=0.5),
+)
+
+
+def test_the_ratio_is_of_the_bits_that_are_not_read() -> None:
+    assert RUN.ratio(scaled=0.5, dram=3.0) == pytest.approx(7.5 * 0.5 / (10 * 3.0))
+
+
+def test_both_tables_have_the_figures() -> None:
+    energies, ratios = energy.markdown([RUN], "osu018_stdcells").strip().split("\n\n")
+    assert energies.splitlines()[2] == "| mx | draft | 8.00 | 1.00 | 2.00 | 4.00 | 0.50 | 7.50 |"
+    fitted = energy_factor("osu018_stdcells")
+    cells = [cell.strip() for cell in ratios.splitlines()[2].split("|")[1:-1]]
+    assert cells[:5] == ["mx", "draft", "6.00", "10.00", f"{7.5 * fitted:.2f}"]
+    assert cells[6] == f"{7.5 * fitted / (10 * energy.DRAM['HBM2']):.1%}"
+    assert len(cells) == len(ratios.splitlines()[0].split("|")[1:-1])
+
+
+def test_weights_are_whole_segments_of_one_tensor() -> None:
+    source = open_source(BUNDLED)
+    payload = weights_of(source, "down_proj", RECIPES["unary"], 2)
+    assert "down_proj" in payload.name
+    assert len(payload.values) == 2 * payload.format.segment
+    assert payload.kept is not None
+    with pytest.raises(CassandraError, match="tensor must name one of at least 32768 values"):
+        weights_of(source, "no such tensor", RECIPES["unary"], 2)
+
+
+def test_an_absent_library_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert energy.main(["--liberty", str(tmp_path / "none.lib")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("casspec.energy: error: LIBERTY must be a liberty file")
+    assert printed.count("\n") == 1
