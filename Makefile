@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench native sanitize soak regression synth formal mutants scalesim clean
+.PHONY: help setup sim test lint verilog waves bench native sanitize soak regression synth energy fpga formal mutants scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -87,6 +87,12 @@ regression: $(STAMP) ## Compare speculative with plain replies of the native eng
 synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m synth.report --out $(BUILD)/synth
 	$(PY) -m synth.encoder --out $(BUILD)/synth
+
+energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's activity on real weights (the same packages).
+	$(PY) -m casspec.energy --out $(BUILD)/energy $(ARGS)
+
+fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr gets an environment of its own).
+	$(PY) -m synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m verif.formal $(ARGS)

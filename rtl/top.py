@@ -140,6 +140,11 @@ class Top(Protocol):
         """Name of the Verilog module."""
         ...
 
+    @property
+    def signature(self) -> wiring.Signature:
+        """Its ports."""
+        ...
+
 
 def to_verilog(top: Top) -> str:
     """Verilog of a top and everything below it, in one text."""

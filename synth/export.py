@@ -20,6 +20,7 @@ from typing import get_args
 
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Scheme
+from rtl import top as tops
 from rtl.command import DecoderConfig, TargetRate
 from rtl.dma.config import DmaConfig
 from rtl.dma.encoder_top import CassandraEncoderDma
@@ -111,7 +112,7 @@ def _write(path: Path, text: str) -> None:
         raise
 
 
-def ports_of(top: Top) -> dict[str, tuple[str, int]]:
+def ports_of(top: tops.Top) -> dict[str, tuple[str, int]]:
     """Direction (``input`` or ``output``) and width of every port of a top, by name."""
     ports = {"clk": ("input", 1), "rst": ("input", 1)}
     for name, member in top.signature.members.items():

@@ -24,6 +24,8 @@ TARGETS = [
     "soak",
     "regression",
     "synth",
+    "energy",
+    "fpga",
     "formal",
     "mutants",
     "scalesim",

