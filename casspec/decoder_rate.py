@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lanes", type=int, nargs="+", choices=(8, 16, 32), default=[8, 16, 32], help="default all"
     )
     parser.add_argument(
-        "--values", type=int, default=1 << 18, help="most values of a tensor (default 262,144)"
+        "--values", type=int, default=1 << 17, help="most values of a tensor (default 131,072)"
     )
     parser.add_argument("--document", type=Path, help="put the tables there instead of printing")
     return parser
