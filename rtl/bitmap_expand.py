@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.networks import expand, prefix_sums
+from rtl.networks import choices, expand, expand_by, prefix_sums
 
 __all__ = ["BitmapExpand", "BlockBuffer"]
 
@@ -91,7 +91,8 @@ class BlockBuffer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         width = (2 * self.lanes - 1).bit_length()
-        store = [Signal(self.planes, name=f"value_{i}") for i in range(2 * self.lanes)]
+        places = range(2 * self.lanes)
+        store = [Signal(self.planes, name=f"value_{i}", reset_less=True) for i in places]
         head, half = Signal(width), Signal()
         for i, value in enumerate(store):
             planes = Cat(self.block[j][i % self.lanes] for j in range(self.planes))
@@ -99,9 +100,10 @@ class BlockBuffer(wiring.Component):
                 m.d.sync += value.eq(planes)
         counts = prefix_sums(m, [self.lane_mask[i] for i in range(self.lanes)], width, "lane")
         starts = [head] + [(head + count)[:width] for count in counts[:-1]]
+        levels = choices(len(store), starts)
         if self.early or self.ahead:
-            starts = [self._registered(m, start, lane) for lane, start in enumerate(starts)]
-        for lane, value in enumerate(expand(m, store, starts, "value")):
+            levels = [self._registered(m, Cat(bits), i) for i, bits in enumerate(levels)]
+        for lane, value in enumerate(expand_by(m, store, levels, "value")):
             m.d.comb += self.fields[lane].eq(value)
         m.d.sync += [
             half.eq(half ^ self.load),
@@ -111,8 +113,8 @@ class BlockBuffer(wiring.Component):
             m.d.sync += [half.eq(0), head.eq(0)]
         return m
 
-    def _registered(self, m: Module, value: Value, lane: int) -> Signal:
-        register = Signal(len(value), name=f"start_{lane}")
+    def _registered(self, m: Module, bits: Value, level: int) -> list[Value]:
+        register = Signal(len(bits), name=f"choice_{level}", reset_less=True)
         with m.If(self.advance if self.ahead else Const(1)):
-            m.d.sync += register.eq(value)
-        return register
+            m.d.sync += register.eq(bits)
+        return list(register)

@@ -24,7 +24,7 @@ class Codebook(wiring.Component):
         Loading is allowed. A packet that has begun must be finished before ``idle``.
     idle : Out(1)
         No packet is being loaded or waiting.
-    ranks : In(array of lanes, range(size + 1)), exponents : Out(array of lanes, 8)
+    ranks : In(array of lanes, range(size)), exponents : Out(array of lanes, 8)
     missing : Out(lanes)
         The lane's rank has no entry.
     """
@@ -38,7 +38,7 @@ class Codebook(wiring.Component):
                 "load": In(stream.Signature(self.load_layout)),
                 "enable": In(1),
                 "idle": Out(1),
-                "ranks": In(data.ArrayLayout(range(size + 1), lanes)),
+                "ranks": In(data.ArrayLayout(range(size), lanes)),
                 "exponents": Out(data.ArrayLayout(8, lanes)),
                 "missing": Out(lanes),
             }
@@ -46,14 +46,14 @@ class Codebook(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        entries = [Signal(8, name=f"entry_{i}") for i in range(self.size)]
+        entries = [Signal(8, name=f"entry_{i}", reset_less=True) for i in range(self.size)]
         count = Signal(range(self.size + 1))
         self._load(m, entries, count)
         table = Array(entries)
         for lane in range(self.lanes):
             rank = self.ranks[lane]
             m.d.comb += [
-                self.exponents[lane].eq(table[rank[: (self.size - 1).bit_length()]]),
+                self.exponents[lane].eq(table[rank]),
                 self.missing[lane].eq(rank >= count),
             ]
         return m

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
-from amaranth.hdl import Const, Shape, Value
+from amaranth.hdl import Const, Mux, Value
 from amaranth.lib import data
 
 from golden.errors import CassandraError
@@ -20,6 +20,7 @@ __all__ = [
     "ErrorLayout",
     "SpeculationBeat",
     "TargetRate",
+    "present_lanes",
 ]
 
 TargetRate = Literal["half", "full"]
@@ -133,18 +134,26 @@ class DecoderConfig:
 def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
     """One beat as the speculation path hands it on.
 
-    ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponent of the
-    value (unary) or of its group (mx, exact); both arbitrary in lanes that are not ``kept``.
-    ``count`` is the number of kept lanes. ``abort`` ends the segment: nothing else counts.
+    ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponents of unary
+    values; both arbitrary in lanes that are not ``kept``. ``shared`` is the exponent of the group
+    (mx, exact). ``begins`` says that the beat takes a new block of ``sign_high``, and so one of
+    ``low``. ``abort`` ends the segment: nothing else counts.
     """
     return data.StructLayout(
         {
             "high": data.ArrayLayout(HIGH_PLANES, lanes),
             "exponent": data.ArrayLayout(8, lanes),
+            "shared": 8,
             "kept": lanes,
-            "present": lanes,
-            "count": Shape.cast(range(lanes + 1)),
+            "begins": 1,
             "last": 1,
             "abort": 1,
         }
     )
+
+
+def present_lanes(command: data.View, last: Value, lanes: int) -> Value:
+    """Lanes that have a value: all but in the last beat of a segment, there those of its tail."""
+    tail = command.count[: (lanes - 1).bit_length()]
+    every = Const((1 << lanes) - 1, lanes)
+    return Mux(last, ((2 << tail) - 1)[:lanes], every)

@@ -38,8 +38,9 @@ class ExponentPath(wiring.Component):
         A window of the stream.
     lane_mask : In(lanes)
         Lanes of the beat that take a rank, lowest lane first.
-    ranks : Out(array of lanes, range(limit + 1))
-        Rank of each lane of ``lane_mask``; arbitrary in the other lanes; combinational.
+    ranks : Out(array of lanes, range(limit))
+        Rank of each lane of ``lane_mask``; arbitrary in the other lanes, and after an illegal code;
+        combinational.
     advance : In(1)
         The ranks of ``lane_mask`` are used up.
     clear : In(1)
@@ -60,7 +61,7 @@ class ExponentPath(wiring.Component):
                 "window": In(self.window_bits),
                 "window_valid": In(1),
                 "lane_mask": In(lanes),
-                "ranks": Out(data.ArrayLayout(range(limit + 1), lanes)),
+                "ranks": Out(data.ArrayLayout(range(limit), lanes)),
                 "advance": In(1),
                 "clear": In(1),
                 "overflow": Out(1),
@@ -71,7 +72,9 @@ class ExponentPath(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         width = (self.entries - 1).bit_length()
-        queue = [Signal(range(self.limit + 1), name=f"queue_{i}") for i in range(self.entries)]
+        rank = range(self.limit)
+        places = range(self.entries)
+        queue = [Signal(rank, name=f"queue_{i}", reset_less=True) for i in places]
         head, tail = Signal(width), Signal(width)
         self._push(m, queue, tail, width)
         self._pop(m, queue, head, width)
@@ -81,7 +84,7 @@ class ExponentPath(wiring.Component):
 
     def _push(self, m: Module, queue: list[Signal], tail: Signal, width: int) -> None:
         m.submodules.counter = counter = ParallelZeroCounter(self.window_bits, limit=self.limit)
-        held = Signal(self.window_bits)
+        held = Signal(self.window_bits, reset_less=True)
         carry = Signal(range(self.limit + 1))
         m.d.sync += self.busy.eq(self.window_valid)
         with m.If(self.window_valid):
@@ -111,7 +114,8 @@ class ExponentPath(wiring.Component):
         ones = [held[i] if i < self.window_bits else Signal(1) for i in range(size)]
         counts = prefix_sums(m, ones, width, "ones")
         starts = [tail] + [(tail + count)[:width] for count in counts[:-1]]
-        runs = [counter.runs[min(i, self.window_bits - 1)] for i in range(size)]
+        rank = (self.limit - 1).bit_length()  # bits of a legal one
+        runs = [counter.runs[min(i, self.window_bits - 1)][:rank] for i in range(size)]
         codes = [i < self.window_bits and ones[i] for i in range(size)]
         items = [Cat(code, run) for code, run in zip(codes, runs, strict=True)]
         low = size.bit_length() - 1  # bits of a place that the network sorts by

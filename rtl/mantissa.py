@@ -27,7 +27,7 @@ class MantissaConcat(wiring.Component):
     high : In(9)
         Planes of ``sign_high``; those past the last must be zero.
     low : In(7)
-        Planes of ``low``; those from ``truncated`` on must be zero.
+        Planes of ``low``; those from ``truncated`` on may be anything.
     unary, target, midpoint : In(1); truncated : In(3)
     sign : Out(1), magnitude : Out(8)
     """
@@ -50,12 +50,15 @@ class MantissaConcat(wiring.Component):
         m = Module()
         aligned = Cat(self.high[8 - bit] for bit in range(8))
         mantissa = Cat(*(self.high[7 - bit] for bit in range(7)), Const(0, 1))
-        fill = Signal(LOW_PLANES)
+        fill, here = Signal(LOW_PLANES), Signal(LOW_PLANES)
         for bit in range(LOW_PLANES):
-            m.d.comb += fill[bit].eq(self.midpoint & (self.truncated == bit + 1))
+            m.d.comb += [
+                fill[bit].eq(~self.target & self.midpoint & (self.truncated == bit + 1)),
+                here[bit].eq(self.target & (self.truncated > bit)),
+            ]
         high = Mux(self.unary, mantissa, aligned)
         m.d.comb += [
             self.sign.eq(self.high[0]),
-            self.magnitude.eq(high | Mux(self.target, self.low, fill)),
+            self.magnitude.eq(high | (self.low & here) | fill),
         ]
         return m

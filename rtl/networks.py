@@ -17,7 +17,17 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Module, Mux, Shape, Signal, Value, ValueLike
 
-__all__ = ["compact", "expand", "popcount", "prefix_sums", "rotate", "select_bit", "shift"]
+__all__ = [
+    "choices",
+    "compact",
+    "expand",
+    "expand_by",
+    "popcount",
+    "prefix_sums",
+    "rotate",
+    "select_bit",
+    "shift",
+]
 
 
 def _signal(m: Module, value: ValueLike, name: str, width: int | None = None) -> Signal:
@@ -88,37 +98,42 @@ def shift(m: Module, items: Sequence[Value], amount: Value, outputs: int, name: 
     return nodes[:outputs]
 
 
-def expand(m: Module, store: Sequence[Value], starts: Sequence[Value], name: str) -> list[Signal]:
+def expand(m: Module, store: Sequence[Value], starts: Sequence[Value], name: str) -> list[Value]:
     """Lane ``i`` gets element number ``starts[i]`` of a circular store.
 
     ``store`` has ``2^k`` places, at least as many as there are lanes; ``starts[i]`` has at least
     ``k`` bits and grows by at most one from lane to lane. A lane whose number equals that of the
     next lane (it takes no element) gets an arbitrary one.
     """
-    lanes = len(starts)
-    nodes = list(store)
-    while len(nodes) > lanes:
-        half = len(nodes) // 2
-        nodes = _expand_level(m, nodes, [starts[0]], half, name)
-    half = lanes // 2
+    return expand_by(m, store, choices(len(store), starts), name)
+
+
+def choices(places: int, starts: Sequence[Value]) -> list[list[Value]]:
+    """What each level of :func:`expand` chooses by, one bit for each node, first level first."""
+    levels = []
+    half = places // 2
     while half:
-        nodes = _expand_level(m, nodes, starts[::half], half, name)
+        bit = half.bit_length() - 1
+        blocks = starts[:: min(half, len(starts))]
+        levels.append([select_bit(start, bit, i) for start in blocks for i in range(half)])
         half //= 2
-    return nodes
+    return levels
 
 
-def _expand_level(
-    m: Module, nodes: Sequence[Value], starts: Sequence[Value], half: int, name: str
+def expand_by(
+    m: Module, store: Sequence[Value], levels: Sequence[Sequence[Value]], name: str
 ) -> list[Value]:
-    bit = half.bit_length() - 1
-    level: list[Value] = []
-    for block, start in enumerate(starts):
-        base = (block // 2) * 2 * half
-        for place in range(half):
-            high = select_bit(start, bit, place)
-            chosen = Mux(high, nodes[base + half + place], nodes[base + place])
-            level.append(_signal(m, chosen, f"{name}_x{half}_{block}_{place}"))
-    return level
+    """:func:`expand` by the bits that :func:`choices` gives."""
+    nodes = list(store)
+    half = len(store) // 2
+    for level, bits in enumerate(levels):
+        chosen: list[Value] = []
+        for node, high in enumerate(bits):
+            low = node // (2 * half) * 2 * half + node % half
+            value = Mux(high, nodes[low + half], nodes[low])
+            chosen.append(_signal(m, value, f"{name}_x{half}_{level}_{node}"))
+        nodes, half = chosen, half // 2
+    return nodes
 
 
 def compact(

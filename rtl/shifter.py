@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -51,15 +51,18 @@ class DynamicShifter(wiring.Component):
         for bit in range(8):
             with m.If(guard[bit]):
                 m.d.comb += self.shift.eq(7 - bit)
+        less = (self.shared[3:] - 1)[:5]  # shared by all lanes of a group
         shifted: Value = self.magnitude
         for level in reversed(range(3)):
             step = Signal(8, name=f"shifted_{level}")
             m.d.comb += step.eq(Mux(self.shift[level], shifted << (1 << level), shifted))
             shifted = step
         normal = shifted[7]
+        low = Signal(4)  # the last three bits of the exponent, and a borrow
         m.d.comb += [
+            low.eq(self.shared[:3] - self.shift),
             self.mantissa.eq(shifted[:7]),
             self.subnormal.eq(~normal & (self.magnitude != 0)),
-            self.exponent.eq(Mux(normal, self.shared - self.shift, 0)),
+            self.exponent.eq(Mux(normal, Cat(low[:3], Mux(low[3], less, self.shared[3:])), 0)),
         ]
         return m

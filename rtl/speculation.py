@@ -9,10 +9,16 @@ from amaranth.lib.wiring import In, Out
 from golden.format import SCHEMES
 from rtl.bitmap_expand import BlockBuffer
 from rtl.codebook import Codebook
-from rtl.command import CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
+from rtl.command import (
+    CommandLayout,
+    DecoderConfig,
+    ErrorLayout,
+    SpeculationBeat,
+    present_lanes,
+)
 from rtl.exponent_path import ExponentPath
 from rtl.mantissa import HIGH_PLANES
-from rtl.networks import popcount
+from rtl.networks import popcount, shift
 from rtl.superblock_reader import SuperblockReader
 
 __all__ = ["SpeculationPath"]
@@ -22,19 +28,24 @@ class _Schedule(wiring.Component):
     """The demand schedule of the speculation region (docs/format.md, section 6), slot by slot.
 
     Takes rows from the reader's head and says what they are. One slot takes one cycle, and one more
-    for each window by which the exponents starve. All decisions come from registers.
+    for each window by which the exponents starve. A slot begins when the reader holds as many rows
+    as any slot of the segment takes, or all there are. All decisions come from registers.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
         lanes, window = config.lanes, config.window
         self.config = config
-        self.take_max = 1 + window + HIGH_PLANES
+        self.take_max = 1 + max(
+            1 + HIGH_PLANES if config.schemes != ("unary",) else 0,
+            window + HIGH_PLANES - 1 if config.has("unary") else 0,
+        )
         super().__init__(
             {
                 "start": In(1),
                 "command": In(CommandLayout),
                 "rows": In(data.ArrayLayout(lanes, self.take_max)),
                 "level": In(8),
+                "ended": In(1),  # no more rows will come
                 "take": Out(range(self.take_max + 1)),
                 "enable": In(1),  # the next stage takes a beat
                 "stop": In(1),  # the segment is given up
@@ -44,12 +55,11 @@ class _Schedule(wiring.Component):
                 "block_valid": Out(1),
                 "beat_valid": Out(1),
                 "kept": Out(lanes),
-                "present": Out(lanes),
-                "count": Out(range(lanes + 1)),
+                "begins": Out(1),  # a block is taken for the beat
                 "shared": Out(8),
                 "last": Out(1),
                 "running": Out(1),
-                "starved": Out(1),  # waiting for rows
+                "short": Out(1),  # a slot takes rows that are not there
             }
         )
 
@@ -58,6 +68,7 @@ class _Schedule(wiring.Component):
         lanes, window = self.config.lanes, self.config.window
         self.unary = Signal()
         self.inside = Signal()  # the slot has a beat: all but slot -1
+        self.count = Signal(range(lanes + 1))  # kept values of the beat
         self.more = Signal()  # there is a beat after this one
         self.final = Signal()  # and it is the last
         self.remaining = Signal(17)
@@ -81,7 +92,7 @@ class _Schedule(wiring.Component):
     def _decide(self, m: Module) -> None:
         """What this cycle takes, and whether the rows for it are there."""
         lanes, window = self.config.lanes, self.config.window
-        wanted = Signal(range(self.take_max + 1))
+        wanted, most = Signal(range(self.take_max + 1)), Signal(range(self.take_max + 1))
         planes = Signal(4)
         after = self.ranks - self.count
         m.d.comb += [
@@ -90,10 +101,11 @@ class _Schedule(wiring.Component):
             self.take_window.eq(self.unary & self.more & (after < lanes)),
             self.take_block.eq(self.inside & (self.fields < self.count)),
             planes.eq(Mux(self.unary, 8, 9) - self.command.truncated),
-            self.go.eq(self.running & (self.level >= wanted)),
+            self.go.eq(self.running & ((self.level >= most) | self.ended)),
             self.step.eq(self.go & ~self.starve & (self.enable | ~self.inside)),
-            self.starved.eq(self.running & (self.level < wanted)),
+            self.short.eq((self.take != 0) & (self.level < wanted)),
         ]
+        m.d.sync += most.eq(self.command.mask + Mux(self.unary, window, 1) + planes)
         with m.If(self.starve):
             m.d.comb += wanted.eq(window)
         with m.Else():
@@ -107,26 +119,22 @@ class _Schedule(wiring.Component):
         self.planes = planes
 
     def _route(self, m: Module) -> None:
-        """Rows after the mask row, then rows after the window or the shared exponents."""
-        window = self.config.window
-        rows = [self.rows[i] for i in range(self.take_max)]
-        first: list[Value] = [
-            Mux(self.take_mask & ~self.starve, rows[i + 1], rows[i])
-            for i in range(self.take_max - 1)
-        ]
-        self.first = [Signal(self.config.lanes, name=f"first_{i}") for i in range(len(first))]
-        m.d.comb += [node.eq(row) for node, row in zip(self.first, first, strict=True)]
+        """The mask's row comes first, then the window or the shared exponents, then the block."""
+        lanes, window = self.config.lanes, self.config.window
+        rows: list[Value] = [self.rows[i] for i in range(self.take_max)]
+        mask_here = self.take_mask & ~self.starve
+        self.first = [Signal(lanes, name=f"first_{i}") for i in range(window)]
+        for node, at, after in zip(self.first, rows, rows[1:], strict=False):
+            m.d.comb += node.eq(Mux(mask_here, after, at))
+        exponents = Mux(self.take_window, window, self.take_shared)
         m.d.comb += [
-            self.window.eq(Cat(self.first[:window])),
-            self.window_valid.eq((self.go & self.starve) | (self.step & self.take_window)),
+            self.window.eq(Cat(self.first)),
+            self.window_valid.eq(self.go & Mux(self.starve, 1, self.step & self.take_window)),
             self.block_valid.eq(self.step & self.take_block),
+            self.begins.eq(self.take_block),
         ]
-        for plane in range(HIGH_PLANES):
-            row = Mux(
-                self.take_window,
-                self.first[plane + window],
-                Mux(self.take_shared, self.first[plane + 1], self.first[plane]),
-            )
+        block = shift(m, rows, self.take_mask + exponents, HIGH_PLANES, "block")
+        for plane, row in enumerate(block):
             m.d.comb += self.block[plane].eq(Mux(self.planes > plane, row, 0))
 
     def _ranks(self, m: Module) -> None:
@@ -148,20 +156,15 @@ class _Schedule(wiring.Component):
         """Registers of the beat in hand; slot -1 has none."""
         lanes = self.config.lanes
         bits = (lanes - 1).bit_length()
-        everyone = (1 << lanes) - 1
-        present, kept = Signal(lanes), Signal(lanes)
-        tail = Signal(bits)
+        present = present_lanes(self.command, self.final, lanes)
+        kept = Signal(lanes)
         m.d.comb += [
-            tail.eq(self.command.count),
-            present.eq(everyone),
-            kept.eq(Mux(self.command.mask, self.rows[0], everyone) & present),
+            kept.eq(Mux(self.command.mask, self.rows[0], present) & present),
             self.beat_valid.eq(self.step & self.inside),
             self.last.eq(~self.more),
         ]
-        with m.If(self.final):
-            m.d.comb += present.eq((2 << tail) - 1)
         with m.If(self.step):
-            m.d.sync += [self.inside.eq(1), self.kept.eq(kept), self.present.eq(present)]
+            m.d.sync += [self.inside.eq(1), self.kept.eq(kept)]
             m.d.sync += self.count.eq(popcount(kept))
             with m.If(self.inside):
                 m.d.sync += self.number.eq(self.number + 1)
@@ -191,7 +194,7 @@ class _Schedule(wiring.Component):
         lanes = self.config.lanes
         bits = (lanes - 1).bit_length()
         groups = lanes // 8
-        row, held = Signal(lanes), Signal(lanes)
+        row, held = Signal(lanes), Signal(lanes, reset_less=True)
         period, place = Signal(5), Signal(5)
         log2_group = self.command.log2_group
         m.d.comb += [
@@ -211,9 +214,9 @@ class _Schedule(wiring.Component):
 class SpeculationPath(wiring.Component):
     """Everything that a draft reads, up to fields in their lanes (paper, Figure 8, decoder).
 
-    Latency: four cycles from the rows of a beat to the beat. Throughput: one beat in each cycle
+    Latency: three cycles from the rows of a beat to the beat. Throughput: one beat in each cycle
     while rows are there and no window is starved for; about eight cycles between segments.
-    Buffering: four words of the region, a window, the rank queue, two blocks of fields and two
+    Buffering: three words of the region, a window, the rank queue, two blocks of fields and two
     beats. A command is taken when the segment before it is done.
 
     Illegal input ends the segment with a beat that has ``abort`` and ``last`` set, pulses a bit of
@@ -272,10 +275,11 @@ class SpeculationPath(wiring.Component):
         m.d.comb += [
             bad.eq(self._bad_command(self.active)),
             self.command.ready.eq(idle & self.empty & self.book.idle),
-            short.eq(schedule.starved & reader.ended & ~self.kill),
+            short.eq(schedule.short & ~self.kill),
             schedule.command.eq(self.active),
             schedule.rows.eq(reader.rows),
             schedule.level.eq(reader.level),
+            schedule.ended.eq(reader.ended),
             schedule.stop.eq(short | self.kill),
             reader.take.eq(schedule.take),
             reader.finish.eq(finishing),
@@ -318,8 +322,8 @@ class SpeculationPath(wiring.Component):
         config, schedule = self.config, self.schedule
         lanes = config.lanes
         m.submodules.sign_high = high = BlockBuffer(lanes=lanes, planes=HIGH_PLANES)
-        stage1 = Signal(_stage_layout(lanes))
-        stage2 = Signal(_beat_layout(lanes, config.codebook))
+        stage1 = Signal(_stage_layout(lanes), reset_less=True)
+        stage2 = Signal(_beat_layout(lanes, config.codebook), reset_less=True)
         valid1, self.valid2, self.free2 = Signal(), Signal(), Signal()
         free1, move = Signal(), Signal()
         m.d.comb += [
@@ -340,8 +344,7 @@ class SpeculationPath(wiring.Component):
             m.d.sync += abort_held.eq(0)
             m.d.sync += [
                 stage1.kept.eq(schedule.kept),
-                stage1.present.eq(schedule.present),
-                stage1.count.eq(schedule.count),
+                stage1.begins.eq(schedule.begins),
                 stage1.shared.eq(schedule.shared),
                 stage1.last.eq(schedule.last | self.abort_now | abort_held),
                 stage1.abort.eq(self.abort_now | abort_held),
@@ -354,11 +357,11 @@ class SpeculationPath(wiring.Component):
             m.d.sync += [
                 stage2.high.eq(high.fields),
                 stage2.ranks.eq(ranks),
-                stage2.shared.eq(stage1.shared),
+                stage2.last.eq(stage1.last),
                 stage2.abort.eq(stage1.abort | overflow),
             ]
         with m.If(self.kill):
-            m.d.sync += [valid1.eq(0), self.valid2.eq(0), abort_held.eq(0)]
+            m.d.sync += [valid1.eq(0), self.valid2.eq(~self.free2), abort_held.eq(0)]
         self.pipeline_busy = valid1 | self.valid2 | abort_held
         return stage2
 
@@ -380,62 +383,51 @@ class SpeculationPath(wiring.Component):
         return Value.cast(path.ranks), path.overflow & config.selects(self.active, "unary")
 
     def _lookup(self, m: Module, beat: data.View) -> None:
-        """Stage 3: ranks to exponents; errors of the beat; the output register."""
-        lanes = self.config.lanes
+        """The beat that is handed on: ranks to exponents, and errors of the beat."""
         m.submodules.codebook = book = self.book
         wiring.connect(m, wiring.flipped(self.codebook), book.load)
         unary = self.config.selects(self.active, "unary")
-        out = Signal(SpeculationBeat(lanes))
-        valid, bad_rank, bad_group = Signal(), Signal(), Signal()
-        left, move, last_ready = Signal(), Signal(), Signal()
-        long = Signal()
+        bad_rank, bad_group, failed, last = Signal(), Signal(), Signal(), Signal()
+        fresh = self.valid2 & ~beat.abort
         m.d.comb += [
             book.enable.eq(~self.busy),
             book.ranks.eq(beat.ranks),
-            bad_rank.eq(unary & (book.missing & beat.kept).any() & ~beat.abort),
-            bad_group.eq(~unary & self._bad_shared(beat.shared) & ~beat.abort),
-            last_ready.eq(~out.last | self.drained),
-            long.eq(out.last & self.spoilt),
-            self.beats.valid.eq(valid & last_ready),
-            self.beats.payload.eq(out),
-            self.beats.payload.abort.eq(out.abort | long),
-            left.eq(~valid | (self.beats.valid & self.beats.ready)),
-            self.free2.eq(left),
-            move.eq(self.valid2 & left),
-            self.errors.rank.eq(move & bad_rank),
-            self.errors.group.eq(move & bad_group),
-            self.empty.eq(~self.pipeline_busy & ~valid),
+            bad_rank.eq(unary & (book.missing & beat.kept).any()),
+            bad_group.eq(~unary & self._bad_shared(beat.shared)),
+            self.errors.rank.eq(fresh & bad_rank),
+            self.errors.group.eq(fresh & bad_group),
+            failed.eq(beat.abort | bad_rank | bad_group),
+            last.eq(beat.last | failed),
+            self.kill.eq((fresh & failed) | (self.valid2 & beat.abort & ~beat.last)),
+            self.beats.valid.eq(self.valid2 & (~last | self.drained)),
+            self.free2.eq(~self.valid2 | (self.beats.valid & self.beats.ready)),
+            self.empty.eq(~self.pipeline_busy),
         ]
-        abort = beat.abort | bad_rank | bad_group
-        m.d.comb += self.kill.eq(move & abort & ~beat.last)
-        with m.If(left):
-            m.d.sync += valid.eq(self.valid2)
-            m.d.sync += [out[name].eq(beat[name]) for name in _CARRIED]
-            m.d.sync += [
-                out.high.eq(beat.high),
-                out.last.eq(beat.last | abort),
-                out.abort.eq(abort),
-            ]
-            for lane in range(lanes):
-                exponent = Mux(unary, book.exponents[lane], beat.shared)
-                m.d.sync += out.exponent[lane].eq(exponent)
+        m.d.comb += [self.beats.payload[name].eq(beat[name]) for name in _CARRIED]
+        m.d.comb += [
+            self.beats.payload.high.eq(beat.high),
+            self.beats.payload.exponent.eq(book.exponents),
+            self.beats.payload.last.eq(last),
+            self.beats.payload.abort.eq(failed | (last & self.spoilt)),
+        ]
+        with m.If(self.kill):
+            m.d.sync += [beat.last.eq(1), beat.abort.eq(1)]
 
     def _bad_shared(self, shared: Value) -> Value:
         return (shared == 0) | ((shared == 255) & self.config.selects(self.active, "mx"))
 
 
-_CARRIED = ("kept", "present", "count", "last")
+_CARRIED = ("kept", "begins", "shared")
 
 
 def _stage_layout(lanes: int) -> data.StructLayout:
     beat = SpeculationBeat(lanes)
-    fields = {name: beat[name].shape for name in (*_CARRIED, "abort")}
-    return data.StructLayout({**fields, "shared": 8})
+    return data.StructLayout({name: beat[name].shape for name in (*_CARRIED, "last", "abort")})
 
 
 def _beat_layout(lanes: int, limit: int) -> data.StructLayout:
     fields = {name: field.shape for name, field in _stage_layout(lanes)}
-    ranks = data.ArrayLayout(range(limit + 1), lanes)
+    ranks = data.ArrayLayout(range(limit), lanes)
     return data.StructLayout(
         {**fields, "high": data.ArrayLayout(HIGH_PLANES, lanes), "ranks": ranks}
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.networks import rotate
+from rtl.networks import shift
 
-__all__ = ["BUS_ROWS", "SuperblockReader"]
+__all__ = ["BUS_ROWS", "WORDS", "SuperblockReader"]
 
 BUS_ROWS = 8
 """Rows in a word of the bus."""
 
-_WORDS = 4
+WORDS = 3
+"""Words that a reader holds, unless it is told otherwise."""
 
 
 class SuperblockReader(wiring.Component):
@@ -21,7 +24,7 @@ class SuperblockReader(wiring.Component):
 
     Latency: a word accepted in cycle c can be taken from cycle c + 1. Throughput: one word
     (``word_rows`` rows, a power of two) in and up to ``take_max`` rows out in each cycle, at most
-    three words less one row. Buffering: four words.
+    all words but one, less one row. Buffering: ``depth`` words.
     ``words.ready`` depends on registers alone.
 
     A packet on ``words`` is a region. When the schedule is complete, ``finish`` makes the reader
@@ -34,7 +37,7 @@ class SuperblockReader(wiring.Component):
     words : In(stream of {data: word_rows * lanes, last: 1})
     rows : Out(array of take_max, lanes)
         The next rows; only the first ``level`` are meaningful.
-    level : Out(range(4 * word_rows + 1))
+    level : Out(range(depth * word_rows + 1))
         Rows that are present.
     ended : Out(1)
         The last word of the packet is inside: no more rows will come.
@@ -46,18 +49,25 @@ class SuperblockReader(wiring.Component):
     """
 
     def __init__(
-        self, *, lanes: int, take_max: int, superblock: int, word_rows: int = BUS_ROWS
+        self,
+        *,
+        lanes: int,
+        take_max: int,
+        superblock: int,
+        word_rows: int = BUS_ROWS,
+        depth: int = WORDS,
     ) -> None:
         self.lanes = lanes
         self.take_max = take_max
         self.word_rows = word_rows
+        self.depth = depth
         self.superblock_rows = 8 * superblock // lanes
         self.word_layout = data.StructLayout({"data": word_rows * lanes, "last": 1})
         super().__init__(
             {
                 "words": In(stream.Signature(self.word_layout)),
                 "rows": Out(data.ArrayLayout(lanes, take_max)),
-                "level": Out(range(_WORDS * word_rows + 1)),
+                "level": Out(range(depth * word_rows + 1)),
                 "ended": Out(1),
                 "take": In(range(take_max + 1)),
                 "finish": In(1),
@@ -69,7 +79,7 @@ class SuperblockReader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         draining, accept = Signal(), Signal()
-        room = self.level <= (_WORDS - 1) * self.word_rows
+        room = self.level <= (self.depth - 1) * self.word_rows
         m.d.comb += [
             self.words.ready.eq(~self.ended & (draining | room)),
             accept.eq(self.words.valid & self.words.ready),
@@ -81,26 +91,37 @@ class SuperblockReader(wiring.Component):
         return m
 
     def _store(self, m: Module, accept: Signal) -> None:
-        count = _WORDS * self.word_rows
-        rows = [Signal(self.lanes, name=f"row_{i}") for i in range(count)]
-        head, word = Signal(range(count)), Signal(range(_WORDS))
-        for i in range(_WORDS):
-            with m.If(accept & (word == i)):
-                place = slice(i * self.word_rows, (i + 1) * self.word_rows)
-                m.d.sync += Cat(rows[place]).eq(self.words.payload.data)
-        for i, row in enumerate(rotate(m, rows, head, self.take_max, "next")):
-            m.d.comb += self.rows[i].eq(row)
+        size = self.word_rows * self.lanes
+        words = [Signal(size, name=f"word_{i}", reset_less=True) for i in range(self.depth)]
+        first, fill = Signal(self.depth, init=1), Signal(self.depth, init=1)  # a bit for each word
+        row = Signal(range(self.word_rows))
+        end = Signal(range(self.word_rows + self.take_max))
+        m.d.comb += end.eq(row + self.take)
         m.d.sync += [
-            head.eq(head + self.take),
+            row.eq(end),
             self.level.eq(self.level - self.take + Mux(accept, self.word_rows, 0)),
         ]
+        self._turn(m, first, end[len(row) :])
+        for i, word in enumerate(words):
+            with m.If(accept & fill[i]):
+                m.d.sync += word.eq(self.words.payload.data)
         with m.If(accept):
-            m.d.sync += word.eq(word + 1)
+            m.d.sync += fill.eq(fill.rotate_left(1))
         with m.If(self.drained):
-            m.d.sync += [head.eq(0), word.eq(0), self.level.eq(0)]
+            m.d.sync += [first.eq(1), fill.eq(1), row.eq(0), self.level.eq(0)]
+        ring = _in_order(m, words, first)
+        rows = [ring.word_select(i, self.lanes) for i in range(self.word_rows + self.take_max - 1)]
+        for i, node in enumerate(shift(m, rows, row, self.take_max, "next")):
+            m.d.comb += self.rows[i].eq(node)
+
+    def _turn(self, m: Module, first: Signal, words: Value) -> None:
+        """The word of the next row, when the rows of some words have been taken."""
+        for count in range(1, (self.word_rows - 1 + self.take_max) // self.word_rows + 1):
+            with m.If(words == count):
+                m.d.sync += first.eq(first.rotate_left(count % self.depth))
 
     def _drain(self, m: Module, accept: Signal, draining: Signal) -> None:
-        spare = Signal(range(self.superblock_rows + (_WORDS + 1) * self.word_rows))
+        spare = Signal(range(self.superblock_rows + (self.depth + 1) * self.word_rows))
         m.d.comb += [
             self.drained.eq(draining & self.ended),
             self.overlong.eq(spare >= self.superblock_rows),
@@ -114,3 +135,12 @@ class SuperblockReader(wiring.Component):
             m.d.sync += spare.eq(spare + self.word_rows)
         with m.If(self.drained):
             m.d.sync += [draining.eq(0), self.ended.eq(0)]
+
+
+def _in_order(m: Module, words: Sequence[Value], first: Value) -> Signal:
+    """All words, beginning with the one that a bit of ``first`` stands for."""
+    ring = Signal(sum(len(word) for word in words))
+    for i in range(len(words)):
+        with m.If(first[i]):
+            m.d.comb += ring.eq(Cat(*words[i:], *words[:i]))
+    return ring

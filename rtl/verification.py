@@ -7,12 +7,18 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.bitmap_expand import BitmapExpand, BlockBuffer
-from rtl.command import CommandLayout, DecoderConfig, ErrorLayout, SpeculationBeat
+from rtl.command import (
+    CommandLayout,
+    DecoderConfig,
+    ErrorLayout,
+    SpeculationBeat,
+    present_lanes,
+)
 from rtl.mantissa import LOW_PLANES, MantissaConcat
 from rtl.networks import popcount, shift
 from rtl.residue import FIELD_MAX, HALVES, ResidueDemand, ResidueUnpack, halves, total
 from rtl.shifter import DynamicShifter
-from rtl.superblock_reader import SuperblockReader
+from rtl.superblock_reader import WORDS, SuperblockReader
 
 __all__ = [
     "Align",
@@ -52,8 +58,8 @@ def AlignedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
             "widths": data.ArrayLayout(3, lanes),  # residue bits of the lane
             "flagged": lanes,  # the residue bit is a zero flag
             "raw": lanes,
-            "present": lanes,
             "needs": halves(lanes),  # residue bits of each half of the lanes
+            "most": range(VALUE + 1),  # rows of ``pruned``, if every flagged lane escapes
             "last": 1,
         }
     )
@@ -65,10 +71,13 @@ def JoinedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
         {
             "values": data.ArrayLayout(VALUE, lanes),
             "raw": lanes,
-            "present": lanes,
             "last": 1,
         }
     )
+
+
+def _out_layout(lanes: int) -> data.StructLayout:
+    return data.StructLayout({"values": data.ArrayLayout(VALUE, lanes), "last": 1, "error": 1})
 
 
 class Align(wiring.Component):
@@ -89,13 +98,16 @@ class Align(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes = self.config.lanes
-        bad = Signal(lanes)
+        self.present, bad = Signal(lanes), Signal(lanes)
         for lane in range(lanes):
             self._lane(m, lane, bad)
         m.d.comb += [
             self.bad_window.eq(bad.any()),
-            self.aligned.present.eq(self.beat.present),
+            self.present.eq(present_lanes(self.command, self.beat.last, lanes)),
             self.aligned.last.eq(self.beat.last),
+            self.aligned.most.eq(
+                _rows_of(popcount(self.aligned.raw | self.aligned.flagged), lanes)
+            ),
         ]
         size = lanes // HALVES
         for part in range(HALVES):
@@ -110,7 +122,7 @@ class Align(wiring.Component):
         kept = beat.kept[lane]
         m.d.comb += [
             concat.high.eq(beat.high[lane]),
-            concat.low.eq(Mux(command.truncated != 0, self.low[lane], 0)),  # else stale
+            concat.low.eq(self.low[lane]),
             concat.unary.eq(unary),
             concat.target.eq(command.target),
             concat.midpoint.eq(command.midpoint),
@@ -122,7 +134,7 @@ class Align(wiring.Component):
         if self.config.has("mx") or self.config.has("exact"):
             self._shift(m, lane, concat, ~unary, exponent, mantissa, escape, bad)
         value = Mux(kept, Cat(mantissa, exponent, concat.sign), 0)
-        missing = beat.present[lane] & ~kept
+        missing = self.present[lane] & ~kept
         m.d.comb += [
             self.aligned.values[lane].eq(value),
             self.aligned.raw[lane].eq(command.target & (missing | escape)),
@@ -142,7 +154,7 @@ class Align(wiring.Component):
         """Shared exponents: normalise; in exact targets read the residue's width off the window."""
         m.submodules[f"shifter_{lane}"] = shifter = DynamicShifter()
         m.d.comb += [
-            shifter.shared.eq(self.beat.exponent[lane]),
+            shifter.shared.eq(self.beat.shared),
             shifter.magnitude.eq(concat.magnitude),
         ]
         with m.If(enable):
@@ -164,10 +176,15 @@ class Align(wiring.Component):
             m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.shift)))
 
 
+def _rows_of(count: Value, lanes: int) -> Value:
+    """Rows that hold so many pruned values, a begun one among them."""
+    return (count + 1) >> 1 if lanes > VALUE else count * (VALUE // lanes)
+
+
 class Residue(wiring.Component):
     """Join the residue to a beat. Combinational, but for what is left of a row.
 
-    Rows come from the reader; fewer than ``lanes`` bits are kept for the next beat.
+    Rows come from the reader; the last one is kept while bits of it are left for the next beat.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -187,8 +204,8 @@ class Residue(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes, beat = self.config.lanes, self.beat
-        held = Signal(lanes)
-        rows = Signal(lanes * FIELD_MAX)
+        held = Signal(lanes, reset_less=True)  # the latest row
+        rows: list[Value] = [held, *(self.rows[i] for i in range(FIELD_MAX))]
         run = Signal(lanes * (FIELD_MAX + 1))
         m.submodules.demand = demand = ResidueDemand(lanes=lanes)
         m.submodules.unpack = unpack = ResidueUnpack(lanes=lanes)
@@ -197,20 +214,15 @@ class Residue(wiring.Component):
             demand.enable.eq(self.enable),
             demand.clear.eq(self.clear),
             self.wanted.eq(demand.wanted),
-            rows.eq(self.rows),
-            run.eq(held | (rows << demand.level)),
+            run.eq(Cat(*rows)[1:] >> ~demand.level),
             unpack.bits.eq(run),
             unpack.widths.eq(beat.widths),
             unpack.needs.eq(beat.needs),
-            self.joined.present.eq(beat.present),
             self.joined.last.eq(beat.last),
         ]
         with m.If(self.enable):
-            left = (run >> demand.need)[:lanes]
-            keep = ((1 << demand.rest) - 1)[:lanes]
-            m.d.sync += held.eq(left & keep)
-        with m.If(self.clear):
-            m.d.sync += held.eq(0)
+            (latest,) = shift(m, rows, self.wanted, 1, "latest")
+            m.d.sync += held.eq(latest)
         for lane in range(lanes):
             field = Mux(beat.flagged[lane], 0, unpack.fields[lane])
             escape = beat.flagged[lane] & ~unpack.fields[lane][0]
@@ -258,7 +270,7 @@ class Pruned(wiring.Component):
         return m
 
     def _halves(self, m: Module, net: BitmapExpand, rows: Signal, count: Signal) -> None:
-        held, full = Signal(VALUE), Signal()
+        held, full = Signal(VALUE, reset_less=True), Signal()
         run = Signal(len(rows) + VALUE)
         odd = Signal()
         last = self.config.lanes  # the run has one value more than there are lanes
@@ -278,9 +290,10 @@ class Pruned(wiring.Component):
 class VerificationPath(wiring.Component):
     """Target values from the fields of a beat and the verification region; drafts pass through.
 
-    Latency: four cycles. Throughput: one beat in each cycle in draft mode; in target mode one in
+    Latency: two cycles. Throughput: one beat in each cycle in draft mode; in target mode one in
     two (phase P takes rows of ``pruned``, phase Q those of ``low`` and ``residue``), if the bus
-    keeps up. Buffering: four words of the region, two blocks of low bits, four beats.
+    keeps up. Buffering: three words of the region, two blocks of low bits, two beats. A beat is
+    taken when its low bits are there.
 
     Illegal input ends the segment with a beat that has ``error`` and ``last`` set, pulses a bit of
     ``errors`` and drains the region and the beats that are still to come. The last beat waits
@@ -289,6 +302,7 @@ class VerificationPath(wiring.Component):
 
     causes = ("short", "long", "window")
     take_max = max(VALUE, LOW_PLANES + FIELD_MAX)
+    depth = WORDS  # words of the region that are held
 
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
@@ -297,6 +311,7 @@ class VerificationPath(wiring.Component):
             take_max=self.take_max,
             superblock=config.superblock,
             word_rows=config.verification_rows,
+            depth=self.depth,
         )
         super().__init__(
             {
@@ -325,8 +340,8 @@ class VerificationPath(wiring.Component):
         self.aborted = Signal()  # the next beat says that the segment is given up
         # The beat that waits for its pruned values, and the beat that leaves.
         self.beat_2 = Signal(JoinedBeat(self.config.lanes))
-        self.out = Signal(ValueBeat(self.config.lanes))
-        self.full_2, self.move_2 = Signal(), Signal()
+        self.out = Signal(_out_layout(self.config.lanes), reset_less=True)
+        self.move_2 = Signal()
         self.full_out, self.free_out = Signal(), Signal()
         in_flight = self._pipeline(m)
         self._output(m)
@@ -338,115 +353,89 @@ class VerificationPath(wiring.Component):
         """Everything up to ``beat_2``, at this path's rate; returns what marks beats in flight."""
         lanes = self.config.lanes
         m.submodules.low = self.low = BlockBuffer(lanes=lanes, planes=LOW_PLANES, early=True)
-        # Beats in flight: waiting for low, for the residue, for pruned values.
-        self.beat_a = Signal(SpeculationBeat(lanes))
-        self.beat_1 = Signal(AlignedBeat(lanes))
-        self.full_a, self.full_1 = Signal(), Signal()
-        self.take_beat, self.move_a, self.move_1 = (Signal() for _ in range(3))
+        # Beats in flight: still offered; waiting for residue, then for pruned values.
+        self.beat_a = self.beats.payload
+        self.beat_1 = Signal(AlignedBeat(lanes), reset_less=True)
+        self.full_a, self.full_1, self.move_a = Signal(), Signal(), Signal()
         self._phases(m)
+        self._moves(m)
         self._stages(m)
         m.d.comb += [
             self.bad_window.eq(self.move_a & self.align.bad_window & ~self.beat_a.abort),
             self.aborted.eq(self.full_a & self.beat_a.abort),
         ]
-        return [self.full_a, self.full_1, self.full_2]
+        return [self.full_1]
 
     def _phases(self, m: Module) -> None:
-        """The demand schedule of the verification region; in draft mode stages just move on."""
+        """The demand schedule of the verification region, of targets.
+
+        Phase Q takes the low bits of the beat that is offered and the residue of ``beat_1``; phase
+        P the pruned values of ``beat_1``, which leaves, and the beat that is offered comes after
+        it. A phase begins when the reader holds as many rows as it may take, or all there are.
+        """
         active, reader = self.active, self.reader
         self.phase_q = Signal(init=1)
-        self.low_done, self.residue_on, self.residue_done = Signal(), Signal(), Signal()
-        self.loaded = Signal()  # the low bits of beat_a are in their buffer (target)
-        self.pruned_on = Signal()
+        self.low_done = Signal()  # those of the last beat have been taken
+        self.joined = Signal()  # beat_1 has its residue
+        self.p_fire, self.q_fire = Signal(), Signal()
         self.take_low = Signal()
-        fields = Signal(range(2 * self.config.lanes))  # avail of the format
-        low_wanted = Signal()  # the beat that waits for its low bits begins a block
-        p_ready, q_ready, q_rows = Signal(), Signal(), Signal(range(self.take_max + 1))
-        p_fire, q_fire, p_skip = Signal(), Signal(), Signal()
-        target = active.target
-        level = Mux(self.region, reader.level, 0)  # else the rows are the next segment's
+        there, go = Signal(), Signal()
+        wanted, most = Signal(range(self.take_max + 1)), Signal(range(self.take_max + 1))
+        exact = self.config.selects(active, "exact")
+        low_rows = Mux(self.take_low, active.truncated, 0)
+        residue_rows = Mux(self.full_1, self.residue.wanted, 0)
+        pruned_rows = Mux(self.joined, self.pruned.wanted, 0)
         m.d.comb += [
-            self.take_low.eq(~self.low_done & low_wanted),
-            q_rows.eq(Mux(self.take_low, active.truncated, 0) + self._residue_rows()),
-            p_ready.eq(~self.phase_q & self.pruned_on & self.full_2 & self.free_out),
-            p_skip.eq(~self.phase_q & ~self.pruned_on),
-            q_ready.eq(
-                self.phase_q
-                & (self.low_done | (self.full_a & ~self.loaded))
-                & (~self.residue_on | self.residue_done | self.full_1)
-                & ~self.full_2
+            most.eq(Mux(self.joined, self.beat_1.most, 0)),
+            there.eq((reader.level >= most) | self.ended),
+            go.eq(self.running & ~self.giving_up & active.target & there),
+            self.take_low.eq(~self.low_done & (active.truncated != 0) & self.beat_a.begins),
+            self.q_fire.eq(go & self.phase_q & (self.low_done | self.full_a)),
+            self.p_fire.eq(go & ~self.phase_q & (~self.joined | self.free_out)),
+            wanted.eq(Mux(self.phase_q, low_rows + residue_rows, pruned_rows)),
+            self.short.eq(
+                (self.q_fire | self.p_fire) & (wanted > Mux(self.region, reader.level, 0))
             ),
         ]
-        go = self.running & ~self.giving_up & target
-        m.d.comb += [
-            p_fire.eq(go & p_ready & (level >= self.pruned.wanted)),
-            q_fire.eq(go & q_ready & (level >= q_rows)),
-            self.short.eq(go & self.ended & ((p_ready & ~p_fire) | (q_ready & ~q_fire))),
-            reader.take.eq(Mux(p_fire, self.pruned.wanted, Mux(q_fire, q_rows, 0))),
-        ]
-        with m.If(go & (p_fire | p_skip | q_fire)):
-            m.d.sync += self.phase_q.eq(~self.phase_q)
-        with m.If(q_fire):
-            m.d.sync += [self.residue_on.eq(1), self.pruned_on.eq(self.residue_on)]
-            with m.If(~self.low_done):
-                held = Mux(self.take_low, self.config.lanes, 0)
-                used = Mux(active.truncated != 0, self.beat_a.count, 0)
-                m.d.sync += [
-                    self.loaded.eq(1),
-                    fields.eq(fields + held - used),
-                    self.low_done.eq(self.beat_a.last),
-                ]
-            with m.If(self.full_1):
-                m.d.sync += self.residue_done.eq(self.beat_1.last)
-        with m.If(self.take_beat):
-            begins = (active.truncated != 0) & (fields < self.beats.payload.count)
-            m.d.sync += [self.loaded.eq(0), low_wanted.eq(begins)]
-        m.d.comb += self.low.load.eq(q_fire & self.take_low)
-        self._moves(m, p_fire, q_fire)
+        with m.If(self.phase_q):
+            m.d.comb += most.eq(active.truncated + Mux(exact, FIELD_MAX, 0))
+        with m.If((self.q_fire | self.p_fire) & self.region):
+            m.d.comb += reader.take.eq(wanted)
+        with m.If(self.q_fire):
+            m.d.sync += [self.phase_q.eq(0), self.joined.eq(self.full_1)]
+            with m.If(self.full_a):
+                m.d.sync += self.low_done.eq(self.beat_a.last)
+        with m.If(self.p_fire):
+            m.d.sync += [self.phase_q.eq(1), self.joined.eq(0)]
         with m.If(self.clear):
-            flags = (
-                self.beats_done,
-                self.low_done,
-                self.residue_on,
-                self.residue_done,
-                self.pruned_on,
-            )
-            m.d.sync += [flag.eq(0) for flag in flags]
-            m.d.sync += [self.phase_q.eq(1), fields.eq(0)]
+            m.d.sync += [self.phase_q.eq(1), self.joined.eq(0), self.low_done.eq(0)]
 
-    def _residue_rows(self) -> Value:
-        waiting = self.residue_on & ~self.residue_done & self.full_1
-        return Mux(waiting, self.residue.wanted, 0)
-
-    def _moves(self, m: Module, p_fire: Value, q_fire: Value) -> None:
-        """When each stage hands its beat on. Whether a beat is taken never depends on rows."""
+    def _moves(self, m: Module) -> None:
+        """When each stage hands its beat on. Whether a beat is taken never depends on a count."""
         target = self.active.target
-        room_2 = ~self.full_2 | self.free_out  # of a draft, as the next three
-        draft_1 = self.full_1 & room_2
-        draft_a = self.full_a & (~self.full_1 | room_2)
+        room = Signal()
         m.d.comb += [
-            self.move_2.eq(Mux(target, p_fire, self.full_2 & self.free_out)),
-            self.move_1.eq(Mux(target, q_fire & self.full_1, draft_1)),
-            self.move_a.eq(Mux(target, self.full_a & self.loaded & ~self.full_1, draft_a)),
-            self.beats.ready.eq(
-                self.running & ~self.beats_done & (self.giving_up | ~self.full_a | self.move_a)
-            ),
-            self.take_beat.eq(self.beats.valid & self.beats.ready & ~self.giving_up),
+            self.full_a.eq(self.beats.valid & self.running & ~self.beats_done & ~self.giving_up),
+            room.eq(Mux(target, self.p_fire, ~self.full_1 | self.free_out)),
+            self.move_a.eq(self.full_a & room),
+            self.move_2.eq(self.full_1 & Mux(target, self.p_fire, self.free_out)),
+            self.beats.ready.eq(self.running & ~self.beats_done & (self.giving_up | room)),
         ]
         with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += self.beats_done.eq(self.beats.payload.last)
+        with m.If(self.clear):
+            m.d.sync += self.beats_done.eq(0)
 
     def _stages(self, m: Module) -> None:
         """The beats in flight and the buffers of their streams."""
-        reader, low = self.reader, self.low
+        reader, low, join = self.reader, self.low, self.q_fire & self.full_1
         rows = [reader.rows[i] for i in range(self.take_max)]
-        truncated = self.active.truncated
-        for plane in range(LOW_PLANES):
-            m.d.comb += low.block[plane].eq(Mux(truncated > plane, rows[plane], 0))
-        amount = Mux(self.take_low, truncated, 0)
+        amount = Mux(self.take_low, self.active.truncated, 0)
         after_low = shift(m, rows[: LOW_PLANES + FIELD_MAX], amount, FIELD_MAX, "residue")
         m.d.comb += [self.residue.rows[i].eq(row) for i, row in enumerate(after_low)]
         m.d.comb += [
+            low.load.eq(self.q_fire & self.take_low),
+            low.block.eq(Cat(rows[:LOW_PLANES])),
             low.lane_mask.eq(self.beat_a.kept),
             low.advance.eq(self.move_a),
             low.clear.eq(self.clear),
@@ -454,25 +443,27 @@ class VerificationPath(wiring.Component):
             self.align.beat.eq(self.beat_a),
             self.align.low.eq(low.fields),
             self.residue.beat.eq(self.beat_1),
-            self.residue.enable.eq(self.move_1),
+            self.residue.enable.eq(join),
             self.residue.clear.eq(self.clear),
             self.pruned.rows.eq(Cat(rows[:VALUE])),
+            self.beat_2.values.eq(self.beat_1.values),
+            self.beat_2.raw.eq(self.beat_1.raw),
+            self.beat_2.last.eq(self.beat_1.last),
             self.pruned.beat.eq(self.beat_2),
             self.pruned.enable.eq(self.move_2),
             self.pruned.clear.eq(self.clear),
         ]
-        moves = (
-            (self.take_beat, self.full_a, self.beat_a, self.beats.payload, self.move_a),
-            (self.move_a, self.full_1, self.beat_1, self.align.aligned, self.move_1),
-            (self.move_1, self.full_2, self.beat_2, self.residue.joined, self.move_2),
-        )
-        for fill, full, register, source, leave in moves:
-            with m.If(fill):
-                m.d.sync += [register.eq(source), full.eq(1)]
-            with m.Elif(leave):
-                m.d.sync += full.eq(0)
-            with m.If(self.clear):
-                m.d.sync += full.eq(0)
+        with m.If(self.move_a):
+            m.d.sync += [self.beat_1.eq(self.align.aligned), self.full_1.eq(1)]
+        with m.Elif(self.move_2):
+            m.d.sync += self.full_1.eq(0)
+        with m.Elif(join):
+            m.d.sync += [
+                self.beat_1.values.eq(self.residue.joined.values),
+                self.beat_1.raw.eq(self.residue.joined.raw),
+            ]
+        with m.If(self.clear):
+            m.d.sync += self.full_1.eq(0)
 
     def _output(self, m: Module) -> None:
         """The output register; the last beat waits until the region is drained."""
@@ -481,8 +472,12 @@ class VerificationPath(wiring.Component):
         bad = self.out.last & (self.out.error | self.spoilt)
         m.d.comb += [
             self.values.valid.eq(self.full_out & (~self.out.last | self.drained)),
-            self.values.payload.eq(self.out),
+            self.values.payload.values.eq(self.out.values),
+            self.values.payload.last.eq(self.out.last),
             self.values.payload.error.eq(bad),
+            self.values.payload.present.eq(
+                present_lanes(self.active, self.out.last, self.config.lanes)
+            ),
             self.free_out.eq(~self.full_out | (self.values.valid & self.values.ready)),
         ]
         with m.If(bad):
@@ -495,9 +490,8 @@ class VerificationPath(wiring.Component):
             ]
         with m.Elif(self.move_2):
             m.d.sync += [
-                self.full_out.eq(1),
+                self.full_out.eq(~self.short),
                 self.out.values.eq(self.pruned.values),
-                self.out.present.eq(self.beat_2.present),
                 self.out.last.eq(self.beat_2.last),
                 self.out.error.eq(0),
             ]

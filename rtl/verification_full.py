@@ -33,6 +33,7 @@ class FullRatePath(VerificationPath):
     """
 
     take_max = VALUE + LOW_PLANES + FIELD_MAX
+    depth = 4
 
     def _pipeline(self, m: Module) -> list[Signal]:
         lanes = self.config.lanes
@@ -45,6 +46,7 @@ class FullRatePath(VerificationPath):
         self.beat_low = Signal(SpeculationBeat(lanes))
         self.beat_residue, self.beat_join = Signal(AlignedBeat(lanes)), Signal(AlignedBeat(lanes))
         self.full_low, self.full_residue, self.full_join = (Signal() for _ in range(3))
+        self.full_2 = Signal()
         self.step = Signal()
         self.low_rows = Signal(range(LOW_PLANES + 1))  # that the slot takes, by stream
         self.residue_rows = Signal(range(FIELD_MAX + 1))
@@ -70,13 +72,9 @@ class FullRatePath(VerificationPath):
     def _demands(self, m: Module) -> None:
         """The rows of each stream that this slot takes; all of it comes from registers."""
         truncated = self.active.truncated
-        fields = Signal(range(2 * self.config.lanes))  # avail of the format
-        begins, used = Signal(), Signal.like(self.head.count)
+        begins = Signal()
         m.d.comb += [
-            used.eq(
-                Mux(self.active.target & (truncated != 0) & self.head_valid, self.head.count, 0)
-            ),
-            begins.eq(fields < used),
+            begins.eq(self.head_valid & self.active.target & self.head.begins & (truncated != 0)),
             self.low_rows.eq(Mux(begins, truncated, 0)),
             self.demand.needs.eq(self.beat_residue.needs),
             self.demand.enable.eq(self.step & self.full_residue),
@@ -85,10 +83,6 @@ class FullRatePath(VerificationPath):
             self.pruned_rows.eq(Mux(self.full_2, self.pruned.wanted, 0)),
             self.low.load.eq(self.step & begins),
         ]
-        with m.If(self.step):
-            m.d.sync += fields.eq(fields + Mux(begins, self.config.lanes, 0) - used)
-        with m.If(self.clear):
-            m.d.sync += fields.eq(0)
 
     def _slot(self, m: Module) -> None:
         """A slot passes when its beat, its rows and room for a value beat are there."""
@@ -113,11 +107,10 @@ class FullRatePath(VerificationPath):
 
     def _route(self, m: Module) -> None:
         """Rows of ``pruned`` come first in a slot, then those of ``low``, then the residue's."""
-        lanes, truncated = self.config.lanes, self.active.truncated
+        lanes = self.config.lanes
         rows: list[Value] = [self.reader.rows[i] for i in range(self.take_max)]
         rest = shift(m, rows, self.pruned_rows, LOW_PLANES + FIELD_MAX, "rest")
-        for plane in range(LOW_PLANES):
-            m.d.comb += self.low.block[plane].eq(Mux(truncated > plane, rest[plane], 0))
+        m.d.comb += self.low.block.eq(Cat(rest[:LOW_PLANES]))
         taken = Signal(data.ArrayLayout(lanes, FIELD_MAX))  # rows of beat_join's residue
         with m.If(self.step):
             m.d.sync += taken.eq(Cat(shift(m, rest, self.low_rows, FIELD_MAX, "residue")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,17 +21,14 @@ def _check(field: str, value: int, low: int) -> None:
 
 
 def _leading_zeros(m: Module, bits: Signal, width: int) -> list[Signal]:
-    """For each position, the zeros between it and the one before it (or the start)."""
+    """For each position, the zeros between it and the one before it; 0 if there is none."""
     runs = []
     for i in range(width):
-        run = Signal(range(max(i, 1) + 1), name=f"run_{i}")
+        run = Signal(range(max(i, 1)), name=f"run_{i}")
         for j in range(i):
             # The latest one before i that is set wins: later statements override.
             with m.If(bits[j]):
                 m.d.comb += run.eq(i - 1 - j)
-            if j == 0:
-                with m.Else():
-                    m.d.comb += run.eq(i)
         runs.append(run)
     return runs
 
@@ -56,7 +53,7 @@ class ZeroCounter(wiring.Component):
         Zeros since the last one before this chunk, saturated at ``limit``.
     runs : Out(array of width, range(limit + 1))
         ``runs[i]`` is the number of zeros between bit ``i`` and the one before it, saturated at
-        ``limit``: the rank of the code that ends at bit ``i``, if that is a one.
+        ``limit``: the rank of the code that ends at bit ``i``. Arbitrary if that is not a one.
     ones : Out(range(width + 1))
         Codes that end in this chunk.
     carry_out : Out(range(limit + 1))
@@ -83,37 +80,28 @@ class ZeroCounter(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
+        """The carry joins the zeros before the first one alone, or all zeros if there is none."""
         m = Module()
-        local = _leading_zeros(m, self.bits, self.width)
-        seen = Const(0, 1)
-        for i, run in enumerate(local):
-            joined = Signal(range(self.limit + self.width), name=f"joined_{i}")
-            m.d.comb += joined.eq(self.carry_in + i)
-            with m.If(seen):
-                m.d.comb += self.runs[i].eq(run)
-            with m.Else():
-                m.d.comb += self.runs[i].eq(Mux(joined > self.limit, self.limit, joined))
-            seen = Cat(self.bits[: i + 1]).any()
-        self._carry(m)
-        return m
-
-    def _carry(self, m: Module) -> None:
-        """The chunk's tail replaces the carry if it holds a one, else all its zeros join it."""
-        joined = Signal(range(self.limit + self.width + 1))
         lead = Signal(range(self.width + 1))
+        joined, first = Signal(range(self.limit + self.width + 1)), Signal(range(self.limit + 1))
         m.d.comb += [
-            self.ones.eq(popcount(self.bits)),
-            joined.eq(self.carry_in + self.width),
             lead.eq(self.width),
+            joined.eq(self.carry_in + lead),
+            first.eq(Mux(joined > self.limit, self.limit, joined)),
+            self.ones.eq(popcount(self.bits)),
+            self.overflow.eq(joined >= self.limit),
+            self.carry_out.eq(first),
         ]
-        m.d.comb += self.carry_out.eq(Mux(joined > self.limit, self.limit, joined))
-        for i in range(self.width):
-            with m.If(self.bits[i]):
-                m.d.comb += self.carry_out.eq(self.width - 1 - i)
         for i in reversed(range(self.width)):
             with m.If(self.bits[i]):
                 m.d.comb += lead.eq(i)
-        m.d.comb += self.overflow.eq(self.carry_in + lead >= self.limit)
+        for i in range(self.width):
+            with m.If(self.bits[i]):
+                m.d.comb += self.carry_out.eq(self.width - 1 - i)
+        for i, run in enumerate(_leading_zeros(m, self.bits, self.width)):
+            seen = self.bits[:i].any()
+            m.d.comb += self.runs[i].eq(Mux(seen, run, first))
+        return m
 
 
 class ParallelZeroCounter(wiring.Component):
@@ -141,19 +129,37 @@ class ParallelZeroCounter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        carry, overflow = self.carry_in, Const(0, 1)
+        overflow: Value = Const(0, 1)
         for low in range(0, self.width, CHUNK):
             size = min(CHUNK, self.width - low)
             m.submodules[f"chunk_{low}"] = chunk = ZeroCounter(size, limit=self.limit)
+            carry = self._carry(m, low)
             m.d.comb += [
                 chunk.bits.eq(self.bits[low : low + size]),
                 chunk.carry_in.eq(carry),
             ]
             m.d.comb += [self.runs[low + i].eq(chunk.runs[i]) for i in range(size)]
-            carry, overflow = chunk.carry_out, overflow | chunk.overflow
+            overflow = overflow | chunk.overflow
         m.d.comb += [
             self.ones.eq(popcount(self.bits)),
-            self.carry_out.eq(carry),
+            self.carry_out.eq(self._carry(m, self.width)),
             self.overflow.eq(overflow),
         ]
         return m
+
+    def _carry(self, m: Module, end: int) -> Signal:
+        """Zeros before bit ``end``: from the latest chunk before it that has a one, at once."""
+        carry = Signal(range(self.limit + 1), name=f"carry_{end}")
+        m.d.comb += carry.eq(self._saturated(self.carry_in + end))
+        for low in range(0, end, CHUNK):
+            bits = self.bits[low : min(low + CHUNK, end)]
+            after = end - low - len(bits)  # bits of later chunks
+            with m.If(bits.any()):
+                for i in range(len(bits)):
+                    with m.If(bits[i]):
+                        zeros = len(bits) - 1 - i + after
+                        m.d.comb += carry.eq(min(zeros, self.limit))
+        return carry
+
+    def _saturated(self, count: Value) -> Value:
+        return Mux(count > self.limit, self.limit, count)

@@ -21,8 +21,9 @@ from typing import get_args
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Scheme
 from rtl.command import DecoderConfig, TargetRate
-from rtl.superblock_reader import BUS_ROWS
+from rtl.speculation import SpeculationPath
 from rtl.top import DecoderTop, to_rtlil
+from rtl.verification_full import verification_path
 from synth.buffering import Cells, buffer_registers
 from synth.timing import (
     ACTIVITY,
@@ -233,7 +234,8 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
     cells = library.flip_flops
     names = registers((out / f"{top}.net.v").read_text(), cells)
     flip_flop = min(library.areas[name] for name in cells)
-    rows = 4 * (BUS_ROWS + config.verification_rows) * config.lanes  # both readers hold four words
+    readers = (SpeculationPath(config).reader, verification_path(config).reader)
+    rows = sum(reader.depth * reader.word_rows for reader in readers) * config.lanes
     return Report(
         config=config,
         total=chip_areas(area)[top] / library.gate,

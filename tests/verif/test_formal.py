@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -218,6 +219,8 @@ def test_flip_flops_without_reset_and_paths_through_are_found() -> None:
 
     assert wrong(Registers(reset=True), not_reset) == []
     assert len(wrong(Registers(reset=False), not_reset)) == 1
+    data = re.compile("state")
+    assert wrong(Registers(reset=False), lambda netlist: not_reset(netlist, data)) == []
     paths = wrong(Registers(reset=True), lambda netlist: wrong_paths(netlist, {}))
     assert paths == ["z depends on a"]
 

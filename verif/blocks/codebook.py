@@ -29,7 +29,7 @@ def _name(lanes: int, size: int) -> str:
 
 def _reads(rng: random.Random, lanes: int, size: int, book: list[int]) -> tuple[list[int], Any]:
     """Ranks of all lanes, and what the book has under them."""
-    ranks = [rng.randrange(size + 1) for _ in range(lanes)]
+    ranks = [rng.randrange(size) for _ in range(lanes)]
     return ranks, {
         "exponents": [book[rank] if rank < len(book) else None for rank in ranks],
         "missing": sum((rank >= len(book)) << lane for lane, rank in enumerate(ranks)),
@@ -91,8 +91,8 @@ def load(
 
 def rest(rng: random.Random, lanes: int, size: int, book: list[int]) -> Iterator[Case]:
     """Nothing is loaded: every rank is read."""
-    for rank in range(size + 1):
-        ranks = [(rank + lane) % (size + 1) for lane in range(lanes)]
+    for rank in range(size):
+        ranks = [(rank + lane) % size for lane in range(lanes)]
         expected = [book[r] if r < len(book) else None for r in ranks]
         missing = sum((r >= len(book)) << lane for lane, r in enumerate(ranks))
         noise = {"exponent": rng.randrange(256), "last": rng.randrange(2)}

@@ -113,9 +113,14 @@ def _case(
     outputs = {
         "overflow": model.overflow,
         "busy": int(model.counting is not None),
-        "ranks": None if hand is None else bitmap_expand(model.queue, hand, lanes),
+        "ranks": None if hand is None else _legal(bitmap_expand(model.queue, hand, lanes), model),
     }
     return Case(inputs, outputs)
+
+
+def _legal(ranks: Sequence[int | None], model: Ranks) -> list[int | None]:
+    """An illegal code has no rank."""
+    return [None if rank == model.limit else rank for rank in ranks]
 
 
 def legal_segments(rng: random.Random, path: Path) -> Iterator[Case]:

@@ -25,7 +25,7 @@ def _name(unary: int, target: int) -> str:
 
 
 def every_field(rng: random.Random, unary: int, target: int) -> Iterator[Case]:
-    """All planes of all truncations; a draft has anything on the low planes (never the next one's).
+    """All planes of all truncations, and anything on the low planes that are not the value's.
 
     A target must not care for ``midpoint``.
     """
@@ -35,13 +35,15 @@ def every_field(rng: random.Random, unary: int, target: int) -> Iterator[Case]:
             lows = range(1 << truncated) if target else [rng.randrange(1 << LOW_PLANES)] * 2
             for i, low in enumerate(lows):
                 midpoint = rng.randrange(2) if target else i
+                low |= rng.randrange(1 << LOW_PLANES) >> truncated << truncated
                 yield case_of(unary, target, midpoint, truncated, high, low)
 
 
 def case_of(unary: int, target: int, midpoint: int, truncated: int, high: int, low: int) -> Case:
     """One field and what it means."""
     settings = {"unary": unary, "target": target, "midpoint": midpoint, "truncated": truncated}
-    sign, magnitude = concatenate(**settings, high=bits_of(high, 9), low=low)
+    own = low & ((1 << truncated) - 1)
+    sign, magnitude = concatenate(**settings, high=bits_of(high, 9), low=own)
     return Case({**settings, "high": high, "low": low}, {"sign": sign, "magnitude": magnitude})
 
 

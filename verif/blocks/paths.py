@@ -108,7 +108,19 @@ def beats_of(job: Job) -> list[dict[str, Any]]:
         for value, flag, group in zip(values, kept, groups, strict=True)
     ]
     starts = range(0, len(lanes), fmt.beat)
-    return [_beat(fmt, lanes[i : i + fmt.beat], i + fmt.beat >= len(lanes)) for i in starts]
+    beats = [_beat(fmt, lanes[i : i + fmt.beat], groups[i]) for i in starts]
+    beats[-1]["last"] = 1
+    return list(_with_blocks(fmt, beats))
+
+
+def _with_blocks(fmt: Format, beats: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rule ``blocked`` of docs/format.md, section 6: which beats begin a block."""
+    available = 0
+    for beat in beats:
+        kept = beat["kept"].bit_count()
+        begins = available < kept
+        available += fmt.beat * begins - kept
+        yield {**beat, "begins": int(begins)}
 
 
 def _lane(fmt: Format, value: int, group: int) -> tuple[int, int]:
@@ -118,16 +130,16 @@ def _lane(fmt: Format, value: int, group: int) -> tuple[int, int]:
     return number_of_bits([sign, *reversed(bits[fmt.truncated :])]), exponent
 
 
-def _beat(fmt: Format, lanes: list[tuple[int, int] | None], last: bool) -> dict[str, Any]:
+def _beat(fmt: Format, lanes: list[tuple[int, int] | None], shared: int) -> dict[str, Any]:
+    unary = fmt.scheme == "unary"
     absent = [None] * (fmt.beat - len(lanes))
     kept = [lane is not None for lane in lanes]
     return {
         "high": [lane and lane[0] for lane in lanes] + absent,
-        "exponent": [lane and lane[1] for lane in lanes] + absent,
+        "exponent": [lane and lane[1] for lane in lanes] + absent if unary else None,
+        "shared": None if unary else shared,
         "kept": number_of_bits(kept),
-        "present": (1 << len(lanes)) - 1,
-        "count": sum(kept),
-        "last": int(last),
+        "last": 0,
         "abort": 0,
     }
 

@@ -18,14 +18,13 @@ from verif.blocks.workloads import PACES
 from verif.patterns import ALWAYS, PATTERNS, Pattern
 from verif.streams import Bench, Port, Source
 
-Reader = tuple[int, int, int, int]
+Reader = tuple[int, int, int, int, int]
 
-# Lanes, most rows in a take, bytes of a superblock, rows in a word.
+# Lanes, most rows in a take, bytes of a superblock, rows in a word, words that are held.
 READERS: tuple[Reader, ...] = (
-    *((8, 12, 128, 8), (16, 12, 128, 8), (16, 16, 256, 8), (32, 16, 128, 8), (8, 1, 128, 8)),
-    (8, 30, 128, 16),
+    *((8, 12, 128, 8, 3), (16, 12, 128, 8, 3), (16, 16, 256, 8, 3), (32, 16, 128, 8, 3)),
+    *((8, 1, 128, 8, 3), (8, 30, 128, 16, 4)),
 )
-CAPACITY = 4  # words
 DRAIN_CYCLES = 2  # from the last word, or from ``finish`` after it, to ``drained``
 
 
@@ -34,15 +33,19 @@ def design() -> SideBySide:
     return SideBySide(
         {
             _name(*reader): SuperblockReader(
-                lanes=reader[0], take_max=reader[1], superblock=reader[2], word_rows=reader[3]
+                lanes=reader[0],
+                take_max=reader[1],
+                superblock=reader[2],
+                word_rows=reader[3],
+                depth=reader[4],
             )
             for reader in READERS
         }
     )
 
 
-def _name(lanes: int, take_max: int, superblock: int, word_rows: int) -> str:
-    return f"reader_{lanes}_{take_max}_{superblock}_{word_rows}"
+def _name(*reader: int) -> str:
+    return "_".join(["reader", *map(str, reader)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ class Taker:
     """
 
     def __init__(self, bench: Bench, dut: Any, source: Source, reader: Reader) -> None:
-        self.lanes, self.take_max, superblock, self.word_rows = reader
+        self.lanes, self.take_max, superblock, self.word_rows, self.depth = reader
         self.name = _name(*reader)
         self.superblock_rows = 8 * superblock // self.lanes
         self._dut = dut
@@ -96,7 +99,7 @@ class Taker:
     @property
     def capacity(self) -> int:
         """Rows that the reader holds."""
-        return CAPACITY * self.word_rows
+        return self.depth * self.word_rows
 
     @property
     def done(self) -> bool:

@@ -183,7 +183,7 @@ def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any
     place = int(rng.integers(len(beats)))
     yield "abort", job, [*beats[:place], {**beats[place], "last": 1, "abort": 1}], region
     if scheme == "exact":
-        low = [{**beat, "exponent": [1] * path.config.lanes} for beat in beats]
+        low = [{**beat, "shared": 1} for beat in beats]
         yield "window", job, low, region
 
 

@@ -44,7 +44,7 @@ def case_of(bits: int, carry: int, width: int, limit: int) -> Case:
     """A chunk or window, a carry, and what the bit by bit count says."""
     zeros = count_zeros(bits_of(bits, width), carry, limit)
     outputs = {
-        "runs": zeros.runs,
+        "runs": [run if bits >> place & 1 else None for place, run in enumerate(zeros.runs)],
         "ones": zeros.ones,
         "carry_out": zeros.carry_out,
         "overflow": zeros.overflow,

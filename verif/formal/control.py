@@ -48,7 +48,7 @@ def _watch_ranks(m: Module, path: ExponentPath) -> None:
 def _watch_reader(m: Module, reader: SuperblockReader) -> None:
     with m.If(~ResetSignal()):
         m.d.comb += [
-            Assert(reader.take <= reader.level),
+            Assert((reader.take <= reader.level) | reader.ended),
             Assert(~reader.finish | (reader.take == 0)),
         ]
 
@@ -159,7 +159,7 @@ class Speculation(Around):
 
 
 class Verification(Around):
-    """The verification path, fed with beats that keep the rule and count their lanes right.
+    """The verification path, fed with beats that keep the rule and begin blocks where they must.
 
     With ``good``, in segments without errors that have low bits.
     """
@@ -173,7 +173,7 @@ class Verification(Around):
     def claims(self, m: Module) -> None:
         beats = self.part.beats
         assume_holds(m, beats.valid, beats.ready, beats.payload, "beats")
-        abort, kept = beats.payload.abort, beats.payload.kept
+        abort = beats.payload.abort
         if self.good:
             command = self.part.command.payload
             m.d.comb += [
@@ -181,7 +181,19 @@ class Verification(Around):
                 Assume(~abort),
                 Assume(command.target & (command.truncated != 0)),
             ]
-        m.d.comb += Assume(abort | (beats.payload.count == bits_set(kept)))
+        m.d.comb += Assume(abort | (beats.payload.begins == self._begins(m)))
+
+    def _begins(self, m: Module) -> Value:
+        """The rule ``blocked`` of docs/format.md, section 6."""
+        lanes, beats = CONFIG.lanes, self.part.beats
+        available = Signal(range(2 * lanes), name="available")
+        kept = bits_set(beats.payload.kept)
+        begins = Signal(name="begins")
+        m.d.comb += begins.eq(available < kept)
+        with m.If(beats.valid & beats.ready):
+            held = available + Mux(begins, lanes, 0) - kept
+            m.d.sync += available.eq(Mux(beats.payload.last, 0, held))
+        return begins
 
 
 FREE_ROWS: dict[type[wiring.Component], tuple[str, ...]] = {SuperblockReader: ("rows",)}
@@ -236,7 +248,8 @@ CLAIMS = (
     ),
     Claim(
         name="speculation.reader",
-        what=f"Rows are taken only where there are any, and none with the end of a region{_FREED}.",
+        what="Rows are taken only where there are any, unless no more will come, and none with the "
+        f"end of a region{_FREED}.",
         design=lambda: Around(SpeculationPath(CONFIG)),
         method="reachable",
         watches={SuperblockReader: _watch_reader},
@@ -244,7 +257,8 @@ CLAIMS = (
     ),
     Claim(
         name="verification.reader",
-        what=f"Rows are taken only where there are any, and none with the end of a region{_FREED}.",
+        what="Rows are taken only where there are any, unless no more will come, and none with the "
+        f"end of a region{_FREED}.",
         design=Verification,
         method="reachable",
         watches={SuperblockReader: _watch_reader},

@@ -193,7 +193,7 @@ def _claim(name: str, what: str, parts: Callable[[], dict[str, wiring.Component]
 
 _MOVES = (
     ("rotate", rotate, ((16, 12), (32, 12), (32, 16))),
-    ("shift", shift, ((8, 7), (14, 7), (16, 16))),
+    ("shift", shift, ((8, 7), (14, 7), (16, 16), (23, 16))),
 )
 
 CLAIMS = (

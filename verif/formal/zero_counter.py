@@ -33,7 +33,7 @@ class CountsEqual(wiring.Component):
         ones: Value = Const(0, 1)
         overflow: Value = Const(0, 1)
         for place in range(self.width):
-            m.d.comb += Assert(counter.runs[place] == run)
+            m.d.comb += Assert((counter.runs[place] == run) | ~self.bits[place])
             # A run that has reached the limit before this bit, or reaches it here, is illegal.
             bit = self.bits[place]
             overflow = overflow | (run >= self.limit)

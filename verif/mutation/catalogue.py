@@ -102,22 +102,22 @@ MUTATIONS = (
     _zero("run_too_long", "run.eq(i - 1 - j)", "run.eq(i - j)"),
     _zero(
         "no_saturation",
-        "Mux(joined > self.limit, self.limit, joined))\n            seen",
-        "joined)\n            seen",
+        "first.eq(Mux(joined > self.limit, self.limit, joined))",
+        "first.eq(joined)",
     ),
     _zero(
         "carry_forgets_the_tail",
         "self.carry_out.eq(self.width - 1 - i)",
         "self.carry_out.eq(self.width - i)",
     ),
-    _zero("limit_is_legal", "lead >= self.limit", "lead > self.limit"),
+    _zero("limit_is_legal", "joined >= self.limit", "joined > self.limit"),
     _windows("overflow_of_the_last_chunk", "overflow | chunk.overflow", "chunk.overflow"),
     _windows("no_carry", "chunk.carry_in.eq(carry)", "chunk.carry_in.eq(self.carry_in)"),
     _expand("select_one_early", "(start[:bit] > place)", "(start[:bit] >= place)"),
     _expand(
         "expand_from_the_wrong_half",
-        "nodes[base + half + place], nodes[base + place])",
-        "nodes[base + place], nodes[base + half + place])",
+        "nodes[low + half], nodes[low])",
+        "nodes[low], nodes[low + half])",
     ),
     _compact(
         "compact_by_the_wrong_start",
@@ -183,25 +183,28 @@ MUTATIONS = (
         "return 1 << (most - 1).bit_length() - 1",
     ),
     _mantissa("fill_one_bit_lower", "self.truncated == bit + 1", "self.truncated == bit + 2"),
-    _mantissa("fill_in_targets", "Mux(self.target, self.low, fill)", "self.low | fill"),
+    _mantissa("fill_in_targets", "~self.target & self.midpoint &", "self.midpoint &"),
     _mantissa("sign_from_the_mantissa", "self.sign.eq(self.high[0])", "self.sign.eq(self.high[1])"),
     _shifter("normal_one_too_soon", "self.shared == 8 - bit", "self.shared == 7 - bit"),
-    _shifter(
-        "exponent_of_zero", "Mux(normal, self.shared - self.shift, 0)", "self.shared - self.shift"
-    ),
+    _shifter("borrow_forgotten", "Mux(low[3], less, self.shared[3:])", "self.shared[3:]"),
     _residue("fields_one_bit_wider", "self.widths[lane] > bit", "self.widths[lane] >= bit"),
     _reader(
         "room_for_one_word_less",
-        "self.level <= (_WORDS - 1) * self.word_rows",
-        "self.level < (_WORDS - 1) * self.word_rows",
+        "self.level <= (self.depth - 1) * self.word_rows",
+        "self.level < (self.depth - 1) * self.word_rows",
     ),
     _reader(
         "overlong_one_row_later", "spare >= self.superblock_rows", "spare > self.superblock_rows"
     ),
     _reader(
+        "words_in_the_wrong_order",
+        "ring.eq(Cat(*words[i:], *words[:i]))",
+        "ring.eq(Cat(*words[i:], *reversed(words[:i])))",
+    ),
+    _reader(
         "head_stays_after_a_region",
-        "m.d.sync += [head.eq(0), word.eq(0), self.level.eq(0)]",
-        "m.d.sync += [word.eq(0), self.level.eq(0)]",
+        "m.d.sync += [first.eq(1), fill.eq(1), row.eq(0), self.level.eq(0)]",
+        "m.d.sync += [first.eq(1), fill.eq(1), self.level.eq(0)]",
     ),
     _spec_data(
         "window_taken_too_late",
@@ -216,11 +219,11 @@ MUTATIONS = (
     _spec_data(
         "number_runs_on", "self.number.eq(self.number + 1)", "self.number.eq(self.number + 2)"
     ),
-    _spec("last_before_the_drain", "last_ready.eq(~out.last | self.drained)", "last_ready.eq(1)"),
+    _spec("last_before_the_drain", "self.valid2 & (~last | self.drained)", "self.valid2"),
     _spec(
         "killed_beat_stays",
-        "valid1.eq(0), self.valid2.eq(0), abort_held.eq(0)",
-        "self.valid2.eq(0), abort_held.eq(0)",
+        "valid1.eq(0), self.valid2.eq(~self.free2), abort_held.eq(0)",
+        "self.valid2.eq(~self.free2), abort_held.eq(0)",
     ),
     _spec("busy_forgets_the_pipeline", "self.busy.eq(~idle | ~self.empty)", "self.busy.eq(~idle)"),
     _verif(
@@ -236,10 +239,10 @@ MUTATIONS = (
         "m.d.comb += self.values.payload.present.eq(0)",
         "m.d.comb += self.values.payload.present[1:].eq(0)",
     ),
-    _verif_data(
-        "low_taken_too_late",
-        "(fields < self.beats.payload.count)",
-        "(fields + 1 < self.beats.payload.count)",
+    _spec_data(
+        "block_not_told",
+        "self.begins.eq(self.take_block)",
+        "self.begins.eq(self.take_block & (self.count != 1))",
     ),
     _verif_data(
         "flag_read_the_wrong_way",
