@@ -304,7 +304,7 @@ class Values {
 
 template <int TRUNCATED>
 bool decode_exact(const Params& p, const Speculation& from, const Region& region, int64_t count, Streams& s, uint16_t* out) {
-    Ring ring;
+    Ring ring{};  // beats beyond the last one are looked at, too
     Highs highs(p, from, ring);
     const auto prepare = [&](int64_t first) {
         for (int64_t at = first; at < std::min(first + CHUNK, count); at += STEP) highs.put(at);
