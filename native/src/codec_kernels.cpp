@@ -166,7 +166,7 @@ bool restore_exact(const uint8_t* windows, const uint8_t* residues, const uint8_
         const int exponent = groups[i / group], window = windows[i], zeros = LEADING_ZEROS[window];
         const bool ordinary = window > 0 && window < ESCAPE_WINDOW, kept = is_kept(mask, i);
         const int mantissa = (window << zeros | residues[i]) & 0x7F;
-        const int number = ordinary ? (exponent - zeros) << 7 | mantissa : 0;
+        const int number = ordinary ? (exponent - zeros) * 128 | mantissa : 0;
         set_bit(stored, i, !kept || window == ESCAPE_WINDOW || (window == 0 && !residues[i]));
         good &= !(kept && ordinary && exponent <= zeros);
         out[i] = static_cast<uint16_t>(sign_of(signs, i) | number);
