@@ -129,6 +129,7 @@ COMMAND_FIELDS = (
         name="verification", width=1, meaning="the segment has a non-empty verification region"
     ),
     CommandField(name="log2_group", width=4, meaning="values in a group, as a power of two"),
+    CommandField(name="coded", width=1, meaning="pruned exponents are coded (unary)"),
 )
 """The command word, least significant field first; unused high bits are zero."""
 

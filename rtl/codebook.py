@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["Codebook"]
+__all__ = ["ENTRY", "POSSIBLY_EMPTY", "Codebook"]
+
+ENTRY = data.StructLayout({"exponent": 8, "last": 1})
+"""A word that loads an entry of a codebook."""
+
+POSSIBLY_EMPTY = data.StructLayout({"exponent": 8, "last": 1, "empty": 1})
+"""The same for a codebook that may have no entries: ``empty`` words load none."""
 
 
 class Codebook(wiring.Component):
@@ -18,8 +24,9 @@ class Codebook(wiring.Component):
 
     Members
     -------
-    load : In(stream of {exponent: 8, last: 1})
-        Exponents in the order of rank; the first of a packet empties the book.
+    load : In(stream of {exponent: 8, last: 1}, with ``may_be_empty`` also {empty: 1})
+        Exponents in the order of rank; the first of a packet empties the book. An ``empty`` word
+        has no exponent.
     enable : In(1)
         Loading is allowed. A packet that has begun must be finished before ``idle``.
     idle : Out(1)
@@ -27,12 +34,15 @@ class Codebook(wiring.Component):
     ranks : In(array of lanes, range(size)), exponents : Out(array of lanes, 8)
     missing : Out(lanes)
         The lane's rank has no entry.
+    count : Out(range(size + 1))
+        Entries of the book.
     """
 
-    def __init__(self, *, lanes: int, size: int) -> None:
+    def __init__(self, *, lanes: int, size: int, may_be_empty: bool = False) -> None:
         self.lanes = lanes
         self.size = size
-        self.load_layout = data.StructLayout({"exponent": 8, "last": 1})
+        self._may_be_empty = may_be_empty
+        self.load_layout = POSSIBLY_EMPTY if may_be_empty else ENTRY
         super().__init__(
             {
                 "load": In(stream.Signature(self.load_layout)),
@@ -41,24 +51,24 @@ class Codebook(wiring.Component):
                 "ranks": In(data.ArrayLayout(range(size), lanes)),
                 "exponents": Out(data.ArrayLayout(8, lanes)),
                 "missing": Out(lanes),
+                "count": Out(range(size + 1)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         entries = [Signal(8, name=f"entry_{i}", reset_less=True) for i in range(self.size)]
-        count = Signal(range(self.size + 1))
-        self._load(m, entries, count)
+        self._load(m, entries)
         table = Array(entries)
         for lane in range(self.lanes):
             rank = self.ranks[lane]
             m.d.comb += [
                 self.exponents[lane].eq(table[rank]),
-                self.missing[lane].eq(rank >= count),
+                self.missing[lane].eq(rank >= self.count),
             ]
         return m
 
-    def _load(self, m: Module, entries: list[Signal], count: Signal) -> None:
+    def _load(self, m: Module, entries: list[Signal]) -> None:
         inside = Signal()
         place = Signal(range(self.size + 1))
         m.d.comb += [
@@ -66,11 +76,12 @@ class Codebook(wiring.Component):
             self.idle.eq(~inside & ~self.load.valid),
         ]
         with m.If(inside):
-            m.d.comb += place.eq(count)
+            m.d.comb += place.eq(self.count)
         with m.If(self.load.valid & self.load.ready):
             m.d.sync += inside.eq(~self.load.payload.last)
             with m.If(place < self.size):
-                m.d.sync += count.eq(place + 1)
+                empty = self.load.payload.empty if self._may_be_empty else 0
+                m.d.sync += self.count.eq(Mux(empty, place, place + 1))
             for i, entry in enumerate(entries):
                 with m.If(place == i):
                     m.d.sync += entry.eq(self.load.payload.exponent)

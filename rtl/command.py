@@ -54,6 +54,7 @@ class DecoderConfig:
     window: int = 2  # rows of a unary-coded stream in a cycle
     superblock: int = 128  # bytes
     target_rate: TargetRate = "half"
+    coded: bool = False  # pruned exponents may be coded, beside raw
 
     def __post_init__(self) -> None:
         Format(
@@ -69,18 +70,20 @@ class DecoderConfig:
         if not known or len(set(self.schemes)) != len(self.schemes):
             names = ", ".join(SCHEMES)
             raise CassandraError(f"schemes must be distinct names of {names}, not {self.schemes!r}")
+        if not isinstance(self.coded, bool) or (self.coded and "unary" not in self.schemes):
+            expected = "False or, with scheme unary, True"
+            raise CassandraError(f"coded must be {expected}, not {self.coded!r}")
+        if self.coded and self.target_rate != "half":
+            raise CassandraError("coded must be False at full rate, not True")
 
     @classmethod
     def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> DecoderConfig:
         """The decoder that reads ``fmt`` (and, with ``schemes``, other schemes besides).
 
-        Raises CassandraError for formats that the gateware does not decode: coded pruned
-        exponents, and leads above 2. A lead of 1 asks for a target at half rate, 2 for full.
+        Raises CassandraError for formats that the gateware does not decode: leads above 2, and
+        coded pruned exponents with a lead of 2. A lead of 1 asks for a target at half rate, 2 for
+        full.
         """
-        if fmt.pruned_exponent != "raw":
-            raise CassandraError(
-                f"pruned_exponent must be 'raw' for the gateware, not {fmt.pruned_exponent!r}"
-            )
         if fmt.lead not in _RATES:
             raise CassandraError(f"lead must be 1 or 2 for the gateware, not {fmt.lead!r}")
         return cls(
@@ -90,6 +93,7 @@ class DecoderConfig:
             window=fmt.window,
             superblock=fmt.superblock,
             target_rate=_RATES[fmt.lead],
+            coded=fmt.pruned_exponent == "coded",
         )
 
     @property
@@ -113,6 +117,8 @@ class DecoderConfig:
             parts.append(f"s{self.superblock}")
         if self.target_rate != default.target_rate:
             parts.append(self.target_rate)
+        if self.coded:
+            parts.append("coded")
         return "_".join(parts)
 
     def has(self, scheme: Scheme) -> bool:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from golden.format import ERROR_CAUSES, Format, Scheme
+from rtl.codebook import ENTRY
 from rtl.command import CommandLayout, DecoderConfig, ErrorLayout
 from rtl.speculation import SpeculationPath
 from rtl.verification import ValueBeat
 from rtl.verification_full import verification_path
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "PrunedEntry"]
+
+PrunedEntry = data.StructLayout({"exponent": 8, "last": 1, "pruned": 1, "empty": 1})
+"""A word of the codebook stream of a decoder that knows coded pruned exponents: ``pruned`` says
+which codebook its packet replaces, ``empty`` that the word has no exponent."""
 
 
 class Decoder(wiring.Component):
@@ -34,8 +39,9 @@ class Decoder(wiring.Component):
     -------
     command : In(stream of CommandLayout)
         One for each segment, after the codebook that it needs.
-    codebook : In(stream of {exponent: 8, last: 1})
-        A packet replaces the codebook; taken between segments, before a waiting command.
+    codebook : In(stream of {exponent: 8, last: 1}; with ``config.coded`` of PrunedEntry)
+        A packet replaces the codebook, or that of pruned values; taken between segments, before a
+        waiting command.
     speculation, verification : In(stream of {data: 8 * lanes, last: 1})
         Regions, a packet each; no verification packet in draft mode, or if the command says there
         is none. At full rate ``data`` of verification is twice as wide.
@@ -50,7 +56,7 @@ class Decoder(wiring.Component):
         super().__init__(
             {
                 "command": In(stream.Signature(CommandLayout)),
-                "codebook": In(stream.Signature(self.speculation_path.book.load_layout)),
+                "codebook": In(stream.Signature(PrunedEntry if config.coded else ENTRY)),
                 "speculation": In(stream.Signature(self.speculation_path.reader.word_layout)),
                 "verification": In(stream.Signature(self.verification_path.reader.word_layout)),
                 "values": Out(stream.Signature(ValueBeat(config.lanes))),
@@ -69,12 +75,13 @@ class Decoder(wiring.Component):
         m = Module()
         m.submodules.speculation = front = self.speculation_path
         m.submodules.verification = back = self.verification_path
-        wiring.connect(m, wiring.flipped(self.codebook), front.codebook)
+        pending = Signal()  # a command waits for the verification path
+        books_idle = self._books(m, pending)
         wiring.connect(m, wiring.flipped(self.speculation), front.words)
         wiring.connect(m, wiring.flipped(self.verification), back.words)
         wiring.connect(m, front.beats, back.beats)
         wiring.connect(m, back.values, wiring.flipped(self.values))
-        pending = self._fork(m)
+        self._fork(m, pending, books_idle)
         m.d.comb += self.busy.eq(front.busy | back.busy | pending)
         for cause in ERROR_CAUSES:
             sticky = self.error[cause]
@@ -86,14 +93,37 @@ class Decoder(wiring.Component):
                 m.d.sync += sticky.eq(0)
         return m
 
-    def _fork(self, m: Module) -> Signal:
+    def _books(self, m: Module, pending: Signal) -> Value:
+        """Each codebook to its path; whether none of pruned values is being loaded or waiting."""
+        front, back = self.speculation_path, self.verification_path
+        if not self.config.coded:
+            wiring.connect(m, wiring.flipped(self.codebook), front.codebook)
+            return Const(1, 1)
+        word = self.codebook.payload
+        turn = word.pruned & ~pending  # else a command before it has not been taken
+        m.d.comb += [
+            front.codebook.valid.eq(self.codebook.valid & ~word.pruned),
+            back.codebook.valid.eq(self.codebook.valid & turn),
+            self.codebook.ready.eq(
+                Mux(word.pruned, turn & back.codebook.ready, front.codebook.ready)
+            ),
+            front.codebook.payload.exponent.eq(word.exponent),
+            front.codebook.payload.last.eq(word.last),
+            back.codebook.payload.exponent.eq(word.exponent),
+            back.codebook.payload.last.eq(word.last),
+            back.codebook.payload.empty.eq(word.empty),
+        ]
+        return back.book_idle & ~(self.codebook.valid & word.pruned)
+
+    def _fork(self, m: Module, pending: Signal, books_idle: Value) -> None:
         """A command goes to both paths; the verification path may take it later."""
         front, back = self.speculation_path, self.verification_path
-        held, pending = Signal(CommandLayout), Signal()
+        held = Signal(CommandLayout)
+        turn = ~pending & books_idle
         m.d.comb += [
             front.command.payload.eq(self.command.payload),
-            front.command.valid.eq(self.command.valid & ~pending),
-            self.command.ready.eq(front.command.ready & ~pending),
+            front.command.valid.eq(self.command.valid & turn),
+            self.command.ready.eq(front.command.ready & turn),
             back.command.payload.eq(held),
             back.command.valid.eq(pending),
         ]
@@ -101,4 +131,3 @@ class Decoder(wiring.Component):
             m.d.sync += pending.eq(0)
         with m.If(self.command.valid & self.command.ready):
             m.d.sync += [held.eq(self.command.payload), pending.eq(1)]
-        return pending

@@ -49,6 +49,8 @@ class ExponentPath(wiring.Component):
         A run of ``limit`` zeros or more has been seen since ``clear``.
     busy : Out(1)
         A window is waiting to be counted.
+    level : Out
+        Ranks in the queue, those of the beat included.
     """
 
     def __init__(self, *, lanes: int, window: int, limit: int) -> None:
@@ -66,6 +68,7 @@ class ExponentPath(wiring.Component):
                 "clear": In(1),
                 "overflow": Out(1),
                 "busy": Out(1),
+                "level": Out(range(self.entries)),
             }
         )
 
@@ -78,6 +81,7 @@ class ExponentPath(wiring.Component):
         head, tail = Signal(width), Signal(width)
         self._push(m, queue, tail, width)
         self._pop(m, queue, head, width)
+        m.d.comb += self.level.eq(tail - head)
         with m.If(self.clear):
             m.d.sync += [head.eq(0), tail.eq(0), self.overflow.eq(0), self.busy.eq(0)]
         return m

@@ -259,12 +259,14 @@ class SpeculationPath(wiring.Component):
         return m
 
     def _bad_command(self, command: data.View) -> Value:
-        """Schemes that are not built in, and groups that the format does not allow."""
+        """What is not built in, and what the format does not allow."""
         config = self.config
         scheme_ok = command.scheme.matches(*(SCHEMES.index(name) for name in config.schemes))
         low = (config.lanes - 1).bit_length()
         group_ok = (command.log2_group >= low) & (command.log2_group <= 8)
-        return ~scheme_ok | (~config.selects(command, "unary") & ~group_ok)
+        unary = config.selects(command, "unary")
+        coded_ok = unary if config.coded else Const(0, 1)
+        return ~scheme_ok | (~unary & ~group_ok) | (command.coded & ~coded_ok)
 
     def _control(self, m: Module) -> None:
         """Start on a command; when the schedule is through or given up, drain the region."""

@@ -34,6 +34,7 @@ class DecoderTop(wiring.Component):
         window: int = 2,
         superblock: int = 128,
         target_rate: TargetRate = "half",
+        coded: bool = False,
     ) -> None:
         self.config = config = DecoderConfig(
             lanes=lanes,
@@ -42,12 +43,14 @@ class DecoderTop(wiring.Component):
             window=window,
             superblock=superblock,
             target_rate=target_rate,
+            coded=coded,
         )
         lanes = config.lanes
+        book = {"tuser": 2} if config.coded else {}
         super().__init__(
             {
                 **axi_stream("s_axis_command", In, tdata=COMMAND_WIDTH),
-                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1),
+                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1, **book),
                 **axi_stream("s_axis_speculation", In, tdata=BUS_ROWS * lanes, tlast=1),
                 **axi_stream(
                     "s_axis_verification", In, tdata=config.verification_rows * lanes, tlast=1
@@ -76,6 +79,7 @@ class DecoderTop(wiring.Component):
             window=config.window,
             superblock=config.superblock,
             target_rate=config.target_rate,
+            coded=config.coded,
         )
 
     @property
@@ -95,6 +99,9 @@ class DecoderTop(wiring.Component):
             self.error.eq(decoder.error),
             self.busy.eq(decoder.busy),
         ]
+        if self.config.coded:
+            word = decoder.codebook.payload
+            m.d.comb += Cat(word.pruned, word.empty).eq(self.s_axis_codebook_tuser)
         for name in ("command", "codebook", "speculation", "verification"):
             port = getattr(decoder, name)
             m.d.comb += [

@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.bitmap_expand import BitmapExpand, BlockBuffer
+from rtl.codebook import POSSIBLY_EMPTY
 from rtl.command import (
     CommandLayout,
     DecoderConfig,
@@ -16,6 +17,7 @@ from rtl.command import (
 )
 from rtl.mantissa import LOW_PLANES, MantissaConcat
 from rtl.networks import popcount, shift
+from rtl.pruned_exponents import PrunedBytes, PrunedExponents
 from rtl.residue import FIELD_MAX, HALVES, ResidueDemand, ResidueUnpack, halves, total
 from rtl.shifter import DynamicShifter
 from rtl.superblock_reader import WORDS, SuperblockReader
@@ -287,6 +289,11 @@ class Pruned(wiring.Component):
             m.d.sync += full.eq(0)
 
 
+def _book_ports() -> dict[str, object]:
+    """How the codebook of pruned values is loaded; taken while no segment is in hand."""
+    return {"codebook": In(stream.Signature(POSSIBLY_EMPTY)), "book_idle": Out(1)}
+
+
 class VerificationPath(wiring.Component):
     """Target values from the fields of a beat and the verification region; drafts pass through.
 
@@ -300,7 +307,7 @@ class VerificationPath(wiring.Component):
     until the region is drained, so a good last beat means a good segment.
     """
 
-    causes = ("short", "long", "window")
+    causes = ("short", "long", "window", "code", "rank")
     take_max = max(VALUE, LOW_PLANES + FIELD_MAX)
     depth = WORDS  # words of the region that are held
 
@@ -321,6 +328,7 @@ class VerificationPath(wiring.Component):
                 "values": Out(stream.Signature(ValueBeat(config.lanes))),
                 "errors": Out(ErrorLayout(*self.causes)),
                 "busy": Out(1),
+                **(_book_ports() if config.coded else {}),
             }
         )
 
@@ -329,7 +337,8 @@ class VerificationPath(wiring.Component):
         m.submodules.reader = self.reader
         m.submodules.align = self.align = Align(self.config)
         m.submodules.residue = self.residue = Residue(self.config)
-        m.submodules.pruned = self.pruned = Pruned(self.config)
+        self.pruned = PrunedBytes(self.config) if self.config.coded else Pruned(self.config)
+        m.submodules.pruned = self.pruned
         wiring.connect(m, wiring.flipped(self.words), self.reader.words)
         self.active = Signal(CommandLayout)
         self.running, self.giving_up, self.clear = Signal(), Signal(), Signal()
@@ -343,6 +352,9 @@ class VerificationPath(wiring.Component):
         self.out = Signal(_out_layout(self.config.lanes), reset_less=True)
         self.move_2 = Signal()
         self.full_out, self.free_out = Signal(), Signal()
+        # Coded exponents of pruned values; all zero if they are not built in.
+        self.coded, self.starved, self.prefetch = Signal(), Signal(), Signal()
+        self.counting, self.bad_code, self.bad_rank = Signal(), Signal(), Signal()
         in_flight = self._pipeline(m)
         self._output(m)
         self._control(m)
@@ -371,35 +383,39 @@ class VerificationPath(wiring.Component):
 
         Phase Q takes the low bits of the beat that is offered and the residue of ``beat_1``; phase
         P the pruned values of ``beat_1``, which leaves, and the beat that is offered comes after
-        it. A phase begins when the reader holds as many rows as it may take, or all there are.
+        it. Where pruned values have coded exponents, phase Q takes windows before the low bits: in
+        cycles of their own those by which ``beat_1`` starves. A phase begins when the reader holds as many rows as it may take, or all there are.
         """
-        active, reader = self.active, self.reader
+        active, reader, window = self.active, self.reader, self.config.window
         self.phase_q = Signal(init=1)
         self.low_done = Signal()  # those of the last beat have been taken
         self.joined = Signal()  # beat_1 has its residue
-        self.p_fire, self.q_fire = Signal(), Signal()
+        self.p_fire, self.q_fire, self.w_fire = Signal(), Signal(), Signal()
         self.take_low = Signal()
-        there, go = Signal(), Signal()
+        there, go, fire = Signal(), Signal(), Signal()
         wanted, most = Signal(range(self.take_max + 1)), Signal(range(self.take_max + 1))
         exact = self.config.selects(active, "exact")
-        low_rows = Mux(self.take_low, active.truncated, 0)
+        low_rows = Mux(self.take_low & ~self.starved, active.truncated, 0)
+        window_rows = Mux(self.starved | self.prefetch, window, 0)
         residue_rows = Mux(self.full_1, self.residue.wanted, 0)
+        ranks_ready = ~self.counting & ~self.starved
         pruned_rows = Mux(self.joined, self.pruned.wanted, 0)
         m.d.comb += [
             most.eq(Mux(self.joined, self.beat_1.most, 0)),
             there.eq((reader.level >= most) | self.ended),
             go.eq(self.running & ~self.giving_up & active.target & there),
             self.take_low.eq(~self.low_done & (active.truncated != 0) & self.beat_a.begins),
-            self.q_fire.eq(go & self.phase_q & (self.low_done | self.full_a)),
+            self.q_fire.eq(go & self.phase_q & (self.low_done | self.full_a) & ranks_ready),
+            self.w_fire.eq(go & self.phase_q & self.starved & ~self.counting),
             self.p_fire.eq(go & ~self.phase_q & (~self.joined | self.free_out)),
-            wanted.eq(Mux(self.phase_q, low_rows + residue_rows, pruned_rows)),
-            self.short.eq(
-                (self.q_fire | self.p_fire) & (wanted > Mux(self.region, reader.level, 0))
-            ),
+            wanted.eq(Mux(self.phase_q, window_rows + low_rows + residue_rows, pruned_rows)),
+            fire.eq(self.q_fire | self.p_fire | self.w_fire),
+            self.short.eq(fire & (wanted > Mux(self.region, reader.level, 0))),
         ]
         with m.If(self.phase_q):
-            m.d.comb += most.eq(active.truncated + Mux(exact, FIELD_MAX, 0))
-        with m.If((self.q_fire | self.p_fire) & self.region):
+            coded = Mux(self.coded, window, 0)
+            m.d.comb += most.eq(active.truncated + Mux(exact, FIELD_MAX, coded))
+        with m.If(fire & self.region):
             m.d.comb += reader.take.eq(wanted)
         with m.If(self.q_fire):
             m.d.sync += [self.phase_q.eq(0), self.joined.eq(self.full_1)]
@@ -429,13 +445,14 @@ class VerificationPath(wiring.Component):
     def _stages(self, m: Module) -> None:
         """The beats in flight and the buffers of their streams."""
         reader, low, join = self.reader, self.low, self.q_fire & self.full_1
-        rows = [reader.rows[i] for i in range(self.take_max)]
+        rows, window = [reader.rows[i] for i in range(self.take_max)], self.config.window
         amount = Mux(self.take_low, self.active.truncated, 0)
+        low_rows = [Mux(self.prefetch, rows[i + window], rows[i]) for i in range(LOW_PLANES)]
         after_low = shift(m, rows[: LOW_PLANES + FIELD_MAX], amount, FIELD_MAX, "residue")
         m.d.comb += [self.residue.rows[i].eq(row) for i, row in enumerate(after_low)]
         m.d.comb += [
             low.load.eq(self.q_fire & self.take_low),
-            low.block.eq(Cat(rows[:LOW_PLANES])),
+            low.block.eq(Cat(low_rows)),
             low.lane_mask.eq(self.beat_a.kept),
             low.advance.eq(self.move_a),
             low.clear.eq(self.clear),
@@ -449,21 +466,56 @@ class VerificationPath(wiring.Component):
             self.beat_2.values.eq(self.beat_1.values),
             self.beat_2.raw.eq(self.beat_1.raw),
             self.beat_2.last.eq(self.beat_1.last),
-            self.pruned.beat.eq(self.beat_2),
             self.pruned.enable.eq(self.move_2),
             self.pruned.clear.eq(self.clear),
         ]
+        joined = self.residue.joined.values
+        if self.config.coded:
+            joined = Value.cast(joined) | self._coded(m, Cat(rows[:window]), join)
+        else:
+            m.d.comb += self.pruned.beat.eq(self.beat_2)
         with m.If(self.move_a):
             m.d.sync += [self.beat_1.eq(self.align.aligned), self.full_1.eq(1)]
         with m.Elif(self.move_2):
             m.d.sync += self.full_1.eq(0)
         with m.Elif(join):
             m.d.sync += [
-                self.beat_1.values.eq(self.residue.joined.values),
+                self.beat_1.values.eq(joined),
                 self.beat_1.raw.eq(self.residue.joined.raw),
             ]
         with m.If(self.clear):
             m.d.sync += self.full_1.eq(0)
+
+    def _coded(self, m: Module, window: Value, join: Value) -> Value:
+        """Coded exponents of pruned values; their ranks, in the places of the exponents."""
+        codes, pruned = PrunedExponents(self.config), self.pruned
+        m.submodules.codes = codes
+        wiring.connect(m, wiring.flipped(self.codebook), pruned.load)
+        long = Signal(self.config.lanes, reset_less=True)  # lanes of beat_1 that take two bytes
+        m.d.comb += [
+            self.coded.eq(self.active.coded & self.active.target),
+            codes.entries.eq(pruned.entries),
+            codes.lane_mask.eq(Mux(self.coded & self.full_1, self.beat_1.raw, 0)),
+            codes.more.eq(self.coded & ~self.low_done),
+            codes.window.eq(window),
+            codes.take.eq(self.w_fire | (self.q_fire & self.prefetch)),
+            codes.advance.eq(join),
+            codes.clear.eq(self.clear),
+            self.starved.eq(codes.starved),
+            self.prefetch.eq(codes.prefetch),
+            self.counting.eq(codes.waiting),
+            self.bad_code.eq(self.running & codes.bad_code),
+            self.bad_rank.eq(join & codes.bad_rank & ~codes.bad_code),
+            pruned.coded.eq(self.coded),
+            pruned.beat_values.eq(self.beat_2.values),
+            pruned.raw.eq(self.beat_2.raw),
+            pruned.long.eq(long),
+            pruned.load_enable.eq(~self.running),
+            self.book_idle.eq(pruned.idle),
+        ]
+        with m.If(join):
+            m.d.sync += long.eq(Mux(self.coded, codes.escapes, self.residue.joined.raw))
+        return Value.cast(codes.ranks)
 
     def _output(self, m: Module) -> None:
         """The output register; the last beat waits until the region is drained."""
@@ -513,7 +565,9 @@ class VerificationPath(wiring.Component):
             self.errors.short.eq(self.short),
             self.errors.window.eq(self.bad_window & ~self.giving_up),
             self.errors.long.eq(reader.drained & reader.overlong & ~self.giving_up),
-            abort.eq(self.short | self.bad_window | self.aborted),
+            self.errors.code.eq(self.bad_code & ~self.giving_up),
+            self.errors.rank.eq(self.bad_rank & ~self.giving_up),
+            abort.eq(self.short | self.bad_window | self.bad_code | self.bad_rank | self.aborted),
             reader.finish.eq(finish),
         ]
         with m.If(self.clear):

@@ -29,6 +29,7 @@ def command_fields(fmt: Format, segment: Segment, *, target: bool) -> dict[str, 
         "mask": int(segment.has_mask),
         "verification": int(segment.verification.size > 0),
         "log2_group": fmt.group.bit_length() - 1,
+        "coded": int(fmt.pruned_exponent == "coded"),
     }
 
 
