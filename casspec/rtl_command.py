@@ -21,6 +21,7 @@ examples:
   casspec rtl
   casspec rtl --lanes 8 16 32 --schemes unary --codebook 32
   casspec rtl --target-rate full
+  casspec rtl --schemes unary --coded
   casspec rtl --top dma --bus 256 --queue 16
   casspec rtl --top array --decoders 4 --schemes mx exact
   casspec rtl --top encoder-dma --vector 64 --bus 256
@@ -83,6 +84,11 @@ def register(parser: argparse.ArgumentParser) -> None:
         default="half",
         help="a target's beat in two cycles, or in each: full reads formats of lead 2 (decoder)",
     )
+    parser.add_argument(
+        "--coded",
+        action="store_true",
+        help="decoders that also decode pruned_exponent = coded (unary)",
+    )
     for title, flags in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
         group = parser.add_argument_group(title)
         for name, text in flags.items():
@@ -102,6 +108,7 @@ def rtl(args: argparse.Namespace) -> int:
             schemes=schemes,
             codebook=args.codebook,
             target_rate=args.target_rate,
+            coded=args.coded,
         )
         for lanes in dict.fromkeys(args.lanes)
     ]

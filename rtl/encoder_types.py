@@ -77,6 +77,8 @@ class EncoderConfig:
 
         Raises CassandraError for formats that the gateware does not handle.
         """
+        if fmt.pruned_exponent != "raw":
+            raise CassandraError("pruned_exponent must be 'raw' for the encoder, not 'coded'")
         base = DecoderConfig.of(fmt, schemes=schemes)
         if fmt.lead != 1:
             raise CassandraError(f"lead must be 1 for the encoder, not {fmt.lead!r}")

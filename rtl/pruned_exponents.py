@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -199,11 +199,9 @@ class PrunedBytes(wiring.Component):
         per_row = lanes // _BYTE
         store = [byte for row in range(_VALUE) for byte in _cut(self.rows[row])]
         flags = Cat(Cat(self.raw[i], self.long[i]) for i in range(lanes))
-        level = Signal(range(per_row))
         used = popcount(flags)
+        level = self._keep(m, store, used)
         m.d.comb += self.wanted.eq((used + (per_row - 1) - level) >> (per_row - 1).bit_length())
-        if per_row > 1:
-            self._keep(m, store, level, used)
         bits = (len(store) - 1).bit_length()
         first = Signal(bits)
         m.d.comb += first.eq(-level)
@@ -211,9 +209,15 @@ class PrunedBytes(wiring.Component):
         counts = prefix_sums(m, terms, bits, "byte")
         return expand(m, store, [first, *counts[:-1]], "byte")
 
-    def _keep(self, m: Module, store: list[Value], level: Signal, used: Value) -> None:
-        """Hold the last row that was taken; its last ``level`` bytes are not used up."""
+    def _keep(self, m: Module, store: list[Value], used: Value) -> Value:
+        """Hold the last row that was taken; returns how many of its bytes are not used up.
+
+        These, its last ones, take the places of the same bytes of the last row in ``store``.
+        """
         per_row = self.config.lanes // _BYTE
+        if per_row == 1:
+            return Const(0, 1)
+        level = Signal(range(per_row))
         held = Signal(self.config.lanes, reset_less=True)
         for byte in range(1, per_row):
             place = len(store) - per_row + byte
@@ -228,6 +232,7 @@ class PrunedBytes(wiring.Component):
                 m.d.sync += held.eq(last)
         with m.If(self.clear):
             m.d.sync += level.eq(0)
+        return level
 
 
 def _cut(row: Value) -> list[Value]:

@@ -383,8 +383,9 @@ class VerificationPath(wiring.Component):
 
         Phase Q takes the low bits of the beat that is offered and the residue of ``beat_1``; phase
         P the pruned values of ``beat_1``, which leaves, and the beat that is offered comes after
-        it. Where pruned values have coded exponents, phase Q takes windows before the low bits: in
-        cycles of their own those by which ``beat_1`` starves. A phase begins when the reader holds as many rows as it may take, or all there are.
+        it. Coded exponents of pruned values come in phase Q, before the low bits; windows by which
+        ``beat_1`` starves in cycles of their own. A phase begins when the reader holds as many
+        rows as it may take, or all there are.
         """
         active, reader, window = self.active, self.reader, self.config.window
         self.phase_q = Signal(init=1)

@@ -80,6 +80,7 @@ DEFAULT_CONFIGS: tuple[Config, ...] = (
     DecoderConfig(schemes=("unary",)),
     DecoderConfig(schemes=("mx", "exact")),
     DecoderConfig(target_rate="full"),
+    DecoderConfig(coded=True),
     DmaConfig(),
     DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, address=40),
     DmaConfig(decoders=2),
@@ -241,6 +242,8 @@ def _bus_in_bytes(chosen: dict[str, int]) -> None:
 def _choose_encoder(top: str, like: DecoderConfig, chosen: dict[str, int]) -> Config:
     if like.target_rate != "half":
         raise CassandraError(f"target_rate must be left out for the top {top!r}")
+    if like.coded:
+        raise CassandraError(f"coded must be left out for the top {top!r}")
     own = {name: chosen.pop(name) for name in ("vector", "group", "segment") if name in chosen}
     encoder = EncoderConfig(
         lanes=like.lanes,
@@ -275,6 +278,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--superblock", type=int, help="bytes, a multiple of 128")
     parser.add_argument(
         "--target-rate", choices=get_args(TargetRate), help="beats of a target in a cycle (decoder)"
+    )
+    parser.add_argument(
+        "--coded", action="store_true", default=None, help="decoders of coded pruned exponents"
     )
     parser.add_argument("--top", choices=TOPS, help="what to export (default decoder)")
     for name, text in {**DMA_FLAGS, **ENCODER_FLAGS}.items():

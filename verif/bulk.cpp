@@ -31,7 +31,7 @@ struct Segment {
   uint64_t speculation_bytes;
   uint64_t verification;
   uint64_t verification_bytes;
-  uint64_t codebook;  // loaded before the segment, if codebook_size is not zero
+  uint64_t codebook;  // words that load codebooks before the segment (verif/codebooks.py)
   uint32_t codebook_size;
   uint32_t command;
   uint32_t count;  // values
@@ -119,6 +119,12 @@ class Regions {
   bool verification_, offered_ = false;
 };
 
+// Decoders without coded pruned exponents have one codebook, and no such port.
+template <typename Model>
+void drive_user(Model& m, unsigned user) {
+  if constexpr (requires { m.s_axis_codebook_tuser; }) m.s_axis_codebook_tuser = user;
+}
+
 // Codebooks and commands in their order: a codebook before the command that needs it.
 class Control {
  public:
@@ -134,8 +140,10 @@ class Control {
     if (!offered_) return;
     const Segment& s = segments_[segment_];
     if (book) {
-      m.s_axis_codebook_tdata = reinterpret_cast<const uint8_t*>(s.codebook)[entry_];
-      m.s_axis_codebook_tlast = entry_ + 1 == s.codebook_size;
+      const unsigned word = reinterpret_cast<const uint16_t*>(s.codebook)[entry_];
+      m.s_axis_codebook_tdata = word & 0xFF;
+      m.s_axis_codebook_tlast = word >> 8 & 1;
+      drive_user(m, word >> 9);
     } else {
       m.s_axis_command_tdata = s.command;
     }

@@ -28,6 +28,7 @@ from golden.packed import Packed, Segment
 from rtl.command import DecoderConfig, TargetRate
 from rtl.top import DecoderTop, to_verilog
 from verif.bulk_library import BUILD, build_library, library_path
+from verif.codebooks import LoadedBooks
 from verif.command import command_word
 from verif.patterns import ALWAYS, Pattern
 
@@ -91,6 +92,7 @@ class Request:
     format: Format
     target: bool
     codebook: tuple[int, ...] = ()  # of unary; loaded if it differs from the one in place
+    pruned_codebook: tuple[int, ...] = ()  # likewise, in targets with coded pruned exponents
     command: int | None = None  # instead of the command word that fits (tests of bad input)
 
     @property
@@ -182,7 +184,7 @@ class RtlCodec:
     """The decoder gateware as a :class:`golden.packed.Codec`.
 
     Arguments:
-        lanes, schemes, codebook, window, superblock, target_rate: as of
+        lanes, schemes, codebook, window, superblock, target_rate, coded: as of
             :class:`rtl.top.DecoderTop`.
         instances: decoders that share the segments of a call, each with a thread of its own.
         traffic: how ports are driven in :meth:`decode_draft` and :meth:`decode_target`.
@@ -205,6 +207,7 @@ class RtlCodec:
         window: int = 2,
         superblock: int = 128,
         target_rate: TargetRate = "half",
+        coded: bool = False,
         instances: int = 1,
         traffic: Traffic | None = None,
         verilog: str | None = None,
@@ -218,6 +221,7 @@ class RtlCodec:
             window=window,
             superblock=superblock,
             target_rate=target_rate,
+            coded=coded,
         )
         self.traffic = traffic or Traffic()
         text = _verilog_of(self.config) if verilog is None else verilog
@@ -275,13 +279,19 @@ class RtlCodec:
             ours, theirs = getattr(config, name), getattr(found, name)
             if ours != theirs:
                 raise CassandraError(f"{name} must be {ours} for this decoder, not {theirs}")
+        if found.coded and not config.coded:
+            raise CassandraError("pruned_exponent must be 'raw' for this decoder, not 'coded'")
 
 
 def requests_of(packed: Packed, *, target: bool) -> Iterator[Request]:
     """The segments of a tensor, in order."""
     for segment in packed.segments():
         yield Request(
-            segment=segment, format=packed.format, target=target, codebook=packed.codebook
+            segment=segment,
+            format=packed.format,
+            target=target,
+            codebook=packed.codebook,
+            pruned_codebook=packed.pruned_codebook,
         )
 
 
@@ -318,19 +328,18 @@ class _Instance:
         )
 
 
-def _table(requests: Sequence[Request]) -> tuple[NDArray[Any], list[NDArray[np.uint8]]]:
+def _table(requests: Sequence[Request]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """The batch as ``bulk.cpp`` reads it, and the arrays that must outlive the call."""
     table = np.zeros(len(requests), _SEGMENT)
-    keep: list[NDArray[np.uint8]] = []
-    loaded: tuple[int, ...] = ()
+    keep: list[NDArray[Any]] = []
+    books = LoadedBooks()
     for row, request in zip(table, requests, strict=True):
         segment = request.segment
-        change = bool(request.codebook) and request.codebook != loaded
-        loaded = request.codebook if change else loaded
-        arrays = {
+        words = [word.number for word in books.words(request)]
+        arrays: dict[str, NDArray[Any]] = {
             "speculation": np.ascontiguousarray(segment.speculation),
             "verification": np.ascontiguousarray(segment.verification),
-            "codebook": np.array(request.codebook if change else (), np.uint8),
+            "codebook": np.array(words, np.uint16),
         }
         keep.extend(arrays.values())
         for name, array in arrays.items():

@@ -194,11 +194,26 @@ INTENTS: tuple[Intent, ...] = (
             *_product(("code", "rank"), MODES),
             *_product(("group",), ("mx_zero", "mx_255", "exact_zero"), MODES),
             "window.target",
-            *_product(("command",), ("scheme", "group"), MODES),
+            *_product(("command",), ("scheme", "group", "coded"), MODES),
         ),
         shown="`error.short.REGION.SCHEME.MODE`, `error.long.REGION.SCHEME.MODE`,"
         " `error.short.no_verification.SCHEME`, `error.code.MODE`, `error.rank.MODE`,"
         " `error.group.SCHEME_EXPONENT.MODE`, `error.window.target`, `error.command.FIELD.MODE`",
+    ),
+    Intent(
+        name="coded",
+        prose="Decoders of coded pruned exponents: codes of every length; beats with none, some and"
+        " nothing but pruned values; no, some and nothing but escapes among them; a codebook that"
+        " is full, and one without entries; beats that starve by no, one and more windows; each"
+        " error.",
+        bins=(
+            *_product(("length",), range(LONGEST + 1)),
+            *_product(("pruned", "escapes"), ("none", "some", "all")),
+            *("book.full", "book.empty", "starve.0", "starve.1", "starve.more"),
+            *_product(("error",), ("short.coded", "long.coded", "code.pruned", "rank.pruned")),
+        ),
+        shown="`coded.length.ZEROS`, `coded.pruned.SHARE`, `coded.escapes.SHARE`,"
+        " `coded.book.FILL`, `coded.starve.WINDOWS`, `coded.error.CAUSE`",
     ),
     Intent(
         name="recovery",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from golden.format import ERROR_CAUSES
 from verif.bulk import Request
+from verif.codebooks import LoadedBooks
 from verif.faults import Fault
 from verif.jobs import Job
 from verif.patterns import Pattern
@@ -45,9 +46,10 @@ class DecoderBench(Bench):
         self._control = _Control(self)
         self.agents.append(self._control)
         both = ("tdata", "tlast")
+        user = ("tuser",) if hasattr(dut, "s_axis_codebook_tuser") else ()
         self.sources = {
             "command": self.source(Port.axis(dut, "s_axis_command")),
-            "codebook": self.source(Port.axis(dut, "s_axis_codebook", both)),
+            "codebook": self.source(Port.axis(dut, "s_axis_codebook", (*both, *user))),
             "speculation": self.source(Port.axis(dut, "s_axis_speculation", both)),
             "verification": self.source(Port.axis(dut, "s_axis_verification", both)),
         }
@@ -128,7 +130,7 @@ class _Control:
     def reset(self) -> None:
         """Forget what was to come; no codebook is loaded."""
         self.pending: deque[Request] = deque()
-        self._loaded: tuple[int, ...] = ()
+        self._books = LoadedBooks()
         self._codebook_sent = False
         self._commands = 0
 
@@ -136,15 +138,12 @@ class _Control:
         return not self._bench.serial or self._bench.settled == self._commands
 
     def _start(self, sources: dict[str, Source]) -> None:
-        book = self.pending[0].codebook
-        if not book or book == self._loaded:
+        words = self._books.words(self.pending[0])
+        if not words:
             self._send_command(sources["command"])
             return
-        last = len(book) - 1
-        sources["codebook"].send(
-            {"tdata": entry, "tlast": int(place == last)} for place, entry in enumerate(book)
-        )
-        self._loaded, self._codebook_sent = book, True
+        sources["codebook"].send(word.fields for word in words)
+        self._codebook_sent = True
 
     def _send_command(self, command: Source) -> None:
         command.send([{"tdata": self.pending.popleft().word}])

@@ -17,7 +17,7 @@ from verif.command import command_fields, pack_fields
 from verif.jobs import Job
 from verif.payloads import Payload, draw, gaussian
 
-__all__ = ["Fault", "faults", "flip_bits"]
+__all__ = ["Fault", "coded_faults", "faults", "flip_bits"]
 
 Bytes = NDArray[np.uint8]
 Generator = np.random.Generator
@@ -46,8 +46,28 @@ def faults(
         for scheme in schemes:
             if scheme != "unary":
                 yield from _bad_groups(rng, base, scheme, target)
+                yield _coded_command(_job(rng, base, scheme, target))
     if "exact" in schemes:
         yield _bad_window(rng, base)
+
+
+def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
+    """Faults of coded exponents of pruned values, in a segment of this format."""
+    payload = Payload(
+        name="pruned",
+        format=fmt,
+        values=gaussian(rng, fmt.segment),
+        kept=np.zeros(fmt.segment, bool),
+    )
+    request = Job(payload=payload, index=0, target=True).request
+    for cause, changed in _changed_lengths(rng, request, "verification"):
+        yield Fault(bin=f"{cause}.coded", cause=cause, request=changed)
+    bits = np.unpackbits(request.segment.verification, bitorder="little")
+    bits[: fmt.codebook] = 0
+    changed = _with(request, verification=np.packbits(bits, bitorder="little"))
+    yield Fault(bin="code.pruned", cause="code", request=changed)
+    cut = dataclasses.replace(request, pruned_codebook=request.pruned_codebook[:1])
+    yield Fault(bin="rank.pruned", cause="rank", request=cut)
 
 
 def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
@@ -97,18 +117,31 @@ def _wrong_lengths(rng: Generator, base: Format, scheme: Scheme, target: bool) -
         if name == "speculation":
             where += f".{_mode(target)}"
         request = _job(rng, base, scheme, target).request
-        region: Bytes = getattr(request.segment, name)
-        word = _word_bytes(base, name)
-        words = (region.size - base.superblock) // word
-        short = region[: word * int(rng.integers(1, words + 1))]
-        more = base.superblock * int(rng.integers(1, 4))
-        long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
-        for cause, changed in (("short", short), ("long", long)):
-            wrong = _with(request, **{name: changed})
+        for cause, wrong in _changed_lengths(rng, request, name):
             yield Fault(bin=f"{cause}.{where}", cause=cause, request=wrong)
     if target:
         none = _with(request, verification=np.zeros(0, np.uint8))
         yield Fault(bin=f"short.no_verification.{scheme}", cause="short", request=none)
+
+
+def _changed_lengths(rng: Generator, request: Request, name: str) -> Iterator[tuple[str, Request]]:
+    """A request whose region ``name`` is too short, and too long."""
+    region: Bytes = getattr(request.segment, name)
+    word = _word_bytes(request.format, name)
+    words = (region.size - request.format.superblock) // word
+    short = region[: word * int(rng.integers(1, words + 1))]
+    more = request.format.superblock * int(rng.integers(1, 4))
+    long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
+    for cause, changed in (("short", short), ("long", long)):
+        yield cause, _with(request, **{name: changed})
+
+
+def _coded_command(job: Job) -> Fault:
+    """Coded exponents in a scheme that cannot have them."""
+    fields = command_fields(job.payload.format, job.request.segment, target=job.target)
+    word = pack_fields({**fields, "coded": 1})
+    request = dataclasses.replace(job.request, command=word)
+    return Fault(bin=f"command.coded.{_mode(job.target)}", cause="command", request=request)
 
 
 def _bad_scheme(job: Job) -> Fault:

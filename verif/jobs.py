@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ class Job:
             format=packed.format,
             target=self.target,
             codebook=packed.codebook,
+            pruned_codebook=packed.pruned_codebook,
         )
 
     def __str__(self) -> str:
@@ -65,11 +67,12 @@ def mixed_jobs(
     count: int,
     segment: int = 512,
     schemes: Sequence[Scheme] = SCHEMES,
-    **fixed: int,
+    **fixed: Any,
 ) -> list[Job]:
     """Random segments of random payloads in random order: every neighbour is a switch.
 
-    ``fixed`` goes to :func:`verif.payloads.random_format` (codebook, window, superblock, lead).
+    ``fixed`` goes to :func:`verif.payloads.random_format` (codebook, window, superblock, lead,
+    coded).
     """
     jobs: list[Job] = []
     while len(jobs) < count:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from golden.arithmetic import magnitudes, residues
+from golden.format import Format
 from verif.coverage import LONGEST, Coverage, legal_chunks
 from verif.jobs import Job
 from verif.payloads import exponents_of
@@ -36,6 +38,8 @@ def sample_job(coverage: Coverage, job: Job) -> None:
         _sample_values(coverage, job, kept)
         if fmt.scheme == "exact":
             _sample_exact(coverage, job, kept)
+        if fmt.pruned_exponent == "coded":
+            _sample_pruned_codes(coverage, job, kept)
 
 
 def _sample_sizes(coverage: Coverage, job: Job, count: int) -> None:
@@ -179,6 +183,57 @@ def _sample_exact(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None
     coverage.sample("escape.several", int((counts > 1).sum()))
     coverage.sample("escape.whole_beat", int((counts == fmt.beat).sum()))
     coverage.sample("escape.beside_pruned", int(((counts > 0) & (pruned > 0)).sum()))
+
+
+def _sample_pruned_codes(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:
+    payload, fmt = job.payload, job.payload.format
+    book = payload.packed.pruned_codebook
+    places = np.full(256, len(book))
+    places[list(book)] = np.arange(len(book))
+    ranks = places[exponents_of(payload.values[job.span])]
+    starts = np.arange(0, len(kept), fmt.beat)
+    sizes = np.diff(starts, append=len(kept))
+    missing = np.add.reduceat((~kept).astype(int), starts)
+    escapes = np.add.reduceat((~kept & (ranks == len(book))).astype(int), starts)
+    _sample_shares(coverage, "coded.pruned", missing, sizes)
+    _sample_shares(coverage, "coded.escapes", escapes[missing > 0], missing[missing > 0])
+    coverage.sample_if(len(book) == fmt.codebook - 1, "coded.book.full")
+    coverage.sample_if(not book and not kept.all(), "coded.book.empty")
+    for rank, count in enumerate(np.bincount(ranks[~kept])[: LONGEST + 1]):
+        coverage.sample(f"coded.length.{rank}", int(count))
+    for windows in _starved(ranks[~kept], missing, fmt):
+        coverage.sample(f"coded.starve.{windows}" if windows < 2 else "coded.starve.more")
+
+
+def _sample_shares(
+    coverage: Coverage, name: str, parts: NDArray[np.int64], wholes: NDArray[np.int64]
+) -> None:
+    for share, hits in (
+        ("none", parts == 0),
+        ("some", (parts > 0) & (parts < wholes)),
+        ("all", parts == wholes),
+    ):
+        coverage.sample(f"{name}.{share}", int(hits.sum()))
+
+
+def _starved(ranks: NDArray[np.int64], needs: NDArray[np.int64], fmt: Format) -> Iterator[int]:
+    """Windows that each beat starves by, by the rules of docs/format.md, section 6."""
+    ends = np.cumsum(ranks + 1)
+    taken = used = 0  # bits, ranks
+    for need in needs.tolist():
+        if _codes_within(ends, taken) - used < fmt.beat:
+            taken += fmt.window_bits
+        prefetched = taken
+        while _codes_within(ends, taken) - used < need:
+            taken += fmt.window_bits
+        yield (taken - prefetched) // fmt.window_bits
+        used += need
+
+
+def _codes_within(ends: NDArray[np.int64], bits: int) -> int:
+    """Codes that end within the first ``bits``; past the last of them there are ones."""
+    end = int(ends[-1]) if len(ends) else 0
+    return int(np.searchsorted(ends, bits, side="right")) + max(bits - end, 0)
 
 
 def sample_switch(coverage: Coverage, before: Job, after: Job) -> None:

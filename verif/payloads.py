@@ -48,6 +48,7 @@ class Payload:
     values: Values
     kept: Flags | None = None
     codebook: tuple[int, ...] | None = None
+    pruned_codebook: tuple[int, ...] | None = None
     group_exponents: NDArray[np.uint8] | None = None
 
     @functools.cached_property
@@ -58,6 +59,7 @@ class Payload:
             self.format,
             kept=self.kept,
             codebook=self.codebook,
+            pruned_codebook=self.pruned_codebook,
             group_exponents=self.group_exponents,
         )
 
@@ -322,12 +324,18 @@ def random_format(
     window: int = 2,
     superblock: int = 128,
     lead: int = 1,
+    coded: bool = False,
 ) -> Format:
-    """Any format that one decoder reads; ``segment`` is the most values in a segment."""
+    """Any format that one decoder reads; ``segment`` is the most values in a segment.
+
+    Where it may be, one in two is ``coded``.
+    """
     groups = [size for size in (16, 32, 64, 128, 256) if lanes <= size <= segment]
     group = int(rng.choice(groups))
+    scheme = scheme or SCHEMES[rng.integers(len(SCHEMES))]
     return Format(
-        scheme=scheme or SCHEMES[rng.integers(len(SCHEMES))],
+        scheme=scheme,
+        pruned_exponent="coded" if coded and scheme == "unary" and rng.random() < 0.5 else "raw",
         truncated=int(rng.integers(8)),
         fill=("zero", "midpoint")[rng.integers(2)],
         group=group,
@@ -341,12 +349,26 @@ def random_format(
 
 
 def draw(rng: Generator, fmt: Format, count: int, kind: str | None = None) -> Payload:
-    """A payload of a kind, or of any that the scheme can have."""
+    """A payload of a kind, or of any that the scheme can have.
+
+    With coded exponents, one in two has a codebook of pruned values that is not the best one.
+    """
     known = kinds_of(fmt.scheme)
     name = known[rng.integers(len(known))] if kind is None else kind
     if name not in KINDS:
         raise CassandraError(f"kind must be one of {', '.join(KINDS)}, not {name!r}")
-    return KINDS[name](fmt, rng, count)
+    payload = KINDS[name](fmt, rng, count)
+    if fmt.pruned_exponent == "coded" and rng.random() < 0.5:
+        return dataclasses.replace(payload, pruned_codebook=_some_book(payload, rng))
+    return payload
+
+
+def _some_book(payload: Payload, rng: Generator) -> tuple[int, ...]:
+    """Exponents in any order, not all of them, maybe none: long codes and escapes."""
+    most = payload.format.codebook - 1
+    others = rng.permutation(256)[:most]
+    exponents = rng.permutation(np.union1d(exponents_of(payload.values), others))
+    return tuple(int(exponent) for exponent in exponents[: rng.integers(most + 1)])
 
 
 def directed(rng: Generator, fmt: Format) -> Iterator[Payload]:

@@ -54,6 +54,8 @@ class DmaConfig:
     address: int = 64  # bits of an address
 
     def __post_init__(self) -> None:
+        if self.decoder.coded:
+            raise CassandraError("decoder must be without coded pruned exponents behind a DMA")
         if not self.bus:
             object.__setattr__(self, "bus", min(_MAX_BUS, self.decoders * self.decoder.lanes))
         for name, choices in _CHOICES.items():

@@ -32,6 +32,9 @@ ENCODER = DOCUMENT.with_name("encoder.md")
         ({"schemes": ("huffman",)}, r"schemes must be distinct names .* not \('huffman',\)"),
         ({"schemes": ("mx", "mx")}, "schemes must be distinct names"),
         ({"target_rate": "third"}, "target_rate must be half or full, not 'third'"),
+        ({"schemes": ("mx",), "coded": True}, "coded must be False or, with scheme unary, True"),
+        ({"coded": 1}, "coded must be False or, with scheme unary, True, not 1"),
+        ({"coded": True, "target_rate": "full"}, "coded must be False at full rate, not True"),
     ],
 )
 def test_bad_configurations_name_field_value_and_expectation(fields, message):
@@ -43,7 +46,10 @@ def test_bad_configurations_name_field_value_and_expectation(fields, message):
     ("fields", "message"),
     [
         ({"lead": 3}, "lead must be 1 or 2 for the gateware, not 3"),
-        ({"pruned_exponent": "coded"}, "pruned_exponent must be 'raw' for the gateware"),
+        (
+            {"lead": 2, "pruned_exponent": "coded"},
+            "coded must be False at full rate, not True",
+        ),
     ],
 )
 def test_formats_that_the_gateware_does_not_decode_are_named(fields, message):
@@ -57,6 +63,7 @@ def test_decoder_of_a_format_takes_its_parameters():
     assert config == DecoderConfig(
         lanes=32, schemes=("exact",), codebook=32, window=3, superblock=256
     )
+    assert DecoderConfig.of(Format(pruned_exponent="coded")).coded
 
 
 def test_the_lead_of_a_format_asks_for_a_rate():
@@ -68,7 +75,13 @@ def test_the_lead_of_a_format_asks_for_a_rate():
 def test_each_configuration_has_a_name_of_its_own():
     configs = [
         DecoderConfig(
-            lanes=lanes, schemes=schemes, codebook=codebook, window=w, superblock=s, target_rate=r
+            lanes=lanes,
+            schemes=schemes,
+            codebook=codebook,
+            window=w,
+            superblock=s,
+            target_rate=r,
+            coded=c,
         )
         for lanes in (8, 16, 32)
         for schemes in (("unary",), ("mx", "exact"), ("unary", "mx", "exact"))
@@ -76,6 +89,7 @@ def test_each_configuration_has_a_name_of_its_own():
         for w in (1, 2)
         for s in (128, 256)
         for r in ("half", "full")
+        for c in {False, "unary" in schemes and r == "half"}
     ]
     assert len({config.module_name for config in configs}) == len(configs)
 
@@ -111,6 +125,8 @@ def test_encoder_of_a_format_takes_its_parameters():
     assert config.module_name == "cassandra_encoder_l32_exact_b32_w3_s256_g256"
     with pytest.raises(CassandraError, match="lead must be 1 for the encoder, not 2"):
         EncoderConfig.of(Format(lead=2))
+    with pytest.raises(CassandraError, match="pruned_exponent must be 'raw' for the encoder"):
+        EncoderConfig.of(Format(pruned_exponent="coded"))
 
 
 @pytest.mark.parametrize(

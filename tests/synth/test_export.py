@@ -166,6 +166,12 @@ def test_a_target_at_full_rate_is_the_decoders_alone(top):
         exporter.choose(top, full)
 
 
+@pytest.mark.parametrize("top", ["encoder", "encoder-dma"])
+def test_encoders_have_no_coded_pruned_exponents(top):
+    with pytest.raises(CassandraError, match=f"coded must be left out for the top '{top}'"):
+        exporter.choose(top, DecoderConfig(coded=True))
+
+
 def test_a_bus_is_at_least_a_word_of_the_decoder():
     with pytest.raises(CassandraError, match="bus must be at least 16 bytes, one for each lane"):
         exporter.choose("dma", DecoderConfig(), bus=64)

@@ -24,10 +24,12 @@ from verif.payloads import draw
 
 DECODER = DecoderConfig(lanes=8)
 FULL = DecoderConfig(lanes=8, target_rate="full")
+CODED = DecoderConfig(lanes=8, schemes=("unary",), coded=True)
 ENCODER = EncoderConfig(lanes=8, vector=64, group=64, segment=1024)
 CONFIGS: dict[str, DecoderConfig | DmaConfig | EncoderConfig | StoreConfig] = {
     "decoder": DECODER,
     "full rate": FULL,
+    "coded": CODED,
     "dma": DmaConfig(decoder=DECODER),
     "array": DmaConfig(decoder=DECODER, decoders=2, bus=32, reorder=1024),
     "one scheme": DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("mx",)), books=1, address=32),
@@ -97,6 +99,18 @@ def test_icarus_decodes_at_full_rate_as_golden_does(
     need("iverilog", "iverilog")
     for job in jobs(scheme, True, lead=2):
         values = icarus.decode(exported["full rate"], FULL, job, tmp_path)
+        assert np.array_equal(values, job.expected)
+
+
+@pytest.mark.slow
+def test_icarus_decodes_coded_exponents_as_golden_does(
+    exported: dict[str, Path], tmp_path: Path
+) -> None:
+    need("iverilog", "iverilog")
+    fmt = Format(beat=8, segment=96, pruned_exponent="coded")
+    payload = draw(np.random.default_rng(1), fmt, 90, "rare")
+    for job in jobs_of(payload):
+        values = icarus.decode(exported["coded"], CODED, job, tmp_path)
         assert np.array_equal(values, job.expected)
 
 

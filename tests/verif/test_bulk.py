@@ -124,7 +124,7 @@ def test_no_codebook_is_left_from_another_tensor(
         ({"window": 1}, "window must be 2 for this decoder, not 1"),
         ({"superblock": 256}, "superblock must be 128 for this decoder, not 256"),
         ({"lead": 2}, "target_rate must be half for this decoder, not full"),
-        ({"pruned_exponent": "coded"}, "pruned_exponent must be 'raw' for the gateware"),
+        ({"pruned_exponent": "coded"}, "pruned_exponent must be 'raw' for this decoder"),
     ],
 )
 def test_formats_of_another_decoder_are_refused(

@@ -104,7 +104,7 @@ def test_every_directed_payload(
 @pytest.mark.parametrize(
     ("scheme", "lanes", "fixed"),
     [
-        ("unary", 16, {"codebook": 32, "window": 3, "superblock": 384}),
+        ("unary", 16, {"codebook": 32, "window": 3, "superblock": 384, "coded": True}),
         ("mx", 8, {"superblock": 256}),
         ("exact", 32, {}),
     ],

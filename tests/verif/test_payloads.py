@@ -60,6 +60,8 @@ def test_a_command_word_bit_by_bit() -> None:
     assert word == 0x1234 | 2 << 16 | 5 << 18 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24 | 6 << 25
     plain = command_word(Format(truncated=0, group=16), segment_of(), target=False)
     assert plain == 4 << 25
+    coded = Format(truncated=0, group=16, pruned_exponent="coded")
+    assert command_word(coded, segment_of(), target=False) == plain | 1 << 29
 
 
 def test_fields_come_back_and_must_fit() -> None:

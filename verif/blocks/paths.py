@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 CONFIGS = {
-    "l8": DecoderConfig(lanes=8, codebook=32, window=1, superblock=256),
+    "l8": DecoderConfig(lanes=8, codebook=32, window=1, superblock=256, coded=True),
     "l32": DecoderConfig(lanes=32),
 }
 """Decoders at both ends, by the name of the instance."""
@@ -61,6 +61,7 @@ def _format(config: DecoderConfig, rng: np.random.Generator, scheme: Scheme) -> 
         window=config.window,
         superblock=config.superblock,
         lead=config.lead,
+        coded=config.coded,
     )
 
 

@@ -28,6 +28,8 @@ from verif.blocks.paths import (
     words_of,
 )
 from verif.blocks.workloads import PACES
+from verif.bulk import Request
+from verif.codebooks import LoadedBooks
 from verif.jobs import Job
 from verif.payloads import Payload, gaussian
 
@@ -59,11 +61,13 @@ class _Path(PathBench):
     """The path, fed with beats by the format instead of those of a speculation path."""
 
     def __init__(self, dut: Any, instance: str) -> None:
-        super().__init__(dut, instance, SOURCES, "values")
+        books = ("codebook",) if CONFIGS[instance].coded else ()
+        super().__init__(dut, instance, (*SOURCES, *books), "values")
         self.shape = ValueBeat(self.config.lanes)
         self._beat = SpeculationBeat(self.config.lanes)
+        self._books = LoadedBooks()
 
-    def send(
+    async def send(
         self,
         job: Job,
         beats: Sequence[dict[str, Any]] | None = None,
@@ -75,7 +79,6 @@ class _Path(PathBench):
         request = dataclasses.replace(
             job.request, segment=dataclasses.replace(segment, verification=region)
         )
-        self.sources["command"].send([{"payload": request.word}])
         self.sources["beats"].send(
             {"payload": noisy(self.rng, self._beat, beat)} for beat in beats or beats_of(job)
         )
@@ -83,11 +86,23 @@ class _Path(PathBench):
             self.sources["words"].send(
                 words_of(region, self.config.lanes, self.config.verification_rows)
             )
+        await self._command(request)
+
+    async def _command(self, request: Request) -> None:
+        """Queue the command; before it, the codebook of pruned values, if it changes."""
+        words = [word for word in self._books.words(request) if word.user]
+        if words:
+            await self.taken("command")
+            self.sources["codebook"].send(
+                {"payload": word.exponent | word.last << 8 | word.user >> 1 << 9} for word in words
+            )
+            await self.taken("codebook")
+        self.sources["command"].send([{"payload": request.word}])
 
     async def check(self, jobs: Sequence[Job]) -> None:
         """Decode jobs, everything queued as early as can be, and compare beat by beat."""
         for job in jobs:
-            self.send(job)
+            await self.send(job)
         expected = [(job, beat) for job in jobs for beat in value_beats(job)]
         received = self.sink.received
         await self.bench.until(lambda: len(received) >= len(expected), LIMIT, "all beats")
@@ -106,7 +121,7 @@ class _Path(PathBench):
         self, job: Job, cause: str, beats: Sequence[dict[str, Any]], region: NDArray[np.uint8]
     ) -> None:
         """The segment ends with an error; what came before it is right; ``cause`` is pulsed."""
-        self.send(job, beats, region)
+        await self.send(job, beats, region)
         packet = await self.packet(last_bit(self.shape))
         end = {"present": 0, "last": 1, "error": 1}
         assert mismatch(self.shape, packet[-1], end) == "", f"{cause}: {job}"
@@ -187,13 +202,35 @@ def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any
         yield "window", job, low, region
 
 
+def coded_job(path: PathBench, kept: float) -> Job:
+    """A segment with coded exponents of pruned values, three in the codebook; the rest escape."""
+    plain = dense_job(path, "unary", target=True)
+    fmt = dataclasses.replace(plain.payload.format, pruned_exponent="coded")
+    flags = path.rng.random(1000) < kept
+    payload = dataclasses.replace(
+        plain.payload, format=fmt, kept=flags, pruned_codebook=(121, 120, 119)
+    )
+    return dataclasses.replace(plain, payload=payload)
+
+
+def broken_codes(path: PathBench) -> Iterator[tuple[str, Job, list[Any], Any]]:
+    """As ``broken``: a region that begins with a code that is too long, or a rank that is."""
+    job = coded_job(path, kept=0.0)
+    beats, region = beats_of(job), job.request.segment.verification
+    for cause, zeros in (("code", path.config.codebook), ("rank", 4)):
+        bits = np.unpackbits(region, bitorder="little")
+        bits[:zeros], bits[zeros] = 0, 1
+        yield cause, job, beats, np.packbits(bits, bitorder="little")
+
+
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
     """Every cause is pulsed, nothing wrong comes before it, and the next segment is right."""
     path = await _start(dut, instance)
     for scheme in SCHEMES:
-        for cause, job, beats, region in broken(path, scheme):
+        codes = broken_codes(path) if path.config.coded and scheme == "unary" else ()
+        for cause, job, beats, region in itertools.chain(broken(path, scheme), codes):
             path.use(str(path.rng.choice(PACES)), str(path.rng.choice(PACES)))
             await path.check_broken(job, cause, beats, region)
             follower = next(iter(crossed_jobs(path.config, path.rng, [bool(path.rng.integers(2))])))
@@ -203,9 +240,20 @@ async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS), scheme=list(SCHEMES))
 async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
-    """What comes before the error is right, wherever the region ends."""
+    """Regions without pruned values."""
     path = await _start(dut, instance)
-    job = dense_job(path, scheme, target=True)
+    await check_cuts(path, dense_job(path, scheme, target=True))
+
+
+@cocotb.test()
+async def a_region_of_codes_cut_after_every_word(dut: Any) -> None:
+    """The same with coded exponents of pruned values."""
+    path = await _start(dut, "l8")
+    await check_cuts(path, coded_job(path, kept=0.5))
+
+
+async def check_cuts(path: _Path, job: Job) -> None:
+    """What comes before the error is right, wherever the region of a segment ends."""
     region, bus = job.request.segment.verification, word_bytes(path)
     cuts = range(bus, len(region) - path.config.superblock + 1, bus)
     assert cuts

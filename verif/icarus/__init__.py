@@ -19,6 +19,7 @@ from rtl.dma.config import DmaConfig
 from rtl.dma.registers import field_of, register_of
 from rtl.encoder import RESULT_WIDTH
 from rtl.encoder_types import ENCODE_COMMAND_WIDTH, EncoderConfig
+from verif.codebooks import LoadedBooks
 from verif.encoder_model import Segment
 from verif.jobs import Job
 
@@ -51,8 +52,7 @@ def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArra
         "speculation": _packet(request.segment.speculation.tobytes(), lanes),
         "verification": _packet(verification.tobytes(), wide),
     }
-    last = len(request.codebook) - 1
-    book = [entry | (place == last) << 8 for place, entry in enumerate(request.codebook)]
+    book = [word.number for word in LoadedBooks().words(request)]
     memories = {"book": book, **words}
     defines = {
         "TOP": config.module_name,
@@ -63,6 +63,7 @@ def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArra
         "SPECULATION": len(words["speculation"]),
         "VERIFICATION": len(words["verification"]),
         "COMMAND": f"{COMMAND_WIDTH}'d{request.word}",
+        **({"CODED": 1} if config.coded else {}),
     }
     return _values(_run(verilog, "decoder.v", memories, defines, work))
 

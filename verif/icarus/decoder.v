@@ -5,7 +5,7 @@ module testbench;
   reg rst = 1;
   always #1 clk = ~clk;
 
-  reg [8:0] book[0:`ENTRIES];  // last, exponent
+  reg [10:0] book[0:`ENTRIES];  // user, last, exponent
   reg [`BUS:0] speculation[0:`SPECULATION];  // last, data
   reg [`WIDE:0] verification[0:`VERIFICATION];
   integer entry = 0, first = 0, second = 0, cycles = 0;
@@ -37,6 +37,9 @@ module testbench;
       .s_axis_command_tready(command_ready),
       .s_axis_codebook_tdata(book[entry][7:0]),
       .s_axis_codebook_tlast(book[entry][8]),
+`ifdef CODED
+      .s_axis_codebook_tuser(book[entry][10:9]),
+`endif
       .s_axis_codebook_tvalid(book_valid),
       .s_axis_codebook_tready(book_ready),
       .s_axis_speculation_tdata(speculation[first][`BUS-1:0]),

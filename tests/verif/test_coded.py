@@ -1,0 +1,140 @@
+"""Coded exponents of pruned values through the decoders that know them, against golden."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from golden.errors import CassandraError
+from golden.format import Format
+from verif.bulk import PORTS, RtlCodec, Traffic
+from verif.coverage import FOLDER, Coverage
+from verif.faults import Fault, coded_faults
+from verif.jobs import Job, jobs_of, mixed_jobs
+from verif.measure import sample_job
+from verif.patterns import PATTERNS
+from verif.payloads import Payload, draw, gaussian, kinds_of
+
+COVERAGE = Coverage()
+
+
+@pytest.fixture(scope="module")
+def rtl() -> RtlCodec:
+    """A decoder that another suite needs, too, so that it is built once."""
+    return RtlCodec(lanes=16, schemes=("unary",), codebook=32, window=3, superblock=384, coded=True)
+
+
+def format_of(rtl: RtlCodec) -> Format:
+    config = rtl.config
+    return Format(
+        pruned_exponent="coded",
+        beat=config.lanes,
+        codebook=config.codebook,
+        window=config.window,
+        superblock=config.superblock,
+        segment=256,
+    )
+
+
+def decode(rtl: RtlCodec, jobs: list[Job], traffic: Traffic) -> None:
+    """Decode in one batch, compare and sample."""
+    result = rtl.run([job.request for job in jobs], traffic)
+    ends = np.cumsum([job.request.segment.count for job in jobs])
+    for job, values in zip(jobs, np.split(result.values, ends[:-1]), strict=True):
+        assert np.array_equal(values, job.expected), str(job)
+        sample_job(COVERAGE, job)
+
+
+def random_traffic(rng: np.random.Generator, regions: str, values: str, **flags: bool) -> Traffic:
+    patterns = dict.fromkeys(PORTS, PATTERNS[regions]) | {"values": PATTERNS[values]}
+    return Traffic(patterns=patterns, seed=int(rng.integers(1 << 62)), **flags)
+
+
+def test_every_kind_with_every_number_of_low_bits(rtl: RtlCodec, rng: np.random.Generator) -> None:
+    """Whole, short and tiny segments, one after the other; drafts do not look at the codes."""
+    jobs: list[Job] = []
+    for place, kind in enumerate(kinds_of("unary")):
+        fmt = dataclasses.replace(format_of(rtl), truncated=place % 8)
+        for count in (2 * fmt.segment + 5, int(rng.integers(1, 2 * fmt.beat))):
+            jobs += jobs_of(draw(rng, fmt, count, kind))
+    decode(rtl, jobs, Traffic())
+
+
+def test_idle_by_back_pressure_by_payload(rtl: RtlCodec, rng: np.random.Generator) -> None:
+    """Raw and coded, drafts and targets, and all schemes of the decoder in turn."""
+    config = rtl.config
+    sizes = {name: getattr(config, name) for name in ("codebook", "window", "superblock")}
+    for idle, pressure in itertools.product(PATTERNS, PATTERNS):
+        jobs = mixed_jobs(
+            rng,
+            lanes=config.lanes,
+            count=12,
+            segment=256,
+            schemes=config.schemes,
+            coded=True,
+            **sizes,
+        )
+        decode(rtl, jobs, random_traffic(rng, idle, pressure))
+
+
+def slow_codes(fmt: Format, rng: np.random.Generator) -> Iterator[Payload]:
+    """Nothing but the longest code, and beats of longest and shortest codes in turn."""
+    book = tuple(range(100, 99 + fmt.codebook))
+    noise = rng.integers(1 << 16, size=300, dtype=np.uint16) & 0x807F
+    beats = np.arange(300) // fmt.beat % 2 == 0
+    for name, ranks in (("longest", np.full(300, -1)), ("swing", np.where(beats, 0, -1))):
+        values = (noise | np.array(book, np.uint16)[ranks] << 7).astype(np.uint16)
+        yield Payload(
+            name=name, format=fmt, values=values, kept=np.zeros(300, bool), pruned_codebook=book
+        )
+
+
+def test_codes_at_their_limit(rtl: RtlCodec, rng: np.random.Generator) -> None:
+    for payload in slow_codes(format_of(rtl), rng):
+        decode(rtl, list(jobs_of(payload)), random_traffic(rng, "half", "always"))
+
+
+@pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])
+def test_faults_are_flagged_and_what_follows_is_right(
+    rtl: RtlCodec, rng: np.random.Generator, serial: bool
+) -> None:
+    fmt = format_of(rtl)
+    items: list[Fault | Job] = []
+    for fault in coded_faults(rng, dataclasses.replace(fmt, segment=1024)):
+        items += [fault, *jobs_of(draw(rng, fmt, 100, "weights"))]
+    requests = [item.request for item in items]
+    result = rtl.run(requests, random_traffic(rng, "half", "burst", serial=serial, go_on=True))
+    ends = np.cumsum([request.segment.count for request in requests])
+    values = np.split(result.values, ends[:-1])
+    for item, outcome, got in zip(items, result.outcomes, values, strict=True):
+        assert outcome is not None
+        if isinstance(item, Fault):
+            assert item.cause in outcome.causes, item.bin
+            assert not serial or outcome.causes == (item.cause,), item.bin
+            COVERAGE.sample(f"coded.error.{item.bin}")
+        else:
+            assert outcome.causes == (), str(item)
+            assert np.array_equal(got, item.expected), str(item)
+
+
+def test_a_decoder_without_them_refuses_coded_exponents(
+    codec_of: Callable[[int], RtlCodec], rng: np.random.Generator
+) -> None:
+    payload = draw(rng, Format(pruned_exponent="coded"), 100, "weights")
+    with pytest.raises(CassandraError, match="pruned_exponent must be 'raw' for this decoder"):
+        codec_of(16).decode_target(payload.packed)
+    word = next(jobs_of(payload, [True])).request.word
+    raw = Payload(name="raw", format=Format(), values=gaussian(rng, 100))
+    request = dataclasses.replace(next(jobs_of(raw, [True])).request, command=word)
+    result = codec_of(16).run([request], Traffic(go_on=True))
+    assert [outcome and outcome.causes for outcome in result.outcomes] == [("command",)]
+
+
+def test_the_plan_is_covered() -> None:
+    """Runs last in this file, which one process runs in order."""
+    COVERAGE.save(FOLDER / "coded.json")
+    COVERAGE.require("coded.*")
