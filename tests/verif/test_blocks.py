@@ -23,6 +23,7 @@ BLOCKS = (
     "superblock_reader",
     "speculation",
     "verification",
+    "pruned_bytes",
     "align",
     "rank_map",
     "encoder_front",

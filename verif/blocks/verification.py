@@ -61,7 +61,7 @@ class _Path(PathBench):
     """The path, fed with beats by the format instead of those of a speculation path."""
 
     def __init__(self, dut: Any, instance: str) -> None:
-        books = ("codebook",) if CONFIGS[instance].coded else ()
+        books = ("codebook",) if VERIFICATION_CONFIGS[instance].coded else ()
         super().__init__(dut, instance, (*SOURCES, *books), "values")
         self.shape = ValueBeat(self.config.lanes)
         self._beat = SpeculationBeat(self.config.lanes)

@@ -1,0 +1,106 @@
+"""The bytes of pruned values, whole and coded, to their lanes; rows that beats share."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import cocotb
+
+from rtl.command import DecoderConfig
+from rtl.pruned_exponents import PrunedBytes
+from verif.blocks.bank import Bank, Case, play, rng_of
+from verif.blocks.models import number_of_bits
+from verif.blocks.workloads import MASKS, masks_of
+
+LANES = (32,)  # the paths and decoders of other suites have 8 and 16
+ROWS = 16  # that a beat can need
+BEATS = 6  # of a segment
+
+
+def design() -> Bank:
+    """One block for each number of lanes."""
+    return Bank(
+        {_name(lanes): PrunedBytes(DecoderConfig(lanes=lanes, coded=True)) for lanes in LANES}
+    )
+
+
+def _name(lanes: int) -> str:
+    return f"bytes_{lanes}"
+
+
+def load(book: Sequence[int]) -> Iterator[Case]:
+    """A codebook, which may be empty."""
+    words = [{"exponent": exponent, "last": 0, "empty": 0} for exponent in book]
+    words = words or [{"exponent": 0, "last": 0, "empty": 1}]
+    words[-1]["last"] = 1
+    for word in words:
+        yield Case({"load__valid": 1, "load__payload": word, "load_enable": 1})
+    yield Case({"load_enable": 1}, {"entries": len(book), "idle": 1})
+
+
+def segment(
+    rng: random.Random, lanes: int, masks: Sequence[int], escapes: float, book: Sequence[int] | None
+) -> Iterator[Case]:
+    """Beats of a segment, some of which wait for a cycle; without a ``book`` values are whole."""
+    yield Case({"clear": 1})
+    stream, used = rng.randbytes(4 * lanes * len(masks) + 8 * lanes), 0  # more than is needed
+    size = lanes // 8  # bytes of a row
+    for mask in masks:
+        first = -(-used // size)  # row
+        inputs, values = _beat(rng, lanes, mask, escapes, book)
+        for lane in range(lanes):
+            if mask >> lane & 1:
+                width = 1 + inputs["long"][lane]
+                values[lane] = _value(stream[used : used + width], values[lane], book)
+                used += width
+        inputs["long"] = number_of_bits(inputs["long"])
+        start = first * size
+        rows = [stream[start + row * size : start + (row + 1) * size] for row in range(ROWS)]
+        inputs["rows"] = [int.from_bytes(row, "little") for row in rows]
+        outputs = {"wanted": -(-used // size) - first, "values": values}
+        yield Case(inputs, outputs)
+        yield Case({**inputs, "enable": 1}, outputs)
+
+
+def _beat(
+    rng: random.Random, lanes: int, mask: int, escapes: float, book: Sequence[int] | None
+) -> tuple[dict[str, Any], list[int]]:
+    """Inputs of a beat, and its values before they are completed."""
+    raw = [mask >> lane & 1 for lane in range(lanes)]
+    share = escapes if book else 1.0  # without a codebook all take two bytes
+    long = [int(flag and rng.random() < share) for flag in raw]
+    ranks = [rng.randrange(len(book)) if book else 0 for _ in range(lanes)]
+    values = [
+        rank << 7 if flag else rng.getrandbits(16) for flag, rank in zip(raw, ranks, strict=True)
+    ]
+    inputs = {"coded": int(book is not None), "beat_values": values, "raw": mask, "long": long}
+    return inputs, list(values)
+
+
+def _value(field: bytes, waiting: int, book: Sequence[int] | None) -> int:
+    """A value from its bytes, by docs/format.md, section 4.1."""
+    if book is None:
+        return int.from_bytes(field, "little")
+    exponent = field[1] if len(field) == 2 else book[waiting >> 7]
+    return field[0] >> 7 << 15 | exponent << 7 | field[0] & 0x7F
+
+
+def script(lanes: int) -> Iterator[Case]:
+    """Masks x shares of escapes x codebooks, and whole values between them."""
+    rng = rng_of(_name(lanes))
+    books = [rng.sample(range(256), size) for size in (15, 1, 0)]
+    for book in books:
+        yield from load(book)
+        for kind, escapes in itertools.product(MASKS, (0.0, 0.3, 1.0)):
+            masks = masks_of(rng, kind, lanes, BEATS)
+            yield from segment(rng, lanes, masks, escapes, book)
+        yield from segment(rng, lanes, masks_of(rng, "half", lanes, BEATS), 0.0, None)
+
+
+@cocotb.test()
+async def values_come_from_their_bytes(dut: Any) -> None:
+    """All numbers of lanes, in lockstep."""
+    await play(dut, design(), {_name(lanes): script(lanes) for lanes in LANES}, clocked=True)
