@@ -93,8 +93,11 @@ def slow_codes(fmt: Format, rng: np.random.Generator) -> Iterator[Payload]:
         )
 
 
-def test_codes_at_their_limit(rtl: RtlCodec, rng: np.random.Generator) -> None:
-    for payload in slow_codes(format_of(rtl), rng):
+def test_codes_at_their_limit_and_none(rtl: RtlCodec, rng: np.random.Generator) -> None:
+    """Without entries every value is an escape, and every code one bit."""
+    payloads = list(slow_codes(format_of(rtl), rng))
+    escapes = dataclasses.replace(payloads[0], pruned_codebook=())
+    for payload in (*payloads, escapes):
         decode(rtl, list(jobs_of(payload)), random_traffic(rng, "half", "always"))
 
 

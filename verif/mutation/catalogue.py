@@ -156,8 +156,8 @@ MUTATIONS = (
     ),
     _book(
         "last_entry_is_missing",
-        "self.missing[lane].eq(rank >= count)",
-        "self.missing[lane].eq(rank + 1 >= count)",
+        "self.missing[lane].eq(rank >= self.count)",
+        "self.missing[lane].eq(rank + 1 >= self.count)",
     ),
     _book("packets_are_joined", "inside.eq(~self.load.payload.last)", "inside.eq(1)"),
     _book(
@@ -252,8 +252,8 @@ MUTATIONS = (
     _top("errors_do_not_stay", "with m.Elif(self.clear_error):", "with m.Else():"),
     _top(
         "command_taken_twice",
-        "self.command.ready.eq(front.command.ready & ~pending)",
-        "self.command.ready.eq(front.command.ready)",
+        "self.command.ready.eq(front.command.ready & turn)",
+        "self.command.ready.eq(front.command.ready & books_idle)",
     ),
     _top("idle_too_early", "front.busy | back.busy | pending", "front.busy | pending"),
     _choice("one_tie_too_few", "(counts[lane] <= left)", "(counts[lane] < left)"),
