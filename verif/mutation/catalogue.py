@@ -81,6 +81,8 @@ _spec = _of("rtl/speculation.py", "claim:decoder.segments", "suite:speculation")
 _spec_data = _of("rtl/speculation.py", "suite:speculation")
 _verif = _of("rtl/verification.py", "claim:decoder.segments", "suite:verification")
 _verif_data = _of("rtl/verification.py", "suite:verification")
+_codes = _of("rtl/pruned_exponents.py", "suite:verification")
+_bytes = _of("rtl/pruned_exponents.py", "suite:pruned_bytes")
 _top = _of("rtl/decoder.py", "claim:decoder.segments", "claim:decoder.ends")
 _choice = _of("rtl/topk.py", "claim:selection.choice")
 _select = _of("rtl/topk.py", "claim:selection.threshold", "suite:encoder_front")
@@ -249,6 +251,12 @@ MUTATIONS = (
         "beat.flagged[lane] & ~unpack.fields[lane][0]",
         "beat.flagged[lane] & unpack.fields[lane][0]",
     ),
+    _codes("prefetch_too_early", "level < needed + self", "level <= needed + self"),
+    _codes("starves_for_one_less", "level < needed)", "level + 1 < needed)"),
+    _codes("escape_is_no_rank", "(rank > self.entries)", "(rank >= self.entries)"),
+    _bytes("row_is_not_kept", "with m.If(self.wanted != 0):", "with m.If(self.wanted == 0):"),
+    _bytes("escape_has_its_mantissa_again", "(self.long[lane], high,", "(self.long[lane], low,"),
+    _bytes("rest_is_not_counted", "level.eq(level - used)", "level.eq(0)"),
     _top("errors_do_not_stay", "with m.Elif(self.clear_error):", "with m.Else():"),
     _top(
         "command_taken_twice",
