@@ -24,7 +24,7 @@ def _leading_zeros(m: Module, bits: Signal, width: int) -> list[Signal]:
     """For each position, the zeros between it and the one before it; 0 if there is none."""
     runs = []
     for i in range(width):
-        run = Signal(range(max(i, 1)), name=f"run_{i}")
+        run = Signal(range(max(i, 2)), name=f"run_{i}")
         for j in range(i):
             # The latest one before i that is set wins: later statements override.
             with m.If(bits[j]):
