@@ -128,6 +128,8 @@ class Choice(wiring.Component):
                 "values": In(data.ArrayLayout(shape.magnitude, shape.lanes * shape.beats)),
                 "threshold": In(shape.magnitude),
                 "ties": In(shape.counter),
+                "every": In(1),
+                "nothing": In(1),
                 "kept": Out(shape.lanes * shape.beats),
             }
         )
@@ -138,6 +140,7 @@ class Choice(wiring.Component):
         m.submodules.choice = choice = ThresholdChoice(shape)
         values = Signal(self.values.shape())
         threshold, ties = Signal.like(self.threshold), Signal.like(self.ties)
+        every, nothing = Signal(), Signal()
         cycle = Signal(range(shape.beats + 4))
         last = shape.beats + 3  # all lanes have been chosen
         m.d.sync += cycle.eq(Mux(cycle == last, 0, cycle + 1))
@@ -146,8 +149,12 @@ class Choice(wiring.Component):
                 values.eq(self.values),
                 threshold.eq(self.threshold),
                 ties.eq(self.ties),
+                every.eq(self.every),
+                nothing.eq(self.nothing & ~self.every),
             ]
         m.d.comb += [
+            choice.threshold.all.eq(every),
+            choice.threshold.none.eq(nothing),
             choice.threshold.value.eq(threshold),
             choice.threshold.ties.eq(ties),
             choice.beat.present.eq((1 << shape.lanes) - 1),
@@ -162,7 +169,10 @@ class Choice(wiring.Component):
             with m.If(cycle == beat + 3):
                 m.d.sync += self.kept[part].eq(choice.chosen)
         with m.If(cycle == last):
-            self._check(m, [values[i] for i in range(len(self.kept))], threshold, ties)
+            with m.If(every | nothing):
+                m.d.comb += Assert(self.kept == every.replicate(len(self.kept)))
+            with m.Else():
+                self._check(m, [values[i] for i in range(len(self.kept))], threshold, ties)
         return m
 
     def _check(self, m: Module, values: Sequence[Value], threshold: Value, ties: Value) -> None:
@@ -247,8 +257,8 @@ CLAIMS = (
     ),
     Claim(
         name="selection.choice",
-        what="Exactly k are kept, none smaller than one left out, the first among equals (4 values "
-        "of 2 bits in 2 beats, any threshold that leaves k).",
+        what="Exactly k are kept, none smaller than one left out, the first among equals; or all, "
+        "or nothing, if asked for (4 values of 2 bits in 2 beats, any threshold that leaves k).",
         design=lambda: Choice(SelectShape(lanes=2, beats=2, digits=(1, 1))),
         method="reachable",
         seconds=600,

@@ -148,7 +148,7 @@ CLAIMS = (
         "room; entries stay until they are taken.",
         design=lambda: Ledger(Store(CONFIG)),
         method="bounded",
-        depth=20,
+        depth=10,
         watches={RegionStore: _watch_region},
     ),
     Claim(

@@ -98,6 +98,7 @@ _schedule = _of("rtl/encoder_schedules.py", "suite:encoder_regions_testbench")
 _back = _of("rtl/encoder_regions.py", "suite:encoder_regions_testbench")
 _bursts = _of("rtl/dma/store.py", "claim:store.bursts")
 _writes = _of("rtl/dma/store.py", "claim:store.writes")
+_ledger = _of("rtl/dma/ledger.py", "claim:store.ledger")
 _store = _of("rtl/dma/store.py", "suite:dma.storing")
 
 MUTATIONS = (
@@ -351,6 +352,11 @@ MUTATIONS = (
     _bursts("word_beyond_the_room_counts", "burst.words + fits)", "burst.words + 1)"),
     _writes("last_word_not_marked", "last.eq(left == 1)", "last.eq(left == 2)"),
     _writes("burst_begins_too_soon", "((left == 0) | final)", "(left <= 2)"),
+    _ledger(
+        "more_segments_than_room",
+        "self.places.ready.eq(self.flying != IN_FLIGHT)",
+        "self.places.ready.eq(1)",
+    ),
     _store("response_not_waited_for", "answered.eq(bare | self.responses.valid)", "answered.eq(1)"),
     _store("error_stays", "failed.eq((failed | bad) & ~sent.end)", "failed.eq(failed | bad)"),
 )
