@@ -271,6 +271,8 @@ class VerificationWriter(wiring.Component):
         and ``pruned`` is empty. Without them a value would wait for ``lanes`` others.
     residue : In(stream of array of 8, lanes), if the encoder has scheme exact
     rows : Out(stream of RowsLayout)
+        Those of ``begun`` are withdrawn when their block is completed before they are taken, and
+        come again from ``pruned``: whoever takes rows must not count on their staying.
     busy : Out(1)
     """
 

@@ -42,6 +42,7 @@ class Followed(Around):
     """
 
     fill = 0  # what is in the places past the last item
+    honest = True  # beats stay until they are taken
     latency = 0
 
     def __init__(self, part: wiring.Component, *, size: int, most: int) -> None:
@@ -85,7 +86,8 @@ class Followed(Around):
     def claims(self, m: Module) -> None:
         """Both rules of streams, and where the followed item is found."""
         source, sink = self._ends()
-        assume_holds(m, source.valid, source.ready, source.payload, "beats")
+        if self.honest:
+            assume_holds(m, source.valid, source.ready, source.payload, "beats")
         assert_holds(m, sink.valid, sink.ready, sink.payload, "units")
         self.come, self.left = source.valid & source.ready, sink.valid & sink.ready
         self._count(m)
@@ -311,9 +313,13 @@ class Shared(Followed):
 
 
 class Regions(Followed):
-    """Rows to words, and those to whole superblocks; regions end, and others begin."""
+    """Rows to words, and those to whole superblocks; regions end, and others begin.
+
+    Rows that are offered may go again before they are taken.
+    """
 
     part: RegionWriter
+    honest = False
     latency = 1
 
     def __init__(self, *, words: int) -> None:
