@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from golden.format import ENCODE_ERROR_CAUSES
@@ -12,6 +12,7 @@ from rtl.encoder_regions import EncodeResult
 from rtl.encoder_types import EncoderConfig
 from verif.blocks.bank import fields_of
 from verif.encoder_model import Segment
+from verif.packets import codebook_packet, values_packet
 from verif.patterns import Pattern
 from verif.streams import Bench, Item, Port
 
@@ -76,7 +77,7 @@ class EncoderBench(Bench):
         for order in orders:
             self._control.pending.append(order)
             values = order.values or tuple(order.segment.values.tolist())
-            self.sources["values"].send(_words(values, self.config.lanes))
+            self.sources["values"].send(values_packet(values, self.config.lanes))
             self.scoreboard.expected.append(order)
 
     async def finish(self, limit: int = 200_000) -> None:
@@ -109,7 +110,7 @@ class _Control:
         book = self.pending[0].segment.codebook
         if book and book != self._loaded:
             self._loaded = book
-            sources["codebook"].send(_book(book))
+            sources["codebook"].send(codebook_packet(book))
             return
         order = self.pending.popleft()
         word = order.segment.word if order.word is None else order.word
@@ -185,21 +186,3 @@ def _compare_bytes(what: str, got: bytes, wanted: bytes) -> None:
     assert len(got) == len(wanted), f"{what}: {len(got)} bytes came, not {len(wanted)}"
     wrong = [i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
     assert not wrong, f"{what}: {len(wrong)} wrong bytes of {len(wanted)}, the first is {wrong[0]}"
-
-
-def _book(book: tuple[int, ...]) -> Iterator[Item]:
-    last = len(book) - 1
-    for place, entry in enumerate(book):
-        yield {"tdata": entry, "tlast": int(place == last)}
-
-
-def _words(values: Sequence[int], lanes: int) -> Iterator[Item]:
-    """A packet; lanes that do not exist carry the first value."""
-    for start in range(0, len(values), lanes):
-        part = list(values[start : start + lanes])
-        every = part + [values[0]] * (lanes - len(part))
-        yield {
-            "tdata": sum(value << 16 * lane for lane, value in enumerate(every)),
-            "tkeep": (1 << 2 * len(part)) - 1,
-            "tlast": int(start + lanes >= len(values)),
-        }

@@ -23,6 +23,7 @@ from verif.dma.host import Host, compose
 from verif.dma.write_memory import WriteMemory, WriteTiming
 from verif.encoder_cases import draw_segment, every_kind
 from verif.encoder_model import Segment
+from verif.packets import values_packet
 from verif.patterns import PATTERNS
 from verif.streams import Bench, Port
 
@@ -98,18 +99,7 @@ class EncoderDmaBench(Bench):
 
     def offer(self, values: np.ndarray[Any, Any]) -> None:
         """A packet of values."""
-        lanes = self.config.encoder.lanes
-        for start in range(0, len(values), lanes):
-            part = [int(value) for value in values[start : start + lanes]]
-            self.values.send(
-                [
-                    {
-                        "tdata": sum(value << 16 * lane for lane, value in enumerate(part)),
-                        "tkeep": (1 << 2 * len(part)) - 1,
-                        "tlast": int(start + lanes >= len(values)),
-                    }
-                ]
-            )
+        self.values.send(values_packet(values.tolist(), self.config.encoder.lanes))
 
     async def describe(
         self, segment: Segment, bases: Sequence[int], rooms: Sequence[int], slot: int = 0

@@ -1,0 +1,34 @@
+"""What tops take on AXI4-Stream, word by word: codebooks, values, regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+__all__ = ["codebook_packet", "region_packet", "values_packet"]
+
+
+def codebook_packet(book: Sequence[int]) -> Iterator[dict[str, int]]:
+    """Exponents in the order of rank."""
+    for place, entry in enumerate(book):
+        yield {"tdata": entry, "tlast": int(place == len(book) - 1)}
+
+
+def values_packet(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]:
+    """BF16 patterns, as many as there are lanes in a word; absent lanes carry the first value."""
+    for start in range(0, len(values), lanes):
+        part = [int(value) for value in values[start : start + lanes]]
+        every = part + [int(values[0])] * (lanes - len(part))
+        yield {
+            "tdata": sum(value << 16 * lane for lane, value in enumerate(every)),
+            "tkeep": (1 << 2 * len(part)) - 1,
+            "tlast": int(start + lanes >= len(values)),
+        }
+
+
+def region_packet(region: bytes, word: int) -> Iterator[dict[str, int]]:
+    """A region in words of so many bytes, which it is a multiple of."""
+    for start in range(0, len(region), word):
+        yield {
+            "tdata": int.from_bytes(region[start : start + word], "little"),
+            "tlast": int(start + word == len(region)),
+        }
