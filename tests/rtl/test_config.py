@@ -13,12 +13,16 @@ from golden.format import (
     ERROR_CAUSES,
 )
 from rtl.command import COMMAND_WIDTH, CommandLayout, DecoderConfig
+from rtl.dma.config import IN_FLIGHT, LENGTH_BITS
+from rtl.dma.ledger import entry_layout
+from rtl.dma.store_config import StoreConfig
 from rtl.encoder_types import ENCODE_COMMAND_WIDTH, EncodeCommandLayout, EncoderConfig
 from rtl.exponent_path import queue_entries
 from rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "microarchitecture.md"
 ENCODER = DOCUMENT.with_name("encoder.md")
+INTEGRATION = DOCUMENT.with_name("integration.md")
 
 
 @pytest.mark.parametrize(
@@ -174,3 +178,16 @@ def test_zero_counters_reject_bad_widths_and_limits(counter):
         counter(0)
     with pytest.raises(CassandraError, match="limit must be an integer of at least 8, not 7"):
         counter(8, limit=7)
+
+
+def test_document_of_entries_counts_what_the_store_holds():
+    """The figures of the queues behind an encoder, in the order of the text."""
+    text = INTEGRATION.read_text(encoding="utf-8").split("## CassandraEncoderDma", 1)[1]
+    table, prose = text.split("<!-- /entries -->")[0].split("<!-- entries -->")
+    config, bits = StoreConfig(), entry_layout().size
+    rows = [int(number) for number in re.findall(r"^\|[^|]+\| (\d+) \|", table, re.MULTILINE)]
+    assert rows == [config.queue, IN_FLIGHT, config.results]
+    assert f"An entry has {bits} bits" in prose
+    assert f"{bits * config.results} flip-flops for {config.results} entries" in prose
+    assert f"{bits * 64:,} for 64" in prose
+    assert f"A room has {LENGTH_BITS} bits, so it is below {1 << LENGTH_BITS - 20} MiB" in prose
