@@ -285,6 +285,7 @@ def _label(report: Report) -> str:
         "all schemes" if report.config.schemes == SCHEMES else " + ".join(report.config.schemes)
     )
     rate = ", full rate" if report.config.target_rate == "full" else ""
+    rate += ", coded pruned exponents" if report.config.coded else ""
     return f"{report.config.lanes} lanes, {schemes}{rate}"
 
 
@@ -395,15 +396,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lanes", type=int, help="one configuration: 8, 16 or 32 lanes")
     parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help="and its schemes")
     parser.add_argument("--target-rate", choices=get_args(TargetRate), help="and its rate")
+    parser.add_argument("--coded", action="store_true", help="and coded pruned exponents")
     return parser
 
 
 def _configs(args: argparse.Namespace) -> Sequence[DecoderConfig]:
-    if args.lanes is None and args.schemes is None and args.target_rate is None:
+    chosen = (args.lanes, args.schemes, args.target_rate, args.coded)
+    if all(value in (None, False) for value in chosen):
         return DEFAULT_CONFIGS
     schemes = tuple(name for name in SCHEMES if name in (args.schemes or SCHEMES))
     lanes, rate = args.lanes or DecoderConfig.lanes, args.target_rate or DecoderConfig.target_rate
-    return [DecoderConfig(lanes=lanes, schemes=schemes, target_rate=rate)]
+    return [DecoderConfig(lanes=lanes, schemes=schemes, target_rate=rate, coded=args.coded)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
