@@ -20,7 +20,7 @@ ARGS ?=
 QUICK ?=
 quick := $(filter-out 0,$(QUICK))
 # The cocotb suites: the decoder's top and its blocks.
-SUITES := tests/verif/test_decoder.py tests/verif/test_blocks.py
+SUITES := tests/verif/test_decoder.py tests/verif/test_blocks.py tests/verif/test_encoder.py
 
 export SEED
 # The text of the exported Verilog depends on the version of Yosys: use the pinned one.

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from golden.errors import CassandraError
-from golden.format import ERROR_CAUSES, SCHEMES
+from golden.format import ENCODE_ERROR_CAUSES, ERROR_CAUSES, SCHEMES
 
 __all__ = ["FOLDER", "INTENTS", "Coverage", "Intent", "legal_chunks", "plan_table"]
 
@@ -26,6 +26,8 @@ FOLDER = Path(__file__).resolve().parent.parent / "build" / "coverage"
 
 MODES = ("draft", "target")
 PORTS = ("command", "codebook", "speculation", "verification", "values")
+SHARES = ("none", "some", "all")
+"""How many values of an encoder's vector or segment are kept."""
 LONGEST = 15
 """Longest code of the codebook of 16 entries, in zeros."""
 
@@ -68,7 +70,7 @@ def _product(*parts: Iterable[object]) -> tuple[str, ...]:
 
 _CLASSES = ("nan", "infinity", "minus_zero", "plus_zero", "subnormal", "normal")
 
-INTENTS: tuple[Intent, ...] = (
+_DECODER: tuple[Intent, ...] = (
     Intent(
         name="code_length",
         prose="Every length of a unary code, 0 to 15 zeros, decodes to its codebook entry.",
@@ -232,6 +234,74 @@ INTENTS: tuple[Intent, ...] = (
         bins=("valid_first",),
     ),
 )
+
+_ENCODER_OUTPUTS = ("speculation", "verification", "result")
+_ENCODER: tuple[Intent, ...] = (
+    Intent(
+        name="encode_setting",
+        prose="Encoder: none, some and all of a vector are kept, at every t, in every scheme.",
+        bins=_product(SCHEMES, SHARES, range(8)),
+        shown="`encode_setting.SCHEME.SHARE.T`",
+    ),
+    Intent(
+        name="encode_vector",
+        prose="Encoder: vectors of zeros, with NaN, infinities and subnormals, and cut short, of"
+        " which none, some and all is kept; ties across the border of what is kept.",
+        bins=(
+            *_product(SCHEMES, SHARES, ("zeros", "nan", "infinity", "subnormal", "partial")),
+            *_product(SCHEMES, ("some",), ("ties",)),
+        ),
+        shown="`encode_vector.SCHEME.SHARE.KIND`, `encode_vector.SCHEME.some.ties`",
+    ),
+    Intent(
+        name="encode_held",
+        prose="Encoder: each output is held (valid, not ready) in segments of which none, some and"
+        " all is kept.",
+        bins=_product(SCHEMES, SHARES, _ENCODER_OUTPUTS),
+        shown="`encode_held.SCHEME.SHARE.PORT`",
+    ),
+    Intent(
+        name="encode_stall",
+        prose="Encoder: every stream waits for its other end, in both directions.",
+        bins=_product(("command", "codebook", "values", *_ENCODER_OUTPUTS), ("held", "starved")),
+        shown="`encode_stall.PORT.held`, `encode_stall.PORT.starved`",
+    ),
+    Intent(
+        name="encode_last",
+        prose="Encoder: the last beat of a segment has every number of lanes from 1 to all.",
+        bins=tuple(f"{lanes}.{last}" for lanes in (8, 16, 32) for last in range(1, lanes + 1)),
+        shown="`encode_last.LANES.PRESENT`",
+    ),
+    Intent(
+        name="encode_group",
+        prose="Encoder: every group from the lanes to 128, in mx and exact.",
+        bins=_product(("mx", "exact"), (8, 16, 32, 64, 128)),
+        shown="`encode_group.SCHEME.SIZE`",
+    ),
+    Intent(
+        name="encode_mask",
+        prose="Encoder: segments without a mask, with one although all is kept, and in unary with"
+        " a chosen value whose exponent is not in the codebook.",
+        bins=("absent", "all_kept", "miss"),
+    ),
+    Intent(
+        name="encode_error",
+        prose="Encoder: each cause of docs/encoder.md.",
+        bins=tuple(ENCODE_ERROR_CAUSES),
+    ),
+    Intent(
+        name="encode_recovery",
+        prose="Encoder: after each cause, the next segment is encoded right.",
+        bins=tuple(ENCODE_ERROR_CAUSES),
+    ),
+    Intent(
+        name="encode_reset",
+        prose="Encoder: reset in the middle of a segment; what comes after is encoded right.",
+        bins=("busy",),
+    ),
+)
+
+INTENTS = (*_DECODER, *_ENCODER)
 """The plan, in the order of docs/verification.md."""
 
 
@@ -292,12 +362,12 @@ class Coverage:
 
     def report(self) -> str:
         """A line for each intent: bins hit, bins, the first ones missing."""
-        lines = [f"{'intent':<14}{'hit':>6}{'of':>6}  missing"]
+        lines = [f"{'intent':<16}{'hit':>6}{'of':>6}  missing"]
         for intent in self.intents:
             missing = [tail for tail in intent.bins if not self.hits[f"{intent.name}.{tail}"]]
             hit, some = len(intent.bins) - len(missing), ", ".join(missing[:6])
             more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
-            lines.append(f"{intent.name:<14}{hit:>6}{len(intent.bins):>6}  {some}{more}".rstrip())
+            lines.append(f"{intent.name:<16}{hit:>6}{len(intent.bins):>6}  {some}{more}".rstrip())
         return "\n".join(lines)
 
 

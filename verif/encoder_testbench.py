@@ -1,10 +1,14 @@
-"""The encoder's top against golden.encode, byte for byte, at every pace."""
+"""The encoder's top against golden.encode, byte for byte, at every pace.
+
+``CASSANDRA_COVERAGE`` names the file for the coverage counts.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import os
+from pathlib import Path
 from typing import Any
 
 import cocotb
@@ -13,11 +17,14 @@ from cocotb.clock import Clock
 
 from golden.format import SCHEMES, Scheme
 from rtl.encoder_types import EncoderConfig
-from verif.encoder_bench import EncoderBench, Order
+from verif.coverage import Coverage
+from verif.encoder_bench import EncoderBench, Ended, Order
 from verif.encoder_cases import KINDS, draw_segment, every_kind, values_of
 from verif.encoder_model import Segment
+from verif.encoder_sampling import sample_segment, share_of
 from verif.patterns import PATTERNS
 
+COVERAGE = Coverage()
 PACES = ("always", "half", "burst", "stall")
 
 CONFIGS = {
@@ -35,6 +42,33 @@ async def _start(dut: Any) -> EncoderBench:
     return bench
 
 
+async def encode(bench: EncoderBench, orders: list[Order]) -> None:
+    """Everything in, everything compared and sampled."""
+    bench.submit(orders)
+    await bench.finish()
+    ended = bench.take_ended()
+    for one in ended:
+        _sample(one)
+    for before, after in itertools.pairwise(one.order for one in ended):
+        for cause in before.causes if not after.causes else ():
+            COVERAGE.sample(f"encode_recovery.{cause}")
+    for name, agent in (*bench.sources.items(), *bench.sinks.items()):
+        COVERAGE.sample_if(agent.stalled > 0, f"encode_stall.{name}.held")
+        COVERAGE.sample_if(agent.starved > 0, f"encode_stall.{name}.starved")
+
+
+def _sample(ended: Ended) -> None:
+    """What a segment shows on its own; one with a cause shows that alone."""
+    segment, causes = ended.order.segment, ended.order.causes
+    for cause in causes:
+        COVERAGE.sample(f"encode_error.{cause}")
+    if not causes:
+        sample_segment(COVERAGE, segment)
+        share = share_of(segment.chosen)
+        for port in ended.held:
+            COVERAGE.sample(f"encode_held.{segment.format.scheme}.{share}.{port}")
+
+
 @cocotb.test()
 async def segments_of_every_kind(dut: Any) -> None:
     """Idle x back-pressure x values of all kinds in all schemes and settings."""
@@ -44,8 +78,7 @@ async def segments_of_every_kind(dut: Any) -> None:
         dut._log.info("idle %s, back-pressure %s", idle, pressure)
         bench.use(dict.fromkeys(bench.sources, PATTERNS[idle]))
         bench.use(dict.fromkeys(bench.sinks, PATTERNS[pressure]))
-        bench.submit([Order.of(next(segments)) for _ in range(8)])
-        await bench.finish()
+        await encode(bench, [Order.of(next(segments)) for _ in range(8)])
 
 
 @cocotb.test()
@@ -56,32 +89,40 @@ async def each_output_waits_alone(dut: Any) -> None:
     for name in bench.sinks:
         bench.use(dict.fromkeys(bench.sinks, PATTERNS["always"]))
         bench.use({name: PATTERNS["stall"]})
-        bench.submit([Order.of(next(segments)) for _ in range(12)])
-        await bench.finish()
+        await encode(bench, [Order.of(next(segments)) for _ in range(12)])
 
 
 def _directed(bench: EncoderBench, scheme: Scheme, kind: str) -> list[Segment]:
-    """Every kind of k over vectors of 64 values and of the longest length."""
+    """Every kind of k over vectors of 64 values and of the longest length.
+
+    From kind to kind, t and the length of the last vector run through all that there are.
+    """
     config = bench.config
     found = []
-    for vector in (64, config.vector):
+    for which, vector in enumerate((64, config.vector)):
+        number = 2 * (SCHEMES.index(scheme) * len(KINDS) + KINDS.index(kind)) + which
         base = draw_segment(bench.rng, config, scheme, kind, whole_vectors=True)
-        values = values_of(bench.rng, kind, 2 * vector + int(bench.rng.integers(vector)))
+        fmt = dataclasses.replace(base.format, truncated=number % 8)
+        base = dataclasses.replace(base, format=fmt, vector=vector, mask=True)
+        values = values_of(bench.rng, kind, 2 * vector + 1 + number)
         for keep in (0, 1, vector // 2, vector - 1, vector, None):
-            found.append(
-                dataclasses.replace(base, values=values, vector=vector, keep=keep, mask=True)
-            )
+            found.append(dataclasses.replace(base, values=values, keep=keep))
     return found
 
 
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def k_of_every_kind(dut: Any, scheme: Scheme) -> None:
-    """None, one, half, all but one and all are kept; the last vector is cut short."""
+    """None, one, half, all but one and all are kept; the last vector is cut short.
+
+    Outputs are held in every other kind.
+    """
     bench = await _start(dut)
-    for kind in KINDS:
-        bench.submit([Order.of(segment) for segment in _directed(bench, scheme, kind)])
-        await bench.finish()
+    free = dict.fromkeys(bench.sinks, PATTERNS["always"])
+    slow = dict.fromkeys(bench.sinks, PATTERNS["half"]) | {"result": PATTERNS["rare"]}
+    for number, kind in enumerate(KINDS):
+        bench.use(slow if number % 2 else free)
+        await encode(bench, [Order.of(segment) for segment in _directed(bench, scheme, kind)])
 
 
 @cocotb.test()
@@ -93,10 +134,9 @@ async def whole_segments(dut: Any, scheme: Scheme) -> None:
     for kind in ("normal", "wide", "any"):
         base = draw_segment(bench.rng, bench.config, scheme, kind)
         values = values_of(bench.rng, kind, count)
-        for keep in (None, 0, vector // 2, vector - 1):
-            segment = dataclasses.replace(base, values=values, vector=vector, keep=keep, mask=True)
-            bench.submit([Order.of(segment)])
-        await bench.finish()
+        base = dataclasses.replace(base, values=values, vector=vector, mask=True)
+        keeps = (None, 0, vector // 2, vector - 1)
+        await encode(bench, [Order.of(dataclasses.replace(base, keep=keep)) for keep in keeps])
 
 
 @cocotb.test()
@@ -111,15 +151,14 @@ async def a_segment_without_a_mask(dut: Any) -> None:
             values = np.full_like(plain.values, plain.codebook[0] << 7)
             plain = dataclasses.replace(plain, values=values)
         orders.append(Order.of(plain))
-    bench.submit(orders)
-    await bench.finish()
+    await encode(bench, orders)
 
 
 def _broken(bench: EncoderBench, segment: Segment) -> Order:
     """A packet of another length, a command that cannot be obeyed, or values that are refused."""
     count = segment.values.size
     given = tuple(segment.values.tolist())
-    kind = int(bench.rng.integers(3))
+    kind = int(bench.rng.integers(5))
     if kind == 0 and count > 1:
         short = dataclasses.replace(segment, values=segment.values[: count // 2])
         return Order(
@@ -131,6 +170,15 @@ def _broken(bench: EncoderBench, segment: Segment) -> Order:
     if kind == 1:
         longer = given + given[:1] * int(bench.rng.integers(1, 60))
         return Order(segment=segment, values=longer, expected=segment, causes=frozenset({"long"}))
+    if kind == 2:
+        base = draw_segment(bench.rng, bench.config, "mx", "infinite")
+        refused = dataclasses.replace(base, saturate=False)
+        return Order(segment=refused, expected=refused, causes=frozenset({"nonfinite"}))
+    if kind == 3:
+        base = draw_segment(bench.rng, bench.config, "unary", "normal")
+        foreign = dataclasses.replace(base, keep=None, mask=False, codebook=(0,))
+        causes = frozenset({"miss"})
+        return Order(segment=foreign, expected=None, causes=causes, useless=True)
     return Order(
         segment=segment,
         word=segment.word | 3 << 16,
@@ -149,8 +197,7 @@ async def after_an_error_the_next_segment_is_right(dut: Any) -> None:
         orders = []
         for _ in range(12):
             orders += [_broken(bench, next(segments)), Order.of(next(segments))]
-        bench.submit(orders)
-        await bench.finish()
+        await encode(bench, orders)
 
 
 @cocotb.test()
@@ -161,6 +208,16 @@ async def reset_in_the_middle(dut: Any) -> None:
     for cycles in (1, 5, 20, 33, 60, 100, 200):
         bench.submit([Order.of(next(segments)) for _ in range(6)])
         await bench.run(cycles)
+        busy = bool(dut.busy.value)
         await bench.reset()
-        bench.submit([Order.of(next(segments)) for _ in range(2)])
-        await bench.finish()
+        await encode(bench, [Order.of(next(segments)) for _ in range(2)])
+        COVERAGE.sample_if(busy, "encode_reset.busy")
+
+
+@cocotb.test()
+async def the_coverage_is_saved(dut: Any) -> None:
+    """Last of the module."""
+    path = os.environ.get("CASSANDRA_COVERAGE")
+    if path:
+        COVERAGE.save(Path(path))
+    assert any(COVERAGE.hits.values())

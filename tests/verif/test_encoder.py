@@ -1,4 +1,4 @@
-"""The cocotb suite of the encoder's top, for each number of lanes."""
+"""The cocotb suite of the encoder's top, for each number of lanes, and what it must cover."""
 
 from __future__ import annotations
 
@@ -7,21 +7,34 @@ from pathlib import Path
 import pytest
 
 from rtl.encoder import EncoderTop
+from verif.coverage import FOLDER, Coverage
 from verif.encoder_testbench import CONFIGS
 from verif.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
+# Beside encode_last and encode_group, of which each number of lanes has a part.
+DEMANDS = (
+    *("encode_setting.*", "encode_vector.*", "encode_held.*", "encode_stall.*", "encode_mask.*"),
+    *("encode_error.*", "encode_recovery.*", "encode_reset.*"),
+)
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lanes", list(CONFIGS))
 def test_encoder(lanes: int) -> None:
-    top = EncoderTop(CONFIGS[lanes])
+    config = CONFIGS[lanes]
+    top = EncoderTop(config)
+    saved = FOLDER / f"encoder_{lanes}.json"
+    saved.unlink(missing_ok=True)
     result = run_suite(
         top,
         "verif.encoder_testbench",
         top.module_name,
         build_dir=BUILD / f"encoder_l{lanes}",
-        extra_env={"CASSANDRA_LANES": str(lanes)},
+        extra_env={"CASSANDRA_LANES": str(lanes), "CASSANDRA_COVERAGE": str(saved)},
     )
     assert len(result.tests) >= 11
+    groups = [size for size in (8, 16, 32, 64, 128) if lanes <= size <= config.group]
+    sizes = [f"encode_group.*.{size}" for size in groups]
+    Coverage.load([saved]).require(*DEMANDS, f"encode_last.{lanes}.*", *sizes)

@@ -55,8 +55,8 @@ def test_bins_count_and_are_demanded() -> None:
     with pytest.raises(AssertionError, match=r"2 coverage bins were not hit: a\.y, b\.z"):
         coverage.require("a.*", "b.*")
     assert coverage.report().splitlines()[1:] == [
-        "a                  1     2  y",
-        "b                  0     1  z",
+        "a                    1     2  y",
+        "b                    0     1  z",
     ]
 
 

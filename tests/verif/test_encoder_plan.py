@@ -1,0 +1,64 @@
+"""What is sampled from a segment of the encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from golden.format import Format
+from verif.coverage import Coverage
+from verif.encoder_model import Segment
+from verif.encoder_sampling import sample_segment
+
+ONE, TWO = 0x3F80, 0x4000
+
+
+def sampled(
+    values: list[int], *, keep: int | None, mask: bool = True, scheme: str = "mx"
+) -> set[str]:
+    """Bins of a segment of vectors of 8 values on 8 lanes, t = 3; the codebook has 1.0 alone."""
+    segment = Segment(
+        format=Format.from_dict({"scheme": scheme, "beat": 8, "group": 8, "truncated": 3}),
+        values=np.array(values, np.uint16),
+        vector=8,
+        keep=keep,
+        mask=mask,
+        codebook=(127,) if scheme == "unary" else (),
+    )
+    coverage = Coverage()
+    sample_segment(coverage, segment)
+    return {name.removeprefix("encode_") for name, count in coverage.hits.items() if count}
+
+
+def test_each_vector_counts_by_what_is_kept_of_it() -> None:
+    """Two are kept of each: some of the first, and all of the second, which is cut short."""
+    assert sampled([TWO, TWO, *[ONE] * 6, ONE], keep=2) == {
+        *("setting.mx.some.3", "setting.mx.all.3", "vector.mx.all.partial"),
+        *("last.8.1", "group.mx.8"),
+    }
+
+
+def test_ties_are_equal_values_on_both_sides_of_the_border() -> None:
+    assert "vector.mx.some.ties" in sampled([TWO, *[ONE] * 7], keep=2)
+    assert "vector.mx.some.ties" in sampled([TWO, ONE, ONE | 0x8000, *[0] * 5], keep=2)
+    assert "vector.mx.some.ties" not in sampled([TWO, *[ONE] * 7], keep=1)
+
+
+def test_classes_of_values() -> None:
+    kinds = {
+        "zeros": [0, 0x8000] * 4,
+        "nan": [0x7FC1, *[ONE] * 7],
+        "infinity": [0xFF80, *[ONE] * 7],
+        "subnormal": [0x8001, *[ONE] * 7],
+    }
+    for kind, values in kinds.items():
+        found = sampled(values, keep=0, scheme="exact")
+        vectors = {name for name in found if name.startswith("vector")}
+        assert vectors == {f"vector.exact.none.{kind}"}
+
+
+def test_masks() -> None:
+    assert "mask.absent" in sampled([ONE] * 8, keep=None, mask=False)
+    assert {"mask.all_kept", "mask.miss"} & sampled([ONE] * 8, keep=None) == {"mask.all_kept"}
+    hits = sampled([TWO, *[ONE] * 7], keep=1, scheme="unary")
+    assert {"mask.all_kept", "mask.miss"} & hits == {"mask.miss"}
+    assert not any(name.startswith("group") for name in hits)
