@@ -142,7 +142,8 @@ class _Control:
         if not words:
             self._send_command(sources["command"])
             return
-        sources["codebook"].send(word.fields for word in words)
+        book = sources["codebook"]  # tuser is there only where pruned exponents may be coded
+        book.send({name: word.fields[name] for name in book.port.payload} for word in words)
         self._codebook_sent = True
 
     def _send_command(self, command: Source) -> None:

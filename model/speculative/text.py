@@ -36,8 +36,8 @@ def stop_tokens(tokenizer: Any, stated: int | list[int] | None) -> frozenset[int
 class ReplyText:
     """Text of the tokens of one reply.
 
-    A reply ends with the token that completes a stop string. Stop strings are looked for in the
-    text with special tokens; the text that is shown has none, and ends before the stop string.
+    A reply ends with the token that completes a stop string, in the text with special tokens or in
+    the one without. The text that is shown has none, and ends before the stop string.
     """
 
     def __init__(self, tokenizer: Any, stop_strings: Sequence[str] = ()) -> None:
@@ -52,8 +52,10 @@ class ReplyText:
         self.tokens.append(token)
         if not self._stops:
             return False
-        text = self._tokenizer.decode(self.tokens, skip_special_tokens=False)
-        return any(stop in text for stop in self._stops)
+        texts = [
+            self._tokenizer.decode(self.tokens, skip_special_tokens=skip) for skip in (False, True)
+        ]
+        return any(stop in text for stop in self._stops for text in texts)
 
     @property
     def text(self) -> str:

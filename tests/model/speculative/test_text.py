@@ -57,6 +57,10 @@ def test_a_character_in_the_making_is_held_back() -> None:
     assert grow([1, 9])[1] == ["a", "", "\N{REPLACEMENT CHARACTER}"]
 
 
+def test_a_stop_string_around_a_special_token_ends_the_reply() -> None:
+    assert grow([2, 0, 1], "ba") == ([False, False, True], ["", "", "", ""], "")
+
+
 @given(
     tokens=st.lists(st.integers(0, 8), max_size=12),
     stops=st.lists(st.text("abc\n", min_size=1, max_size=4), max_size=3),
