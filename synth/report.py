@@ -14,9 +14,12 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
+
+from amaranth.hdl import UnusedElaboratable
 
 from golden.errors import CassandraError
 from golden.format import SCHEMES, Scheme
@@ -203,6 +206,13 @@ def _block_script(library: Library, top: str) -> str:
     )
 
 
+def _rows_held(config: DecoderConfig) -> int:
+    """Rows that both readers have room for."""
+    warnings.simplefilter("ignore", UnusedElaboratable)  # they are asked for their sizes alone
+    readers = (SpeculationPath(config).reader, verification_path(config).reader)
+    return sum(reader.depth * reader.word_rows for reader in readers)
+
+
 def _blocks(text: str, gate: float) -> dict[str, float]:
     blocks: dict[str, float] = {}
     for module, area in chip_areas(text).items():
@@ -234,8 +244,7 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
     cells = library.flip_flops
     names = registers((out / f"{top}.net.v").read_text(), cells)
     flip_flop = min(library.areas[name] for name in cells)
-    readers = (SpeculationPath(config).reader, verification_path(config).reader)
-    rows = sum(reader.depth * reader.word_rows for reader in readers) * config.lanes
+    rows = _rows_held(config) * config.lanes
     return Report(
         config=config,
         total=chip_areas(area)[top] / library.gate,

@@ -10,6 +10,7 @@ move at any pace, and segments of any length follow each other.
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 from amaranth.asserts import AnySeq
@@ -53,21 +54,21 @@ class Followed(Around):
 
     # -- what a packer is like --------------------------------------------------------------------
 
+    @abstractmethod
     def _ends(self) -> tuple[stream.Interface, stream.Interface]:
         """The streams of beats and of units."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _items(self) -> list[Item]:
         """What may be followed of the beat that is offered."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _put(self) -> Value:
         """How many items that beat has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _places(self) -> Sequence[Value]:
         """The places of the unit that is offered."""
-        raise NotImplementedError
 
     def _last(self) -> Value:
         """The segment ends with that beat."""
