@@ -120,13 +120,14 @@ def nextpnr(environment: Path) -> str:
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if found is not None:
         return found
+    environment = environment.absolute()  # commands run in folders of their own
     ready, wanted = environment / "ready", REQUIREMENTS.read_text(encoding="utf-8")
     if not ready.is_file() or ready.read_text(encoding="utf-8") != wanted:
         venv.create(environment, clear=True, with_pip=True)
         install = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         _run([*install, "--disable-pip-version-check", "-r", str(REQUIREMENTS)], environment)
         ready.write_text(wanted, encoding="utf-8")
-    return str((environment / "bin" / PROGRAMS[1]).absolute())
+    return str(environment / "bin" / PROGRAMS[1])
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -80,6 +80,18 @@ def test_an_environment_that_is_ready_is_not_made_again(
     assert fpga.nextpnr(tmp_path / "env") == str(tmp_path / "env" / "bin" / fpga.PROGRAMS[1])
 
 
+def test_an_environment_may_be_named_from_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands = []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fpga.venv, "create", lambda path, **_: Path(path).mkdir())
+    monkeypatch.setattr(fpga, "_run", lambda command, folder: commands.append(command[0]))
+    assert fpga.nextpnr(Path("env")) == str(tmp_path / "env" / "bin" / fpga.PROGRAMS[1])
+    assert commands == [str(tmp_path / "env" / "bin" / "python")]
+
+
 def test_a_tool_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "nextpnr-ecp5"
     program.write_text("#!/bin/sh\necho 'ERROR: no room' >&2\nexit 1\n")
