@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <string>
 
 #include "Vdecoder.h"
@@ -119,45 +118,15 @@ class Regions {
   bool verification_, offered_ = false;
 };
 
-// Decoders without coded pruned exponents have one codebook, and no such port.
+// A word of a codebook: exponent, whether it is the last, and the user's bit where the port has one
+// (only decoders of coded pruned exponents have two codebooks).
 template <typename Model>
-void drive_user(Model& m, unsigned user) {
-  if constexpr (requires { m.s_axis_codebook_tuser; }) m.s_axis_codebook_tuser = user;
+void drive_book(Model& m, const Segment& s, uint32_t entry) {
+  const unsigned word = reinterpret_cast<const uint16_t*>(s.codebook)[entry];
+  m.s_axis_codebook_tdata = word & 0xFF;
+  m.s_axis_codebook_tlast = word >> 8 & 1;
+  if constexpr (requires { m.s_axis_codebook_tuser; }) m.s_axis_codebook_tuser = word >> 9;
 }
-
-// Codebooks and commands in their order: a codebook before the command that needs it.
-class Control {
- public:
-  Control(const Segment* segments, size_t count) : segments_(segments), count_(count) {}
-
-  // `ended`: packets that are out. A serial command waits for the one before it.
-  void drive(Vdecoder& m, size_t ended, bool serial, bool may_command, bool may_book) {
-    const bool turn = segment_ < count_ && (!serial || ended == segment_);
-    const bool book = turn && entry_ < segments_[segment_].codebook_size;
-    offered_ = turn && (offered_ || (book ? may_book : may_command));
-    m.s_axis_codebook_tvalid = book && offered_;
-    m.s_axis_command_tvalid = !book && offered_;
-    if (!offered_) return;
-    const Segment& s = segments_[segment_];
-    if (book) {
-      const unsigned word = reinterpret_cast<const uint16_t*>(s.codebook)[entry_];
-      m.s_axis_codebook_tdata = word & 0xFF;
-      m.s_axis_codebook_tlast = word >> 8 & 1;
-      drive_user(m, word >> 9);
-    } else {
-      m.s_axis_command_tdata = s.command;
-    }
-  }
-
-  void book_taken() { ++entry_, offered_ = false; }
-  void command_taken() { ++segment_, entry_ = 0, offered_ = false; }
-
- private:
-  const Segment* segments_;
-  size_t count_, segment_ = 0;
-  uint32_t entry_ = 0;  // of the codebook
-  bool offered_ = false;
-};
 
 // The rules of a stream: valid stays until ready, and so does the payload.
 class Rules {
@@ -250,19 +219,14 @@ struct Transitions {
 };
 #endif
 
-class Harness {
+class Harness : public Clocked<Vdecoder> {
  public:
-  Harness() : context_(new VerilatedContext), model_(new Vdecoder(context_.get())) {}
-  ~Harness() { model_->final(); }
-
   void reset() {
-    auto& m = *model_;
+    auto& m = model();
     m.s_axis_command_tvalid = m.s_axis_codebook_tvalid = 0;
     m.s_axis_speculation_tvalid = m.s_axis_verification_tvalid = 0;
     m.m_axis_values_tready = m.clear_error = 0;
-    m.rst = 1;
-    for (int i = 0; i < 4; ++i) settle(), tick();
-    m.rst = 0;
+    hold_reset();
   }
 
   void write_transitions(const char* path) { transitions_ = path; }
@@ -271,20 +235,21 @@ class Harness {
   template <bool kPatterns>
   Status run(const Segment* segments, size_t count, uint8_t* out, Outcome* outcomes,
              const Options& options, Statistics& statistics, uint64_t& at) {
-    auto& m = *model_;
+    auto& m = model();
     Clearance<kPatterns, kPorts> may(options.patterns, options.seed);
-    Control control(segments, count);
+    Control<Vdecoder, Segment> control(segments, count);
     Regions spec(segments, count, false, sizeof m.s_axis_speculation_tdata);
     Regions ver(segments, count, true, sizeof m.s_axis_verification_tdata);
     Rules rules;
     Packets packets(segments, out, outcomes);
     Transitions transitions(m, transitions_);
     bool clear = false;
-    uint64_t quiet = 0;
+    begin();
     for (uint64_t cycle = 0; (at = packets.ended()) < count; ++cycle) {
-      if (quiet > options.hang_cycles) return kHang;
       if (options.limit_cycles && cycle >= options.limit_cycles) return kLimit;
-      control.drive(m, at, options.serial, may(kCommand), may(kCodebook));
+      // A serial command waits for the packet of the one before it.
+      const bool turn = !options.serial || at == control.segment();
+      control.drive(m, turn, may(kCommand), may(kCodebook));
       spec.drive(m.s_axis_speculation_tdata, m.s_axis_speculation_tlast,
                  m.s_axis_speculation_tvalid, may(kSpeculation));
       ver.drive(m.s_axis_verification_tdata, m.s_axis_verification_tlast,
@@ -300,8 +265,7 @@ class Harness {
       if (moves(m.s_axis_speculation_tvalid, m.s_axis_speculation_tready)) spec.taken();
       if (moves(m.s_axis_verification_tvalid, m.s_axis_verification_tready)) ver.taken();
       const bool beat = moves(m.m_axis_values_tvalid, m.m_axis_values_tready);
-      quiet = moved_ ? 0 : quiet + 1;
-      moved_ = false;
+      const bool hangs = quiet_cycles() > options.hang_cycles;
       if (const Status status = rules.check(m, beat)) return status;
       if (beat) {
         bool flagged;
@@ -310,18 +274,15 @@ class Harness {
         clear = flagged && options.serial;  // else it could be the next segment's cause
         if (m.m_axis_values_tlast) packets.next();
       }
+      if (hangs) return kHang;
       tick();
     }
     return kDone;
   }
 
  private:
-  bool moves(bool valid, bool ready) {
-    moved_ |= valid && ready;
-    return valid && ready;
-  }
   void count_ports(Statistics& statistics) {
-    const auto& m = *model_;
+    const auto& m = model();
     auto* ports = statistics.ports;
     ++statistics.cycles;
     tally(ports[kCommand], m.s_axis_command_tvalid, m.s_axis_command_tready);
@@ -330,19 +291,8 @@ class Harness {
     tally(ports[kVerification], m.s_axis_verification_tvalid, m.s_axis_verification_tready);
     tally(ports[kValues], m.m_axis_values_tvalid, m.m_axis_values_tready);
   }
-  void settle() {
-    model_->clk = 0;
-    model_->eval();
-  }
-  void tick() {
-    model_->clk = 1;
-    model_->eval();
-  }
 
-  std::unique_ptr<VerilatedContext> context_;
-  std::unique_ptr<Vdecoder> model_;
   std::string transitions_;  // file of the next batch
-  bool moved_ = false;  // a transfer in this cycle
 };
 
 }  // namespace
@@ -370,11 +320,9 @@ int cassandra_run(void* handle, const Segment* segments, uint64_t count, uint8_t
                   Outcome* outcomes, const Options* options, Statistics* statistics,
                   uint64_t* at) {
   auto& harness = *static_cast<Harness*>(handle);
-  bool patterns = false;
-  for (const Pattern& pattern : options->patterns) patterns |= pattern.kind != 0;
   harness.reset();
-  return patterns
-             ? harness.run<true>(segments, count, out, outcomes, *options, *statistics, *at)
-             : harness.run<false>(segments, count, out, outcomes, *options, *statistics, *at);
+  return with_patterns(options->patterns, kPorts, [&](auto patterns) {
+    return harness.run<patterns.value>(segments, count, out, outcomes, *options, *statistics, *at);
+  });
 }
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 
 #include "Vencoder.h"
 #include "bulk_ports.h"
@@ -91,36 +90,10 @@ class Values {
   bool offered_ = false;
 };
 
-// Codebooks and commands in their order: a codebook before the command that needs it.
-class Control {
- public:
-  Control(const Segment* segments, size_t count) : segments_(segments), count_(count) {}
-
-  void drive(Vencoder& m, bool may_command, bool may_book) {
-    const bool turn = segment_ < count_;
-    const bool book = turn && entry_ < segments_[segment_].codebook_size;
-    offered_ = turn && (offered_ || (book ? may_book : may_command));
-    m.s_axis_codebook_tvalid = book && offered_;
-    m.s_axis_command_tvalid = !book && offered_;
-    if (!offered_) return;
-    const Segment& s = segments_[segment_];
-    if (book) {
-      m.s_axis_codebook_tdata = reinterpret_cast<const uint8_t*>(s.codebook)[entry_];
-      m.s_axis_codebook_tlast = entry_ + 1 == s.codebook_size;
-    } else {
-      m.s_axis_command_tdata = s.command;
-    }
-  }
-
-  void book_taken() { ++entry_, offered_ = false; }
-  void command_taken() { ++segment_, entry_ = 0, offered_ = false; }
-
- private:
-  const Segment* segments_;
-  size_t count_, segment_ = 0;
-  uint32_t entry_ = 0;  // of the codebook
-  bool offered_ = false;
-};
+void drive_book(Vencoder& m, const Segment& s, uint32_t entry) {
+  m.s_axis_codebook_tdata = reinterpret_cast<const uint8_t*>(s.codebook)[entry];
+  m.s_axis_codebook_tlast = entry + 1 == s.codebook_size;
+}
 
 // The rules of a stream: valid stays until ready, and so does the payload.
 template <size_t kBytes>
@@ -140,35 +113,29 @@ class Rules {
   bool waiting_ = false;
 };
 
-class Harness {
+class Harness : public Clocked<Vencoder> {
  public:
-  Harness() : context_(new VerilatedContext), model_(new Vencoder(context_.get())) {}
-  ~Harness() { model_->final(); }
-
   void reset() {
-    auto& m = *model_;
+    auto& m = model();
     m.s_axis_command_tvalid = m.s_axis_codebook_tvalid = m.s_axis_values_tvalid = 0;
     m.m_axis_speculation_tready = m.m_axis_verification_tready = m.m_axis_result_tready = 0;
-    m.rst = 1;
-    for (int i = 0; i < 4; ++i) settle(), tick();
-    m.rst = 0;
+    hold_reset();
   }
 
   // Encodes a batch; `at` is the segment whose result was awaited at the end.
   template <bool kPatterns>
   Status run(const Segment* segments, size_t count, Outcome* outcomes, const Options& options,
              Statistics& statistics, uint64_t& at) {
-    auto& m = *model_;
+    auto& m = model();
     Clearance<kPatterns, kPorts> may(options.patterns, options.seed);
-    Control control(segments, count);
+    Control<Vencoder, Segment> control(segments, count);
     Values values(segments, count);
     Rules<kBusBytes> spec_rules, ver_rules;
     Rules<8> result_rules;
-    uint64_t quiet = 0;
+    begin();
     at = 0;
     for (uint64_t cycle = 0; at < count; ++cycle) {
-      if (quiet > options.hang_cycles) return kHang;
-      control.drive(m, may(kCommand), may(kCodebook));
+      control.drive(m, true, may(kCommand), may(kCodebook));
       values.drive(m, may(kValues));
       m.m_axis_speculation_tready = may(kSpeculation);
       m.m_axis_verification_tready = may(kVerification);
@@ -196,8 +163,7 @@ class Harness {
         outcomes[at].cycles = cycle + 1;
         ++at;
       }
-      quiet = moved_ ? 0 : quiet + 1;
-      moved_ = false;
+      if (quiet_cycles() > options.hang_cycles) return kHang;
       tick();
     }
     return kDone;
@@ -216,12 +182,8 @@ class Harness {
     outcomes[of].packets[which] += last;
     return kDone;
   }
-  bool moves(bool valid, bool ready) {
-    moved_ |= valid && ready;
-    return valid && ready;
-  }
   void count_ports(Statistics& statistics) {
-    const auto& m = *model_;
+    const auto& m = model();
     auto* ports = statistics.ports;
     ++statistics.cycles;
     tally(ports[kCommand], m.s_axis_command_tvalid, m.s_axis_command_tready);
@@ -231,18 +193,6 @@ class Harness {
     tally(ports[kVerification], m.m_axis_verification_tvalid, m.m_axis_verification_tready);
     tally(ports[kResult], m.m_axis_result_tvalid, m.m_axis_result_tready);
   }
-  void settle() {
-    model_->clk = 0;
-    model_->eval();
-  }
-  void tick() {
-    model_->clk = 1;
-    model_->eval();
-  }
-
-  std::unique_ptr<VerilatedContext> context_;
-  std::unique_ptr<Vencoder> model_;
-  bool moved_ = false;  // a transfer in this cycle
 };
 
 }  // namespace
@@ -263,10 +213,9 @@ void cassandra_sizes(uint32_t* sizes) {
 int cassandra_run(void* handle, const Segment* segments, uint64_t count, Outcome* outcomes,
                   const Options* options, Statistics* statistics, uint64_t* at) {
   auto& harness = *static_cast<Harness*>(handle);
-  bool patterns = false;
-  for (const Pattern& pattern : options->patterns) patterns |= pattern.kind != 0;
   harness.reset();
-  return patterns ? harness.run<true>(segments, count, outcomes, *options, *statistics, *at)
-                  : harness.run<false>(segments, count, outcomes, *options, *statistics, *at);
+  return with_patterns(options->patterns, kPorts, [&](auto patterns) {
+    return harness.run<patterns.value>(segments, count, outcomes, *options, *statistics, *at);
+  });
 }
 }
