@@ -12,6 +12,13 @@ namespace {
 
 inline int64_t ones(uint64_t word) { return static_cast<int64_t>(_mm_popcnt_u64(word)); }
 
+// All bits or none: of a choice that depends on data, which a branch would guess wrong often.
+inline int64_t all_if(bool chosen) {
+    int64_t mask = -static_cast<int64_t>(chosen);
+    asm("" : "+r"(mask));  // or it would be made a branch again
+    return mask;
+}
+
 // The rows of a speculation region. `s.highs` gets 16 bytes for each block, from its row of signs on.
 template <bool UNARY>
 class HighWalk {
@@ -53,13 +60,13 @@ class HighWalk {
         return codes_ <= codes_end_;
     }
 
-    // If it is wanted: a branch would be guessed wrong often.
     void take_window(bool wanted) {
         const uint64_t codes = load<uint64_t>(at_) & used_;
+        const int64_t taken = all_if(wanted);
         store(codes_, codes);
-        queued_ += wanted ? ones(codes) : 0;
-        at_ += wanted ? window_ : 0;
-        codes_ += wanted ? window_ : 0;
+        queued_ += ones(codes) & taken;
+        at_ += window_ & taken;
+        codes_ += window_ & taken;
     }
 
     int64_t take_mask(int64_t beat) {
@@ -80,11 +87,11 @@ class HighWalk {
     }
 
     void take_block(int64_t wanted) {
-        const bool taken = available_ < wanted;
+        const int64_t taken = all_if(available_ < wanted);
         std::memcpy(blocks_, at_, 16);
-        blocks_ += taken ? 16 : 0;
-        at_ += taken ? stride_ : 0;
-        available_ += (taken ? BEAT : 0) - wanted;
+        blocks_ += 16 & taken;
+        at_ += stride_ & taken;
+        available_ += (BEAT & taken) - wanted;
     }
 
     const bool has_mask_;
@@ -114,11 +121,11 @@ bool walk_lows(const Params& p, const Region& region, int64_t beats, Streams& s)
         }
         if (slot + lead < beats) {
             const int64_t kept = ones(masks[slot + lead]);
-            const bool taken = available < kept;
+            const int64_t taken = all_if(available < kept);
             std::memcpy(lows, at, 16);
-            lows += taken ? size : 0;
-            at += taken ? size : 0;
-            available += (taken ? BEAT : 0) - kept;
+            lows += size & taken;
+            at += size & taken;
+            available += (BEAT & taken) - kept;
         }
         if (at > end) return false;
     }
