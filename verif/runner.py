@@ -26,10 +26,12 @@ from cocotb_test.simulator import Verilator
 
 from golden.errors import CassandraError
 from verif.locking import exclusive
+from verif.shared_objects import shared_objects
 from verif.toolchain import (
     require_fst_headers,
     verilator_binary,
     verilator_environment,
+    verilator_version,
 )
 
 __all__ = ["SuiteError", "SuiteResult", "choose_seed", "run_suite", "write_if_changed"]
@@ -38,6 +40,7 @@ DEFAULT_SEED = 1
 """Seed of a suite when neither the caller nor the variable SEED chooses one."""
 
 _LOG_TAIL = 60  # lines of the log that a failure shows
+_OPTIMISE = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1")  # as fast to run as -Os, and faster to build
 _SET_BY_COCOTB_TEST = (
     "LIBPYTHON_LOC",
     "PYGPI_PYTHON_BIN",
@@ -204,7 +207,11 @@ class _Suite(Verilator):
         seed = int(self.env["COCOTB_RANDOM_SEED"])
         self._set_environment(extra_env, results)
         print(f"cocotb suite {self.module} on {self.toplevel_module}: SEED={seed}", flush=True)
-        self.execute(self.build_command())
+        translate, make, run = self.build_command()
+        self.execute([translate])
+        with shared_objects(self._folder, [*self._flags(), *_OPTIMISE, str(verilator_version())]):
+            self.execute([make])
+        self.execute([run])
         passed = self._read(results)
         return SuiteResult(tests=passed, seed=seed, log=self._log, waves=fst)
 
@@ -224,19 +231,25 @@ class _Suite(Verilator):
         run = [str(program)]
         if self.fst:
             run += ["--trace", "--trace-file", str(self.fst)]
-        return [self._translate(), ["make", "-j2", "-C", self.sim_dir, "-f", "Vtop.mk"], run]
+        make = ["make", "-j2", "-C", self.sim_dir, "-f", "Vtop.mk", *_OPTIMISE]
+        return [self._translate(), make, run]
 
-    def _translate(self) -> list[str]:
+    def _flags(self) -> list[str]:
+        """What all suites have in common, but for waves and further options."""
         libraries = f"-Wl,-rpath,{self.lib_dir} -L{self.lib_dir} -lcocotbvpi_verilator"
         waves = ["--trace-fst", "--trace-structs"] if self.waves else []
-        main = Path(cocotb.__file__).parent / "share" / "lib" / "verilator" / "verilator.cpp"
         return [
             *[verilator_binary(), "-cc", "--exe", "--vpi", "--prefix", "Vtop"],
-            *["-Mdir", self.sim_dir, "--top-module", self.toplevel_module],
-            *["-o", self.toplevel_module, "--timescale", self.timescale],
+            *["--timescale", self.timescale],
             *["-Wno-lint", "-Wno-fatal"],  # `make lint` is where warnings count
             *["-LDFLAGS", libraries, *waves, *self.compile_args],
-            *self.get_parameter_commands(self.parameters),
+        ]
+
+    def _translate(self) -> list[str]:
+        main = Path(cocotb.__file__).parent / "share" / "lib" / "verilator" / "verilator.cpp"
+        return [
+            *[*self._flags(), "-Mdir", self.sim_dir, "--top-module", self.toplevel_module],
+            *["-o", self.toplevel_module, *self.get_parameter_commands(self.parameters)],
             *[str(main), *self.verilog_sources_flat],
         ]
 

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from golden.errors import CassandraError
 from verif.preflight import has_header
 from verif.runner import SuiteError, choose_seed, run_suite
+from verif.shared_objects import shared_objects
 
 TESTBENCH = "tests.house.adder_testbench"
 
@@ -95,3 +96,26 @@ def test_a_seed_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("SEED", "seven")
     with pytest.raises(CassandraError, match="SEED must be a number or 'random', not 'seven'"):
         choose_seed()
+
+
+def test_objects_of_the_library_are_kept_for_other_designs_with_the_same_flags(
+    tmp_path: Path,
+) -> None:
+    def build(name: str, flags: list[str], *, fails: bool = False) -> dict[str, str]:
+        """What is in the folder when ``make`` begins; it makes what is missing."""
+        folder = tmp_path / name
+        folder.mkdir()
+        with shared_objects(folder, flags, tmp_path / "kept"):
+            found = {path.name: path.read_text() for path in folder.iterdir()}
+            if fails:
+                raise SuiteError(name)
+            for object_name in ("verilated.o", "verilated_vpi.o", "Vtop.o"):
+                if object_name not in found:
+                    (folder / object_name).write_text(name)
+        return found
+
+    with pytest.raises(SuiteError):
+        build("broken", ["-a"], fails=True)
+    assert build("first", ["-a"]) == {}
+    assert build("second", ["-a"]) == {"verilated.o": "first", "verilated_vpi.o": "first"}
+    assert build("third", ["-a", "-b"]) == {}
