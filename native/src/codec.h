@@ -52,7 +52,8 @@ struct Buffer {
 struct Streams {
     Buffer mask, codes, groups, signs, highs, lows, residue, pruned, pruned_codes;
     Buffer magnitudes, exponents, residues, spread, spread_more, spread_signs, stored, ranks;
-    std::vector<int32_t> needs;  // bits of `pruned` of each beat
+    std::vector<int32_t> needs;   // bits of `pruned` of each beat
+    std::vector<int32_t> starts;  // first bit of each beat's residues
     int64_t kept = 0;            // kept values
     int64_t code_bytes = 0;      // taken from `codes`
     int64_t residue_bits = 0;
@@ -69,6 +70,7 @@ struct Streams {
         if (p.coded) pruned_codes.resize(codes_size);
         ranks.resize(p.unary() ? 8 * codes_size : 0);
         needs.resize(n / p.beat + 2);
+        starts.resize(n / p.beat + 2);
     }
 
     // No codes of `count` values take more, unless they have runs that are too long.

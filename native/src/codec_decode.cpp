@@ -128,9 +128,14 @@ bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
     Region rest = segment.verification;
     if (want_target) rest = roomy(rest, verification_room_);
     const Region* const verification = want_target ? &rest : nullptr;
+    if (want_target && p_.exact()) {
+        const auto exact = segment.has_mask ? fused_exact_masked_avx512 : fused_exact_avx512;
+        return exact(p_, speculation, rest, segment.count, s_, out);
+    }
+    if (want_target && p_.coded)
+        return fused_coded_avx512(p_, speculation, rest, segment.has_mask, segment.count, s_, out);
     if (p_.unary() || segment.has_mask)
         return fused_masked_avx512(p_, speculation, verification, segment.has_mask, segment.count, s_, out);
-    if (want_target && p_.exact()) return fused_exact_avx512(p_, speculation, rest, segment.count, s_, out);
     return fused_avx512(p_, speculation, verification, segment.count, s_.groups.data(), out);
 #else
     (void)segment, (void)want_target, (void)out;

@@ -5,8 +5,9 @@
 // counts these in planes, 16 values at a time. What speculation data say of it is prepared before,
 // and values are put together after it, both 64 at a time.
 #include <algorithm>
+#include <cstddef>
 
-#include "codec_fused_avx512.h"
+#include "codec_exact_avx512.h"
 
 namespace cassandra::codec {
 namespace CASSANDRA_ISA {
@@ -30,8 +31,6 @@ struct alignas(64) Ring {
     uint64_t some[RING / BEAT], full[RING / BEAT];
     int64_t bits[RING / BEAT];
 };
-
-inline int64_t ones(uint64_t word) { return static_cast<int64_t>(_mm_popcnt_u64(word)); }
 
 // Fills the ring from speculation data.
 class Highs {
@@ -219,86 +218,28 @@ class LowBytes {
     __m512i places_;
 };
 
-// Residues of 64 windows in ORDER, one byte each. Those of the first beat begin at bit `first` (modulo
-// 2^16), and `bits` has the byte with this bit first.
-class ResidueBytes {
-  public:
-    __m512i at(const uint8_t* bits, __m512i records, int first, __m512i widths) const {
-        // where blocks of 8 begin: of a beat's second, after the first
-        const __m512i sums = _mm512_sad_epu8(widths, _mm512_setzero_si512());
-        const __m512i beats = _mm512_maskz_permutexvar_epi16(0x11111111, starts_, records);
-        const __m512i start = _mm512_maskz_sub_epi16(0x11111111, beats, _mm512_set1_epi16(static_cast<short>(first & ~7)));
-        const __m512i blocks = _mm512_mask_add_epi64(start, 0xCC, start, _mm512_permutex_epi64(sums, 0x44));
-        const __m512i byte = _mm512_shuffle_epi8(_mm512_srli_epi64(blocks, 3), first_byte_);
-        const __m512i fields = _mm512_permutexvar_epi8(_mm512_add_epi8(byte, seven_), load512(bits));
-        // where each value's bits begin in the 8 bytes of its block
-        __m512i place = _mm512_ternarylogic_epi64(blocks, _mm512_set1_epi64(7), _mm512_slli_epi64(widths, 8), 0xEA);
-        place = _mm512_add_epi8(place, _mm512_slli_epi64(place, 8));
-        place = _mm512_add_epi8(place, _mm512_slli_epi64(place, 16));
-        place = _mm512_add_epi8(place, _mm512_slli_epi64(place, 32));
-        return _mm512_multishift_epi64_epi8(place, fields);
-    }
-
-  private:
-    static __m512i starts() {
-        alignas(64) uint16_t index[32] = {};
-        for (int word = 0; word < 8; ++word) index[4 * word] = static_cast<uint16_t>(8 * (ORDER[word] / 2) + 7);
-        return load512(index);
-    }
-    const __m512i starts_ = starts();
-    const __m512i first_byte_ = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0808080808080808, 0));
-    const __m512i seven_ = _mm512_set1_epi64(0x0706050403020100);
-};
-
 // Values of beats that have been walked over.
 class Values {
   public:
-    // What there was among them: zeros, windows that are broken.
-    struct Found {
-        uint64_t zeros = 0, broken = 0;
-    };
+    using Found = ExactValues::Found;
 
     Values(const Params& p, const Speculation& from, Streams& s, const Ring& ring)
-        : lows_(p.truncated), exponents_(from.log2_group), groups_(s.groups.data()), residue_(s.residue.data()), ring_(ring) {}
+        : lows_(p.truncated), values_(from.log2_group, s, sizeof(Record) / 2, offsetof(Record, start) / 2), ring_(ring) {}
 
     // 64 values from `position` on. `bits` is at most 2^16 less than the first bit of their residues;
     // `stored` is moved on.
     void put(int64_t position, int64_t bits, const uint8_t*& stored, uint16_t* out, Found& found) const {
         const int64_t at = position % RING;
-        const __m512i records = load512(ring_.records + at / BEAT);
-        const uint16_t start = ring_.records[at / BEAT].start;
-        bits += static_cast<uint16_t>(start - bits);
+        const Record* const record = ring_.records + at / BEAT;
+        const __m512i records = load512(record);
+        bits += static_cast<uint16_t>(record->start - bits);
         const __m512i window = _mm512_or_si512(load512(ring_.highs + at), lows_.of(records));
-        const uint64_t some = _mm512_test_epi8_mask(window, window);
-        const __m512i power = leading_power(window), one = _mm512_set1_epi8(1);
-        const __m512i mask = _mm512_mask_sub_epi8(one, some, power, one);
-        const __m512i width = _mm512_popcnt_epi8(mask);
-        const __m512i field = residues_.at(residue_ + (static_cast<uint64_t>(bits) >> 3), records, start, width);
-        const uint64_t flags = _mm512_test_epi8_mask(field, one);
-        const uint64_t full = _mm512_cmpeq_epi8_mask(window, _mm512_set1_epi8(static_cast<char>(ESCAPE_WINDOW)));
-        const __m512i group = exponents_.at(groups_, position);
-        found.broken |= _mm512_mask_cmple_epu8_mask(some, group, width);
-        found.zeros |= flags & ~some;
-        const __m512i shifted = _mm512_gf2p8mul_epi8(window, power);
-        const __m512i mantissa = _mm512_maskz_mov_epi8(some, _mm512_ternarylogic_epi64(shifted, field, mask, 0xF8));
-        const __m512i exponent = _mm512_maskz_sub_epi8(some, group, width);
-        const uint64_t minus = ring_.signs[at / STEP], whole = in_order(full | ~(some | flags));
-        put_half(_mm512_unpacklo_epi8(mantissa, exponent), static_cast<uint32_t>(minus), static_cast<uint32_t>(whole), stored, out);
-        put_half(_mm512_unpackhi_epi8(mantissa, exponent), static_cast<uint32_t>(minus >> 32), static_cast<uint32_t>(whole >> 32), stored, out + 32);
+        values_.put(position, window, ~uint64_t{0}, ring_.signs[at / STEP], records, bits, stored, out, found);
     }
 
   private:
-    static void put_half(__m512i words, uint32_t minus, uint32_t whole, const uint8_t*& stored, uint16_t* out) {
-        __m512i next = load512(stored);
-        asm("" : "+v"(next));  // an expansion from memory is slow on Zen 4
-        _mm512_storeu_si512(out, _mm512_mask_expand_epi16(assembled(words, minus), whole, next));
-        stored += 2 * static_cast<int64_t>(_mm_popcnt_u32(whole));
-    }
-
     const LowBytes lows_;
-    const GroupBytes exponents_;
-    const ResidueBytes residues_;
-    const uint8_t *const groups_, *const residue_;
+    const ExactValues values_;
     const Ring& ring_;
 };
 

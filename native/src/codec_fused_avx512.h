@@ -11,7 +11,16 @@ namespace {
 
 constexpr int BEAT = 16, ROW = 2, STEP = 64;  // values of a beat, bytes of a row, values at a time
 
+inline int64_t ones(uint64_t word) { return static_cast<int64_t>(_mm_popcnt_u64(word)); }
+
 inline __m512i load512(const void* from) { return _mm512_loadu_si512(from); }
+
+// For an expansion: from memory that is slow on Zen 4.
+inline __m512i in_register(const void* from) {
+    __m512i loaded = load512(from);
+    asm("" : "+v"(loaded));
+    return loaded;
+}
 
 // Lanes that exist of the 64 from lane `i` on.
 inline uint64_t lanes64(int64_t n, int64_t i) {
@@ -24,6 +33,10 @@ constexpr int ORDER[8] = {0, 4, 1, 5, 2, 6, 3, 7}, NATURAL[8] = {0, 1, 2, 3, 4, 
 // Bits of bytes in ORDER, in the order of values.
 inline uint64_t in_order(uint64_t mask) {
     return _pext_u64(mask, 0x00FF00FF00FF00FF) | _pext_u64(mask, 0xFF00FF00FF00FF00) << 32;
+}
+
+inline uint64_t out_of_order(uint64_t mask) {  // the inverse
+    return _pdep_u64(mask, 0x00FF00FF00FF00FF) | _pdep_u64(mask >> 32, 0xFF00FF00FF00FF00);
 }
 
 // Byte j of each result has bit j of all bytes of `rows`, its last byte lowest.

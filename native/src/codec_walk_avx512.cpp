@@ -1,7 +1,5 @@
 // The walks, for AVX-512: popcnt, and the windows of scheme exact at once.
-#include <immintrin.h>
-
-#include "codec_kernels.h"
+#include "codec_windows_avx512.h"
 
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
@@ -13,15 +11,6 @@ struct Widths {
 
 alignas(16) constexpr uint8_t ZEROS_OF_HIGH[16] = {8, 3, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(16) constexpr uint8_t ZEROS_OF_LOW[16] = {8, 7, 6, 6, 5, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4};
-
-// A beat of windows in the narrowest register: a load that is wider than the store before it has
-// to wait for the store to leave the core.
-template <int B>
-inline __m256i load_beat(const uint8_t* from) {
-    if constexpr (B == 32) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-    if constexpr (B == 16) return _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-    return _mm256_castsi128_si256(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-}
 
 template <int B>
 inline void store_beat(uint8_t* to, __m256i beat) {
@@ -46,41 +35,6 @@ inline Widths widths_of(const uint8_t* windows, int n) {
     __m128i half = _mm256_castsi256_si128(sums);
     if constexpr (B == 32) half = _mm_add_epi64(half, _mm256_extracti128_si256(sums, 1));
     return {_mm_cvtsi128_si64(half) + _mm_extract_epi64(half, 1), (empty | full) != 0};
-}
-
-// Width masks of windows below 128, as bytes.
-struct WidthMasks {
-    alignas(64) uint8_t of[128];
-    constexpr WidthMasks() : of() {
-        for (int window = 0; window < 128; ++window) {
-            int width = 0;
-            while (window << width < 128 && window) ++width;
-            of[window] = static_cast<uint8_t>((1 << (window ? width : 1)) - 1);
-        }
-    }
-};
-constexpr WidthMasks WIDTH_MASKS;
-
-// Few windows are special: only these look for their place among the bits.
-template <int B>
-inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue, int64_t bit) {
-    const __mmask32 lanes = _bzhi_u32(~0u, n);
-    const __m256i window = load_beat<B>(windows);
-    uint32_t empty = _mm256_mask_testn_epi8_mask(lanes, window, window);
-    const __mmask32 full = _mm256_mask_cmpeq_epi8_mask(lanes, window, _mm256_set1_epi8(-1));
-    int64_t escapes = _mm_popcnt_u32(full);
-    if (!empty) return escapes;
-    const __m512i low = _mm512_load_si512(WIDTH_MASKS.of), high = _mm512_load_si512(WIDTH_MASKS.of + 64);
-    const __mmask64 known = ~_mm512_movepi8_mask(_mm512_castsi256_si512(window));
-    alignas(64) uint64_t masks[8];
-    _mm512_store_si512(masks, _mm512_maskz_permutex2var_epi8(known, low, _mm512_castsi256_si512(window), high));
-    for (; empty; empty &= empty - 1) {
-        const int lane = static_cast<int>(_tzcnt_u32(empty));
-        int64_t at = bit + _mm_popcnt_u64(_bzhi_u64(masks[lane / 8], 8 * (lane % 8)));
-        for (int word = 0; word < lane / 8; ++word) at += _mm_popcnt_u64(masks[word]);
-        escapes += ~(residue[at / 8] >> at % 8) & 1;
-    }
-    return escapes;
 }
 
 class LowPlanes {
