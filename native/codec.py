@@ -97,7 +97,7 @@ def _library() -> ctypes.CDLL:
     library.cassandra_choose_group_exponents.restype = None
     library.cassandra_choose_group_exponents.argtypes = [params, *([pointer] * 3), size, pointer]
     library.cassandra_count_exponents.restype = None
-    library.cassandra_count_exponents.argtypes = [pointer, pointer, pointer, size, pointer]
+    library.cassandra_count_exponents.argtypes = [pointer, pointer, size, pointer]
     return library
 
 
@@ -151,17 +151,26 @@ def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
 # ---- encoding -----------------------------------------------------------------------------------
 
 
-def _count_exponents(args: Arguments, book: Sequence[int] | None) -> NDArray[np.int64]:
-    counts = np.zeros(256, dtype=np.int64)
-    flags = None
-    if book is not None:
-        flags = np.isin(np.arange(256), book).astype(np.uint8)
+def _count_exponents(args: Arguments) -> NDArray[np.int64]:
+    """How often each exponent is among values that the mask prunes, and that it keeps, [2, 256]."""
+    counts = np.zeros((2, 256), dtype=np.int64)
     values = np.ascontiguousarray(args.values)
     kept = None if args.kept is None else np.ascontiguousarray(args.kept)
     _library().cassandra_count_exponents(
-        _address(values), _address(kept), _address(flags), values.size, _address(counts)
+        _address(values), _address(kept), values.size, _address(counts)
     )
     return counts
+
+
+def _choose_books(args: Arguments) -> Books:
+    """Golden's, with one look at the values for both codebooks."""
+    counted = cache(lambda: _count_exponents(args))
+
+    def count(_: Arguments, book: Sequence[int] | None) -> NDArray[np.int64]:
+        pruned, kept = counted()
+        return kept if book is None else pruned + np.where(np.isin(np.arange(256), book), 0, kept)
+
+    return reference.choose_books(args, count)
 
 
 def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
@@ -268,8 +277,7 @@ class NativeCodec:
 
 
 def _parts(args: Arguments) -> Iterator[Packed]:
-    books = reference.choose_books(args, _count_exponents)
-    return _encoded_parts(args, books)
+    return _encoded_parts(args, _choose_books(args))
 
 
 def _encoded_parts(args: Arguments, books: Books) -> Iterator[Packed]:

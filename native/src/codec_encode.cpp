@@ -38,7 +38,7 @@ class Encoder {
     void make_blocks(const uint16_t* values, int64_t count);
     void make_stored(const uint16_t* values, int64_t count);
     void make_coded(const uint16_t* values, int64_t count, int64_t* bits);
-    int64_t code(const uint8_t* ranks, int64_t n, Buffer& out);
+    int64_t make_codes(const uint16_t* values, int64_t count);
     void complete(Region& region) const;
     const uint8_t* mask() { return has_mask_ ? s_.mask.data() : nullptr; }
 
@@ -53,16 +53,9 @@ class Encoder {
     bool has_mask_ = false;
 };
 
-int64_t count_bits(const uint8_t* bitmap, int64_t n) {
-    int64_t total = 0;
-    for (int64_t i = 0; i < ceil_div(n, 8); ++i) total += __builtin_popcount(bitmap[i]);
-    return total;
-}
-
 void Encoder::choose_kept(const uint16_t* values, const uint8_t* kept, int64_t count) {
     store(s_.mask.data() + count / 8, uint64_t{0});
-    k_.choose(values, kept, wanted_, count, s_.mask.data());
-    s_.kept = count_bits(s_.mask.data(), count);
+    s_.kept = k_.choose(values, kept, wanted_, count, s_.mask.data());
     has_mask_ = always_mask_ || s_.kept != count;
 }
 
@@ -114,40 +107,27 @@ void Encoder::make_stored(const uint16_t* values, int64_t count) {
     store(s_.pruned.data() + 2 * n, uint64_t{0});
 }
 
-// Bits of the codes of `n` ranks; whatever is read after them is ones.
-int64_t Encoder::code(const uint8_t* ranks, int64_t n, Buffer& out) {
-    uint64_t word = 0;  // what is not stored, and fewer than 8 bits that are
-    unsigned at = 0;
-    uint8_t* to = out.data();
-    int64_t bits = n;
-    for (int64_t i = 0; i < n; ++i) {  // no branch: it would be guessed wrong often
-        bits += ranks[i];
-        at += ranks[i];
-        word |= uint64_t{1} << at++;  // at most 7 + 32
-        store(to, word);
-        to += at / 8;
-        word >>= at & ~7u;
-        at &= 7;
-    }
-    store(to, word | ~uint64_t{0} << at);
-    std::fill(to + 8, to + 8 + 64, 0xFF);
-    return bits;
+// Codes of the exponents of kept values; their bits.
+int64_t Encoder::make_codes(const uint16_t* values, int64_t count) {
+    uint8_t *const ranks = s_.ranks.data(), *const all = has_mask_ ? positional_.data() : ranks;
+    k_.look_up_exponents(values, count, ranks_.of, all);
+    if (has_mask_) k_.gather(mask(), count, all, ranks);
+    return k_.code(ranks, s_.kept, s_.codes.data());
 }
 
 void Encoder::make_coded(const uint16_t* values, int64_t count, int64_t* bits) {
     complement(s_.mask.data(), count, s_.stored.data());
     const int64_t n = k_.gather_words(s_.stored.data(), count, values, fields_.data());
     uint8_t *const ranks = s_.ranks.data(), *field = s_.pruned.data();
+    k_.look_up_exponents(reinterpret_cast<const uint16_t*>(fields_.data()), n, pruned_ranks_.of, ranks);
     for (int64_t i = 0; i < n; ++i) {
         const uint16_t value = load<uint16_t>(fields_.data() + 2 * i);
-        const uint8_t exponent = static_cast<uint8_t>(value >> 7), rank = pruned_ranks_.of[exponent];
-        ranks[i] = rank;
         field[0] = static_cast<uint8_t>((value & 0x7F) | value >> 15 << 7);
-        field[1] = exponent;  // of an escape
-        field += 1 + (rank == p_.pruned_size);
+        field[1] = static_cast<uint8_t>(value >> 7);  // of an escape
+        field += 1 + (ranks[i] == p_.pruned_size);
     }
     store(field, uint64_t{0});
-    bits[BITS_CODES] += code(ranks, n, s_.pruned_codes);
+    bits[BITS_CODES] += k_.code(ranks, n, s_.pruned_codes.data());
 }
 
 void Encoder::complete(Region& region) const {
@@ -163,13 +143,7 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
     if (!p_.unary()) choose_groups(values, groups, count);
     make_blocks(values, count);
     if (p_.unary()) {
-        uint8_t* const ranks = s_.ranks.data();
-        int64_t n = 0;
-        for (int64_t i = 0; i < count; ++i) {
-            ranks[n] = ranks_.of[values[i] >> 7 & 0xFF];
-            n += s_.mask.data()[i / 8] >> i % 8 & 1;
-        }
-        bits[BITS_EXPONENT] += code(ranks, n, s_.codes);
+        bits[BITS_EXPONENT] += make_codes(values, count);
     } else {
         bits[BITS_EXPONENT] += 8 * ceil_div(count, p_.group);
     }
@@ -189,19 +163,23 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
     bits[BITS_PRUNED] += s_.pruned_bits;
 }
 
-// Adds `weight` (0 or 1) of each value to the count of its exponent. There are four tables, as an entry that
-// was just written has to be waited for.
-template <class Weight>
-void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, Weight weight) {
-    uint32_t tables[4][256] = {};
+// Adds 1 for each value to `counts` at the place of its exponent, 256 further if `is_kept`. There are four tables, as an
+// entry that was just written has to be waited for.
+template <class IsKept>
+void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, IsKept is_kept) {
+    uint32_t tables[4][512] = {};
     constexpr int64_t RUN = int64_t{1} << 30;  // of fewer than 2^32 in a table
     for (int64_t first = 0; first < count; first += RUN) {
-        for (int64_t i = first; i < std::min(first + RUN, count); ++i)
-            tables[i % 4][values[i] >> 7 & 0xFF] += static_cast<uint32_t>(weight(i));
+        const int64_t last = std::min(first + RUN, count);
+        const auto place = [&](int64_t i) { return (values[i] >> 7 & 0xFF) + 256 * is_kept(i); };
+        int64_t i = first;
+        for (; i + 4 <= last; i += 4)
+            for (int k = 0; k < 4; ++k) ++tables[k][place(i + k)];
+        for (; i < last; ++i) ++tables[0][place(i)];
         for (auto& table : tables)
-            for (int exponent = 0; exponent < 256; ++exponent) {
-                counts[exponent] += table[exponent];
-                table[exponent] = 0;
+            for (int entry = 0; entry < 512; ++entry) {
+                counts[entry] += table[entry];
+                table[entry] = 0;
             }
     }
 }
@@ -253,14 +231,10 @@ CASSANDRA_API void cassandra_encode(const cassandra::codec::Params* p, const uin
     sizes[1] = offsets[1];
 }
 
-// Frequency of each exponent among the values that `kept` (may be null) keeps; with `book`, a
-// flag for each exponent, among the others and those whose flag is not set.
-CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept,
-                                             const uint8_t* book, int64_t count, int64_t* counts) {
+// Adds the frequency of each exponent among values that `kept` (null: all) does not keep to the first half of `counts`,
+// among those that it keeps to the second.
+CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept, int64_t count, int64_t* counts) {
     using cassandra::codec::count_exponents;
-    const auto in_book = [=](int64_t i) { return book[values[i] >> 7 & 0xFF]; };
-    if (!book && !kept) count_exponents(values, count, counts, [](int64_t) { return 1; });
-    if (!book && kept) count_exponents(values, count, counts, [=](int64_t i) { return kept[i]; });
-    if (book && !kept) count_exponents(values, count, counts, [=](int64_t i) { return 1 ^ in_book(i); });
-    if (book && kept) count_exponents(values, count, counts, [=](int64_t i) { return 1 ^ (kept[i] & in_book(i)); });
+    if (kept) return count_exponents(values, count, counts, [=](int64_t i) { return kept[i] != 0; });
+    count_exponents(values, count, counts, [](int64_t) { return true; });
 }

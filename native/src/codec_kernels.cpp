@@ -198,11 +198,26 @@ int64_t pack_residues(const uint8_t* windows, const uint8_t* residues, int64_t n
     return at;
 }
 
-void choose(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
-            uint8_t* bitmap) {
+void look_up_exponents(const uint16_t* values, int64_t n, const uint8_t* table, uint8_t* out) {
+    for (int64_t i = 0; i < n; ++i) out[i] = table[values[i] >> 7 & 0xFF];
+}
+
+int64_t code(const uint8_t* ranks, int64_t n, uint8_t* out) {
+    CodeWriter writer(out);
+    for (int64_t i = 0; i < n; ++i) writer.put_rank(ranks[i]);
+    return writer.finish();
+}
+
+int64_t choose(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
+               uint8_t* bitmap) {
     clear(bitmap, n);
-    for (int64_t i = 0; i < n; ++i)
-        set_bit(bitmap, i, (!kept || kept[i]) && wanted[values[i] >> 7 & 0xFF]);
+    int64_t chosen = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const bool set = (!kept || kept[i]) && wanted[values[i] >> 7 & 0xFF];
+        set_bit(bitmap, i, set);
+        chosen += set;
+    }
+    return chosen;
 }
 
 void signs(const uint16_t* values, int64_t n, uint8_t* bitmap) {
@@ -259,8 +274,8 @@ void escapes(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask,
 const Kernels portable_kernels = {
     unblock,       block,         ranks,           look_up,       spread,   spread_bits,
     gather,        gather_bits,   gather_words,    put_words,     restore_unary,
-    restore_group, restore_exact, unpack_residues, pack_residues, choose,   signs,
-    group_exponents, magnitudes,  residue_fields, escapes,
+    restore_group, restore_exact, unpack_residues, pack_residues, look_up_exponents, code,
+    choose,        signs,         group_exponents, magnitudes,    residue_fields, escapes,
 };
 
 const Kernels& kernels() {

@@ -9,6 +9,40 @@
 
 namespace cassandra::codec {
 
+namespace {
+
+// Puts codes after one another.
+class CodeWriter {
+  public:
+    explicit CodeWriter(uint8_t* to) : start_(to), to_(to) {}
+
+    // `size` bits, at most 56.
+    void put(uint64_t codes, unsigned size) {
+        word_ |= codes << at_;
+        store(to_, word_);
+        at_ += size;
+        to_ += at_ / 8;
+        word_ >>= at_ & ~7u;
+        at_ &= 7;
+    }
+
+    void put_rank(unsigned rank) { put(uint64_t{1} << rank, rank + 1); }
+
+    // Ones after the codes; bits of these.
+    int64_t finish() {
+        store(to_, word_ | ~uint64_t{0} << at_);
+        std::memset(to_ + 8, 0xFF, 64);
+        return 8 * (to_ - start_) + at_;
+    }
+
+  private:
+    uint8_t *const start_, *to_;
+    uint64_t word_ = 0;  // what is not stored whole: fewer than 8 bits
+    unsigned at_ = 0;
+};
+
+}  // namespace
+
 struct Kernels {
     // Magnitudes of `blocks` blocks from their planes; without `lows` (may be null) those of
     // sign_high alone, with the fill of `p`.
@@ -44,8 +78,12 @@ struct Kernels {
     void (*unpack_residues)(const uint8_t* windows, int64_t n, const uint8_t* bits, uint8_t* out);
     int64_t (*pack_residues)(const uint8_t* windows, const uint8_t* residues, int64_t n,
                              uint8_t* bits);
-    // Positions whose exponent has a true entry, and which `kept` (may be null) keeps.
-    void (*choose)(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
+    // out[i] = table[exponent of values[i]].
+    void (*look_up_exponents)(const uint16_t* values, int64_t n, const uint8_t* table, uint8_t* out);
+    // Codes of ranks below 32, and ones after them; how many bits the codes have.
+    int64_t (*code)(const uint8_t* ranks, int64_t n, uint8_t* out);
+    // Positions whose exponent has a true entry, and which `kept` (may be null) keeps; how many there are.
+    int64_t (*choose)(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
                    uint8_t* bitmap);
     void (*signs)(const uint16_t* values, int64_t n, uint8_t* bitmap);
     // Default group exponents of values that `mask` (may be null) keeps.

@@ -372,22 +372,60 @@ static inline __m512i mantissas64(const uint16_t* values, int64_t i, int64_t n) 
     return _mm512_and_si512(both, _mm512_set1_epi8(0x7F));
 }
 
-void choose(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
-            uint8_t* bitmap) {
-    const __m512i t0 = load512(wanted), t1 = load512(wanted + 64);
-    const __m512i t2 = load512(wanted + 128), t3 = load512(wanted + 192);
+// A table of 256 bytes.
+class Table256 {
+  public:
+    explicit Table256(const uint8_t* table)
+        : t0_(load512(table)), t1_(load512(table + 64)), t2_(load512(table + 128)), t3_(load512(table + 192)) {}
+    __m512i operator()(__m512i index) const {
+        const __m512i small = _mm512_permutex2var_epi8(t0_, index, t1_);
+        const __m512i large = _mm512_permutex2var_epi8(t2_, index, t3_);
+        return _mm512_mask_mov_epi8(small, _mm512_movepi8_mask(index), large);
+    }
+
+  private:
+    const __m512i t0_, t1_, t2_, t3_;
+};
+
+void look_up_exponents(const uint16_t* values, int64_t n, const uint8_t* table, uint8_t* out) {
+    const Table256 entries(table);
+    for (int64_t i = 0; i < n; i += 64) _mm512_storeu_si512(out + i, entries(exponents64(values, i, n)));
+}
+
+// Eight codes at a time, where none is longer than 8 bits: a product has all their ends.
+int64_t code(const uint8_t* ranks, int64_t n, uint8_t* out) {
+    constexpr uint64_t EACH = 0x0101010101010101;
+    CodeWriter writer(out);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const uint64_t eight = load<uint64_t>(ranks + i), ends = (eight + EACH) * EACH;
+        if (__builtin_expect((eight & 0xF8 * EACH) != 0 || ends >> 56 > 56, 0)) {
+            for (int k = 0; k < 8; ++k) writer.put_rank(ranks[i + k]);
+            continue;
+        }
+        const __m512i places = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<long long>(ends - EACH)));
+        const __m512i codes = _mm512_sllv_epi64(_mm512_set1_epi64(1), places);
+        writer.put(static_cast<uint64_t>(_mm512_reduce_or_epi64(codes)), static_cast<unsigned>(ends >> 56));
+    }
+    for (; i < n; ++i) writer.put_rank(ranks[i]);
+    return writer.finish();
+}
+
+int64_t choose(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
+               uint8_t* bitmap) {
+    const Table256 entries(wanted);
+    int64_t chosen = 0;
     for (int64_t i = 0; i < n; i += 64) {
-        const __m512i exponent = exponents64(values, i, n);
-        const __m512i small = _mm512_permutex2var_epi8(t0, exponent, t1);
-        const __m512i large = _mm512_permutex2var_epi8(t2, exponent, t3);
-        const __m512i found = _mm512_mask_mov_epi8(small, _mm512_movepi8_mask(exponent), large);
+        const __m512i found = entries(exponents64(values, i, n));
         uint64_t set = _mm512_test_epi8_mask(found, found) & lanes64(n, i);
         if (kept) {
             const __m512i flags = _mm512_maskz_loadu_epi8(lanes64(n, i), kept + i);
             set &= _mm512_test_epi8_mask(flags, flags);
         }
         store(bitmap + i / 8, set);
+        chosen += _mm_popcnt_u64(set);
     }
+    return chosen;
 }
 
 void signs(const uint16_t* values, int64_t n, uint8_t* bitmap) {
@@ -499,9 +537,9 @@ const Kernels avx512_kernels = {
     unblock,         block,         ranks,         look_up,
     spread,          spread_bits,   gather,        gather_bits,
     gather_words,    put_words,     restore_unary, restore_group,
-    restore_exact,   unpack_residues, pack_residues, choose,
-    signs,           group_exponents, magnitudes,  residue_fields,
-    escapes,
+    restore_exact,   unpack_residues, pack_residues, look_up_exponents,
+    code,            choose,        signs,         group_exponents,
+    magnitudes,      residue_fields, escapes,
 };
 
 }  // namespace cassandra::codec

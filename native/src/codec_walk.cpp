@@ -31,6 +31,21 @@ inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue,
     return escapes;
 }
 
+struct Matches {
+    int64_t equal;
+    bool above;
+};
+
+template <int B>
+inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
+    Matches matches{0, false};
+    for (int i = 0; i < n; ++i) {
+        matches.equal += ranks[i] == rank;
+        matches.above |= ranks[i] > rank;
+    }
+    return matches;
+}
+
 class LowPlanes {
   public:
     explicit LowPlanes(const Params& p) : p_(p) {}

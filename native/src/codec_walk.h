@@ -7,6 +7,7 @@
 //   Widths{bits, special} widths_of<B>(windows, n): of the residues of n windows, and whether one of
 //   them may be an escape
 //   escapes_of<B>(windows, n, residue, bit): escapes among n windows whose residues begin at `bit`
+//   Matches{equal, above} matches_of<B>(ranks, n, rank): how many of n ranks are `rank`, and whether one is more
 #pragma once
 
 #include "codec.h"
@@ -286,12 +287,7 @@ int Walk<Row, ENCODE>::take_pruned_codes(int64_t beat, uint8_t* codes) {
         while (queued_ < missing)
             if (const int cause = take_pruned_window(codes); cause != OK) return cause;
         queued_ -= missing;
-        uint8_t escapes = 0, unknown = 0;  // of a whole beat, as that needs no branches
-        for (int i = 0; i < B; ++i) {
-            const uint8_t rank = rank_bytes_[used_ + i];
-            escapes += static_cast<uint8_t>((i < missing) & (rank == pruned_size_));
-            unknown |= static_cast<uint8_t>((i < missing) & (rank > pruned_size_));
-        }
+        const auto [escapes, unknown] = matches_of<B>(rank_bytes_ + used_, static_cast<int>(missing), pruned_size_);
         if (unknown) return CAUSE_RANK;
         used_ += missing;
         needs_[beat] = static_cast<int32_t>(8 * (missing + escapes));

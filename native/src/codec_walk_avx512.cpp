@@ -37,6 +37,19 @@ inline Widths widths_of(const uint8_t* windows, int n) {
     return {_mm_cvtsi128_si64(half) + _mm_extract_epi64(half, 1), (empty | full) != 0};
 }
 
+struct Matches {
+    int64_t equal;
+    bool above;
+};
+
+template <int B>
+inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
+    const __mmask32 lanes = _bzhi_u32(~0u, n);
+    const __m256i found = load_beat<B>(ranks), wanted = _mm256_set1_epi8(static_cast<char>(rank));
+    const __mmask32 equal = _mm256_mask_cmpeq_epi8_mask(lanes, found, wanted);
+    return {_mm_popcnt_u32(equal), _mm256_mask_cmpgt_epu8_mask(lanes, found, wanted) != 0};
+}
+
 class LowPlanes {
   public:
     explicit LowPlanes(const Params& p) {
