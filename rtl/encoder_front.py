@@ -69,6 +69,7 @@ class EncoderFront(wiring.Component):
             groups.beat.eq(vectors.beat),
             groups.chosen.eq(vectors.chosen),
             book.exponents.eq(path.exponents),
+            book.part.eq(path.part),
             path.ranks.eq(book.ranks),
             path.found.eq(book.found),
         ]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Shape, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RankMap"]
+__all__ = ["AT_ONCE", "RankMap"]
+
+AT_ONCE = 8
+"""Entries that are compared with the lanes in a cycle. Longer codes are rare."""
 
 
 class RankMap(wiring.Component):
     """The rank of each lane's exponent in a codebook that is loaded at run time.
 
-    Looking up is combinational: every entry is compared with every lane. A load takes one cycle
-    for each entry and never stalls while ``enable`` is set. Illegal input: of an exponent that the
-    packet has twice the ranks are ORed; entries past the ``size``-th of a packet are taken and
-    ignored.
+    Looking up is combinational: the entries of one part of the book are compared with every lane. A
+    load takes one cycle for each entry and never stalls while ``enable`` is set. Illegal input: of
+    an exponent that a part has twice the ranks are ORed; entries past the ``size``-th of a packet
+    are taken and ignored.
 
     Members
     -------
@@ -25,20 +28,24 @@ class RankMap(wiring.Component):
         Loading is allowed. A packet that has begun must be finished before ``idle``.
     idle : Out(1)
         No packet is being loaded or waiting.
+    part : In(range(parts)), at least one bit
+        The part that is looked at: entries ``AT_ONCE * part`` and so on.
     exponents : In(array of lanes, 8)
     ranks : Out(array of lanes, range(size)), found : Out(lanes)
-        ``ranks`` is 0 in lanes whose exponent is not in the book.
+        ``ranks`` is arbitrary in lanes whose exponent is not in that part.
     """
 
     def __init__(self, *, lanes: int, size: int) -> None:
         self.lanes = lanes
         self.size = size
+        self.parts = -(-size // AT_ONCE)
         self.load_layout = data.StructLayout({"exponent": 8, "last": 1})
         super().__init__(
             {
                 "load": In(stream.Signature(self.load_layout)),
                 "enable": In(1),
                 "idle": Out(1),
+                "part": In(range(max(self.parts, 2))),
                 "exponents": In(data.ArrayLayout(8, lanes)),
                 "ranks": Out(data.ArrayLayout(range(size), lanes)),
                 "found": Out(lanes),
@@ -47,21 +54,28 @@ class RankMap(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        entries = [Signal(8, name=f"entry_{i}") for i in range(self.size)]
+        entries = [Signal(8, name=f"entry_{i}", reset_less=True) for i in range(self.size)]
         used = Signal(self.size)
         self._load(m, entries, used)
-        width = Shape.cast(range(self.size)).width
+        self._look_up(m, entries, used)
+        return m
+
+    def _look_up(self, m: Module, entries: list[Signal], used: Signal) -> None:
+        count = min(self.size, AT_ONCE)
+        whole = [Cat(entry, use) for entry, use in zip(entries, used, strict=True)]
+        whole += [Const(0, 9)] * (self.parts * count - self.size)
+        shown = [Signal(9, name=f"shown_{i}") for i in range(count)]
+        for i, entry in enumerate(shown):
+            m.d.comb += entry.eq(Array(whole[i::count])[self.part])
         for lane in range(self.lanes):
             exponent = self.exponents[lane]
-            hits = Signal(self.size, name=f"hits_{lane}")
-            m.d.comb += hits.eq(
-                Cat(used[i] & (entry == exponent) for i, entry in enumerate(entries))
-            )
-            m.d.comb += self.found[lane].eq(hits.any())
-            for bit in range(width):
-                chosen = Cat(hits[i] for i in range(self.size) if i >> bit & 1)
-                m.d.comb += Cat(self.ranks[lane])[bit].eq(chosen.any())
-        return m
+            hits = Signal(count, name=f"hits_{lane}")
+            m.d.comb += hits.eq(Cat(entry[8] & (entry[:8] == exponent) for entry in shown))
+            low = [
+                Cat(hits[i] for i in range(count) if i >> bit & 1).any()
+                for bit in range((count - 1).bit_length())
+            ]
+            m.d.comb += [self.found[lane].eq(hits.any()), self.ranks[lane].eq(Cat(*low, self.part))]
 
     def _load(self, m: Module, entries: list[Signal], used: Signal) -> None:
         inside = Signal()

@@ -9,7 +9,7 @@ from typing import Any
 
 import cocotb
 
-from rtl.rank_map import RankMap
+from rtl.rank_map import AT_ONCE, RankMap
 from verif.blocks.bank import Bank, Case, play, rng_of
 from verif.blocks.workloads import Pace, paces
 
@@ -32,13 +32,17 @@ def _packet(rng: random.Random, kind: str, size: int) -> list[int]:
     return rng.sample(range(256), lengths.get(kind, rng.randint(1, size)))
 
 
-def _lookup(rng: random.Random, lanes: int, book: list[int]) -> tuple[list[int], dict[str, Any]]:
-    """Exponents of all lanes, half of them from the book, and what the map must say."""
+def _lookup(
+    rng: random.Random, lanes: int, size: int, book: list[int]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Exponents of all lanes, half of them from the book; what the map must say of a part of it."""
     known = book or [0]
+    part = rng.randrange(size // AT_ONCE)
     wanted = [rng.choice(known) if rng.random() < 0.5 else rng.randrange(256) for _ in range(lanes)]
-    ranks = [book.index(e) if e in book else 0 for e in wanted]
-    found = sum((e in book) << lane for lane, e in enumerate(wanted))
-    return wanted, {"ranks": ranks, "found": found}
+    places = [book.index(e) if e in book else None for e in wanted]
+    ranks = [place if place is not None and place // AT_ONCE == part else None for place in places]
+    found = sum((rank is not None) << lane for lane, rank in enumerate(ranks))
+    return {"exponents": wanted, "part": part}, {"ranks": ranks, "found": found}
 
 
 def _load(
@@ -52,10 +56,10 @@ def _load(
         enable = allow()
         last = int(place == len(packet) - 1)
         payload = {"exponent": packet[place], "last": last} if offered else {"exponent": 7}
-        exponents, expected = _lookup(rng, lanes, book)
+        looked, expected = _lookup(rng, lanes, size, book)
         inputs = {"load__valid": int(offered), "load__payload": payload, "enable": int(enable)}
         outputs = {"load__ready": int(enable), "idle": int(place == 0 and not offered)}
-        yield Case({**inputs, "exponents": exponents}, {**outputs, **expected})
+        yield Case({**inputs, **looked}, {**outputs, **expected})
         if offered and enable:
             book[:] = [*(book if place else []), packet[place]][:size]
             place, offered = place + 1, False
@@ -70,8 +74,8 @@ def _script(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
         packet = _packet(rng, next(lengths), size)
         yield from _load(rng, lanes, size, book, packet, sides)
         for _ in range(size):
-            exponents, expected = _lookup(rng, lanes, book)
-            yield Case({"exponents": exponents}, {**expected, "idle": 1})
+            looked, expected = _lookup(rng, lanes, size, book)
+            yield Case(looked, {**expected, "idle": 1})
 
 
 @cocotb.test()

@@ -302,7 +302,8 @@ MUTATIONS = (
     _align("residue_under_an_escape", "& below & (~whole).replicate(7)", "& below"),
     _map("old_entries_stay", "m.d.sync += used.eq(here)", "m.d.sync += used.eq(used | here)"),
     _map("entries_past_the_size_wrap", "place.eq(here << 1)", "place.eq(here.rotate_left(1))"),
-    _map("unused_entries_are_found", "used[i] & (entry == exponent)", "entry == exponent"),
+    _map("unused_entries_are_found", "entry[8] & (entry[:8] == exponent)", "entry[:8] == exponent"),
+    _map("part_is_not_looked_at", "Array(whole[i::count])[self.part]", "whole[i]"),
     _blocks(
         "whole_block_is_flushed",
         "flushing.eq(beat.last & (end[:bits] != 0))",
