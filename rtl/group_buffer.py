@@ -88,9 +88,11 @@ class GroupBuffer(wiring.Component):
         self._read(m)
         return m
 
-    def _delayed(self, m: Module, value: Value, name: str, cycles: int) -> Signal:
+    def _delayed(
+        self, m: Module, value: Value, name: str, cycles: int, *, reset_less: bool = False
+    ) -> Signal:
         for cycle in range(cycles):
-            later = Signal(value.shape(), name=f"{name}_{cycle}")
+            later = Signal(value.shape(), name=f"{name}_{cycle}", reset_less=reset_less)
             m.d.sync += later.eq(value)
             value = later
         assert isinstance(value, Signal)
@@ -128,9 +130,9 @@ class GroupBuffer(wiring.Component):
             ]
             keys.append(key)
         largest = self._largest(m, keys)
-        late_counted = self._delayed(m, counted, "counted", CHOICE_LATENCY)
-        late_subnormal = self._delayed(m, subnormal, "subnormal", CHOICE_LATENCY)
-        candidate, floored = Signal(8), Signal()
+        late_counted = self._delayed(m, counted, "counted", CHOICE_LATENCY, reset_less=True)
+        late_subnormal = self._delayed(m, subnormal, "subnormal", CHOICE_LATENCY, reset_less=True)
+        candidate, floored = Signal(8, reset_less=True), Signal(reset_less=True)
         m.d.sync += [
             candidate.eq(Mux((self.chosen & late_counted).any(), largest, 0)),
             floored.eq((self.chosen & late_subnormal).any()),
@@ -144,9 +146,9 @@ class GroupBuffer(wiring.Component):
         nodes = list(keys)
         while len(nodes) > 4:
             nodes = [larger(a, b) for a, b in zip(nodes[::2], nodes[1::2], strict=True)]
-        middle = [Signal(8, name=f"middle_{i}") for i in range(len(nodes))]
+        middle = [Signal(8, name=f"middle_{i}", reset_less=True) for i in range(len(nodes))]
         m.d.sync += [signal.eq(node) for signal, node in zip(middle, nodes, strict=True)]
-        largest = Signal(8)
+        largest = Signal(8, reset_less=True)
         first, second = larger(middle[0], middle[1]), larger(middle[2], middle[3])
         m.d.sync += largest.eq(larger(first, second))
         return largest
@@ -177,7 +179,7 @@ class GroupBuffer(wiring.Component):
     def _read(self, m: Module) -> None:
         """Beats of whole groups leave; the memories hold the one that waits."""
         place, held = Signal(range(2 * self.depth)), Signal(range(self.depth + 1))
-        move, ended, shared = Signal(), Signal(init=1), Signal(8)
+        move, ended, shared = Signal(), Signal(init=1), Signal(8, reset_less=True)
         taken, shown = Signal(), Signal(range(self.depth))
         m.d.comb += [
             move.eq((place != self.committed) & (~self.beats.valid | self.beats.ready)),

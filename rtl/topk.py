@@ -211,8 +211,11 @@ class RadixSelect(wiring.Component):
             prefix.eq(Array(context.prefix for context in self._contexts)[tag.context]),
             number.eq(Array(context.number for context in self._contexts)[tag.context]),
         ]
-        digits = [Signal(max(shape.digits), name=f"digit_{lane}") for lane in range(shape.lanes)]
-        active = Signal(shape.lanes)
+        digits = [
+            Signal(max(shape.digits), name=f"digit_{lane}", reset_less=True)
+            for lane in range(shape.lanes)
+        ]
+        active = Signal(shape.lanes, reset_less=True)
         for lane, digit in enumerate(digits):
             parts = _parts(shape, self.read.magnitudes[lane])
             agrees = [
@@ -230,8 +233,9 @@ class RadixSelect(wiring.Component):
     ) -> tuple[list[Signal], _Tag]:
         """For each digit but 0, how many of the vector's active values have at least that."""
         bounds = range(1, 1 << max(self.shape.digits))
-        in_beat = [Signal(range(self.shape.lanes + 1), name=f"in_beat_{i}") for i in bounds]
-        totals = [Signal(self.shape.counter, name=f"total_{i}") for i in bounds]
+        count = Shape.cast(range(self.shape.lanes + 1))
+        in_beat = [Signal(count, name=f"in_beat_{i}", reset_less=True) for i in bounds]
+        totals = [Signal(self.shape.counter, name=f"total_{i}", reset_less=True) for i in bounds]
         added = tag.later(m, "added")
         for bound, one, total in zip(bounds, in_beat, totals, strict=True):
             reach = Cat(active[lane] & (digit >= bound) for lane, digit in enumerate(digits))
@@ -279,14 +283,15 @@ class _Context:
     def __init__(self, shape: SelectShape, index: int) -> None:
         final = len(shape.digits) - 1
         self.busy = Signal(name=f"busy_{index}")
-        self.slot = Signal(range(shape.slots), name=f"slot_{index}")
-        self.final = Signal(shape.beat, name=f"final_{index}")
-        self.prefix = Signal(shape.magnitude, name=f"prefix_{index}")  # digits found so far
-        self.wanted = Signal(shape.counter, name=f"wanted_{index}")
+        self.slot = Signal(range(shape.slots), name=f"slot_{index}", reset_less=True)
+        self.final = Signal(shape.beat, name=f"final_{index}", reset_less=True)
+        # Digits found so far:
+        self.prefix = Signal(shape.magnitude, name=f"prefix_{index}", reset_less=True)
+        self.wanted = Signal(shape.counter, name=f"wanted_{index}", reset_less=True)
         self.number = Signal(range(len(shape.digits)), name=f"pass_{index}")
         self.ending = Signal(name=f"ending_{index}")  # the last decision is made now
         self.found = Signal(name=f"found_{index}")  # ``result`` holds a threshold
-        self.result = Signal(shape.threshold, name=f"result_{index}")
+        self.result = Signal(shape.threshold, name=f"result_{index}", reset_less=True)
         self.final_pass = self.number == final
         self.blocked = self.final_pass & self.found
 
@@ -346,7 +351,7 @@ class ThresholdChoice(wiring.Component):
 
     def __init__(self, shape: SelectShape) -> None:
         self.shape = shape
-        self.left = Signal(shape.counter)  # ties that may still be kept
+        self.left = Signal(shape.counter, reset_less=True)  # ties that may still be kept
         super().__init__(
             {
                 "valid": In(1),
@@ -361,8 +366,8 @@ class ThresholdChoice(wiring.Component):
         m = Module()
         lanes = self.shape.lanes
         valid, first = Signal(), Signal()
-        above, equal = Signal(lanes), Signal(lanes)
-        ties = Signal(self.shape.counter)
+        above, equal = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
+        ties = Signal(self.shape.counter, reset_less=True)
         m.d.sync += [
             valid.eq(self.valid),
             first.eq(self.first),

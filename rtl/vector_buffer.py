@@ -100,7 +100,7 @@ class VectorLoader(wiring.Component):
         self.remaining = Signal(COUNT_WIDTH)
         self.word_taken = Signal()
         self.segment_ends, self.vector_ends = Signal(), Signal()
-        self.held = Signal(EncodeCommandLayout)
+        self.held = Signal(EncodeCommandLayout, reset_less=True)
         used = Signal(range(_SLOTS + 1))
         self.room = Signal()  # a slot for a new vector
         m.d.comb += [self.room.eq(used != _SLOTS), self.idle.eq(self.state == _State.IDLE)]
@@ -220,8 +220,10 @@ class VectorLoader(wiring.Component):
         """A queue of vectors; it has room for one in each slot."""
         shape, lanes = self.shape, self.config.lanes
         ended = Signal()
-        slot, final = Signal(range(_SLOTS)), Signal(shape.beat)
-        count, keep = Signal(shape.counter), Signal(len(self.held.keep))
+        slot = Signal(range(_SLOTS), reset_less=True)
+        final = Signal(shape.beat, reset_less=True)
+        count = Signal(shape.counter, reset_less=True)
+        keep = Signal(len(self.held.keep), reset_less=True)
         m.d.sync += [
             ended.eq(self.write & self.vector_ends),
             slot.eq(self.slot),
@@ -229,7 +231,7 @@ class VectorLoader(wiring.Component):
             count.eq(self.place * lanes + popcount(self.beat.present)),
             keep.eq(self.held.keep),
         ]
-        entries = [Signal(shape.vector, name=f"entry_{i}") for i in range(_SLOTS)]
+        entries = [Signal(shape.vector, name=f"entry_{i}", reset_less=True) for i in range(_SLOTS)]
         for i, entry in enumerate(entries):
             with m.If(ended & (slot == i)):
                 m.d.sync += [
