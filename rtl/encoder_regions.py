@@ -216,13 +216,14 @@ class EncoderRegions(wiring.Component):
     def _residue(self, m: Module) -> Value:
         """Words of residue; gives the number of bits of the record at hand."""
         lanes, record = self.config.lanes, self.records.payload
+        exact = self.config.selects(record.scheme, "exact")
         if not self.config.has("exact"):
             self.residue = None
             return Const(0, 1)
         m.submodules.residue_packer = packer = ResiduePacker(lanes=lanes)
         self.residue = self._memory(m, "residue", data.ArrayLayout(lanes, 8), self.depths.residue)
         m.d.comb += [
-            packer.beats.valid.eq(self._taker("residue", packer.beats.ready)),
+            packer.beats.valid.eq(self._taker("residue", ~exact | packer.beats.ready) & exact),
             packer.beats.payload.fields.eq(record.residue),
             packer.beats.payload.widths.eq(record.width),
             packer.beats.payload.last.eq(record.last),
@@ -230,7 +231,7 @@ class EncoderRegions(wiring.Component):
             self.residue.write.payload.eq(packer.words.payload),
             packer.words.ready.eq(self.residue.write.ready),
         ]
-        return packer.need
+        return Mux(exact, packer.need, 0)
 
     def _beats(self, m: Module, need: Value) -> None:
         """What the schedules need to know of each beat."""

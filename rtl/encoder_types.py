@@ -128,8 +128,9 @@ def RecordBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
     """One beat of a segment, ready to be packed: what each stream gets of each lane.
 
     The fields of the command (``scheme``, ``truncated``, ``mask``) are the same in all beats of a
-    segment. Lanes that are not ``kept`` have arbitrary ``field`` and ``rank``, and ``width`` 0;
-    those that are not ``present`` are neither ``kept`` nor ``stored``.
+    segment. Lanes that are not ``kept`` have arbitrary ``field`` and ``rank``, and in exact
+    ``width`` 0; in other schemes ``residue`` and ``width`` are arbitrary. Lanes that are not
+    ``present`` are neither ``kept`` nor ``stored``.
 
     ``abort`` comes alone: a segment of a command that the encoder cannot obey is one record with
     ``last`` and ``abort`` set and no lane present; it has no regions, only a result.

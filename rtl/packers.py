@@ -28,9 +28,6 @@ __all__ = [
 BUS_ROWS = 8
 """Rows in a word of the bus."""
 
-_NEAR = 32
-"""Bits of a word that residues are put together to in the first stage."""
-
 
 def _of_bits(starts: Sequence[Value]) -> list[Value]:
     return [start for start in starts for _ in range(BUS_ROWS)]
@@ -145,10 +142,9 @@ class ResiduePacker(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         starts, need = self._starts(m)
-        near = compact(m, self._turned(m, starts), _of_bits(starts), "near", BUS_ROWS, _NEAR)
-        bits, begins = self._stage(m, near, starts, need)
-        far = compact(m, list(bits), _of_bits(begins), "far", _NEAR)
-        self._cut(m, Cat(far))
+        fields, begins = self._stage(m, starts, need)
+        turned = self._turned(m, fields, begins)
+        self._cut(m, Cat(compact(m, turned, _of_bits(begins), "placed", BUS_ROWS)))
         return m
 
     def _starts(self, m: Module) -> tuple[list[Signal], Value]:
@@ -163,37 +159,32 @@ class ResiduePacker(wiring.Component):
             m.d.sync += level.eq(Mux(beat.last, 0, level + ends[-1]))
         return starts, ends[-1]
 
-    def _turned(self, m: Module, starts: Sequence[Value]) -> list[Value]:
-        """Each field in eight places, turned to where it begins; the others are zero."""
-        turned: list[Value] = []
-        for lane, start in enumerate(starts):
-            field = Cat(self.beats.payload.fields[lane], 0)
-            turned += rotate(m, list(field), (-start)[:3], BUS_ROWS, f"turned_{lane}")
-        return turned
-
     def _stage(
-        self, m: Module, placed: Sequence[Value], starts: Sequence[Value], need: Value
-    ) -> tuple[Signal, list[Value]]:
-        """A register in the middle of the way; it has the starts that are looked at behind it."""
-        bits = Signal(self.size, reset_less=True)
-        begins: list[Value] = [Const(0, self.place)] * self.lanes
+        self, m: Module, starts: Sequence[Value], need: Value
+    ) -> tuple[data.View, data.View]:
+        """A register in the middle of the way: the fields, and where they begin."""
+        beat = self.beats.payload
+        fields = Signal(beat.fields.shape(), reset_less=True)
+        begins = Signal(data.ArrayLayout(self.place, self.lanes), reset_less=True)
         self.end = Signal(self.place + 1, reset_less=True)
         self.valid, self.ready, self.last = Signal(), Signal(), Signal(reset_less=True)
         m.d.comb += self.beats.ready.eq(~self.valid | self.ready)
-        step = _NEAR // BUS_ROWS
-        for lane in range(step, self.lanes, step):
-            begin = begins[lane] = Signal(self.place, name=f"begin_{lane}", reset_less=True)
-            with m.If(self.beats.valid & self.beats.ready):
-                m.d.sync += begin.eq(starts[lane])
         with m.If(self.beats.ready):
             m.d.sync += self.valid.eq(self.beats.valid)
         with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += [
-                bits.eq(Cat(placed)),
-                self.end.eq(starts[0] + need),
-                self.last.eq(self.beats.payload.last),
+                *(fields.eq(beat.fields), self.last.eq(beat.last)),
+                *(begins.eq(Cat(starts)), self.end.eq(starts[0] + need)),
             ]
-        return bits, begins
+        return fields, begins
+
+    def _turned(self, m: Module, fields: data.View, begins: data.View) -> list[Value]:
+        """Each field in eight places, turned to where it begins; the others are zero."""
+        turned: list[Value] = []
+        for lane, begin in enumerate(begins):
+            places = list(Cat(fields[lane], 0))
+            turned += rotate(m, places, (-begin)[:3], BUS_ROWS, f"turned_{lane}")
+        return turned
 
     def _cut(self, m: Module, placed: Value) -> None:
         """Rows that are whole stay in the word; a beat's last row is completed by the next one.

@@ -194,9 +194,8 @@ class RecordPath(wiring.Component):
     def _unfold(self, m: Module, step: data.View, lowest: Value) -> None:
         """Rank or width of each lane, and the residue: the bits of the value below the width."""
         record = self.records.payload
-        exact = self.config.selects(record.scheme, "exact")
         for lane in range(self.config.lanes):
-            width = Mux(exact, step[lane], 0)
+            width = step[lane]
             bits = [lowest[lane], *(record.raw[lane][bit] for bit in range(1, 7))]
             m.d.comb += [
                 record.rank[lane].eq(step[lane]),

@@ -116,9 +116,9 @@ def _lane(segment: Segment, value: int, kept: bool, shared: int) -> dict[str, An
     """Fields of one lane; None where anything goes."""
     scheme = segment.format.scheme
     if not kept:
-        return {"raw": value, "width": 0, "kept": 0, "stored": 1}
+        return {"raw": value, "kept": 0, "stored": 1} | _no_residue(segment)
     _, magnitude, exponent = kept_field(scheme, value, shared)
-    lane: dict[str, Any] = {"raw": value, "field": magnitude, "width": 0, "kept": 1, "stored": 0}
+    lane: dict[str, Any] = {"raw": value, "field": magnitude, "kept": 1, "stored": 0}
     if scheme == "unary":
         lane["rank"] = segment.codebook.index(exponent)
     if scheme == "exact":
@@ -129,6 +129,10 @@ def _lane(segment: Segment, value: int, kept: bool, shared: int) -> dict[str, An
         low = value & ((1 << lane["width"]) - 1)
         lane["residue"] = int(zero) if magnitude == 0 else low
     return lane
+
+
+def _no_residue(segment: Segment) -> dict[str, Any]:
+    return {"width": 0} if segment.format.scheme == "exact" else {}
 
 
 def records_of(segment: Segment) -> list[dict[str, Any]]:
@@ -151,7 +155,7 @@ def _beat(
     segment: Segment, lanes: list[dict[str, Any]], shared: int, *, begins: bool, last: bool
 ) -> dict[str, Any]:
     fmt = segment.format
-    absent = [{"width": 0, "kept": 0, "stored": 0}] * (fmt.beat - len(lanes))
+    absent = [{"kept": 0, "stored": 0} | _no_residue(segment)] * (fmt.beat - len(lanes))
     every = [*lanes, *absent]
     beat: dict[str, Any] = {
         name: [lane.get(name) for lane in every]
