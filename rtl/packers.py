@@ -270,10 +270,12 @@ class UnaryPacker(wiring.Component):
         self.places = [Signal(reach, name=f"place_{i}", reset_less=True) for i in range(lanes)]
         self.kept, self.last = Signal(lanes, reset_less=True), Signal()
         self.end = Signal(range(most + size))  # behind the last one
-        self.level, before = Signal(range(size)), Signal(reach)  # of the latest one
+        self.level, begin = Signal(range(size)), Signal(range(size))  # of the latest one, and now
+        before = Signal(reach)
         m.d.comb += [
             self.level.eq(Mux(self.end >= size, self.end - size, self.end)),
-            before.eq(Mux(self.last, 0, self.level) - 1),
+            begin.eq(Mux(self.last, 0, self.level)),
+            before.eq(begin - 1),
         ]
         with m.If(self.beats.ready):
             m.d.sync += self.valid.eq(self.beats.valid)
@@ -281,7 +283,7 @@ class UnaryPacker(wiring.Component):
             m.d.sync += [
                 *(self.kept.eq(beat.kept), self.last.eq(beat.last)),
                 *(place.eq(before + end) for place, end in zip(self.places, sums, strict=True)),
-                self.end.eq(before + sums[-1] + 1),
+                self.end.eq(begin + sums[-1]),
             ]
 
     def _cut(self, m: Module) -> None:
