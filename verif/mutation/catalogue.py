@@ -88,6 +88,8 @@ _choice = _of("rtl/topk.py", "claim:selection.choice")
 _select = _of("rtl/topk.py", "claim:selection.threshold", "suite:encoder_front")
 _align = _of("rtl/align.py", "suite:align")
 _map = _of("rtl/rank_map.py", "suite:rank_map")
+_path = _of("rtl/record_path.py", "suite:encoder_front")
+_residues = _of("rtl/packers.py", "claim:packers.residue", "claim:packers.residue_2")
 _blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
 _shared = _of("rtl/packers.py", "claim:packers.shared")
 _unary = _of("rtl/packers.py", "claim:packers.unary")
@@ -304,6 +306,21 @@ MUTATIONS = (
     _map("entries_past_the_size_wrap", "place.eq(here << 1)", "place.eq(here.rotate_left(1))"),
     _map("unused_entries_are_found", "entry[8] & (entry[:8] == exponent)", "entry[:8] == exponent"),
     _map("part_is_not_looked_at", "Array(whole[i::count])[self.part]", "whole[i]"),
+    _path(
+        "only_one_part_of_the_book",
+        "self.more.eq(unary & missing.any() & (self.part != self.parts - 1))",
+        "self.more.eq(0)",
+    ),
+    _path("earlier_parts_forgotten", "known.eq(Mux(first, 0, self.stage.kept))", "known.eq(0)"),
+    _path("rank_of_a_later_part", "moves & (first | self.found[lane])", "moves"),
+    _path("residue_one_bit_wider", "bit & (width > i)", "bit & (width >= i)"),
+    _path("causes_of_the_last_segment", "m.d.sync += [errors.eq(0), saturated.eq(0)]", "pass"),
+    _residues(
+        "segment_begins_inside_a_word",
+        "m.d.sync += level.eq(Mux(beat.last, 0, level + ends[-1]))",
+        "m.d.sync += level.eq(level + ends[-1])",
+    ),
+    _residues("row_held_for_the_next_word", "Mux((row == i) & ~full, held", "Mux((row == i), held"),
     _blocks(
         "whole_block_is_flushed",
         "flushing.eq(beat.last & (end[:bits] != 0))",
