@@ -102,6 +102,16 @@ static inline void complement(const uint8_t* mask, int64_t n, uint8_t* out) {
     if (n % 8) out[n / 8] &= static_cast<uint8_t>((1 << n % 8) - 1);
 }
 
+// Swap bit (i, j) with bit (j, i): byte i of the result has bit i of every byte.
+static inline uint64_t transposed(uint64_t x) {
+    uint64_t t = (x ^ (x >> 7)) & 0x00AA00AA00AA00AAull;
+    x ^= t ^ (t << 7);
+    t = (x ^ (x >> 14)) & 0x0000CCCC0000CCCCull;
+    x ^= t ^ (t << 14);
+    t = (x ^ (x >> 28)) & 0x00000000F0F0F0F0ull;
+    return x ^ t ^ (t << 28);
+}
+
 template <class T>
 static inline T load(const uint8_t* from) {
     T value;

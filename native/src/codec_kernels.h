@@ -104,11 +104,21 @@ struct Kernels {
 const Kernels& kernels();
 const Walks& walks();
 
-extern const Kernels portable_kernels;
-extern const Walks portable_walks;
+namespace portable {
+extern const Kernels codec_kernels;
+extern const Walks codec_walks;
+}  // namespace portable
+#ifdef CASSANDRA_HAVE_AVX2
+namespace avx2 {
+extern const Kernels codec_kernels;
+extern const Walks codec_walks;
+}  // namespace avx2
+#endif
 #ifdef CASSANDRA_HAVE_AVX512
-extern const Kernels avx512_kernels;
-extern const Walks avx512_walks;
+namespace avx512 {
+extern const Kernels codec_kernels;
+extern const Walks codec_walks;
+}  // namespace avx512
 
 // The short ways. Each decodes a segment at once, or is false if that must be done
 // the other way (which finds any error). Regions have OVERRUN bytes beyond their size that may be

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "codec_kernels.h"
+#include "codec_bits.h"
 
 namespace cassandra::codec {
 namespace {
@@ -13,21 +13,11 @@ static inline __m512i or_where(__m512i a, __mmask32 where, __m512i b) {
     return _mm512_mask_mov_epi16(a, where, _mm512_or_si512(a, b));
 }
 
-constexpr uint64_t ALL = ~uint64_t{0};
-
-// Lanes that exist of the 64 (or 32) from lane `i` on.
-static inline uint64_t lanes64(int64_t n, int64_t i) {
-    return n - i >= 64 ? ALL : _bzhi_u64(ALL, static_cast<unsigned>(n - i));
-}
 static inline uint32_t lanes32(int64_t n, int64_t i) {
     return n - i >= 32 ? ~0u : _bzhi_u32(~0u, static_cast<unsigned>(n - i));
 }
 
 static inline __m512i load512(const void* from) { return _mm512_loadu_si512(from); }
-
-static inline uint64_t word_at(const uint8_t* bitmap, int64_t i) {
-    return load<uint64_t>(bitmap + i / 8);
-}
 
 // Byte i of each word is bit i of all bytes of `matrix`, the last byte first.
 static inline __m512i transposed(__m512i matrix) {
@@ -163,18 +153,6 @@ void spread(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t* out
     }
 }
 
-void spread_bits(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t* out) {
-    int64_t from = 0;
-    for (int64_t i = 0; i < n; i += 64) {
-        const uint64_t set = word_at(bitmap, i) & lanes64(n, i);
-        const unsigned shift = from % 8;
-        uint64_t bits = load<uint64_t>(dense + from / 8) >> shift;
-        if (shift) bits |= uint64_t{dense[from / 8 + 8]} << (64 - shift);
-        store(out + i / 8, _pdep_u64(bits, set));
-        from += _mm_popcnt_u64(set);
-    }
-}
-
 int64_t gather(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* dense) {
     uint8_t* const start = dense;
     for (int64_t i = 0; i < n; i += 64) {
@@ -183,23 +161,6 @@ int64_t gather(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* den
         dense += _mm_popcnt_u64(set);
     }
     return dense - start;
-}
-
-int64_t gather_bits(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* dense) {
-    int64_t to = 0;
-    uint64_t partial = 0;  // bits of the byte that is not full
-    for (int64_t i = 0; i < n; i += 64) {
-        const uint64_t set = word_at(bitmap, i) & lanes64(n, i);
-        const uint64_t bits = _pext_u64(word_at(in, i), set);
-        const unsigned shift = to % 8;
-        const uint64_t word = partial | bits << shift;
-        store(dense + to / 8, word);
-        store(dense + to / 8 + 8, shift ? bits >> (64 - shift) : uint64_t{0});
-        to += _mm_popcnt_u64(set);
-        partial = dense[to / 8] & ((1u << to % 8) - 1);
-    }
-    if (n) dense[to / 8] = static_cast<uint8_t>(partial);
-    return to;
 }
 
 int64_t gather_words(const uint8_t* bitmap, int64_t n, const uint16_t* in, uint8_t* dense) {
@@ -445,7 +406,7 @@ static inline uint8_t largest(__m256i bytes) {
 void group_exponents(const Params& p, const uint16_t* values, const uint8_t* mask, int64_t n,
                      uint8_t* groups) {
     if (p.group < 32) {
-        portable_kernels.group_exponents(p, values, mask, n, groups);
+        portable::codec_kernels.group_exponents(p, values, mask, n, groups);
         return;
     }
     const __m512i floor = _mm512_set1_epi8(SUBNORMAL_FLOOR), none = _mm512_set1_epi8(static_cast<char>(255));
@@ -533,7 +494,7 @@ void escapes(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask,
 
 }  // namespace
 
-const Kernels avx512_kernels = {
+const Kernels avx512::codec_kernels = {
     unblock,         block,         ranks,         look_up,
     spread,          spread_bits,   gather,        gather_bits,
     gather_words,    put_words,     restore_unary, restore_group,

@@ -88,6 +88,6 @@ class LowPlanes {
 
 namespace cassandra::codec {
 
-const Walks avx512_walks = {avx512::walk_speculation, avx512::walk_verification};
+const Walks avx512::codec_walks = {avx512::walk_speculation, avx512::walk_verification};
 
 }  // namespace cassandra::codec

@@ -1,4 +1,4 @@
-// The walks, portable.
+// The walks without vectors. Included by a file for each instruction set that has no others.
 #include "codec_kernels.h"
 
 namespace cassandra::codec::CASSANDRA_ISA {
@@ -51,11 +51,12 @@ class LowPlanes {
     explicit LowPlanes(const Params& p) : p_(p) {}
     template <int B>
     void add(const uint8_t* lows, uint8_t* windows) const {
-        for (int plane = 0; plane < p_.truncated; ++plane)
-            for (int lane = 0; lane < p_.beat; ++lane) {
-                const uint8_t octet = lows[plane * p_.row_bytes() + lane / 8];
-                windows[lane] |= static_cast<uint8_t>((octet >> lane % 8 & 1) << plane);
-            }
+        for (int byte = 0; byte < p_.row_bytes(); ++byte) {
+            uint64_t planes = 0;
+            for (int plane = 0; plane < p_.truncated; ++plane)
+                planes |= uint64_t{lows[plane * p_.row_bytes() + byte]} << 8 * plane;
+            store(windows + 8 * byte, load<uint64_t>(windows + 8 * byte) | transposed(planes));
+        }
     }
 
   private:
@@ -69,6 +70,6 @@ class LowPlanes {
 
 namespace cassandra::codec {
 
-const Walks portable_walks = {portable::walk_speculation, portable::walk_verification};
+const Walks CASSANDRA_ISA::codec_walks = {CASSANDRA_ISA::walk_speculation, CASSANDRA_ISA::walk_verification};
 
 }  // namespace cassandra::codec

@@ -1,0 +1,1 @@
+#include "codec_kernels_code.h"
