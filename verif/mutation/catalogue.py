@@ -89,7 +89,8 @@ _select = _of("rtl/topk.py", "claim:selection.threshold", "suite:encoder_front")
 _align = _of("rtl/align.py", "suite:align")
 _map = _of("rtl/rank_map.py", "suite:rank_map")
 _path = _of("rtl/record_path.py", "suite:encoder_front")
-_residues = _of("rtl/packers.py", "claim:packers.residue", "claim:packers.residue_2")
+_residues = _of("rtl/packers.py", "claim:packers.residue")
+_words = _of("rtl/packers.py", "suite:encoder_regions_testbench")
 _blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
 _shared = _of("rtl/packers.py", "claim:packers.shared")
 _unary = _of("rtl/packers.py", "claim:packers.unary")
@@ -320,7 +321,7 @@ MUTATIONS = (
         "m.d.sync += level.eq(Mux(beat.last, 0, level + ends[-1]))",
         "m.d.sync += level.eq(level + ends[-1])",
     ),
-    _residues("row_held_for_the_next_word", "Mux((row == i) & ~full, held", "Mux((row == i), held"),
+    _words("row_held_for_the_next_word", "Mux((row == i) & ~full, held", "Mux((row == i), held"),
     _blocks(
         "whole_block_is_flushed",
         "flushing.eq(beat.last & (end[:bits] != 0))",
