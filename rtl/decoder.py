@@ -28,7 +28,7 @@ class Decoder(wiring.Component):
     Latency: about ten cycles from the first word of a segment to its first beat. Throughput:
     ``lanes`` values in each cycle in draft mode; half that in target mode, or as many with
     ``target_rate`` full; while the bus keeps up (eight rows in each cycle and region; sixteen of
-    verification data at full rate) and the exponents do not starve; about ten cycles between
+    verification data at full rate) and the exponents do not starve; about five cycles between
     segments. Buffering: see the two paths.
 
     Illegal input sets a bit of ``error`` (sticky, until ``clear_error``) and ends the packet of
@@ -41,7 +41,7 @@ class Decoder(wiring.Component):
         One for each segment, after the codebook that it needs.
     codebook : In(stream of {exponent: 8, last: 1}; with ``config.coded`` of PrunedEntry)
         A packet replaces the codebook, or that of pruned values; taken between segments, before a
-        waiting command.
+        waiting command. A decoder without unary takes what comes and ignores it.
     speculation, verification : In(stream of {data: 8 * lanes, last: 1})
         Regions, a packet each; no verification packet in draft mode, or if the command says there
         is none. At full rate ``data`` of verification is twice as wide.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.networks import compact, expand, prefix_sums
-from rtl.zero_counter import ParallelZeroCounter
+from rtl.networks import compact, expand, popcount, prefix_sums
+from rtl.zero_counter import CHUNK, ParallelZeroCounter
 
 __all__ = ["ExponentPath", "queue_entries"]
 
@@ -94,33 +94,53 @@ class ExponentPath(wiring.Component):
         with m.If(self.window_valid):
             m.d.sync += held.eq(self.window)
         m.d.comb += [counter.bits.eq(held), counter.carry_in.eq(carry)]
+        starts, end = self._starts(m, held, tail)
         with m.If(self.busy):
             m.d.sync += [
                 carry.eq(counter.carry_out),
-                tail.eq(tail + counter.ones),
+                tail.eq(end),
                 self.overflow.eq(self.overflow | counter.overflow),
             ]
         with m.If(self.clear):
             m.d.sync += carry.eq(0)
-        self._write(m, queue, tail, counter, held, width)
+        self._write(m, queue, starts, counter, held)
+
+    def _starts(self, m: Module, held: Signal, tail: Signal) -> tuple[list[Value], Value]:
+        """The place of each code of the window in the queue, and the place after the last one.
+
+        The codes of each chunk are counted before the window is held, so that only the places
+        within a chunk wait for a count.
+        """
+        width = len(tail)
+        bases: list[Value] = [tail]
+        counts = []
+        for low in range(0, self.window_bits, CHUNK):
+            codes = Signal(range(CHUNK + 1), name=f"codes_{low // CHUNK}", reset_less=True)
+            with m.If(self.window_valid):
+                m.d.sync += codes.eq(popcount(self.window[low : low + CHUNK]))
+            counts.append(codes)
+        bases += [(tail + count)[:width] for count in prefix_sums(m, counts, width, "chunk")]
+        starts: list[Value] = []
+        for chunk, base in enumerate(bases[:-1]):
+            ones = [held[CHUNK * chunk + i] for i in range(CHUNK - 1)]
+            before = prefix_sums(m, ones, (CHUNK - 1).bit_length(), f"ones_{chunk}")
+            starts += [base, *((base + count)[:width] for count in before)]
+        places = 1 << (self.window_bits - 1).bit_length()
+        return starts + bases[-1:] * (places - len(starts)), bases[-1]
 
     def _write(
         self,
         m: Module,
         queue: list[Signal],
-        tail: Signal,
+        starts: list[Value],
         counter: ParallelZeroCounter,
         held: Signal,
-        width: int,
     ) -> None:
-        """Compact the ranks of the window to places ``tail``, ``tail + 1``, ... of the queue."""
-        size = 1 << (self.window_bits - 1).bit_length()
-        ones = [held[i] if i < self.window_bits else Signal(1) for i in range(size)]
-        counts = prefix_sums(m, ones, width, "ones")
-        starts = [tail] + [(tail + count)[:width] for count in counts[:-1]]
+        """Compact the ranks of the window to their places, from ``starts[0]``, the tail, on."""
+        size, tail, width = len(starts), starts[0], len(starts[0])
         rank = (self.limit - 1).bit_length()  # bits of a legal one
         runs = [counter.runs[min(i, self.window_bits - 1)][:rank] for i in range(size)]
-        codes = [i < self.window_bits and ones[i] for i in range(size)]
+        codes = [held[i] if i < self.window_bits else Const(0, 1) for i in range(size)]
         items = [Cat(code, run) for code, run in zip(codes, runs, strict=True)]
         low = size.bit_length() - 1  # bits of a place that the network sorts by
         for i, item in enumerate(compact(m, items, starts, "ranks")):

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from golden.format import SCHEMES
 from rtl.bitmap_expand import BlockBuffer
-from rtl.codebook import Codebook
+from rtl.codebook import ENTRY, Codebook
 from rtl.command import (
     CommandLayout,
     DecoderConfig,
@@ -42,7 +42,8 @@ class _Schedule(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
-                "command": In(CommandLayout),
+                "next": In(CommandLayout),  # of the segment that starts
+                "command": In(CommandLayout),  # of the segment in hand, from the cycle after
                 "rows": In(data.ArrayLayout(lanes, self.take_max)),
                 "level": In(8),
                 "ended": In(1),  # no more rows will come
@@ -105,7 +106,9 @@ class _Schedule(wiring.Component):
             self.step.eq(self.go & ~self.starve & (self.enable | ~self.inside)),
             self.short.eq((self.take != 0) & (self.level < wanted)),
         ]
-        m.d.sync += most.eq(self.command.mask + Mux(self.unary, window, 1) + planes)
+        following = Mux(self.config.selects(self.next, "unary"), window + 8, 1 + 9)
+        with m.If(self.start):
+            m.d.sync += most.eq(self.next.mask + following - self.next.truncated)
         with m.If(self.starve):
             m.d.comb += wanted.eq(window)
         with m.Else():
@@ -184,8 +187,8 @@ class _Schedule(wiring.Component):
                 self.inside.eq(0),
                 self.count.eq(0),
                 self.number.eq(0),
-                self.remaining.eq((self.command.count >> bits) + 1),
-                self.final.eq(self.command.count >> bits == 0),
+                self.remaining.eq((self.next.count >> bits) + 1),
+                self.final.eq(self.next.count >> bits == 0),
                 self.more.eq(1),
             ]
 
@@ -215,12 +218,13 @@ class SpeculationPath(wiring.Component):
     """Everything that a draft reads, up to fields in their lanes (paper, Figure 8, decoder).
 
     Latency: three cycles from the rows of a beat to the beat. Throughput: one beat in each cycle
-    while rows are there and no window is starved for; about eight cycles between segments.
-    Buffering: three words of the region, a window, the rank queue, two blocks of fields and two
-    beats. A command is taken when the segment before it is done.
+    while rows are there and no window is starved for; four cycles between segments. Buffering:
+    three words of the region, a window, the rank queue, two blocks of fields and two beats. A
+    command is taken when the segment before it is done.
 
     Illegal input ends the segment with a beat that has ``abort`` and ``last`` set, pulses a bit of
-    ``errors``, and drains the region. ``last`` beats wait until the region is drained.
+    ``errors``, and drains the region. ``last`` beats wait until the region is drained. Without
+    unary there is no codebook, and words of one are taken at any time and ignored.
     """
 
     causes = ("short", "long", "code", "rank", "group", "command")
@@ -231,11 +235,10 @@ class SpeculationPath(wiring.Component):
         self.reader = SuperblockReader(
             lanes=config.lanes, take_max=self.schedule.take_max, superblock=config.superblock
         )
-        self.book = Codebook(lanes=config.lanes, size=config.codebook)
         super().__init__(
             {
                 "command": In(stream.Signature(CommandLayout)),
-                "codebook": In(stream.Signature(self.book.load_layout)),
+                "codebook": In(stream.Signature(ENTRY)),
                 "words": In(stream.Signature(self.reader.word_layout)),
                 "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
                 "errors": Out(ErrorLayout(*self.causes)),
@@ -253,6 +256,7 @@ class SpeculationPath(wiring.Component):
         self.spoilt = Signal()  # the region in hand was too long
         self.drained = Signal()  # the region of the latest segment is done with
         self.empty = Signal()  # no beat is in the pipeline
+        self.book_idle = Signal()  # no codebook is being loaded or waiting
         self._control(m)
         beat = self._fields(m)
         self._lookup(m, beat)
@@ -275,9 +279,10 @@ class SpeculationPath(wiring.Component):
         idle = Signal(init=1)
         self.abort_now = Signal()
         m.d.comb += [
-            bad.eq(self._bad_command(self.active)),
-            self.command.ready.eq(idle & self.empty & self.book.idle),
+            bad.eq(self._bad_command(self.command.payload)),
+            self.command.ready.eq(idle & self.empty & self.book_idle),
             short.eq(schedule.short & ~self.kill),
+            schedule.next.eq(self.command.payload),
             schedule.command.eq(self.active),
             schedule.rows.eq(reader.rows),
             schedule.level.eq(reader.level),
@@ -289,26 +294,23 @@ class SpeculationPath(wiring.Component):
             self.errors.long.eq(reader.drained & reader.overlong & ~self.spoilt),
             self.busy.eq(~idle | ~self.empty),
         ]
-        begin = Signal()
-        m.d.sync += begin.eq(self.command.valid & self.command.ready)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [self.active.eq(self.command.payload), idle.eq(0)]
-        with m.If(begin):
             m.d.comb += [
                 schedule.start.eq(~bad),
                 self.abort_now.eq(bad),
                 self.errors.command.eq(bad),
             ]
-            m.d.sync += [self.spoilt.eq(bad), self.drained.eq(0)]
+            m.d.sync += [
+                self.active.eq(self.command.payload),
+                idle.eq(0),
+                self.spoilt.eq(bad),
+                self.drained.eq(0),
+            ]
         with m.If(short):
             m.d.comb += self.abort_now.eq(1)
         with m.If(short | self.kill):
             m.d.sync += self.spoilt.eq(1)
-        over = Signal()
-        m.d.comb += [
-            over.eq(~idle & ~begin & ~schedule.running & ~drain),
-            finishing.eq(over),
-        ]
+        m.d.comb += finishing.eq(~idle & ~schedule.running & ~drain)
         with m.If(finishing):
             m.d.sync += drain.eq(1)
         with m.If(reader.drained):
@@ -386,15 +388,12 @@ class SpeculationPath(wiring.Component):
 
     def _lookup(self, m: Module, beat: data.View) -> None:
         """The beat that is handed on: ranks to exponents, and errors of the beat."""
-        m.submodules.codebook = book = self.book
-        wiring.connect(m, wiring.flipped(self.codebook), book.load)
         unary = self.config.selects(self.active, "unary")
+        exponents, missing = self._codebook(m, beat.ranks)
         bad_rank, bad_group, failed, last = Signal(), Signal(), Signal(), Signal()
         fresh = self.valid2 & ~beat.abort
         m.d.comb += [
-            book.enable.eq(~self.busy),
-            book.ranks.eq(beat.ranks),
-            bad_rank.eq(unary & (book.missing & beat.kept).any()),
+            bad_rank.eq(unary & (missing & beat.kept).any()),
             bad_group.eq(~unary & self._bad_shared(beat.shared)),
             self.errors.rank.eq(fresh & bad_rank),
             self.errors.group.eq(fresh & bad_group),
@@ -408,12 +407,26 @@ class SpeculationPath(wiring.Component):
         m.d.comb += [self.beats.payload[name].eq(beat[name]) for name in _CARRIED]
         m.d.comb += [
             self.beats.payload.high.eq(beat.high),
-            self.beats.payload.exponent.eq(book.exponents),
+            self.beats.payload.exponent.eq(exponents),
             self.beats.payload.last.eq(last),
             self.beats.payload.abort.eq(failed | (last & self.spoilt)),
         ]
         with m.If(self.kill):
             m.d.sync += [beat.last.eq(1), beat.abort.eq(1)]
+
+    def _codebook(self, m: Module, ranks: Value) -> tuple[Value, Value]:
+        """Exponents of some ranks, and which have none. Without unary, codebooks are ignored."""
+        if not self.config.has("unary"):
+            m.d.comb += [self.codebook.ready.eq(1), self.book_idle.eq(1)]
+            return Const(0), Const(0)
+        m.submodules.codebook = book = Codebook(lanes=self.config.lanes, size=self.config.codebook)
+        wiring.connect(m, wiring.flipped(self.codebook), book.load)
+        m.d.comb += [
+            book.enable.eq(~self.busy),
+            book.ranks.eq(ranks),
+            self.book_idle.eq(book.idle),
+        ]
+        return Value.cast(book.exponents), book.missing
 
     def _bad_shared(self, shared: Value) -> Value:
         return (shared == 0) | ((shared == 255) & self.config.selects(self.active, "mx"))

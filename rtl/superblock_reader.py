@@ -25,12 +25,14 @@ class SuperblockReader(wiring.Component):
     Latency: a word accepted in cycle c can be taken from cycle c + 1. Throughput: one word
     (``word_rows`` rows, a power of two) in and up to ``take_max`` rows out in each cycle, at most
     all words but one, less one row. Buffering: ``depth`` words.
-    ``words.ready`` depends on registers alone.
+    ``words.ready`` depends on registers alone; if the reader is ``eager``, also on ``take``: a
+    word is accepted in the cycle in which the one in its place leaves.
 
     A packet on ``words`` is a region. When the schedule is complete, ``finish`` makes the reader
-    discard what is left of the packet; ``drained`` pulses when that is done, and the next packet is
-    taken from then on. Illegal input: a packet that ends early shows as ``ended`` with too few
-    rows; one that is a superblock or more too long raises ``overlong`` with ``drained``.
+    discard what is left of the packet; ``drained`` pulses when that is done, with ``finish`` if
+    nothing is left, and the next packet is taken from the cycle after. Illegal input: a packet that
+    ends early shows as ``ended`` with too few rows; one that is a superblock or more too long
+    raises ``overlong`` with ``drained``.
 
     Members
     -------
@@ -56,11 +58,13 @@ class SuperblockReader(wiring.Component):
         superblock: int,
         word_rows: int = BUS_ROWS,
         depth: int = WORDS,
+        eager: bool = False,
     ) -> None:
         self.lanes = lanes
         self.take_max = take_max
         self.word_rows = word_rows
         self.depth = depth
+        self.eager = eager
         self.superblock_rows = 8 * superblock // lanes
         self.word_layout = data.StructLayout({"data": word_rows * lanes, "last": 1})
         super().__init__(
@@ -79,18 +83,23 @@ class SuperblockReader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         draining, accept = Signal(), Signal()
+        discard = draining | self.finish
         room = self.level <= (self.depth - 1) * self.word_rows
+        leaves = Signal()  # the last row of a word is taken
         m.d.comb += [
-            self.words.ready.eq(~self.ended & (draining | room)),
+            self.words.ready.eq(~self.ended & (discard | room | leaves)),
             accept.eq(self.words.valid & self.words.ready),
         ]
         with m.If(accept & self.words.payload.last):
             m.d.sync += self.ended.eq(1)
-        self._store(m, accept & ~draining)
+        taken = self._store(m, accept & ~discard)
+        if self.eager:
+            m.d.comb += leaves.eq(taken.any())
         self._drain(m, accept, draining)
         return m
 
-    def _store(self, m: Module, accept: Signal) -> None:
+    def _store(self, m: Module, accept: Value) -> Value:
+        """The ring of words; returns how many of them this cycle's rows finish."""
         size = self.word_rows * self.lanes
         words = [Signal(size, name=f"word_{i}", reset_less=True) for i in range(self.depth)]
         first, fill = Signal(self.depth, init=1), Signal(self.depth, init=1)  # a bit for each word
@@ -101,7 +110,8 @@ class SuperblockReader(wiring.Component):
             row.eq(end),
             self.level.eq(self.level - self.take + Mux(accept, self.word_rows, 0)),
         ]
-        self._turn(m, first, end[len(row) :])
+        taken = end[len(row) :]
+        self._turn(m, first, taken)
         for i, word in enumerate(words):
             with m.If(accept & fill[i]):
                 m.d.sync += word.eq(self.words.payload.data)
@@ -113,6 +123,7 @@ class SuperblockReader(wiring.Component):
         rows = [ring.word_select(i, self.lanes) for i in range(self.word_rows + self.take_max - 1)]
         for i, node in enumerate(shift(m, rows, row, self.take_max, "next")):
             m.d.comb += self.rows[i].eq(node)
+        return taken
 
     def _turn(self, m: Module, first: Signal, words: Value) -> None:
         """The word of the next row, when the rows of some words have been taken."""
@@ -122,9 +133,10 @@ class SuperblockReader(wiring.Component):
 
     def _drain(self, m: Module, accept: Signal, draining: Signal) -> None:
         spare = Signal(range(self.superblock_rows + (self.depth + 1) * self.word_rows))
+        left = Mux(draining, spare, self.level)
         m.d.comb += [
-            self.drained.eq(draining & self.ended),
-            self.overlong.eq(spare >= self.superblock_rows),
+            self.drained.eq((draining | self.finish) & self.ended),
+            self.overlong.eq(left >= self.superblock_rows),
         ]
         with m.If(self.finish):
             m.d.sync += [

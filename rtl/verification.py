@@ -310,6 +310,7 @@ class VerificationPath(wiring.Component):
     causes = ("short", "long", "window", "code", "rank")
     take_max = max(VALUE, LOW_PLANES + FIELD_MAX)
     depth = WORDS  # words of the region that are held
+    eager = True  # a word may come in the cycle in which the one in its place leaves
 
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
@@ -319,6 +320,7 @@ class VerificationPath(wiring.Component):
             superblock=config.superblock,
             word_rows=config.verification_rows,
             depth=self.depth,
+            eager=self.eager,
         )
         super().__init__(
             {
@@ -385,7 +387,8 @@ class VerificationPath(wiring.Component):
         P the pruned values of ``beat_1``, which leaves, and the beat that is offered comes after
         it. Coded exponents of pruned values come in phase Q, before the low bits; windows by which
         ``beat_1`` starves in cycles of their own. A phase begins when the reader holds as many
-        rows as it may take, or all there are.
+        rows as it may take, or all there are. P also waits until the output register is empty,
+        which it is in time if values are taken in phase Q; so no row depends on ``values.ready``.
         """
         active, reader, window = self.active, self.reader, self.config.window
         self.phase_q = Signal(init=1)
@@ -408,14 +411,13 @@ class VerificationPath(wiring.Component):
             self.take_low.eq(~self.low_done & (active.truncated != 0) & self.beat_a.begins),
             self.q_fire.eq(go & self.phase_q & (self.low_done | self.full_a) & ranks_ready),
             self.w_fire.eq(go & self.phase_q & self.starved & ~self.counting),
-            self.p_fire.eq(go & ~self.phase_q & (~self.joined | self.free_out)),
+            self.p_fire.eq(go & ~self.phase_q & (~self.joined | ~self.full_out)),
             wanted.eq(Mux(self.phase_q, window_rows + low_rows + residue_rows, pruned_rows)),
             fire.eq(self.q_fire | self.p_fire | self.w_fire),
             self.short.eq(fire & (wanted > Mux(self.region, reader.level, 0))),
         ]
         with m.If(self.phase_q):
-            coded = Mux(self.coded, window, 0)
-            m.d.comb += most.eq(active.truncated + Mux(exact, FIELD_MAX, coded))
+            m.d.comb += most.eq(self._most_in_q(exact))
         with m.If(fire & self.region):
             m.d.comb += reader.take.eq(wanted)
         with m.If(self.q_fire):
@@ -426,6 +428,14 @@ class VerificationPath(wiring.Component):
             m.d.sync += [self.phase_q.eq(1), self.joined.eq(0)]
         with m.If(self.clear):
             m.d.sync += [self.phase_q.eq(1), self.joined.eq(0), self.low_done.eq(0)]
+
+    def _most_in_q(self, exact: Value) -> Value:
+        """What phase Q takes at most, without a sum of residues: of them two rows, or all."""
+        bits = (self.config.lanes - 1).bit_length()
+        many = Cat(half[bits:] for half in self.beat_1.needs).any()  # else one row for each half
+        residue = Mux(self.full_1, Mux(many, FIELD_MAX, HALVES), 0)
+        windows = Mux(self.coded, self.config.window, 0)
+        return Mux(self.take_low, self.active.truncated, 0) + Mux(exact, residue, windows)
 
     def _moves(self, m: Module) -> None:
         """When each stage hands its beat on. Whether a beat is taken never depends on a count."""
@@ -558,6 +568,7 @@ class VerificationPath(wiring.Component):
         finish, drain = Signal(), Signal()
         self.over = Signal()  # the last beat is in the output register
         gone = self.values.valid & self.values.ready & self.out.last
+        region = self.command.payload.target & self.command.payload.verification
         m.d.comb += [
             self.busy.eq(self.running),
             self.command.ready.eq(~self.running),
@@ -576,8 +587,8 @@ class VerificationPath(wiring.Component):
                 self.active.eq(self.command.payload),
                 self.running.eq(1),
                 self.giving_up.eq(0),
-                self.region.eq(self.command.payload.target & self.command.payload.verification),
-                self.drained.eq(0),
+                self.region.eq(region),
+                self.drained.eq(~region),
                 self.spoilt.eq(0),
                 drain.eq(0),
                 self.over.eq(0),
@@ -588,7 +599,7 @@ class VerificationPath(wiring.Component):
             m.d.sync += self.over.eq(1)
         with m.If(self.running & self.over & ~drain):
             m.d.comb += finish.eq(self.region)
-            m.d.sync += [drain.eq(1), self.drained.eq(~self.region)]
+            m.d.sync += drain.eq(1)
         with m.If(reader.drained):
             m.d.sync += [self.drained.eq(1), self.spoilt.eq(reader.overlong)]
         with m.If(self.running & gone):

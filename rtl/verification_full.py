@@ -34,6 +34,7 @@ class FullRatePath(VerificationPath):
 
     take_max = VALUE + LOW_PLANES + FIELD_MAX
     depth = 4
+    eager = False
 
     def _pipeline(self, m: Module) -> list[Signal]:
         lanes = self.config.lanes

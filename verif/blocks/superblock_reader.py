@@ -18,14 +18,13 @@ from verif.blocks.workloads import PACES
 from verif.patterns import ALWAYS, PATTERNS, Pattern
 from verif.streams import Bench, Port, Source
 
-Reader = tuple[int, int, int, int, int]
+Reader = tuple[int, int, int, int, int, bool]
 
-# Lanes, most rows in a take, bytes of a superblock, rows in a word, words that are held.
+# Lanes, most rows in a take, bytes of a superblock, rows in a word, words that are held, eager.
 READERS: tuple[Reader, ...] = (
-    *((8, 12, 128, 8, 3), (16, 12, 128, 8, 3), (16, 16, 256, 8, 3), (32, 16, 128, 8, 3)),
-    *((8, 1, 128, 8, 3), (8, 30, 128, 16, 4)),
+    *((8, 12, 128, 8, 3, False), (16, 12, 128, 8, 3, False), (16, 16, 256, 8, 3, True)),
+    *((32, 16, 128, 8, 3, True), (8, 1, 128, 8, 3, False), (8, 30, 128, 16, 4, False)),
 )
-DRAIN_CYCLES = 2  # from the last word, or from ``finish`` after it, to ``drained``
 
 
 def design() -> SideBySide:
@@ -38,6 +37,7 @@ def design() -> SideBySide:
                 superblock=reader[2],
                 word_rows=reader[3],
                 depth=reader[4],
+                eager=reader[5],
             )
             for reader in READERS
         }
@@ -45,7 +45,7 @@ def design() -> SideBySide:
 
 
 def _name(*reader: int) -> str:
-    return "_".join(["reader", *map(str, reader)])
+    return "_".join(["reader", *(str(int(size)) for size in reader)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Taker:
     """
 
     def __init__(self, bench: Bench, dut: Any, source: Source, reader: Reader) -> None:
-        self.lanes, self.take_max, superblock, self.word_rows, self.depth = reader
+        self.lanes, self.take_max, superblock, self.word_rows, self.depth, self.eager = reader
         self.name = _name(*reader)
         self.superblock_rows = 8 * superblock // self.lanes
         self._dut = dut
@@ -123,7 +123,6 @@ class Taker:
         """Of the packet in hand: words inside, rows taken, level, and where it is."""
         self._inside = self._taken = self._level = 0
         self._draining = False
-        self._due = DRAIN_CYCLES
         self._active: Iterator[bool] | None = None
 
     def _drive(self, take: int, finish: int) -> None:
@@ -165,8 +164,8 @@ class Taker:
         ended = self._inside * self.word_rows == len(packet.rows)
         assert self._read("ended") == ended, f"{self.name}: ended must be {ended}"
         assert not (ended and ready), f"{self.name}: a word of the next packet is taken early"
-        if self._draining:
-            self._sample_drain(packet, ended, drained)
+        if self._draining or self._finish:
+            self._sample_drain(packet, ready, ended, drained)
         else:
             assert not drained, f"{self.name}: drained before finish"
             self._sample_rows(packet, ready, ended)
@@ -183,6 +182,8 @@ class Taker:
         level = self._read("level")
         assert level == self._level, f"{self.name}: level {level} must be {self._level}"
         room = self._level <= self.capacity - self.word_rows
+        leaves = self._taken % self.word_rows + self._take >= self.word_rows
+        room |= self.eager and leaves
         assert ready == (room and not ended), f"{self.name}: ready {ready} at level {level}"
         shown = min(self._level, self.take_max)
         rows, mask = self._read("rows"), (1 << self.lanes) - 1
@@ -190,11 +191,10 @@ class Taker:
         expected = list(packet.rows[self._taken : self._taken + shown])
         assert got == expected, f"{self.name}: rows from {self._taken} on: {got}, not {expected}"
 
-    def _sample_drain(self, packet: Packet, ended: bool, drained: bool) -> None:
-        self._due -= ended
-        assert drained or self._due > 0, f"{self.name}: drained must come"
+    def _sample_drain(self, packet: Packet, ready: bool, ended: bool, drained: bool) -> None:
+        assert ready != ended, f"{self.name}: ready {ready}, ended {ended}"
+        assert drained == ended, f"{self.name}: drained must be {ended}"
         if drained:
-            assert ended, f"{self.name}: drained before the end of the packet"
             overlong = packet.spare >= self.superblock_rows
             assert self._read("overlong") == overlong, f"{self.name}: {packet.spare} rows to spare"
 

@@ -69,7 +69,9 @@ def _is_clocked(cell: Mapping[str, Any]) -> bool:
     return reads or _is_flip_flop(cell["type"])
 
 
-DATA = re.compile(r"(?:.*\.)?(?:(?:word|value|choice|queue|entry)_\d+|held|stage[12]|beat_1|out)")
+DATA = re.compile(
+    r"(?:.*\.)?(?:(?:word|value|choice|queue|entry|codes)_\d+|held|stage[12]|beat_1|out)"
+)
 """Registers of data, which nothing looks at before something has been written."""
 
 

@@ -200,7 +200,7 @@ MUTATIONS = (
         "self.level < (self.depth - 1) * self.word_rows",
     ),
     _reader(
-        "overlong_one_row_later", "spare >= self.superblock_rows", "spare > self.superblock_rows"
+        "overlong_one_row_later", "left >= self.superblock_rows", "left > self.superblock_rows"
     ),
     _reader(
         "words_in_the_wrong_order",
