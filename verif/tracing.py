@@ -77,7 +77,7 @@ class Packets:
     def drive(self, ctx: Any, top: Any) -> None:
         """Offer the first word of each queue."""
         for name, queue in self._queues.items():
-            waits = name == "command" and bool(self._queues["codebook"])
+            waits = name == "command" and bool(self._queues.get("codebook"))
             ctx.set(getattr(top, f"s_axis_{name}_tvalid"), int(bool(queue) and not waits))
             for field, value in (queue[0] if queue else {}).items():
                 ctx.set(getattr(top, f"s_axis_{name}_{field}"), value)
