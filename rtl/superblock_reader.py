@@ -25,8 +25,8 @@ class SuperblockReader(wiring.Component):
     Latency: a word accepted in cycle c can be taken from cycle c + 1. Throughput: one word
     (``word_rows`` rows, a power of two) in and up to ``take_max`` rows out in each cycle, at most
     all words but one, less one row. Buffering: ``depth`` words.
-    ``words.ready`` depends on registers alone; if the reader is ``eager``, also on ``take``: a
-    word is accepted in the cycle in which the one in its place leaves.
+    ``words.ready`` depends on registers alone; if the reader is ``eager``, also on ``sure``: a
+    word is accepted in the cycle in which the last row of the one in its place is taken.
 
     A packet on ``words`` is a region. When the schedule is complete, ``finish`` makes the reader
     discard what is left of the packet; ``drained`` pulses when that is done, with ``finish`` if
@@ -45,6 +45,8 @@ class SuperblockReader(wiring.Component):
         The last word of the packet is inside: no more rows will come.
     take : In(range(take_max + 1))
         Rows used up in this cycle, at most ``level``.
+    sure : In(range(take_max + 1))
+        Of an eager reader: so many of them at least, known early.
     finish : In(1)
         One cycle: the schedule has all its rows. ``take`` must be zero.
     drained, overlong : Out(1)
@@ -74,6 +76,7 @@ class SuperblockReader(wiring.Component):
                 "level": Out(range(depth * word_rows + 1)),
                 "ended": Out(1),
                 "take": In(range(take_max + 1)),
+                **({"sure": In(range(take_max + 1))} if eager else {}),
                 "finish": In(1),
                 "drained": Out(1),
                 "overlong": Out(1),
@@ -85,21 +88,21 @@ class SuperblockReader(wiring.Component):
         draining, accept = Signal(), Signal()
         discard = draining | self.finish
         room = self.level <= (self.depth - 1) * self.word_rows
-        leaves = Signal()  # the last row of a word is taken
+        leaves = Signal()  # the last row of a word is surely taken
         m.d.comb += [
             self.words.ready.eq(~self.ended & (discard | room | leaves)),
             accept.eq(self.words.valid & self.words.ready),
         ]
         with m.If(accept & self.words.payload.last):
             m.d.sync += self.ended.eq(1)
-        taken = self._store(m, accept & ~discard)
+        row = self._store(m, accept & ~discard)
         if self.eager:
-            m.d.comb += leaves.eq(taken.any())
+            m.d.comb += leaves.eq((row + self.sure)[len(row) :].any())
         self._drain(m, accept, draining)
         return m
 
     def _store(self, m: Module, accept: Value) -> Value:
-        """The ring of words; returns how many of them this cycle's rows finish."""
+        """The ring of words; returns the place of the next row in its word."""
         size = self.word_rows * self.lanes
         words = [Signal(size, name=f"word_{i}", reset_less=True) for i in range(self.depth)]
         first, fill = Signal(self.depth, init=1), Signal(self.depth, init=1)  # a bit for each word
@@ -110,8 +113,7 @@ class SuperblockReader(wiring.Component):
             row.eq(end),
             self.level.eq(self.level - self.take + Mux(accept, self.word_rows, 0)),
         ]
-        taken = end[len(row) :]
-        self._turn(m, first, taken)
+        self._turn(m, first, end[len(row) :])
         for i, word in enumerate(words):
             with m.If(accept & fill[i]):
                 m.d.sync += word.eq(self.words.payload.data)
@@ -123,7 +125,7 @@ class SuperblockReader(wiring.Component):
         rows = [ring.word_select(i, self.lanes) for i in range(self.word_rows + self.take_max - 1)]
         for i, node in enumerate(shift(m, rows, row, self.take_max, "next")):
             m.d.comb += self.rows[i].eq(node)
-        return taken
+        return row
 
     def _turn(self, m: Module, first: Signal, words: Value) -> None:
         """The word of the next row, when the rows of some words have been taken."""

@@ -420,6 +420,7 @@ class VerificationPath(wiring.Component):
             m.d.comb += most.eq(self._most_in_q(exact))
         with m.If(fire & self.region):
             m.d.comb += reader.take.eq(wanted)
+            m.d.comb += reader.sure.eq(Mux(self.phase_q, low_rows, pruned_rows))
         with m.If(self.q_fire):
             m.d.sync += [self.phase_q.eq(0), self.joined.eq(self.full_1)]
             with m.If(self.full_a):

@@ -117,6 +117,7 @@ class Taker:
         self.packets.clear()
         self._begin()
         self._take = self._finish = -1  # not known, so that both are written
+        self._sure = 0
         self._drive(0, 0)
 
     def _begin(self) -> None:
@@ -125,7 +126,11 @@ class Taker:
         self._draining = False
         self._active: Iterator[bool] | None = None
 
-    def _drive(self, take: int, finish: int) -> None:
+    def _drive(self, take: int, finish: int, greedy: bool = False) -> None:
+        """Take or finish; an eager reader knows early of some of the rows, or of all."""
+        if self.eager:
+            self._sure = take if greedy else int(self._rng.integers(take, endpoint=True))
+            self._signal("sure").value = self._sure
         if (take, finish) != (self._take, self._finish):
             self._signal("take").value = take
             self._signal("finish").value = finish
@@ -145,7 +150,7 @@ class Taker:
         left = len(packet.rows) if packet.use is None else packet.use - self._taken
         most = min(self._level, left, packet.most, self.take_max)
         some = most if packet.greedy else int(self._rng.integers(most, endpoint=True))
-        self._drive(some if moves else 0, 0)
+        self._drive(some if moves else 0, 0, packet.greedy)
 
     def _complete(self, packet: Packet) -> bool:
         if packet.use is None:
@@ -182,8 +187,7 @@ class Taker:
         level = self._read("level")
         assert level == self._level, f"{self.name}: level {level} must be {self._level}"
         room = self._level <= self.capacity - self.word_rows
-        leaves = self._taken % self.word_rows + self._take >= self.word_rows
-        room |= self.eager and leaves
+        room |= self._taken % self.word_rows + self._sure >= self.word_rows
         assert ready == (room and not ended), f"{self.name}: ready {ready} at level {level}"
         shown = min(self._level, self.take_max)
         rows, mask = self._read("rows"), (1 << self.lanes) - 1

@@ -51,6 +51,8 @@ def _watch_reader(m: Module, reader: SuperblockReader) -> None:
             Assert((reader.take <= reader.level) | reader.ended),
             Assert(~reader.finish | (reader.take == 0)),
         ]
+        if reader.eager:
+            m.d.comb += Assert(reader.sure <= reader.take)
 
 
 CONFIG = DecoderConfig(lanes=8)
@@ -257,8 +259,8 @@ CLAIMS = (
     ),
     Claim(
         name="verification.reader",
-        what="Rows are taken only where there are any, unless no more will come, and none with the "
-        f"end of a region{_FREED}.",
+        what="Rows are taken only where there are any, unless no more will come, none with the end "
+        f"of a region, and not fewer than the reader was told of early{_FREED}.",
         design=Verification,
         method="reachable",
         watches={SuperblockReader: _watch_reader},
