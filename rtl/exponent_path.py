@@ -122,7 +122,7 @@ class ExponentPath(wiring.Component):
         bases += [(tail + count)[:width] for count in prefix_sums(m, counts, width, "chunk")]
         starts: list[Value] = []
         for chunk, base in enumerate(bases[:-1]):
-            ones = [held[CHUNK * chunk + i] for i in range(CHUNK - 1)]
+            ones = list(held[CHUNK * chunk : CHUNK * (chunk + 1)])[:-1]
             before = prefix_sums(m, ones, (CHUNK - 1).bit_length(), f"ones_{chunk}")
             starts += [base, *((base + count)[:width] for count in before)]
         places = 1 << (self.window_bits - 1).bit_length()
