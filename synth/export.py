@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -263,9 +265,13 @@ def _choose_encoder(top: str, like: DecoderConfig, chosen: dict[str, int]) -> Co
     return StoreConfig(encoder=encoder, **chosen)
 
 
-def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> list[Path]:
-    """Export several configurations; returns the Verilog files."""
-    return [export(out, config) for config in configs]
+def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> Iterator[Path]:
+    """Export several configurations, one on each core; yields the Verilog files in their order."""
+    if len(configs) == 1:
+        yield export(out, configs[0])
+        return
+    with ProcessPoolExecutor(min(len(configs), os.cpu_count() or 1)) as pool:
+        yield from pool.map(functools.partial(export, out), configs)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from golden.errors import CassandraError
 from verif.locking import exclusive
+from verif.shared_objects import shared_objects
 from verif.toolchain import (
     verilator_binary,
     verilator_environment,
@@ -74,10 +75,19 @@ def library_path(
 ) -> Path:
     """Where the library is, or will be: another place for other sources, tools or flags."""
     texts = [(_FOLDER / name).read_text() for name in (_SOURCES[kind], "bulk_ports.h")]
-    sources = (verilog, module, *texts, str(lanes), *([_ACTIVITY_FLAG] if activity else []))
-    tools = (*_VERILATOR_FLAGS, str(verilator_version()), *_cxx_flags(), _compiler_identity())
-    digest = hashlib.sha256("\0".join([*sources, *tools]).encode()).hexdigest()[:16]
+    sources = (verilog, module, *texts, str(lanes), *_tools(activity))
+    digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
     return build / f"{module}-{digest}" / f"lib{kind}.so"
+
+
+def _tools(activity: bool) -> list[str]:
+    """What a build depends on beside its sources."""
+    flags = [*_VERILATOR_FLAGS, *_cxx_flags(), *([_ACTIVITY_FLAG] if activity else [])]
+    return [*flags, *_optimise(activity), str(verilator_version()), _compiler_identity()]
+
+
+def _optimise(activity: bool) -> tuple[str, ...]:
+    return _QUICK if activity else _FAST
 
 
 def _build(verilog: str, module: str, lanes: int, library: Path, activity: bool) -> None:
@@ -92,7 +102,8 @@ def _build(verilog: str, module: str, lanes: int, library: Path, activity: bool)
         translate += [_ACTIVITY_FLAG] if activity else []
         _step([*translate, "-CFLAGS", " ".join(flags), str(source)])
         make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", f"{prefix}.mk"]
-        _step([*make, *(_QUICK if activity else _FAST)])
+        with shared_objects(work, _tools(activity)):
+            _step([*make, *_optimise(activity)])
         include = [f"-I{path}" for path in (work, _FOLDER, _include(), _include() / "vltstd")]
         archives = [str(work / f"lib{prefix}.a"), str(work / "libverilated.a")]
         program = str(_FOLDER / _SOURCES[kind])

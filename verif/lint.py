@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from golden.errors import CassandraError
@@ -45,12 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not lists:
         raise CassandraError(f"folder must hold exported file lists (*.f), not {folder}")
     failed = 0
-    for file_list in lists:
-        report = lint(file_list)
-        print(f"{file_list.stem}: {'clean' if not report else 'warnings'}")
-        if report:
-            failed = 1
-            print(report, file=sys.stderr)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file_list, report in zip(lists, pool.map(lint, lists), strict=True):
+            print(f"{file_list.stem}: {'clean' if not report else 'warnings'}")
+            if report:
+                failed = 1
+                print(report, file=sys.stderr)
     return failed
 
 
