@@ -75,12 +75,12 @@ class Bench:
     """
 
     def __init__(self, config: DecoderConfig, library: Library, period: float, out: Path) -> None:
-        top = config.module_name
-        path = map_decoder(config, library, out, period)
+        top, decoder = config.module_name, DecoderTop.of(config)
+        path = map_decoder(decoder, library, out, period)
         netlist = path.read_text()
         self._period = period
         self._model = Model(netlist, library, read_slews(path, top, library, period))
-        ports = ports_of(DecoderTop.of(config))
+        ports = ports_of(decoder)
         self._counts = out / f"{top}.saif"
         self._codec = RtlCodec(
             lanes=config.lanes,

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from golden.errors import CassandraError
-from rtl.command import DecoderConfig
 from rtl.top import DecoderTop, to_rtlil
 from synth.buffering import input_loads, instances_of
 from synth.liberty import InternalEnergy, internal_energies
@@ -56,18 +55,18 @@ class Energy:
         return Energy(**{name: factor * part for name, part in dataclasses.asdict(self).items()})
 
 
-def map_decoder(config: DecoderConfig, library: Library, out: Path, period: float) -> Path:
+def map_decoder(top: DecoderTop, library: Library, out: Path, period: float) -> Path:
     """Netlist of a decoder as :mod:`synth.report` times it: mapped for speed, with buffer trees.
 
     Raises CassandraError if a tool is missing or fails.
     """
-    top = config.module_name
+    name = top.module_name
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{top}.il").write_text(to_rtlil(DecoderTop.of(config)))
-    (out / f"{top}.speed.ys").write_text(speed_script(library, top, period))
-    run_tool("yosys", ["-q", "-s", f"{top}.speed.ys"], out)
-    add_buffers(out / f"{top}.net.v", library)
-    return out / f"{top}.net.v"
+    (out / f"{name}.il").write_text(to_rtlil(top))
+    (out / f"{name}.speed.ys").write_text(speed_script(library, name, period))
+    run_tool("yosys", ["-q", "-s", f"{name}.speed.ys"], out)
+    add_buffers(out / f"{name}.net.v", library)
+    return out / f"{name}.net.v"
 
 
 def cell_models(library: Library, out: Path) -> str:

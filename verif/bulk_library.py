@@ -35,7 +35,8 @@ _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
     *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint"),
 )
-_ACTIVITY_FLAG, _ACTIVITY_MACRO = "--trace-saif", "-DCASSANDRA_ACTIVITY"
+_ACTIVITY_FLAGS = ("--trace-saif", "--trace-underscore")  # Yosys names most nets _N_
+_ACTIVITY_MACRO = "-DCASSANDRA_ACTIVITY"
 _FAST = ("OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
 _QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlists are large
 _CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
@@ -82,7 +83,7 @@ def library_path(
 
 def _tools(activity: bool) -> list[str]:
     """What a build depends on beside its sources."""
-    flags = [*_VERILATOR_FLAGS, *_cxx_flags(), *([_ACTIVITY_FLAG] if activity else [])]
+    flags = [*_VERILATOR_FLAGS, *_cxx_flags(), *(_ACTIVITY_FLAGS if activity else ())]
     return [*flags, *_optimise(activity), str(verilator_version()), _compiler_identity()]
 
 
@@ -99,7 +100,7 @@ def _build(verilog: str, module: str, lanes: int, library: Path, activity: bool)
         source.write_text(verilog)
         translate = [verilator_binary(), *_VERILATOR_FLAGS, "--prefix", prefix]
         translate += ["--top-module", module, "--Mdir", str(work)]
-        translate += [_ACTIVITY_FLAG] if activity else []
+        translate += _ACTIVITY_FLAGS if activity else ()
         _step([*translate, "-CFLAGS", " ".join(flags), str(source)])
         make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", f"{prefix}.mk"]
         with shared_objects(work, _tools(activity)):

@@ -25,6 +25,7 @@ module {MODULE} (
   reg [2:0] mode = 0;
   reg [16:0] left = 0;
   reg [15:0] age = 0;
+  wire _odd_ = ~age[0];  // a name as Yosys gives them
   wire take = s_axis_command_tvalid & ~running;
   wire [16:0] count = s_axis_command_tdata[15:0] + 17'd1;
   wire [2:0] asked = s_axis_command_tdata[20:18];

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -218,9 +218,16 @@ def test_transitions_are_counted_once_in_a_cycle(tmp_path: Path, rng: np.random.
     # the counter's bits start from zero; what it is in the first cycle comes from the reset
     seen = [RESET_CYCLES + cycle for cycle in range(rtl.latest.cycles)]
     for bit, count in counts:
-        levels = [0, *(age >> int(bit) & 1 for age in seen)]
-        assert int(count) == sum(a != b for a, b in itertools.pairwise(levels))
+        assert int(count) == changes(age >> int(bit) & 1 for age in seen)
     assert len(counts) == 16
+    odd = re.search(r"\(_odd_ .*\(TC (\d+)\)\)", path.read_text())
+    assert odd
+    assert int(odd[1]) == changes(~age & 1 for age in seen)
+
+
+def changes(levels: Iterable[int]) -> int:
+    """How often a net changes that counts from zero."""
+    return sum(a != b for a, b in itertools.pairwise([0, *levels]))
 
 
 def test_transitions_are_of_one_instance(tmp_path: Path) -> None:

@@ -216,14 +216,26 @@ def test_smollm2_replies_as_plain_decoding_does(
     weights: str,
     scheme: Literal["unary", "exact", "mx"] | None,
     smollm2: Callable[[str], CassandraForCausalLM],
+    plain_reply: Callable[..., list[int]],
 ) -> None:
     lm = smollm2(weights)
     kv = None if scheme is None else KeyValueFormat(format=Format(scheme=scheme, fill="midpoint"))
-    for prompt in ("Why is the sky blue?", "Write a Python function that reverses a list."):
-        tokens = lm.encode_prompt(prompt)
-        expected = reply_tokens(lm, tokens, gamma=0, kv=kv if scheme == "mx" else None)
-        for gamma in (3, 5):
-            assert reply_tokens(lm, tokens, gamma=gamma, kv=kv) == expected
+    for gamma, prompt in SMOLLM2_PROMPTS.items():
+        expected = plain_reply(lm, prompt, kv=kv if scheme == "mx" else None)
+        assert reply_tokens(lm, lm.encode_prompt(prompt), gamma=gamma, kv=kv) == expected
+
+
+SMOLLM2_PROMPTS = {3: "Why is the sky blue?", 5: "Write a Python function that reverses a list."}
+"""By the gamma that is used for them."""
+
+
+@pytest.fixture(scope="module")
+def plain_reply() -> Callable[..., list[int]]:
+    @cache
+    def reply(lm: CassandraForCausalLM, prompt: str, *, kv: KeyValueFormat | None) -> list[int]:
+        return reply_tokens(lm, lm.encode_prompt(prompt), gamma=0, kv=kv)
+
+    return reply
 
 
 @pytest.fixture(scope="module")
