@@ -47,7 +47,7 @@ class PrunedCodes {
         return good_ && !windows_.full();
     }
 
-    void prefetch(const uint8_t*& at) { take(at, all_if(windows_.queued < BEAT)); }
+    void prefetch(const uint8_t*& at) { take(at, if_less(windows_.queued, BEAT)); }
 
     const uint8_t* end() const { return windows_.codes; }
 
@@ -150,7 +150,7 @@ bool read_pruned_exponents(const Params& p, const uint8_t* codes_end, int64_t n,
 void put_coded(int64_t count, Streams& s, uint16_t* out) {
     const uint8_t *bytes = s.magnitudes.data(), *exponents = s.exponents.data();
     const uint8_t *pruned_bytes = s.pruned.data(), *pruned_exponents = s.residues.data();
-    const Spread spread(s.mask.data(), nullptr);
+    const Spread<true> spread(s.mask.data(), nullptr);
     for (int64_t at = 0; at < count; at += STEP, out += STEP) {
         const uint64_t mask = spread.mask(at);
         const int64_t kept = ones(mask), pruned = STEP - kept;
@@ -162,6 +162,18 @@ void put_coded(int64_t count, Streams& s, uint16_t* out) {
     }
 }
 
+template <bool MASKED>
+bool decode_coded(const Params& p, const Region& spec, const Region& ver, int64_t count, Streams& s, uint16_t* out) {
+    HighWalk<true, MASKED> walk(p, spec, s);
+    if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
+    if (!read_kept_exponents(p, walk, s)) return false;
+    const uint8_t* const codes_end = walk_pruned(p, ver, count, s);
+    if (!codes_end || !read_pruned_exponents(p, codes_end, count - walk.kept(), s)) return false;
+    read_blocks(p, s.lows.data(), walk.kept(), s);
+    put_coded(count, s, out);
+    return true;
+}
+
 }  // namespace
 }  // namespace CASSANDRA_ISA
 
@@ -169,14 +181,7 @@ bool fused_coded_avx512(const Params& p, const Region& spec, const Region& ver, 
                         int64_t count, Streams& s, uint16_t* out) {
     using namespace CASSANDRA_ISA;
     if (p.beat != BEAT || count % STEP) return false;
-    HighWalk<true> walk(p, spec, has_mask, s);
-    if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
-    if (!read_kept_exponents(p, walk, s)) return false;
-    const uint8_t* const codes_end = walk_pruned(p, ver, count, s);
-    if (!codes_end || !read_pruned_exponents(p, codes_end, count - walk.kept(), s)) return false;
-    read_blocks(p, true, walk.kept(), s);
-    put_coded(count, s, out);
-    return true;
+    return (has_mask ? decode_coded<true> : decode_coded<false>)(p, spec, ver, count, s, out);
 }
 
 }  // namespace cassandra::codec

@@ -148,7 +148,7 @@ class ExactWalk {
 
     // What the beat needs of residues; see Block.
     uint64_t take_low(int64_t beat) {
-        const int64_t kept = ones(masks_[beat]), taken = all_if(available_ < kept);
+        const int64_t kept = ones(masks_[beat]), taken = if_less(available_, kept);
         before_ += whole_ & static_cast<uint64_t>(taken);
         std::memcpy(lows_ + SIZE * blocks_, at_, 16);
         blocks_ -= taken;
@@ -200,7 +200,7 @@ class ExactWalk {
 // False if a group exponent is not legal, or a window is broken.
 bool put_exact(const Params& p, int64_t count, Streams& s, uint16_t* out) {
     const ExactValues values(__builtin_ctz(static_cast<unsigned>(p.group)), s, 2, 0);
-    const Spread spread(s.mask.data(), nullptr);
+    const Spread<true> spread(s.mask.data(), nullptr);
     const uint8_t* stored = s.pruned.data();
     ExactValues::Found found;
     int64_t from = 0;
@@ -220,7 +220,7 @@ bool decode_exact_masked(const Params& p, const Region& ver, int64_t count, int6
     prepare(p, kept, s);
     ExactWalk<TRUNCATED> walk(p, ver, count / BEAT, s);
     if (!walk.go()) return false;
-    read_blocks(p, true, kept, s);
+    read_blocks(p, s.lows.data(), kept, s);
     return put_exact(p, count, s, out);
 }
 
@@ -231,7 +231,7 @@ bool fused_exact_masked_avx512(const Params& p, const Region& spec, const Region
                                int64_t count, Streams& s, uint16_t* out) {
     using namespace CASSANDRA_ISA;
     if (p.beat != BEAT || count % STEP || p.lead != 1 || p.truncated == 0) return false;
-    HighWalk<false> walk(p, spec, true, s);
+    HighWalk<false, true> walk(p, spec, s);
     if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
     constexpr decltype(&decode_exact_masked<1>) decode[] = {
         decode_exact_masked<1>, decode_exact_masked<2>, decode_exact_masked<3>, decode_exact_masked<4>,

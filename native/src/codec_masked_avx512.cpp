@@ -10,9 +10,9 @@ namespace cassandra::codec {
 namespace CASSANDRA_ISA {
 namespace {
 
-// The rows of a verification region: `s.lows` gets those of low, `s.pruned` pruned values. False if
+// The rows of a verification region: `s.lows` gets those of low, `s.pruned` pruned values. The former, or null if
 // the region is too short or too long.
-bool walk_lows(const Params& p, const Region& region, int64_t beats, Streams& s) {
+const uint8_t* walk_lows(const Params& p, const Region& region, int64_t beats, Streams& s) {
     const auto* const masks = reinterpret_cast<const uint16_t*>(s.mask.data());
     const uint8_t *at = region.bytes, *const end = at + region.size;
     uint8_t* pruned = s.pruned.data();
@@ -26,14 +26,21 @@ bool walk_lows(const Params& p, const Region& region, int64_t beats, Streams& s)
             at += missing;
         }
         if (slot + lead < beats) lows.take(at, ones(masks[slot + lead]));
-        if (at > end) return false;
+        if (at > end) return nullptr;
     }
-    return end - at < p.superblock;
+    return end - at < p.superblock ? s.lows.data() : nullptr;
 }
 
+// The rows of low of a verification region that has no others, or null as before.
+const uint8_t* only_lows(const Params& p, const Region& region, int64_t beats) {
+    const int64_t size = ROW * p.truncated * beats;
+    return size <= region.size && region.size - size < p.superblock ? region.bytes : nullptr;
+}
+
+template <bool MASKED>
 void put_unary(bool target, int64_t count, Streams& s, uint16_t* out) {
     const uint8_t *bytes = s.magnitudes.data(), *exponents = s.exponents.data();
-    Spread spread(s.mask.data(), s.pruned.data());
+    Spread<MASKED> spread(s.mask.data(), s.pruned.data());
     for (int64_t at = 0; at < count; at += STEP, out += STEP) {
         const uint64_t mask = spread.mask(at);
         const __m512i low = spread.bytes(mask, bytes), high = spread.bytes(mask, exponents);
@@ -49,7 +56,7 @@ bool put_groups(const Params& p, bool target, int64_t count, Streams& s, uint16_
     const GroupBytes exponents(__builtin_ctz(static_cast<unsigned>(p.group)));
     const __m512i one = _mm512_set1_epi8(1);
     const uint8_t *bytes = s.magnitudes.data(), *const groups = s.groups.data();
-    Spread spread(s.mask.data(), s.pruned.data());
+    Spread<true> spread(s.mask.data(), s.pruned.data());
     uint64_t subnormal = 0;
     int64_t from = 0;
     for (int64_t at = 0; at < count; at += STEP, out += STEP) {
@@ -69,16 +76,17 @@ bool put_groups(const Params& p, bool target, int64_t count, Streams& s, uint16_
     return subnormal == 0 && legal_groups(p, groups, count);
 }
 
-template <bool UNARY>
-bool decode_masked(const Params& p, const Region& spec, const Region* ver, bool has_mask, int64_t count, Streams& s, uint16_t* out) {
-    HighWalk<UNARY> walk(p, spec, has_mask, s);
+template <bool UNARY, bool MASKED>
+bool decode(const Params& p, const Region& spec, const Region* ver, int64_t count, Streams& s, uint16_t* out) {
+    HighWalk<UNARY, MASKED> walk(p, spec, s);
     if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
     if constexpr (UNARY)
         if (!read_kept_exponents(p, walk, s)) return false;
-    if (ver && !walk_lows(p, *ver, count / BEAT, s)) return false;
-    read_blocks(p, ver != nullptr, walk.kept(), s);
+    const uint8_t* lows = nullptr;
+    if (ver && !(lows = MASKED ? walk_lows(p, *ver, count / BEAT, s) : only_lows(p, *ver, count / BEAT))) return false;
+    read_blocks(p, lows, walk.kept(), s);
     if constexpr (!UNARY) return put_groups(p, ver != nullptr, count, s, out);
-    put_unary(ver != nullptr, count, s, out);
+    put_unary<MASKED>(ver != nullptr, count, s, out);
     return true;
 }
 
@@ -89,7 +97,8 @@ bool fused_masked_avx512(const Params& p, const Region& spec, const Region* ver,
                          int64_t count, Streams& s, uint16_t* out) {
     using namespace CASSANDRA_ISA;
     if (p.beat != BEAT || count % STEP || (!p.unary() && p.truncated == 0)) return false;
-    return (p.unary() ? decode_masked<true> : decode_masked<false>)(p, spec, ver, has_mask, count, s, out);
+    const auto unary = has_mask ? decode<true, true> : decode<true, false>;
+    return (p.unary() ? unary : decode<false, true>)(p, spec, ver, count, s, out);
 }
 
 }  // namespace cassandra::codec

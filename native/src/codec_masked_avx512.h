@@ -7,9 +7,9 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-// All bits or none: of a choice that depends on data, which a branch would guess wrong often.
-inline int64_t all_if(bool chosen) {
-    int64_t mask = -static_cast<int64_t>(chosen);
+// All bits if a < b, else none: for a choice that depends on data, which a branch would guess wrong often.
+inline int64_t if_less(int64_t a, int64_t b) {
+    int64_t mask = (a - b) >> 63;
     asm("" : "+r"(mask));  // or it would be made a branch again
     return mask;
 }
@@ -40,11 +40,11 @@ struct Windows {
 };
 
 // The rows of a speculation region. `s.highs` gets 16 bytes for each block, from its row of signs on.
-template <bool UNARY>
+template <bool UNARY, bool MASKED>
 class HighWalk {
   public:
-    HighWalk(const Params& p, const Region& region, bool has_mask, Streams& s)
-        : has_mask_(has_mask), stride_(ROW * (1 + p.high_bits())), group_last_(p.group / BEAT - 1),
+    HighWalk(const Params& p, const Region& region, Streams& s)
+        : stride_(ROW * (1 + p.high_bits())), group_last_(p.group / BEAT - 1),
           end_(region.bytes + region.size), masks_(reinterpret_cast<uint16_t*>(s.mask.data())), at_(region.bytes),
           windows_(p, s.codes), groups_(s.groups.data()), blocks_(s.highs.data()) {}
 
@@ -54,7 +54,7 @@ class HighWalk {
         for (int64_t slot = -1; slot < beats; ++slot) {
             if (UNARY && slot >= 0 && !starve(now)) return false;
             const int64_t next = slot + 1 < beats ? take_mask(slot + 1) : 0;
-            if (UNARY && slot + 1 < beats) windows_.take(at_, all_if(windows_.queued < BEAT));
+            if (UNARY && slot + 1 < beats) windows_.take(at_, if_less(windows_.queued, BEAT));
             if (!UNARY && slot >= 0 && (slot & group_last_) == 0) take_group();
             take_block(now);
             if (at_ > end_) return false;
@@ -70,7 +70,7 @@ class HighWalk {
 
   private:
     bool starve(int64_t wanted) {
-        windows_.take(at_, all_if(windows_.queued < wanted));
+        windows_.take(at_, if_less(windows_.queued, wanted));
         while (__builtin_expect(windows_.queued < wanted, 0)) {
             if (at_ > end_ || windows_.full()) return false;
             windows_.take(at_, -1);
@@ -80,9 +80,9 @@ class HighWalk {
     }
 
     int64_t take_mask(int64_t beat) {
-        const uint16_t mask = has_mask_ ? load<uint16_t>(at_) : 0xFFFF;
+        const uint16_t mask = MASKED ? load<uint16_t>(at_) : 0xFFFF;
         masks_[beat] = mask;
-        at_ += has_mask_ ? ROW : 0;
+        at_ += MASKED ? ROW : 0;
         return ones(mask);
     }
 
@@ -97,14 +97,13 @@ class HighWalk {
     }
 
     void take_block(int64_t wanted) {
-        const int64_t taken = all_if(available_ < wanted);
+        const int64_t taken = MASKED ? if_less(available_, wanted) : -static_cast<int64_t>(wanted != 0);
         std::memcpy(blocks_, at_, 16);
         blocks_ += 16 & taken;
         at_ += stride_ & taken;
         available_ += (BEAT & taken) - wanted;
     }
 
-    const bool has_mask_;
     const int64_t stride_, group_last_;
     const uint8_t* const end_;
     uint16_t* const masks_;
@@ -124,7 +123,7 @@ struct LowRows {
 
     // Those of a beat, from `at` on.
     void take(const uint8_t*& at, int64_t kept) {
-        const int64_t taken = all_if(available < kept);
+        const int64_t taken = if_less(available, kept);
         std::memcpy(to, at, 16);
         to += size & taken;
         at += size & taken;
@@ -173,16 +172,18 @@ inline bool read_exponents(const Params& p, const uint8_t* codes, const uint8_t*
 }
 
 // Those of kept values, from the codes of speculation data.
-inline bool read_kept_exponents(const Params& p, const HighWalk<true>& walk, Streams& s) {
+template <bool MASKED>
+bool read_kept_exponents(const Params& p, const HighWalk<true, MASKED>& walk, Streams& s) {
     return read_exponents(p, s.codes.data(), walk.codes_end(), p.book, p.book_size, walk.kept(), s.ranks.data(), s.exponents.data());
 }
 
-// Bytes of kept values from their blocks, those of sign_high 16 bytes apart; and signs.
-inline void read_blocks(const Params& p, bool target, int64_t kept, Streams& s) {
-    const Planes planes(p, target, ROW * p.truncated, NATURAL);
-    const __m512i fill = _mm512_set1_epi8(static_cast<char>(target ? 0 : p.fill));
-    const uint8_t* lows = s.lows.data();
-    for (int64_t at = 0; at < kept; at += STEP, lows += 4 * ROW * p.truncated) {
+// Bytes of kept values from their blocks, those of sign_high 16 bytes apart; and signs. `lows` is null for a draft.
+inline void read_blocks(const Params& p, const uint8_t* lows, int64_t kept, Streams& s) {
+    const Planes planes(p, lows != nullptr, ROW * p.truncated, NATURAL);
+    const __m512i fill = _mm512_set1_epi8(static_cast<char>(lows ? 0 : p.fill));
+    const int64_t stride = lows ? 4 * ROW * p.truncated : 0;
+    if (!lows) lows = s.lows.data();
+    for (int64_t at = 0; at < kept; at += STEP, lows += stride) {
         const __m512i high = load512(s.highs.data() + at);
         store(s.signs.data() + at / 8, planes.signs(high));
         _mm512_storeu_si512(s.magnitudes.data() + at, _mm512_or_si512(planes.bytes(high, load512(lows)), fill));
@@ -190,15 +191,17 @@ inline void read_blocks(const Params& p, bool target, int64_t kept, Streams& s) 
 }
 
 // Values of kept ones by their positions.
+template <bool MASKED>
 class Spread {
   public:
     Spread(const uint8_t* masks, const uint8_t* pruned) : masks_(masks), pruned_(pruned) {}
 
-    uint64_t mask(int64_t position) const { return load<uint64_t>(masks_ + position / 8); }
+    uint64_t mask(int64_t position) const { return MASKED ? load<uint64_t>(masks_ + position / 8) : ~uint64_t{0}; }
 
     // Bytes of `dense` in ORDER, 0 where nothing is kept.
     __m512i bytes(uint64_t mask, const uint8_t* dense) const {
-        return _mm512_permutexvar_epi64(order_, _mm512_maskz_expand_epi8(mask, in_register(dense)));
+        const __m512i some = in_register(dense);
+        return _mm512_permutexvar_epi64(order_, MASKED ? _mm512_maskz_expand_epi8(mask, some) : some);
     }
     // Those of `pruned` there.
     __m512i bytes(uint64_t mask, const uint8_t* dense, const uint8_t* pruned) const {
@@ -208,7 +211,7 @@ class Spread {
 
     // 32 values, with pruned ones in their places if `target`.
     void put(__m512i values, uint32_t mask, bool target, uint16_t* out) {
-        if (target) {
+        if (MASKED && target) {
             values = _mm512_mask_expand_epi16(values, ~mask, in_register(pruned_));
             pruned_ += 2 * (32 - ones(mask));
         }
