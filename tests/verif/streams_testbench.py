@@ -8,11 +8,16 @@ import cocotb
 import pytest
 from cocotb.clock import Clock
 
-from tests.verif.stages import CHANGES, DROPS, RIGHT, WAITS
+from tests.verif.stages import CHANGES, DROPS, RIGHT, WAITS, Stage
 from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
 from verif.streams import Bench, Port, ProtocolError, Sink, Source
 
 NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
+
+
+def design() -> Stage:
+    """The design of every test."""
+    return Stage()
 
 
 async def start(dut: Any, fault: int) -> tuple[Bench, Source, Sink]:

@@ -16,9 +16,10 @@ from verif.formal import prover
 from verif.formal.__main__ import main
 from verif.formal.encoder import Indifferent
 from verif.formal.harness import level_of
+from verif.formal.netlist import Netlist, not_reset
 from verif.formal.prover import Claim, prove
 from verif.formal.registry import claims
-from verif.formal.structure import Netlist, not_reset, waiting_streams, wrong_paths
+from verif.formal.structure import waiting_streams, wrong_paths
 
 needs_tools = pytest.mark.skipif(
     bool(prover.missing_tools()), reason="Yosys is not on PATH (Debian: apt install yosys)"

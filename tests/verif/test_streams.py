@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from golden.errors import CassandraError
-from tests.verif.stages import Stage
+from tests.verif import streams_testbench
+from tests.verif.stages import DROPS, Stage
 from verif.patterns import PATTERNS, Kind, Pattern
 from verif.runner import run_suite
+from verif.simulated import run_simulated
 from verif.streams import HandshakeChecker, ProtocolError
 
 
@@ -90,3 +93,15 @@ def test_the_drivers_on_a_register_stage() -> None:
     build = Path(__file__).parents[2] / "build" / "cocotb" / "streams"
     result = run_suite(Stage(), "tests.verif.streams_testbench", "stage", build_dir=build)
     assert len(result.tests) == len(PATTERNS) ** 2 + 5
+
+
+def test_the_same_tests_in_the_other_simulator() -> None:
+    """Broken stages are found there, too, or the tests would fail; one that fails is named."""
+    assert len(run_simulated(streams_testbench)) == len(PATTERNS) ** 2 + 5
+    with (
+        mock.patch.object(streams_testbench, "RIGHT", DROPS),
+        pytest.raises(AssertionError, match="counts_of_waiting: m_axis: valid fell before ready"),
+    ):
+        run_simulated(streams_testbench, "counts_of_waiting")
+    with pytest.raises(CassandraError, match=r"must select a test of .*, not 'no_such_test'"):
+        run_simulated(streams_testbench, "no_such_test")

@@ -14,6 +14,7 @@ from rtl.exponent_path import ExponentPath
 from rtl.speculation import SpeculationPath
 from rtl.superblock_reader import SuperblockReader
 from rtl.verification import VerificationPath
+from rtl.verification_full import verification_path
 from verif.formal.harness import Around, Handshakes, assume_holds, bits_set, level_of
 from verif.formal.prover import Claim
 
@@ -56,6 +57,8 @@ def _watch_reader(m: Module, reader: SuperblockReader) -> None:
 
 
 CONFIG = DecoderConfig(lanes=8)
+FULL_RATE = DecoderConfig(lanes=8, target_rate="full")
+CODED = DecoderConfig(lanes=8, schemes=("unary",), coded=True)
 
 
 class Segments(Around):
@@ -168,9 +171,9 @@ class Verification(Around):
 
     part: VerificationPath
 
-    def __init__(self, *, good: bool = False) -> None:
+    def __init__(self, config: DecoderConfig = CONFIG, *, good: bool = False) -> None:
         self.good = good
-        super().__init__(VerificationPath(CONFIG))
+        super().__init__(verification_path(config))
 
     def claims(self, m: Module) -> None:
         beats = self.part.beats
@@ -207,6 +210,41 @@ FREE_DATA: dict[type[wiring.Component], tuple[str, ...]] = {
 }
 
 _FREED = " (data of rows, codebook and buffers free)"
+_VARIANTS = {"full_rate": FULL_RATE, "coded": CODED}
+_VARIANT_NAMES = {
+    "full_rate": "Decoder whose targets come at full rate",
+    "coded": "Decoder of coded pruned exponents",
+}
+
+
+def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
+    """The claims about the decoder that say most, about another one."""
+    title = _VARIANT_NAMES[name]
+    return (
+        Claim(
+            name=f"{name}.handshake",
+            what=f"{title}: values stay, unchanged, until they are taken.",
+            design=lambda: Handshakes(Decoder(config), honest=False),
+            method="reachable",
+        ),
+        Claim(
+            name=f"{name}.segments",
+            what=f"{title}: as `decoder.segments`{_FREED}.",
+            design=lambda: Segments(Decoder(config)),
+            method="reachable",
+            seconds=600,
+            free=FREE_DATA,
+        ),
+        Claim(
+            name=f"{name}.reader",
+            what=f"{title}: as `verification.reader`{_FREED}.",
+            design=lambda: Verification(config),
+            method="reachable",
+            watches={SuperblockReader: _watch_reader},
+            free=FREE_DATA,
+        ),
+    )
+
 
 CLAIMS = (
     Claim(
@@ -296,4 +334,5 @@ CLAIMS = (
         watches={BlockBuffer: _watch_blocks},
         free=FREE_DATA,
     ),
+    *(claim for name, config in _VARIANTS.items() for claim in _variant_claims(name, config)),
 )

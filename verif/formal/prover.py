@@ -38,6 +38,7 @@ from amaranth.lib import wiring
 
 from golden.errors import CassandraError
 from verif.formal.harness import Watch, freeing, watching
+from verif.formal.netlist import forgetful
 
 __all__ = ["METHODS", "Claim", "Outcome", "missing_tools", "prove", "to_properties"]
 
@@ -69,7 +70,8 @@ class Claim:
     """Something that is always so.
 
     ``design`` makes the component whose assertions say it, with those that ``watches`` add to
-    blocks inside it, while outputs of blocks in ``free`` may be anything. ``name`` is
+    blocks inside it, while outputs of blocks in ``free`` may be anything. With ``unreset``, so may
+    what memories, and registers that ``rst`` leaves alone, hold at first. ``name`` is
     ``block.claim``. A claim that is ``fast`` (a few seconds) is proved by ``make test``, too.
     """
 
@@ -80,6 +82,7 @@ class Claim:
     depth: int = 0  # cycles, of a bounded proof or of an induction
     seconds: int = 300  # after which the tool gives up
     fast: bool = False
+    unreset: bool = False
     free: Mapping[type[wiring.Component], Sequence[str]] = dataclasses.field(default_factory=dict)
     check: Callable[[str], list[str]] | None = None  # what is wrong with a netlist in JSON
     watches: Mapping[type[wiring.Component], Watch] = dataclasses.field(default_factory=dict)
@@ -96,6 +99,8 @@ class Claim:
                 f"depth must be positive for {' and '.join(DEEP)} proofs alone, not {self.depth}"
                 f" ({self.name})"
             )
+        if self.unreset and self.method in (*STATELESS, "structural"):
+            raise CassandraError(f"unreset must go with a method that knows state ({self.name})")
 
     @property
     def bound(self) -> str:
@@ -177,11 +182,16 @@ _GATES = (
 
 def _structural(claim: Claim, folder: Path) -> tuple[Verdict, str]:
     """Look at the cells as Amaranth makes them: nothing is optimised."""
+    assert claim.check is not None
+    wrong = claim.check(_netlist(folder))
+    return ("refuted" if wrong else "proved"), "\n".join(wrong)
+
+
+def _netlist(folder: Path) -> str:
+    """The flat design in JSON."""
     script = "read_rtlil claim.il; hierarchy -check -top claim; proc -noopt; flatten; opt_clean"
     _run("yosys", "-p", f"{script}; write_json claim.json", folder=folder)
-    assert claim.check is not None
-    wrong = claim.check((folder / "claim.json").read_text())
-    return ("refuted" if wrong else "proved"), "\n".join(wrong)
+    return (folder / "claim.json").read_text()
 
 
 def _sat(claim: Claim, folder: Path) -> tuple[Verdict, str]:
@@ -195,7 +205,11 @@ def _sat(claim: Claim, folder: Path) -> tuple[Verdict, str]:
 
 def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
     """Make one circuit of gates whose output says that some assertion fails; ask ABC for a one."""
-    _run("yosys", "-p", f"{_READ}; {_GATES}", folder=folder)
+    read = _READ
+    if claim.unreset:
+        (folder / "unreset.json").write_text(forgetful(_netlist(folder)))
+        read = "read_json unreset.json; delete -output; opt_clean"
+    _run("yosys", "-p", f"{read}; {_GATES}", folder=folder)
     check = {
         "rewriting": "iprove",
         "reachable": f"pdr -T {claim.seconds}",

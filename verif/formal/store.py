@@ -12,8 +12,9 @@ from rtl.dma.store_config import StoreConfig
 from rtl.dma.store_ports import CassandraStore
 from rtl.encoder_types import EncoderConfig
 from verif.formal.harness import Around, assert_holds, assume_holds, level_of
+from verif.formal.netlist import Netlist, not_reset
 from verif.formal.prover import Claim
-from verif.formal.structure import Netlist, not_reset, wrong_paths
+from verif.formal.structure import wrong_paths
 
 __all__ = ["CLAIMS"]
 

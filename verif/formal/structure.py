@@ -5,111 +5,19 @@ They are decided on the netlist that Yosys makes of it, cell by cell.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rtl.top import DecoderTop
+from verif.formal.netlist import Bit, Netlist, not_reset
 from verif.formal.prover import Claim
 
-__all__ = ["CLAIMS", "Netlist", "not_reset", "waiting_streams", "wrong_paths"]
-
-Bit = int | str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Netlist:
-    """A flat module: its cells, and bits of its ports and of its initial values by name."""
-
-    cells: Mapping[str, Mapping[str, Any]]
-    ports: Mapping[str, Mapping[str, Any]]
-    names: Mapping[str, Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, text: str) -> Netlist:
-        """The top of what ``write_json`` of Yosys has written."""
-        (module,) = json.loads(text)["modules"].values()
-        return cls(cells=module["cells"], ports=module["ports"], names=module["netnames"])
-
-    def initial(self) -> dict[Bit, str]:
-        """Initial values, by bit."""
-        found: dict[Bit, str] = {}
-        for net in self.names.values():
-            value = net["attributes"].get("init")
-            if value is not None:
-                found.update(zip(net["bits"], reversed(value), strict=True))
-        return found
-
-    def drivers(self) -> dict[Bit, list[Bit]]:
-        """Bits that the cell that drives a bit looks at in the same cycle."""
-        found: dict[Bit, list[Bit]] = {}
-        for cell in self.cells.values():
-            ways = cell["port_directions"]
-            inputs = [
-                b
-                for port, bits in cell["connections"].items()
-                for b in bits
-                if ways[port] == "input" and not _is_clocked(cell)
-            ]
-            for port, bits in cell["connections"].items():
-                if ways[port] == "output":
-                    found.update((bit, inputs) for bit in bits)
-        return found
-
-
-def _is_flip_flop(kind: str) -> bool:
-    return "dff" in kind.lower()
-
-
-def _is_clocked(cell: Mapping[str, Any]) -> bool:
-    """What it puts out does not depend on what it sees in the same cycle."""
-    reads = cell["type"].startswith("$memrd") and int(cell["parameters"]["CLK_ENABLE"], 2) == 1
-    return reads or _is_flip_flop(cell["type"])
-
+__all__ = ["CLAIMS", "waiting_streams", "wrong_paths"]
 
 DATA = re.compile(
     r"(?:.*\.)?(?:(?:word|value|choice|queue|entry|codes)_\d+|held|stage[12]|beat_1|out)"
 )
 """Registers of data, which nothing looks at before something has been written."""
-
-
-def not_reset(netlist: Netlist, data: re.Pattern[str] | None = None) -> list[str]:
-    """Flip-flops, but those of ``data``, that ``rst`` does not put into their initial state.
-
-    What a flip-flop takes must come from a multiplexer that ``rst`` switches to that state.
-    """
-    initial, resets = netlist.initial(), _chosen_by_reset(netlist)
-    free = {
-        bit
-        for name, net in netlist.names.items()
-        if data is not None and data.fullmatch(name)
-        for bit in net["bits"]
-    }
-    wrong = []
-    for name, cell in netlist.cells.items():
-        if not _is_flip_flop(cell["type"]):
-            continue
-        pins = cell["connections"]
-        if free.issuperset(pins["Q"]):
-            continue
-        begins = [initial.get(bit, "x") for bit in pins["Q"]]
-        taken = [resets.get(bit, "-") for bit in pins["D"]]
-        if cell["type"] != "$dff" or begins != taken:
-            wrong.append(f"{cell['type']} {name}: resets to {taken}, begins as {begins}")
-    return wrong
-
-
-def _chosen_by_reset(netlist: Netlist) -> dict[Bit, Bit]:
-    """What bits become when ``rst`` is set: those of multiplexers that it switches."""
-    (reset,) = netlist.ports["rst"]["bits"]
-    found: dict[Bit, Bit] = {}
-    for cell in netlist.cells.values():
-        pins = cell["connections"]
-        if cell["type"] == "$mux" and pins["S"] == [reset]:
-            found.update(zip(pins["Y"], pins["B"], strict=True))
-    return found
 
 
 def _reached(netlist: Netlist, bits: Iterable[Bit]) -> set[Bit]:

@@ -1,8 +1,9 @@
 """The mutations: where, what instead of what, and what must notice, cheapest first.
 
-A check is ``claim:NAME`` (:mod:`verif.formal`) or ``suite:BLOCK`` (:mod:`verif.blocks`, or a module
-of :mod:`verif` that has a function ``design``), with
-``/REGULAR_EXPRESSION`` behind it if a part of the tests will do.
+A check is ``claim:NAME`` (:mod:`verif.formal`), or ``sim:BLOCK`` or ``suite:BLOCK``: the cocotb
+suite of a block (:mod:`verif.blocks`, or a module of :mod:`verif` that has a function ``design``),
+with ``/REGULAR_EXPRESSION`` behind it if a part of the tests will do. ``suite`` runs it under
+Verilator as it is; ``sim`` in Amaranth's simulator (:mod:`verif.simulated`), which needs no build.
 """
 
 from __future__ import annotations
@@ -70,35 +71,37 @@ _rotate = _of("rtl/networks.py", "claim:networks.rotate")
 _shift = _of("rtl/networks.py", "claim:networks.shift")
 _counts = _of("rtl/networks.py", "claim:networks.counts")
 _bitmap = _of("rtl/bitmap_expand.py", "claim:networks.bitmap_expand")
-_buffer = _of("rtl/bitmap_expand.py", "suite:bitmap_expand")
-_book = _of("rtl/codebook.py", "suite:codebook")
-_ranks = _of("rtl/exponent_path.py", "suite:exponent_path")
-_mantissa = _of("rtl/mantissa.py", "suite:mantissa")
+_buffer = _of("rtl/bitmap_expand.py", "sim:bitmap_expand/buffer")
+_book = _of("rtl/codebook.py", "sim:codebook")
+_mantissa = _of("rtl/mantissa.py", "sim:mantissa")
 _shifter = _of("rtl/shifter.py", "claim:networks.shifter")
 _residue = _of("rtl/residue.py", "claim:networks.residue")
-_reader = _of("rtl/superblock_reader.py", "suite:superblock_reader")
-_spec = _of("rtl/speculation.py", "claim:decoder.segments", "suite:speculation")
-_spec_data = _of("rtl/speculation.py", "suite:speculation")
-_verif = _of("rtl/verification.py", "claim:decoder.segments", "suite:verification")
-_verif_data = _of("rtl/verification.py", "suite:verification")
-_codes = _of("rtl/pruned_exponents.py", "suite:verification")
-_bytes = _of("rtl/pruned_exponents.py", "suite:pruned_bytes")
+_reader = _of("rtl/superblock_reader.py", "sim:superblock_reader")
+_SPECULATION = ("sim:speculation/instance=l8", "sim:speculation/bad_regions")
+_ranks = _of("rtl/exponent_path.py", *_SPECULATION, "sim:exponent_path")
+_spec = _of("rtl/speculation.py", *_SPECULATION, "claim:decoder.segments")
+_spec_data = _of("rtl/speculation.py", *_SPECULATION)
+_verif = _of("rtl/verification.py", "sim:verification/instance=l8", "claim:decoder.segments")
+_verif_data = _of("rtl/verification.py", "sim:verification/instance=l8")
+_full = _of("rtl/verification_full.py", "sim:verification/instance=full")
+_codes = _of("rtl/pruned_exponents.py", "sim:verification/instance=l8")
+_bytes = _of("rtl/pruned_exponents.py", "sim:pruned_bytes")
 _top = _of("rtl/decoder.py", "claim:decoder.segments", "claim:decoder.ends")
 _choice = _of("rtl/topk.py", "claim:selection.choice")
-_select = _of("rtl/topk.py", "claim:selection.threshold", "suite:encoder_front")
-_align = _of("rtl/align.py", "suite:align")
-_map = _of("rtl/rank_map.py", "suite:rank_map")
-_path = _of("rtl/record_path.py", "suite:encoder_front")
+_select = _of("rtl/topk.py", "claim:selection.threshold", "sim:encoder_front/instance=l8")
+_align = _of("rtl/align.py", "sim:align")
+_map = _of("rtl/rank_map.py", "sim:rank_map")
+_path = _of("rtl/record_path.py", "sim:encoder_front/instance=l8")
 _residues = _of("rtl/packers.py", "claim:packers.residue")
-_words = _of("rtl/packers.py", "suite:encoder_regions_testbench")
+_words = _of("rtl/packers.py", "sim:encoder_regions_testbench")
 _blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
 _shared = _of("rtl/packers.py", "claim:packers.shared")
 _unary = _of("rtl/packers.py", "claim:packers.unary")
 _region = _of("rtl/region_writer.py", "claim:packers.regions")
-_loader = _of("rtl/vector_buffer.py", "claim:selection.slots", "suite:encoder_front")
-_loader_data = _of("rtl/vector_buffer.py", "suite:encoder_front")
-_schedule = _of("rtl/encoder_schedules.py", "suite:encoder_regions_testbench")
-_back = _of("rtl/encoder_regions.py", "suite:encoder_regions_testbench")
+_loader = _of("rtl/vector_buffer.py", "claim:selection.slots", "sim:encoder_front/instance=l8")
+_loader_data = _of("rtl/vector_buffer.py", "sim:encoder_front/instance=l8")
+_schedule = _of("rtl/encoder_schedules.py", "sim:encoder_regions_testbench")
+_back = _of("rtl/encoder_regions.py", "sim:encoder_regions_testbench")
 _bursts = _of("rtl/dma/store.py", "claim:store.bursts")
 _writes = _of("rtl/dma/store.py", "claim:store.writes")
 _ledger = _of("rtl/dma/ledger.py", "claim:store.ledger")
@@ -255,6 +258,33 @@ MUTATIONS = (
         "beat.flagged[lane] & ~unpack.fields[lane][0]",
         "beat.flagged[lane] & unpack.fields[lane][0]",
     ),
+    _verif_data(
+        "codes_in_drafts",
+        "self.coded.eq(self.active.coded & self.active.target)",
+        "self.coded.eq(self.active.coded)",
+    ),
+    _full(
+        "residue_of_the_beat_behind",
+        "self.demand.needs.eq(self.beat_residue.needs)",
+        "self.demand.needs.eq(self.beat_join.needs)",
+    ),
+    _full(
+        "pruned_rows_stay_in_the_reader",
+        "wanted.eq(self.pruned_rows + (self.low_rows + self.residue_rows))",
+        "wanted.eq(self.low_rows + self.residue_rows)",
+    ),
+    _full(
+        "waiting_beat_is_overwritten",
+        "& (~self.full_2 | self.free_out)",
+        "& (~self.full_2 | self.full_out)",
+    ),
+    _full(
+        "rows_of_the_next_segment",
+        "level = Mux(self.region, self.reader.level, 0)",
+        "level = self.reader.level",
+    ),
+    _full("short_before_the_end", "ready & ~enough & self.ended", "ready & ~enough & self.running"),
+    _full("abort_passes", "                & ~self.aborted\n", ""),
     _codes("prefetch_too_early", "level < needed + self", "level <= needed + self"),
     _codes("starves_for_one_less", "level < needed)", "level + 1 < needed)"),
     _codes("escape_is_no_rank", "(rank > self.entries)", "(rank >= self.entries)"),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+
+from amaranth.hdl import UnusedElaboratable
 
 from golden.errors import CassandraError
 from verif.formal.prover import prove
 from verif.formal.registry import claims
 from verif.runner import SuiteError, run_suite
+from verif.simulated import run_simulated
 
 __all__ = ["main", "module_of", "passes"]
 
@@ -38,15 +42,18 @@ def passes(check: str, folder: Path) -> bool:
     if kind == "claim":
         (claim,) = [claim for claim in claims() if claim.name == name]
         return prove(claim, folder).verdict == "proved"
-    if kind != "suite":
-        raise CassandraError(f"check must begin with claim: or suite:, not {check!r}")
+    if kind not in ("suite", "sim"):
+        raise CassandraError(f"check must begin with claim:, suite: or sim:, not {check!r}")
     block, _, testcase = name.partition("/")
-    module = module_of(block)
-    design = importlib.import_module(module).design()
+    module = importlib.import_module(module_of(block))
     try:
-        top = f"{block.replace('.', '_')}_bench"
-        run_suite(design, module, top, build_dir=folder, testcase=testcase or None)
-    except SuiteError as error:
+        if kind == "sim":
+            run_simulated(module, testcase or None)
+        else:
+            top = f"{block.replace('.', '_')}_bench"
+            design = module.design()
+            run_suite(design, module.__name__, top, build_dir=folder, testcase=testcase or None)
+    except (AssertionError, SuiteError) as error:
         print(str(error)[-2000:])
         return False
     return True
@@ -55,6 +62,7 @@ def passes(check: str, folder: Path) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """0 if the check passes, 3 if it does not."""
     check, folder = sys.argv[1:] if argv is None else argv
+    warnings.simplefilter("ignore", UnusedElaboratable)  # blocks that a test does not look at
     return 0 if passes(check, Path(folder)) else 3
 
 
