@@ -18,6 +18,8 @@ from golden.errors import CassandraError
 from verif.locking import exclusive
 from verif.shared_objects import shared_objects
 from verif.toolchain import (
+    compiler,
+    compiler_macros,
     verilator_binary,
     verilator_environment,
     verilator_root,
@@ -109,7 +111,7 @@ def _build(verilog: str, module: str, lanes: int, library: Path, activity: bool)
         archives = [str(work / f"lib{prefix}.a"), str(work / "libverilated.a")]
         program = str(_FOLDER / _SOURCES[kind])
         macros = [f"-DCASSANDRA_LANES={lanes}", *([_ACTIVITY_MACRO] if activity else [])]
-        link = [_compiler(), *flags, *macros, *include, program]
+        link = [compiler(), *flags, *macros, *include, program]
         _step([*link, *archives, "-shared", "-pthread", "-o", str(work / library.name)])
         folder.mkdir(exist_ok=True)
         shutil.copy(source, folder)
@@ -133,20 +135,10 @@ def _step(command: list[str]) -> None:
         raise CassandraError(f"{Path(command[0]).name} failed on the gateware:\n{done.stdout}")
 
 
-def _compiler() -> str:
-    name = os.environ.get("CXX", "g++")
-    found = shutil.which(name)
-    if found is None:
-        raise CassandraError(
-            f"a C++ compiler must be installed (g++ or CXX), {name!r} was not found"
-        )
-    return found
-
-
 @functools.cache
 def _native_flags() -> tuple[str, ...]:
     """``-march=native`` where the compiler knows it."""
-    return ("-march=native",) if _macros("-march=native") is not None else ()
+    return ("-march=native",) if compiler_macros("-march=native") is not None else ()
 
 
 def _cxx_flags() -> tuple[str, ...]:
@@ -156,10 +148,4 @@ def _cxx_flags() -> tuple[str, ...]:
 @functools.cache
 def _compiler_identity() -> str:
     """Changes with the compiler and with the processor that it compiles for."""
-    return _macros(*_native_flags()) or ""
-
-
-def _macros(*flags: str) -> str | None:
-    command = [_compiler(), *flags, "-E", "-dM", "-x", "c++", os.devnull]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else None
+    return compiler_macros(*_native_flags()) or ""

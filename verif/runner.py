@@ -28,6 +28,7 @@ from golden.errors import CassandraError
 from verif.locking import exclusive
 from verif.shared_objects import shared_objects
 from verif.toolchain import (
+    compiler_macros,
     require_fst_headers,
     verilator_binary,
     verilator_environment,
@@ -209,7 +210,8 @@ class _Suite(Verilator):
         print(f"cocotb suite {self.module} on {self.toplevel_module}: SEED={seed}", flush=True)
         translate, make, run = self.build_command()
         self.execute([translate])
-        with shared_objects(self._folder, [*self._flags(), *_OPTIMISE, str(verilator_version())]):
+        versions = str(verilator_version()), compiler_macros() or ""
+        with shared_objects(self._folder, [*self._flags(), *_OPTIMISE, *versions]):
             self.execute([make])
         self.execute([run])
         passed = self._read(results)

@@ -22,6 +22,8 @@ from verif.preflight import has_header
 
 __all__ = [
     "MINIMUM_VERSION",
+    "compiler",
+    "compiler_macros",
     "require_fst_headers",
     "verilator_binary",
     "verilator_environment",
@@ -84,6 +86,25 @@ def verilator_version() -> tuple[int, int]:
     if version is None:
         raise CassandraError("Verilator must be installed, but none was found")
     return version
+
+
+def compiler() -> str:
+    """Path of the C++ compiler: ``CXX``, or g++. Raises CassandraError if there is none."""
+    name = os.environ.get("CXX", "g++")
+    found = shutil.which(name)
+    if found is None:
+        raise CassandraError(
+            f"a C++ compiler must be installed (g++ or CXX), {name!r} was not found"
+        )
+    return found
+
+
+@functools.cache
+def compiler_macros(*flags: str) -> str | None:
+    """What the compiler defines, which tells versions and processors apart; None for bad flags."""
+    command = [compiler(), *flags, "-E", "-dM", "-x", "c++", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
 
 
 def require_fst_headers() -> None:
