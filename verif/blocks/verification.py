@@ -112,6 +112,15 @@ class _Path(PathBench):
         received.clear()
         self.check_quiet(set())
 
+    async def check_beats(self, beats: Sequence[dict[str, Any]]) -> None:
+        """Wait for as many beats as these, which must come."""
+        received = self.sink.received
+        await self.bench.until(lambda: len(received) >= len(beats), LIMIT, "all beats")
+        for beat, item in zip(beats, received, strict=True):
+            wrong = mismatch(self.shape, item["payload"], beat)
+            assert not wrong, wrong
+        received.clear()
+
     def check_quiet(self, causes: set[str]) -> None:
         """These causes were pulsed, and all input is used up."""
         assert self.errors.take() == causes, "causes that were pulsed"
@@ -235,6 +244,20 @@ async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
             await path.check_broken(job, cause, beats, region)
             follower = next(iter(crossed_jobs(path.config, path.rng, [bool(path.rng.integers(2))])))
             await path.check(follower[2][:1])
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
+async def rows_belong_to_their_segment(dut: Any, instance: str) -> None:
+    """A target without a region ends with an error, though the next one's rows wait already."""
+    path = await _start(dut, instance)
+    path.use("always", "always")
+    for scheme in SCHEMES:
+        empty, good = (dense_job(path, scheme, target=True) for _ in range(2))
+        await path.send(empty, region=empty.request.segment.verification[:0])
+        await path.send(good)
+        await path.check_beats([{"present": 0, "last": 1, "error": 1}, *value_beats(good)])
+        path.check_quiet({"short"})
 
 
 @cocotb.test()

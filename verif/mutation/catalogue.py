@@ -77,14 +77,27 @@ _mantissa = _of("rtl/mantissa.py", "sim:mantissa")
 _shifter = _of("rtl/shifter.py", "claim:networks.shifter")
 _residue = _of("rtl/residue.py", "claim:networks.residue")
 _reader = _of("rtl/superblock_reader.py", "sim:superblock_reader")
-_SPECULATION = ("sim:speculation/instance=l8", "sim:speculation/bad_regions")
-_ranks = _of("rtl/exponent_path.py", *_SPECULATION, "sim:exponent_path")
+_SPECULATION = (
+    "sim:speculation/every_kind.*l8",
+    "sim:speculation/bad_regions",
+    "sim:speculation/instance=l8",
+)
+_VERIFICATION = (
+    "sim:verification/every_kind.*l8",
+    "sim:verification/bad_segments.*l8",
+    "sim:verification/rows_belong.*l8",
+    "sim:verification/instance=l8",
+)
+_FULL_RATE = tuple(check.replace("l8", "full") for check in _VERIFICATION)
+_ranks = _of("rtl/exponent_path.py", *_SPECULATION)
+_overflow = _of("rtl/exponent_path.py", "sim:exponent_path/illegal_codes")
+_queue = _of("rtl/exponent_path.py", "sim:exponent_path/the_queue")
 _spec = _of("rtl/speculation.py", *_SPECULATION, "claim:decoder.segments")
 _spec_data = _of("rtl/speculation.py", *_SPECULATION)
-_verif = _of("rtl/verification.py", "sim:verification/instance=l8", "claim:decoder.segments")
-_verif_data = _of("rtl/verification.py", "sim:verification/instance=l8")
-_full = _of("rtl/verification_full.py", "sim:verification/instance=full")
-_codes = _of("rtl/pruned_exponents.py", "sim:verification/instance=l8")
+_verif = _of("rtl/verification.py", *_VERIFICATION, "claim:decoder.segments")
+_verif_data = _of("rtl/verification.py", *_VERIFICATION)
+_full = _of("rtl/verification_full.py", *_FULL_RATE)
+_codes = _of("rtl/pruned_exponents.py", *_VERIFICATION)
 _bytes = _of("rtl/pruned_exponents.py", "sim:pruned_bytes")
 _top = _of("rtl/decoder.py", "claim:decoder.segments", "claim:decoder.ends")
 _choice = _of("rtl/topk.py", "claim:selection.choice")
@@ -105,7 +118,7 @@ _back = _of("rtl/encoder_regions.py", "sim:encoder_regions_testbench")
 _bursts = _of("rtl/dma/store.py", "claim:store.bursts")
 _writes = _of("rtl/dma/store.py", "claim:store.writes")
 _ledger = _of("rtl/dma/ledger.py", "claim:store.ledger")
-_store = _of("rtl/dma/store.py", "suite:dma.storing")
+_store = _of("rtl/dma/store.py", "suite:dma.storing/failed_writes", "suite:dma.storing")
 
 MUTATIONS = (
     _zero("run_too_long", "run.eq(i - 1 - j)", "run.eq(i - j)"),
@@ -175,7 +188,7 @@ MUTATIONS = (
         "with m.If(place <= self.size):",
     ),
     _ranks("carry_survives_clear", "m.d.sync += carry.eq(0)", "m.d.sync += carry.eq(carry)"),
-    _ranks(
+    _overflow(
         "overflow_does_not_stay",
         "self.overflow.eq(self.overflow | counter.overflow)",
         "self.overflow.eq(counter.overflow)",
@@ -186,7 +199,7 @@ MUTATIONS = (
         "head.eq(Mux(self.advance, head + counts[-1], head))",
         "head.eq(head + counts[-1])",
     ),
-    _ranks(
+    _queue(
         "queue_too_small",
         "return 1 << (most - 1).bit_length()",
         "return 1 << (most - 1).bit_length() - 1",
@@ -263,6 +276,11 @@ MUTATIONS = (
         "self.coded.eq(self.active.coded & self.active.target)",
         "self.coded.eq(self.active.coded)",
     ),
+    _verif_data(
+        "rows_of_the_next_segment",
+        "wanted > Mux(self.region, reader.level, 0)",
+        "wanted > reader.level",
+    ),
     _full(
         "residue_of_the_beat_behind",
         "self.demand.needs.eq(self.beat_residue.needs)",
@@ -284,7 +302,6 @@ MUTATIONS = (
         "level = self.reader.level",
     ),
     _full("short_before_the_end", "ready & ~enough & self.ended", "ready & ~enough & self.running"),
-    _full("abort_passes", "                & ~self.aborted\n", ""),
     _codes("prefetch_too_early", "level < needed + self", "level <= needed + self"),
     _codes("starves_for_one_less", "level < needed)", "level + 1 < needed)"),
     _codes("escape_is_no_rank", "(rank > self.entries)", "(rank >= self.entries)"),
