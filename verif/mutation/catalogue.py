@@ -272,11 +272,6 @@ MUTATIONS = (
         "beat.flagged[lane] & unpack.fields[lane][0]",
     ),
     _verif_data(
-        "codes_in_drafts",
-        "self.coded.eq(self.active.coded & self.active.target)",
-        "self.coded.eq(self.active.coded)",
-    ),
-    _verif_data(
         "rows_of_the_next_segment",
         "wanted > Mux(self.region, reader.level, 0)",
         "wanted > reader.level",
