@@ -193,7 +193,6 @@ MUTATIONS = (
         "self.overflow.eq(self.overflow | counter.overflow)",
         "self.overflow.eq(counter.overflow)",
     ),
-    _ranks("ranks_of_zeros", "self.busy & item[0] & (turn == j)", "self.busy & (turn == j)"),
     _ranks(
         "head_moves_without_advance",
         "head.eq(Mux(self.advance, head + counts[-1], head))",
