@@ -304,9 +304,9 @@ MUTATIONS = (
     _bytes("rest_is_not_counted", "level.eq(level - used)", "level.eq(0)"),
     _top("errors_do_not_stay", "with m.Elif(self.clear_error):", "with m.Else():"),
     _top(
-        "command_taken_twice",
-        "self.command.ready.eq(front.command.ready & turn)",
-        "self.command.ready.eq(front.command.ready & books_idle)",
+        "command_forgotten_while_busy",
+        "held.eq(self.command.payload), pending.eq(1)",
+        "held.eq(self.command.payload), pending.eq(~back.busy)",
     ),
     _top("idle_too_early", "front.busy | back.busy | pending", "front.busy | pending"),
     _choice("one_tie_too_few", "(counts[lane] <= left)", "(counts[lane] < left)"),
