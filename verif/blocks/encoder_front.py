@@ -34,13 +34,16 @@ def design() -> SideBySide:
 
 
 def words_of(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]:
-    """A packet of values; lanes that do not exist carry the first value."""
+    """A packet of values; lanes that do not exist carry the first value.
+
+    Some words do not say that they have their first lane, which counts all the same.
+    """
     shape = TensorWord(lanes)
     for start in range(0, len(values), lanes):
         part = list(values[start : start + lanes])
         word = {
             "values": part + [values[0]] * (lanes - len(part)),
-            "keep": (1 << len(part)) - 1,
+            "keep": (1 << len(part)) - 1 & ~(part[0] & 1),
             "last": int(start + lanes >= len(values)),
         }
         yield {"payload": number_of(shape, word)}
