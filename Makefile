@@ -51,7 +51,7 @@ sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through form
 	$(PY) -m casspec.sim $(if $(quick),--quick)
 
 test: $(STAMP) ## Run all tests, the cocotb suites included (ARGS="..." for pytest, SEED=n or random).
-	$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
 	$(PY) -m ruff check

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Tests build small models themselves or take the packaged one: nothing is fetched.
@@ -28,3 +30,9 @@ settings.load_profile("cassandra")
 # program that they start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of the gateware first: they take longest, and the others fill the end of a run."""
+    gateware = Path(__file__).parent / "verif"
+    items.sort(key=lambda item: gateware not in item.path.parents)
