@@ -320,8 +320,8 @@ def _past(bench: RegionsBench, goal: int) -> bool:
 async def a_record_in_each_cycle(dut: Any, scheme: str) -> None:
     """Without pruning, at t = 4, a segment of n beats takes n cycles and a few."""
     bench = await start(dut)
-    fmt = dataclasses.replace(some_format(bench, scheme), truncated=4, group=32)
-    fmt = dataclasses.replace(fmt, segment=bench.config.segment // 32 * 32)
+    size = bench.config.segment // 32 * 32
+    fmt = dataclasses.replace(some_format(bench, scheme), truncated=4, group=32, segment=size)
     values = np.full(8 * fmt.segment, 0x3FA0, np.uint16)
     bench.submit(pieces_of(Payload(name="equal", format=fmt, values=values)))
     await bench.finish()

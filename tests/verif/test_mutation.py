@@ -93,3 +93,14 @@ def test_a_change_that_nothing_notices_survives(tmp_path: Path) -> None:
         checks=("claim:networks.compact.8",),
     )
     assert tried(harmless, tmp_path / "it").caught_by == ""
+
+
+def test_a_check_that_always_fails_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (mutation,) = mutations(["zero_counter.run_too_long"])
+    monkeypatch.setattr(mutation_main, "_passes", lambda *_: False)
+    mutation_main._sound.cache_clear()
+    with pytest.raises(CassandraError, match=r"chunk must pass without a fault"):
+        tried(mutation, tmp_path / "it")
+    mutation_main._sound.cache_clear()

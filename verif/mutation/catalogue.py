@@ -106,7 +106,6 @@ _align = _of("rtl/align.py", "sim:align")
 _map = _of("rtl/rank_map.py", "sim:rank_map")
 _path = _of("rtl/record_path.py", "sim:encoder_front/instance=l8")
 _residues = _of("rtl/packers.py", "claim:packers.residue")
-_words = _of("rtl/packers.py", "sim:encoder_regions_testbench")
 _blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
 _shared = _of("rtl/packers.py", "claim:packers.shared")
 _unary = _of("rtl/packers.py", "claim:packers.unary")
@@ -362,7 +361,6 @@ MUTATIONS = (
         "m.d.sync += level.eq(Mux(beat.last, 0, level + ends[-1]))",
         "m.d.sync += level.eq(level + ends[-1])",
     ),
-    _words("row_held_for_the_next_word", "Mux((row == i) & ~full, held", "Mux((row == i), held"),
     _blocks(
         "whole_block_is_flushed",
         "flushing.eq(beat.last & (end[:bits] != 0))",
