@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Assert, Assume, Module, Mux, ResetSignal, Signal, Value
+from collections.abc import Callable
+from typing import Any
+
+from amaranth.hdl import Assert, Assume, Cat, Module, Mux, ResetSignal, Signal, Value, ValueLike
 from amaranth.lib import wiring
 
-from golden.format import SCHEMES
 from rtl.bitmap_expand import BlockBuffer
 from rtl.codebook import Codebook
 from rtl.command import DecoderConfig
@@ -21,29 +23,44 @@ from verif.formal.prover import Claim
 __all__ = ["CLAIMS"]
 
 
-def _watch_blocks(m: Module, buffer: BlockBuffer) -> None:
-    level_of(
+def _watch_blocks(m: Module, buffer: BlockBuffer, when: ValueLike = 1) -> Signal:
+    return level_of(
         m,
         "blocks",
         room=2 * buffer.lanes,
         put=Mux(buffer.load, buffer.lanes, 0),
         taken=Mux(buffer.advance, bits_set(buffer.lane_mask), 0),
         clear=buffer.clear,
+        when=when,
     )
 
 
-def _watch_ranks(m: Module, path: ExponentPath) -> None:
-    """A window is counted in the cycle after it was taken."""
+def _watch_ranks(m: Module, path: ExponentPath, when: ValueLike) -> tuple[Signal, Signal]:
+    """A window is counted in the cycle after it was taken: what there is, and what comes to it."""
     counting = Signal(range(len(path.window) + 1), name="counting")
     m.d.sync += counting.eq(Mux(path.window_valid & ~path.clear, bits_set(path.window), 0))
-    level_of(
+    level = level_of(
         m,
         "ranks",
         room=path.entries,
         put=counting,
         taken=Mux(path.advance, bits_set(path.lane_mask), 0),
         clear=path.clear,
+        when=when,
     )
+    return level, counting
+
+
+def _watch_book(m: Module, book: Codebook, say: Callable[[ValueLike], Any]) -> None:
+    """What a lane gets stays, unless its rank changes or the book could be loaded."""
+    closed = Signal(name="closed")
+    m.d.sync += closed.eq(~book.enable)
+    for lane in range(book.lanes):
+        now = Cat(book.exponents[lane], book.missing[lane])
+        rank = Signal.like(book.ranks[lane], name=f"rank_{lane}")
+        before = Signal(len(now), name=f"before_{lane}")
+        m.d.sync += [rank.eq(book.ranks[lane]), before.eq(now)]
+        m.d.comb += say(~closed | (rank != book.ranks[lane]) | (now == before))
 
 
 def _watch_reader(m: Module, reader: SuperblockReader) -> None:
@@ -148,19 +165,65 @@ class Ends(Around):
         return moves | (still != self.slack)
 
 
-class Speculation(Around):
-    """The speculation path in segments without errors, of scheme unary alone if asked for."""
+class Stock(Around):
+    """What a buffer of the speculation path holds, up to the first error of each segment.
+
+    It is what the schedule has counted, beside what the beat in stage 1 will take.
+    """
 
     part: SpeculationPath
 
-    def __init__(self, *, unary: bool = False) -> None:
-        self.unary = unary
+    def __init__(self) -> None:
         super().__init__(SpeculationPath(CONFIG))
 
+    def good(self, m: Module) -> Value:
+        """No error yet in the segment; until then no beat is given up."""
+        error = Value.cast(self.part.errors).any()
+        spoilt, good = Signal(name="spoilt_before"), Signal(name="good")
+        with m.If(self.part.schedule.start):
+            m.d.sync += spoilt.eq(0)
+        with m.Elif(error):
+            m.d.sync += spoilt.eq(1)
+        m.d.comb += [good.eq(~spoilt & ~error & ~ResetSignal()), Assert(~good | ~self.part.kill)]
+        return good
+
+    def waiting(self, buffer: BlockBuffer | ExponentPath) -> Value:
+        """What the beat in stage 1 takes, if there is one."""
+        there = buffer.advance | ~self.part.schedule.enable
+        return Mux(there, bits_set(buffer.lane_mask), 0)
+
+
+class Blocks(Stock):
+    """The buffer of ``sign_high``."""
+
     def claims(self, m: Module) -> None:
-        m.d.comb += Assume(Value.cast(self.part.errors) == 0)
-        if self.unary:
-            m.d.comb += Assume(self.part.command.payload.scheme == SCHEMES.index("unary"))
+        schedule, buffer = self.part.schedule, self.block("sign_high")
+        good = self.good(m) & ~buffer.clear
+        level = _watch_blocks(m, buffer, good)
+        with m.If(good):
+            m.d.comb += [
+                Assert(level == schedule.fields + self.waiting(buffer)),
+                Assert(schedule.fields < CONFIG.lanes),
+                Assert(schedule.count == Mux(schedule.inside, bits_set(schedule.kept), 0)),
+            ]
+
+
+class Ranks(Stock):
+    """The rank queue, in segments of scheme unary."""
+
+    def claims(self, m: Module) -> None:
+        lanes = CONFIG.lanes
+        schedule, path = self.part.schedule, self.block("exponents")
+        good = self.good(m) & schedule.unary & ~path.clear
+        level, counting = _watch_ranks(m, path, good)
+        with m.If(good):
+            m.d.comb += [
+                Assert(level == schedule.ranks_left + self.waiting(path)),
+                Assert(counting == sum(schedule.ranks_new)),
+                Assert((counting == 0) | (schedule.ranks_left < lanes)),
+                Assert(schedule.ranks < lanes + CONFIG.window * lanes),
+                Assert(schedule.count == Mux(schedule.inside, bits_set(schedule.kept), 0)),
+            ]
 
 
 class Verification(Around):
@@ -223,9 +286,10 @@ def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
     return (
         Claim(
             name=f"{name}.handshake",
-            what=f"{title}: values stay, unchanged, until they are taken.",
+            what=f"{title}: values stay, unchanged, until they are taken{_FREED}.",
             design=lambda: Handshakes(Decoder(config), honest=False),
             method="reachable",
+            free=FREE_DATA,
         ),
         Claim(
             name=f"{name}.segments",
@@ -281,10 +345,20 @@ CLAIMS = (
         free=FREE_DATA,
     ),
     Claim(
+        name="speculation.codebook",
+        what="What the codebook says of a rank stays while it may not be loaded.",
+        design=lambda: Around(Codebook(lanes=1, size=CONFIG.codebook)),
+        method="reachable",
+        watches={Codebook: lambda m, book: _watch_book(m, book, Assert)},
+    ),
+    Claim(
         name="speculation.handshake",
-        what="Beats stay, unchanged, until they are taken.",
+        what="Beats stay, unchanged, until they are taken (data of rows, codebook and buffers "
+        "free, but the codebook's as still as `speculation.codebook` says).",
         design=lambda: Handshakes(SpeculationPath(CONFIG), honest=False),
         method="reachable",
+        free=FREE_DATA,
+        watches={Codebook: lambda m, book: _watch_book(m, book, Assume)},
     ),
     Claim(
         name="speculation.reader",
@@ -306,22 +380,18 @@ CLAIMS = (
     ),
     Claim(
         name="speculation.blocks",
-        what="The buffer of `sign_high` neither overflows nor runs dry in a segment without errors"
-        f"{_FREED}.",
-        design=lambda: Speculation(),
-        method="bounded",
-        depth=11,
-        watches={BlockBuffer: _watch_blocks},
+        what="The buffer of `sign_high` neither overflows nor runs dry up to the first error of a "
+        f"segment, whatever came before; it holds what the schedule has counted{_FREED}.",
+        design=Blocks,
+        method="reachable",
         free=FREE_DATA,
     ),
     Claim(
         name="speculation.ranks",
-        what="The rank queue neither overflows nor runs dry in a unary segment without errors"
-        f"{_FREED}.",
-        design=lambda: Speculation(unary=True),
-        method="bounded",
-        depth=9,
-        watches={ExponentPath: _watch_ranks},
+        what="The rank queue neither overflows nor runs dry up to the first error of a unary "
+        f"segment, whatever came before; it holds what the schedule has counted{_FREED}.",
+        design=Ranks,
+        method="reachable",
         free=FREE_DATA,
     ),
     Claim(

@@ -5,10 +5,21 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 from unittest import mock
 
 from amaranth.asserts import AnySeq
-from amaranth.hdl import Assert, Assume, Module, ResetSignal, Shape, Signal, Value, ValueLike
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Fragment,
+    Module,
+    ResetSignal,
+    Shape,
+    Signal,
+    Value,
+    ValueLike,
+)
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -56,13 +67,18 @@ class Around(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """The design, and the claims about it."""
         m = Module()
-        m.submodules.part = part = self.part
+        part = self.part
+        m.submodules.part = self._inside = Fragment.get(part, platform)  # claims may look inside
         flat = part.signature.flatten
         for (_, member, outer), (_, _, inner) in zip(flat(self.ports), flat(part), strict=True):
             driven, driver = (outer, inner) if member.flow == Out else (inner, outer)
             m.d.comb += Value.cast(driven).eq(driver)
         self.claims(m)
         return m
+
+    def block(self, name: str) -> Any:
+        """The component that is a submodule of the design; for :meth:`claims`."""
+        return self._inside.find_subfragment(name).origins[0]
 
     def claims(self, m: Module) -> None:
         """Assertions about ``self.part``, and what is assumed of its inputs.
@@ -140,12 +156,20 @@ def bits_set(value: ValueLike) -> Value:
 
 
 def level_of(
-    m: Module, name: str, *, room: int, put: ValueLike, taken: ValueLike, clear: ValueLike
+    m: Module,
+    name: str,
+    *,
+    room: int,
+    put: ValueLike,
+    taken: ValueLike,
+    clear: ValueLike,
+    when: ValueLike = 1,
 ) -> Signal:
     """How much is inside, by what went in and out; asserts that it stays from 0 to ``room``.
 
     ``put`` and ``taken`` are amounts in this cycle; what is put can be taken from the next one.
-    Nothing is asserted in a cycle of ``clear``, which empties, nor in one of reset.
+    Nothing is asserted in a cycle of ``clear``, which empties, nor in one of reset, nor unless
+    ``when``.
     """
     put, taken, clear = Value.cast(put), Value.cast(taken), Value.cast(clear)
     level = Signal(range(room + 1), name=f"{name}_level")
@@ -154,7 +178,7 @@ def level_of(
     m.d.sync += level.eq(after)
     with m.If(clear):
         m.d.sync += level.eq(0)
-    with m.Elif(~ResetSignal()):
+    with m.Elif(~ResetSignal() & Value.cast(when)):
         m.d.comb += [Assert(taken <= level), Assert(after <= room)]
     return level
 
