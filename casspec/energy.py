@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,8 +32,9 @@ from synth.energy import (
     transitions_of,
 )
 from synth.export import ports_of
-from synth.report import PERIOD, insert, markdown_table
-from synth.timing import DEFAULT_LIBERTY, Library
+from synth.mapping import PERIOD
+from synth.report import insert, markdown_table
+from synth.timing import Library
 from system.silicon import classical_factor, energy_factor
 from verif.bulk import RtlCodec
 from verif.payloads import Payload
@@ -180,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
     args = _parser().parse_args(argv)
     try:
-        library = Library.load(args.liberty or Path(os.environ.get("LIBERTY") or DEFAULT_LIBERTY))
+        library = Library.chosen(args.liberty)
         config = DecoderConfig(lanes=args.lanes)
         bench = Bench(config, library, args.period, args.out)
         runs = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,27 +19,22 @@ from golden.format import SCHEMES, Scheme
 from rtl.encoder import EncoderTop
 from rtl.encoder_types import EncoderConfig
 from rtl.top import to_rtlil
-from synth.buffering import Cells, buffer_registers
-from synth.report import _AREA as AREA
-from synth.report import _SPEED as SPEED
-from synth.report import PERIOD, chip_areas, count_cells, markdown_table
-from synth.report import _mapped as mapped
-from synth.timing import (
-    DEFAULT_LIBERTY,
-    CriticalPath,
-    Library,
-    parse_path,
-    registers,
-    run_tool,
-    timing_script,
+from synth.mapping import (
+    PERIOD,
+    add_buffers,
+    block_areas,
+    chip_areas,
+    count_cells,
+    mapped_for_area,
+    mapped_for_speed,
 )
+from synth.report import insert, markdown_table
+from synth.timing import CriticalPath, Library, parse_path, registers, run_tool, timing_script
 
 __all__ = ["DEFAULT_CONFIG", "EncoderReport", "analyse", "main", "memories_of"]
 
 DEFAULT_CONFIG = EncoderConfig(vector=64, group=64, segment=1024)
 """What is reported without flags: 64 values in a vector, all schemes."""
-
-BEGIN, END = "<!-- synthesis: begin -->", "<!-- synthesis: end -->"
 
 _BLOCKS = (
     (r"front\.vectors\.select", "top-k: radix search"),
@@ -84,15 +78,14 @@ def memories_of(rtlil: str) -> dict[str, int]:
 
 def _flat_script(library: Library, top: str, period: float) -> str:
     """All memories become one module, which is taken out: its ports are ports of the top."""
-    picoseconds = round(1000 * period)
     return (
         f"read_rtlil {top}.il\nhierarchy -top {top}\nsynth -flatten -top {top} -run begin:fine\n"
         f'setattr -set submod "memory" t:$mem_v2\nsubmod\nblackbox {top}_memory\n'
         f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
         f"dfflibmap -liberty {library.path}\ndesign -save mapped\n"
-        + mapped(library, AREA)
+        + mapped_for_area(library)
         + f"tee -o {top}.area.txt stat -liberty {library.path} -top {top}\ndesign -load mapped\n"
-        + mapped(library, SPEED.format(D=picoseconds), f"-D {picoseconds}")
+        + mapped_for_speed(library, period)
         + f"splitnets -ports\nopt_clean -purge\n"
         f"tee -o {top}.speed.txt stat -liberty {library.path} -top {top}\n"
         f"write_verilog -noattr -noexpr -nohex -selected {top}.net.v\n"
@@ -105,7 +98,7 @@ def _block_script(library: Library, top: str) -> str:
         f"read_rtlil {top}.il\nhierarchy -top {top}\nsynth -top {top} -run begin:fine\n"
         "opt -fast -full\nopt -undriven -fine\ntechmap\nopt -fast\n"
         f"dfflibmap -liberty {library.path}\n"
-        + mapped(library, AREA)
+        + mapped_for_area(library)
         + f"tee -o {top}.blocks.txt stat -liberty {library.path}\n"
     )
 
@@ -113,14 +106,6 @@ def _block_script(library: Library, top: str) -> str:
 def _label(module: str) -> str:
     name = module.rpartition(".encoder.")[2]
     return next((label for pattern, label in _BLOCKS if re.match(pattern, name)), "top")
-
-
-def _blocks(text: str, gate: float) -> dict[str, float]:
-    blocks: dict[str, float] = {}
-    for module, area in chip_areas(text).items():
-        label = _label(module)
-        blocks[label] = blocks.get(label, 0.0) + area / gate
-    return blocks
 
 
 def analyse(
@@ -141,20 +126,17 @@ def analyse(
     run_tool("yosys", ["-q", "-s", f"{top}.flat.ys"], out)
     run_tool("yosys", ["-q", "-s", f"{top}.blocks.ys"], out)
     net = out / f"{top}.net.v"
-    cells = Cells.of(library)
-    buffered, number = buffer_registers(net.read_text(), cells)
-    net.write_text(buffered)
+    buffers = add_buffers(net, library)
     timed = run_tool("sta", ["-exit", f"{top}.tcl"], out)
     area, speed = ((out / f"{top}.{kind}.txt").read_text() for kind in ("area", "speed"))
-    added = number * library.areas[cells.buffer[0]]
     return EncoderReport(
         config=config,
         total=chip_areas(area)[top] / library.gate,
         flip_flops=count_cells(area, library.flip_flops),
-        blocks=_blocks((out / f"{top}.blocks.txt").read_text(), library.gate),
+        blocks=block_areas((out / f"{top}.blocks.txt").read_text(), library.gate, _label),
         memories={name.rpartition(".encoder.")[2]: bits for name, bits in memories.items()},
-        speed_total=(chip_areas(speed)[top] + added) / library.gate,
-        path=parse_path(timed, registers(buffered, library.flip_flops)),
+        speed_total=chip_areas(speed)[top] / library.gate + buffers,
+        path=parse_path(timed, registers(net.read_text(), library.flip_flops)),
     )
 
 
@@ -184,14 +166,6 @@ def markdown(report: EncoderReport) -> str:
     )
 
 
-def _insert(document: Path, text: str) -> None:
-    before, begin, rest = document.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise CassandraError(f"document must have the markers {BEGIN} and {END}, not {document}")
-    document.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="synth.encoder", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
@@ -208,13 +182,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Report on the configuration that the flags describe."""
     args = _parser().parse_args(argv)
     try:
-        library = Library.load(args.liberty or Path(os.environ.get("LIBERTY") or DEFAULT_LIBERTY))
+        library = Library.chosen(args.liberty)
         sizes = {name: getattr(args, name) for name in ("lanes", "vector", "group", "segment")}
         schemes = tuple(name for name in SCHEMES if name in args.schemes)
         text = markdown(analyse(EncoderConfig(schemes=schemes, **sizes), library, args.out))
         print(text)
         if args.document:
-            _insert(args.document, text)
+            insert(args.document, f"{text}\n")
     except CassandraError as error:
         print(error, file=sys.stderr)
         return 2

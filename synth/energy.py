@@ -17,7 +17,8 @@ from golden.errors import CassandraError
 from rtl.top import DecoderTop, to_rtlil
 from synth.buffering import input_loads, instances_of
 from synth.liberty import InternalEnergy, internal_energies
-from synth.report import add_buffers, speed_script
+from synth.mapping import add_buffers
+from synth.report import speed_script
 from synth.timing import Library, run_tool
 
 __all__ = ["Energy", "Model", "cell_models", "map_decoder", "read_slews", "transitions_of"]

@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import datetime
 import json
-import os
 import re
 import sys
 import warnings
@@ -27,10 +26,17 @@ from rtl.command import DecoderConfig, TargetRate
 from rtl.speculation import SpeculationPath
 from rtl.top import DecoderTop, to_rtlil
 from rtl.verification_full import verification_path
-from synth.buffering import Cells, buffer_registers
+from synth.mapping import (
+    PERIOD,
+    add_buffers,
+    block_areas,
+    chip_areas,
+    count_cells,
+    mapped_for_area,
+    mapped_for_speed,
+)
 from synth.timing import (
     ACTIVITY,
-    DEFAULT_LIBERTY,
     CriticalPath,
     Library,
     Power,
@@ -45,7 +51,6 @@ from synth.timing import (
 __all__ = [
     "DEFAULT_CONFIGS",
     "Report",
-    "add_buffers",
     "analyse",
     "insert",
     "main",
@@ -63,20 +68,11 @@ DEFAULT_CONFIGS = (
 )
 """What ``make synth`` reports."""
 
-PERIOD = 4.6
-"""Clock period in ns that issue and report aim at in osu018."""
-
 GATE_28NM = 0.5
 """Assumed area of a two-input NAND at 28 nm with its share of wiring, in um2."""
 
 TABLE_V_BYTES, TABLE_V_MM2 = 1024, 1.76
 """Table V of the paper: bytes per cycle of all decoders, and their area at 28 nm."""
-
-_AREA = "+strash;ifraig;scorr;dc2;dch,-f;amap;topo;print_stats"
-_SPEED = (
-    "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9,-D,{D};topo;buffer,-c,-p,-N,10;topo;"
-    "upsize,-D,{D};dnsize,-D,{D};print_stats"
-)
 
 _BLOCKS = (
     (r"speculation\.reader", "speculation: superblock reader"),
@@ -142,30 +138,6 @@ def block_of(module: str) -> str:
     return next(label for pattern, label in _BLOCKS if re.match(pattern, name))
 
 
-def chip_areas(text: str) -> dict[str, float]:
-    """Areas by module, as ``stat -liberty`` prints them; submodules are not included.
-
-    Raises CassandraError if none was printed: some runs die inside abc and end with status 0.
-    """
-    found = re.findall(r"Chip area for module '\\(.+?)': ([\d.]+)", text)
-    if not found:
-        raise CassandraError("yosys must print `Chip area`, not end without (it died inside abc)")
-    return {name: float(area) for name, area in found}
-
-
-def count_cells(text: str, names: Iterable[str]) -> int:
-    """Cells of these types, as ``stat`` counts them."""
-    wanted = "|".join(map(re.escape, sorted(names)))
-    return sum(int(count) for count in re.findall(rf"^\s+(?:{wanted})\s+(\d+)$", text, re.M))
-
-
-def _mapped(library: Library, script: str, options: str = "") -> str:
-    return (
-        f"abc {options} -liberty {library.path} -script {script}\n"
-        "setundef -zero\nopt_clean -purge\n"
-    )
-
-
 def _unmapped_script(library: Library, top: str) -> str:
     return (
         f"read_rtlil {top}.il\nhierarchy -top {top}\nsynth -flatten\n"
@@ -174,10 +146,8 @@ def _unmapped_script(library: Library, top: str) -> str:
 
 
 def _timed_script(library: Library, top: str, period: float) -> str:
-    picoseconds = round(1000 * period)
     return (
-        _mapped(library, _SPEED.format(D=picoseconds), f"-D {picoseconds}")
-        + f"splitnets -ports\nopt_clean -purge\n"
+        mapped_for_speed(library, period) + f"splitnets -ports\nopt_clean -purge\n"
         f"tee -o {top}.speed.txt stat -liberty {library.path}\n"
         f"write_verilog -noattr -noexpr -nohex {top}.net.v\n"
     )
@@ -192,7 +162,7 @@ def _flat_script(library: Library, top: str, period: float) -> str:
     return (
         _unmapped_script(library, top)
         + "design -save mapped\n"
-        + _mapped(library, _AREA)
+        + mapped_for_area(library)
         + f"tee -o {top}.area.txt stat -liberty {library.path}\ndesign -load mapped\n"
         + _timed_script(library, top, period)
     )
@@ -201,7 +171,7 @@ def _flat_script(library: Library, top: str, period: float) -> str:
 def _block_script(library: Library, top: str) -> str:
     return (
         f"read_rtlil {top}.il\nhierarchy -top {top}\nsynth\ndfflibmap -liberty {library.path}\n"
-        + _mapped(library, _AREA)
+        + mapped_for_area(library)
         + f"tee -o {top}.blocks.txt stat -liberty {library.path}\n"
     )
 
@@ -211,14 +181,6 @@ def _rows_held(config: DecoderConfig) -> int:
     warnings.simplefilter("ignore", UnusedElaboratable)  # they are asked for their sizes alone
     readers = (SpeculationPath(config).reader, verification_path(config).reader)
     return sum(reader.depth * reader.word_rows for reader in readers)
-
-
-def _blocks(text: str, gate: float) -> dict[str, float]:
-    blocks: dict[str, float] = {}
-    for module, area in chip_areas(text).items():
-        label = block_of(module)
-        blocks[label] = blocks.get(label, 0.0) + area / gate
-    return blocks
 
 
 def analyse(config: DecoderConfig, library: Library, out: Path, period: float = PERIOD) -> Report:
@@ -250,7 +212,7 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
         total=chip_areas(area)[top] / library.gate,
         flip_flops=count_cells(area, cells),
         levels=int(re.findall(r"lev = *(\d+)", log)[0]),
-        blocks=_blocks((out / f"{top}.blocks.txt").read_text(), library.gate),
+        blocks=block_areas((out / f"{top}.blocks.txt").read_text(), library.gate, block_of),
         storage=rows * flip_flop / library.gate,
         speed_total=chip_areas((out / f"{top}.speed.txt").read_text())[top] / library.gate
         + buffers,
@@ -259,14 +221,6 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
         power=parse_power(timed, f"inputs change in {ACTIVITY} of the cycles, OpenSTA propagates"),
         made=_made(library, out),
     )
-
-
-def add_buffers(netlist: Path, library: Library) -> float:
-    """Give a netlist its buffer trees; their gate equivalents."""
-    cells = Cells.of(library)
-    text, number = buffer_registers(netlist.read_text(), cells)
-    netlist.write_text(text)
-    return number * library.areas[cells.buffer[0]] / library.gate
 
 
 def _made(library: Library, out: Path) -> dict[str, str]:
@@ -422,7 +376,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Report on the default configurations, or on the one that the flags describe."""
     args = _parser().parse_args(argv)
     try:
-        library = Library.load(args.liberty or Path(os.environ.get("LIBERTY") or DEFAULT_LIBERTY))
+        library = Library.chosen(args.liberty)
         reports = []
         for config in _configs(args):
             print(f"{config.module_name} ...", file=sys.stderr, flush=True)

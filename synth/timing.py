@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import shutil
 import subprocess
@@ -47,6 +48,14 @@ class Library:
     def gate(self) -> float:
         """Area of one gate equivalent, in the library's unit."""
         return self.areas[self.nand2]
+
+    @classmethod
+    def chosen(cls, path: Path | None) -> Library:
+        """The library of a path, else the one that LIBERTY names, else osu018.
+
+        Raises CassandraError as :meth:`load` does.
+        """
+        return cls.load(path or Path(os.environ.get("LIBERTY") or DEFAULT_LIBERTY))
 
     @classmethod
     def load(cls, path: Path) -> Library:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from golden import CassandraError
-from synth import report, timing
+from synth import mapping, report, timing
 
 LIBERTY = """\
 library(small) {
@@ -36,6 +36,16 @@ def test_a_liberty_file_names_its_gate_and_flip_flop(tmp_path: Path) -> None:
 def test_a_library_that_is_absent_is_named_with_its_package(tmp_path: Path) -> None:
     with pytest.raises(CassandraError, match=r"LIBERTY must be .*apt install qflow-tech-osu018"):
         timing.Library.load(tmp_path / "none.lib")
+
+
+def test_a_library_is_chosen_by_its_path_before_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("one.lib", "two.lib"):
+        (tmp_path / name).write_text(LIBERTY)
+    monkeypatch.setenv("LIBERTY", str(tmp_path / "one.lib"))
+    assert timing.Library.chosen(None).path.name == "one.lib"
+    assert timing.Library.chosen(tmp_path / "two.lib").path.name == "two.lib"
 
 
 def test_a_tool_that_is_absent_is_named_with_its_package(
@@ -82,7 +92,16 @@ def test_the_activity_is_stated_to_the_tool(tmp_path: Path) -> None:
 
 def test_a_run_that_died_inside_abc_is_an_error() -> None:
     with pytest.raises(CassandraError, match="yosys must print `Chip area`"):
-        report.chip_areas("End of script.")
+        mapping.chip_areas("End of script.")
+
+
+def test_areas_of_modules_are_summed_by_their_labels() -> None:
+    text = "".join(
+        f"Chip area for module '\\{name}': {area}\n"
+        for name, area in (("a.one", 24.0), ("a.two", 48.0), ("b", 12.0))
+    )
+    blocks = mapping.block_areas(text, 24.0, lambda name: name.partition(".")[0])
+    assert blocks == {"a": 3.0, "b": 0.5}
 
 
 def test_the_tables_go_between_the_markers_and_nowhere_else(tmp_path: Path) -> None:
