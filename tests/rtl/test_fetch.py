@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from amaranth.hdl import Module, Signal
-from amaranth.sim import Simulator
 
 from rtl.command import DecoderConfig
 from rtl.dma.config import PAGE, DmaConfig
 from rtl.dma.fetch import BurstIssuer, Narrow, RegionReceiver
+from tests.rtl.simulation import run
 
 CONFIGS = [
     DmaConfig(decoder=DecoderConfig(lanes=8), burst=128, buffer=128),
@@ -22,23 +20,6 @@ CONFIGS = [
     DmaConfig(burst=4096, buffer=4096, address=40),
 ]
 SLVERR, DECERR = 2, 3
-
-
-def run(dut: Any, work: Callable[[Any], Awaitable[None]]) -> None:
-    done = []
-
-    async def bench(ctx: Any) -> None:
-        await work(ctx)
-        done.append(True)
-
-    top = Module()
-    top.submodules.dut = dut
-    top.d.sync += Signal().eq(1)  # there is a clock, even if the design has no register
-    simulator = Simulator(top)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-    assert done
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

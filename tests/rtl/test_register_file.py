@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from amaranth.sim import Simulator
+import pytest
 
 from rtl.dma.register_file import RESPONSE_OKAY, RESPONSE_SLVERR, RegisterFile
-from rtl.dma.registers import Access, Field, Register
+from rtl.dma.registers import TOPS, Access, Field, Register, Top, registers_for
+from tests.rtl import simulation
 
 
 def register(name: str, offset: int, access: Access, *, width: int = 32, **more: Any) -> Register:
@@ -28,17 +29,7 @@ TABLE = (
 
 def run(work: Callable[[Any, RegisterFile], Awaitable[None]]) -> None:
     dut = RegisterFile(TABLE)
-    done = []
-
-    async def bench(ctx: Any) -> None:
-        await work(ctx, dut)
-        done.append(True)
-
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-    assert done
+    simulation.run(dut, lambda ctx: work(ctx, dut))
 
 
 async def transfer(ctx: Any, port: Any) -> None:
@@ -96,6 +87,46 @@ def test_address_and_data_come_in_any_order() -> None:
     run(work)
 
 
+@pytest.mark.parametrize("patience", [0, 1, 5])
+def test_accesses_wait_for_the_response_before_them(patience: int) -> None:
+    offsets = [0x00, 0x04, 0x08, 0xFC, 0xF8, 0x00]
+    wanted = [RESPONSE_OKAY if offset in (0, 8, 0xFC) else RESPONSE_SLVERR for offset in offsets]
+
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        ctx.set(dut.w.payload, {"data": 1, "strobe": 15})
+        responses = await pipelined(ctx, [dut.aw, dut.w], dut.b, offsets, patience)
+        assert responses == wanted
+        found = await pipelined(ctx, [dut.ar], dut.r, offsets, patience)
+        assert [one.response for one in found] == wanted
+        assert [one.data for one in found] == [1, 0, 0, 1, 0, 1]
+
+    run(work)
+
+
+async def pipelined(
+    ctx: Any, ports: list[Any], answers: Any, offsets: list[int], patience: int
+) -> list[Any]:
+    """Accesses as soon as they are taken, the address first in ``ports``; answers wait a while."""
+    found: list[Any] = []
+    taken, waited = [0] * len(ports), 0
+    while len(found) < len(offsets):
+        for port, count in zip(ports, taken, strict=True):
+            ctx.set(port.valid, int(count < len(offsets)))
+        ctx.set(ports[0].payload, offsets[min(taken[0], len(offsets) - 1)])
+        ctx.set(answers.ready, int(waited >= patience))
+        waited += bool(ctx.get(answers.valid))
+        if waited > patience:
+            found.append(ctx.get(answers.payload))
+            waited = 0
+        taken = [
+            count + bool(ctx.get(port.valid) and ctx.get(port.ready))
+            for port, count in zip(ports, taken, strict=True)
+        ]
+        await ctx.tick()
+    ctx.set(answers.ready, 0)
+    return found
+
+
 def test_strobes_select_bytes() -> None:
     async def work(ctx: Any, dut: RegisterFile) -> None:
         value = 0
@@ -123,6 +154,30 @@ def test_the_upper_half_is_held_when_the_lower_is_read() -> None:
         assert (await read(ctx, dut, 0x0C))[0] == 2
 
     run(work)
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_every_pair_that_the_hardware_sets_is_read_as_one_number(top: Top) -> None:
+    dut = RegisterFile(registers_for(top))
+    offsets = {register.name: register.offset for register in dut.registers}
+    pairs = [
+        register.name.removesuffix("_low")
+        for register in dut.registers
+        if register.name.endswith("_low") and register.fields[0].access == "ro"
+    ]
+    assert "count_cycles" in pairs
+
+    async def work(ctx: Any) -> None:
+        for name in pairs:
+            low, high = (getattr(dut, f"{name}_{half}_value") for half in ("low", "high"))
+            ctx.set(low, 0xFFFFFFFF)
+            ctx.set(high, 1)
+            assert (await read(ctx, dut, offsets[f"{name}_low"]))[0] == 0xFFFFFFFF
+            ctx.set(low, 0)
+            ctx.set(high, 2)
+            assert (await read(ctx, dut, offsets[f"{name}_high"]))[0] == 1, name
+
+    simulation.run(dut, work)
 
 
 def test_ones_clear_bits() -> None:
