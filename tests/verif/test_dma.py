@@ -9,6 +9,7 @@ import pytest
 from rtl.command import DecoderConfig
 from rtl.dma.config import DmaConfig
 from rtl.dma.top import CassandraDma
+from verif.dma.decoding import SMALL
 from verif.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
@@ -16,7 +17,7 @@ BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 MODULES = "verif.dma.decoding,verif.dma.failures,verif.dma.software"
 CONFIGS = {
     "l16": DmaConfig(),
-    "l8": DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, books=2),
+    "l8": SMALL,
     "l32": DmaConfig(decoder=DecoderConfig(lanes=32), burst=128, buffer=512, queue=2, address=48),
 }
 

@@ -9,15 +9,14 @@ import pytest
 from rtl.dma.store_config import StoreConfig
 from rtl.dma.store_ports import CassandraStore
 from rtl.encoder_types import EncoderConfig
+from verif.dma.storing import SMALL
 from verif.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
 CONFIGS = {
     "l16": StoreConfig(),
-    "l8": StoreConfig(
-        encoder=EncoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, outstanding=1, address=48
-    ),
+    "l8": SMALL,
     "l32": StoreConfig(encoder=EncoderConfig(lanes=32), burst=128, buffer=256),
 }
 

@@ -9,14 +9,23 @@ from cocotb.clock import Clock
 from cocotb.triggers import Timer
 
 from golden.format import SCHEMES
+from rtl.command import DecoderConfig
+from rtl.dma.config import DmaConfig
+from rtl.dma.top import CassandraDma
 from verif.dma.bench import DmaBench
 from verif.dma.memory import Order, Timing
 from verif.jobs import Job, jobs_of, mixed_jobs
 from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
 from verif.payloads import directed, draw, random_format
 
+SMALL = DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, books=2)
 SEGMENT = 128
 NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
+
+
+def design() -> CassandraDma:
+    """A small decoder whose bus is wider than its words."""
+    return CassandraDma(SMALL)
 
 
 async def start(dut: Any) -> DmaBench:

@@ -9,13 +9,20 @@ import cocotb
 from cocotbext.axi import AxiResp
 
 from golden.format import ERROR_CAUSES, SCHEMES
+from rtl.dma.top import CassandraDma
 from verif.dma.bench import Broken, DmaBench, Placed
-from verif.dma.decoding import some_jobs, start
+from verif.dma.decoding import SMALL, some_jobs, start
 from verif.dma.host import compose
 from verif.dma.memory import Order, Timing
 from verif.faults import Fault, faults
 from verif.jobs import Job
 from verif.patterns import PATTERNS
+
+
+def design() -> CassandraDma:
+    """That of the other suites."""
+    return CassandraDma(SMALL)
+
 
 RESPONSES = {"slave": AxiResp.SLVERR, "decode": AxiResp.DECERR}
 

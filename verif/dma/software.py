@@ -10,14 +10,21 @@ from cocotbext.axi import AxiResp
 from golden.format import SCHEMES, Format
 from rtl.dma.config import LENGTH_BITS
 from rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
+from rtl.dma.top import CassandraDma
 from verif.dma.bench import DmaBench, Placed
-from verif.dma.decoding import NEVER, some_jobs, start
+from verif.dma.decoding import NEVER, SMALL, some_jobs, start
 from verif.dma.failures import broken, clear
 from verif.dma.host import compose, names_of
 from verif.dma.memory import Order, Timing
 from verif.jobs import Job
 from verif.patterns import ALWAYS
 from verif.payloads import Payload, draw, gaussian
+
+
+def design() -> CassandraDma:
+    """That of the other suites."""
+    return CassandraDma(SMALL)
+
 
 REGISTERS = registers_for("decode")
 QUIET = {"control", "start", "codebook"}  # writing these acts

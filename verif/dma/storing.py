@@ -10,7 +10,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotbext.axi import AxiResp
 
-from rtl.dma.config import IN_FLIGHT
+from rtl.dma.config import IN_FLIGHT, LENGTH_BITS
 from rtl.dma.ledger import entry_layout
 from rtl.dma.store import place_layout
 from rtl.dma.store_config import REGIONS, StoreConfig
@@ -347,6 +347,17 @@ async def regions_that_do_not_fit(dut: Any) -> None:
         assert not found[0]["room"]
         full += any(entry["room"] for entry in found)
     assert full
+
+
+@cocotb.test()
+async def a_room_of_the_greatest_length(dut: Any) -> None:
+    """Room for more than any segment has is all there."""
+    bench = await start(dut)
+    most = (1 << LENGTH_BITS) // SUPERBLOCK - 1
+    for room in (most // 2 + 1, most - 12):
+        first = bench.draw(follow=False, room=room)
+        found = await store(bench, [first, *(bench.draw(follow=True) for _ in range(6))])
+        assert not any(entry["room"] for entry in found)
 
 
 @cocotb.test()
