@@ -295,7 +295,7 @@ async def segments_that_follow_make_a_tensor(dut: Any, scheme: Any) -> None:
     packed = encode(patterns, fmt, always_mask=scheme == "unary")
     arrays = _regions(packed)
     rooms = [len(array) + _SUPERBLOCK for array in arrays]
-    bases = [bench.allocate(room) for room in rooms]
+    bases = [bench.allocate(size) for size in rooms]
 
     async def work() -> list[Result]:
         found: list[Result] = []
@@ -334,6 +334,30 @@ async def segments_that_follow_make_a_tensor(dut: Any, scheme: Any) -> None:
     stored = dataclasses.replace(packed, speculation=written[0], verification=written[1])
     assert [part.tobytes() for part in written] == list(arrays)
     assert np.array_equal(decode_target(stored), decode_target(packed))
+
+
+@cocotb.test()
+async def the_queue(dut: Any) -> None:
+    """It waits for enable, is as long as it says, drops what it is told to."""
+    bench = await start(dut)
+    host, room = bench.host, bench.config.queue
+    [segment] = some(bench, 1)
+    rooms = [len(region) for region in _regions(segment.packed)]
+    slot = await bench.do(bench.book(segment))
+    await bench.do(host.write("control", 0))
+    await bench.do(bench.describe(segment, [bench.allocate(size) for size in rooms], rooms, slot))
+    for number in range(room + 1):
+        assert await bench.do(host.field("status", "waiting")) == number
+        assert await bench.do(host.field("status", "full")) == (number == room)
+        await bench.do(host.write("start", compose("start", push=1)))
+    assert await bench.do(host.causes()) == {"overflow"}
+    await bench.do(host.write("error", 0xFFFF_FFFF))
+    await bench.do(host.write("control", compose("control", drop=1)))
+    await bench.run(room)
+    assert not await bench.do(host.read("status"))
+    await bench.do(host.write("control", compose("control", enable=1)))
+    await encode_all(bench, some(bench, 3))
+    assert not await bench.do(host.field("status", "busy"))
 
 
 @cocotb.test()
@@ -420,7 +444,7 @@ async def _one(
 ) -> Result:
     """Encode one segment, with room as for another, more or less."""
     rooms = [len(region) + spare for region in _regions(like.packed)]
-    bases = [bench.allocate(room) for room in rooms]
+    bases = [bench.allocate(size) for size in rooms]
     if response is not None:
         bench.memory.fail(bases[int(bench.rng.integers(2))], response)
     bench.offer(segment.values)
@@ -442,7 +466,7 @@ async def reset_at_any_time(dut: Any) -> None:
         bench.memory.use(WriteTiming(longest=30, shuffled=True))
         segment = draw_segment(bench.rng, bench.config.encoder, "exact", "normal")
         rooms = [len(region) for region in _regions(segment.packed)]
-        bases = [bench.allocate(room) for room in rooms]
+        bases = [bench.allocate(size) for size in rooms]
         for _ in range(3):
             bench.offer(segment.values)
         await bench.do(bench.host.write("control", compose("control", enable=1)))
