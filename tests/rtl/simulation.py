@@ -8,6 +8,9 @@ from typing import Any
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
+LIMIT = 100_000
+"""Steps of the simulator, a few in a cycle, after which work counts as hanging."""
+
 
 def run(dut: Any, work: Callable[[Any], Awaitable[None]]) -> None:
     """Let ``work`` drive ``dut`` to its end."""
@@ -23,5 +26,8 @@ def run(dut: Any, work: Callable[[Any], Awaitable[None]]) -> None:
     simulator = Simulator(top)
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
-    simulator.run()
+    steps = 0
+    while simulator.advance():
+        steps += 1
+        assert steps <= LIMIT, f"it must end in {LIMIT} steps"
     assert done
