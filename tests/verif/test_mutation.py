@@ -14,7 +14,7 @@ from verif.formal.registry import claims
 from verif.mutation import __main__ as mutation_main
 from verif.mutation.__main__ import TABLE, Result, cells, main, tried
 from verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
-from verif.mutation.check import module_of
+from verif.mutation.check import file_of, module_of, passes
 
 LEAST = 30  # mutations whose place is there
 
@@ -40,6 +40,8 @@ def test_the_checks_exist() -> None:
             kind, _, name = check.partition(":")
             if kind == "claim":
                 assert name in names
+            elif kind == "test":
+                file_of(name.partition("/")[0])
             else:
                 assert kind in ("sim", "suite")
                 module = importlib.import_module(module_of(name.partition("/")[0]))
@@ -49,6 +51,8 @@ def test_the_checks_exist() -> None:
 def test_a_suite_that_does_not_exist_is_named() -> None:
     with pytest.raises(CassandraError, match="not 'no_such_suite'"):
         module_of("no_such_suite")
+    with pytest.raises(CassandraError, match=r"not 'rtl\.no_such_test'"):
+        file_of("rtl.no_such_test")
 
 
 def test_patterns_choose_and_wrong_ones_are_refused() -> None:
@@ -93,6 +97,12 @@ def test_a_change_that_nothing_notices_survives(tmp_path: Path) -> None:
         checks=("claim:networks.compact.8",),
     )
     assert tried(harmless, tmp_path / "it").caught_by == ""
+
+
+def test_tests_that_cannot_run_find_nothing(tmp_path: Path) -> None:
+    assert passes("test:rtl.test_config/zero_counters", tmp_path)
+    with pytest.raises(CassandraError, match=r"test_config\.py must run"):
+        passes("test:rtl.test_config/no_such_test", tmp_path)
 
 
 def test_a_check_that_always_fails_finds_nothing(

@@ -28,7 +28,8 @@ from verif.recording import RecordedTable, run_command
 
 __all__ = ["TABLE", "Result", "cells", "main", "tried"]
 
-TREE = ("golden", "rtl", "verif")
+TREE = ("golden", "rtl", "verif", "tests")
+SETTINGS = "pyproject.toml"  # of pytest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,7 @@ def tried(mutation: Mutation, folder: Path) -> Result:
     for name in TREE:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tree / name, ignore=ignore)
+    shutil.copy(ROOT / SETTINGS, tree)
     place = tree / mutation.file
     place.write_text(mutation.applied(place.read_text(encoding="utf-8")), encoding="utf-8")
     start = time.perf_counter()

@@ -4,6 +4,7 @@ A check is ``claim:NAME`` (:mod:`verif.formal`), or ``sim:BLOCK`` or ``suite:BLO
 suite of a block (:mod:`verif.blocks`, or a module of :mod:`verif` that has a function ``design``),
 with ``/REGULAR_EXPRESSION`` behind it if a part of the tests will do. ``suite`` runs it under
 Verilator as it is; ``sim`` in Amaranth's simulator (:mod:`verif.simulated`), which needs no build.
+``test:FILE`` are tests that pytest runs (``rtl.test_fetch``), with ``/EXPRESSION`` as of ``-k``.
 """
 
 from __future__ import annotations
@@ -118,6 +119,18 @@ _bursts = _of("rtl/dma/store.py", "claim:store.bursts")
 _writes = _of("rtl/dma/store.py", "claim:store.writes")
 _ledger = _of("rtl/dma/ledger.py", "claim:store.ledger")
 _store = _of("rtl/dma/store.py", "suite:dma.storing/failed_writes", "suite:dma.storing")
+_fetch = _of("rtl/dma/fetch.py", "test:rtl.test_fetch")
+_reads = _of("rtl/dma/fetch.py", "suite:dma.failures/failed_reads", "suite:dma.decoding")
+_addresses = _of("rtl/dma/fetch.py", "suite:dma.decoding/idle_by_back_pressure")
+_dispatch = _of("rtl/dma/dispatch.py", "test:rtl.test_dispatch")
+_descriptors = _of("rtl/dma/descriptors.py", "test:rtl.test_dispatch")
+_merge = _of("rtl/dma/merge.py", "test:rtl.test_merge")
+_books = _of("rtl/dma/books.py", "test:rtl.test_books")
+_file = _of("rtl/dma/register_file.py", "test:rtl.test_register_file")
+_pairs = _of("rtl/dma/registers.py", "test:rtl.test_register_file")
+_registers = _of("rtl/dma/registers.py", "suite:dma.software/interrupts")
+_channel = _of("rtl/dma/channel.py", "suite:dma.failures/failed_reads", "suite:dma.failures")
+_rooms = _of("rtl/dma/store_config.py", "suite:dma.storing/highest_bit", "suite:dma.storing")
 
 MUTATIONS = (
     _zero("run_too_long", "run.eq(i - 1 - j)", "run.eq(i - j)"),
@@ -417,6 +430,112 @@ MUTATIONS = (
     ),
     _store("response_not_waited_for", "answered.eq(bare | self.responses.valid)", "answered.eq(1)"),
     _store("error_stays", "failed.eq((failed | bad) & ~sent.end)", "failed.eq(failed | bad)"),
+    _rooms(
+        "rooms_one_bit_shorter",
+        "return LENGTH_BITS - self.word_bits",
+        "return LENGTH_BITS - self.word_bits - 1",
+    ),
+    _fetch(
+        "border_one_word_late",
+        "longest - (burst.address & (longest - 1))",
+        "longest - (burst.address & (longest - 2))",
+    ),
+    _fetch("room_is_not_waited_for", "known & (free >= burst.words)", "known"),
+    _fetch(
+        "only_decerr_is_an_error",
+        "bad.eq(self.beat.resp[RESPONSE_ERROR])",
+        "bad.eq(self.beat.resp.all())",
+    ),
+    _fetch("packet_goes_on_after_an_error", "(region.words == 1) | bad", "region.words == 1"),
+    _fetch(
+        "failed_burst_begins_before_its_region",
+        "Mux(begins, self.first, region.address[low:] << low)",
+        "region.address[low:] << low",
+    ),
+    _fetch(
+        "every_part_is_the_last",
+        "words.payload.last.eq(wide.payload.last & end)",
+        "words.payload.last.eq(wide.payload.last)",
+    ),
+    _reads("room_of_dropped_words_is_lost", "released.eq(taken | give)", "released.eq(taken)"),
+    _addresses(
+        "address_replaced_while_it_waits", "free.eq(~self.ar.valid | self.ar.ready)", "free.eq(1)"
+    ),
+    _dispatch("drops_while_enabled", "self.drop & ~self.enable", "self.drop"),
+    _dispatch(
+        "dropped_ones_leave",
+        "self.enable & (doomed == 0) & ready.any()",
+        "self.enable & ready.any()",
+    ),
+    _dispatch(
+        "second_region_is_not_waited_for",
+        "first.ready & (second.ready | ~head.second)",
+        "first.ready",
+    ),
+    _descriptors("drops_while_enabled", "self.drop & ~self.enable", "self.drop"),
+    _descriptors(
+        "places_are_not_waited_for",
+        "self.orders.ready & self.places.ready",
+        "self.orders.ready",
+    ),
+    _books(
+        "half_a_book_is_defined", "self.defined[slot].eq(self.last)", "self.defined[slot].eq(1)"
+    ),
+    _books(
+        "slots_wrap",
+        "(self.slot < slots) & (self.entry < size)",
+        "self.entry < size",
+    ),
+    _books("any_book_will_do", "loaded & (inside == order.slot)", "loaded"),
+    _books(
+        "old_entries_stay",
+        "m.d.sync += loaded.eq(0)",
+        "m.d.sync += loaded.eq(loaded)",
+    ),
+    _channel("flag_stays", "m.d.sync += flags[tag].eq(0)", "m.d.sync += flags[tag].eq(flags[tag])"),
+    _channel(
+        "more_segments_than_tags",
+        "orders.ready.eq(self.flying != IN_FLIGHT)",
+        "orders.ready.eq(self.flying != IN_FLIGHT + 1)",
+    ),
+    _channel(
+        "second_region_never_fails",
+        "(self.fault[place] == tag) for place in range(2)",
+        "(self.fault[place] == tag) for place in range(1)",
+    ),
+    _merge(
+        "turn_ends_too_soon",
+        "self.values.valid & self.values.ready & self.values.payload.last",
+        "self.values.valid & self.values.ready",
+    ),
+    _merge("flagged_word_keeps_lanes", "(place == 0) | beat.error", "place == 0"),
+    _merge(
+        "segment_begins_inside_a_word",
+        "place.eq(Mux(complete, 0, place + 1))",
+        "place.eq(place + 1)",
+    ),
+    _file("strobes_ignored", "(signal & ~mask) | (bits & mask)", "bits"),
+    _file(
+        "event_lost_while_it_is_cleared",
+        '(signal & ~clear) | getattr(self, f"{name}_set")',
+        '(signal | getattr(self, f"{name}_set")) & ~clear',
+    ),
+    _file(
+        "response_not_waited_for",
+        "addressed & filled & (~self.b.valid | self.b.ready)",
+        "addressed & filled",
+    ),
+    _file(
+        "cannot_be_read_back",
+        'field.access == "wo" else signal',
+        'field.access != "ro" else signal',
+    ),
+    _pairs("upper_half_is_not_held", 'latched=access == "ro"', 'latched=access == "wo"'),
+    _registers(
+        "enables_do_not_stay",
+        '_bits("rw", *((name, f"enable {name}")',
+        '_bits("wo", *((name, f"enable {name}")',
+    ),
 )
 """All of them, by the blocks of docs/microarchitecture.md."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from verif.formal.registry import claims
 from verif.runner import SuiteError, run_suite
 from verif.simulated import run_simulated
 
-__all__ = ["main", "module_of", "passes"]
+__all__ = ["file_of", "main", "module_of", "passes"]
 
 _ROOT = Path(__file__).parents[2]
 
@@ -33,6 +34,17 @@ def module_of(block: str) -> str:
     raise CassandraError(f"suite must be a module of verif.blocks or verif, not {block!r}")
 
 
+def file_of(name: str) -> Path:
+    """The file of tests that a name stands for: ``rtl.test_fetch``.
+
+    Raises CassandraError if there is none.
+    """
+    path = _ROOT / "tests" / f"{name.replace('.', '/')}.py"
+    if not path.is_file():
+        raise CassandraError(f"test must be a file of tests, not {name!r}")
+    return path
+
+
 def passes(check: str, folder: Path) -> bool:
     """Whether the check finds nothing wrong.
 
@@ -42,9 +54,11 @@ def passes(check: str, folder: Path) -> bool:
     if kind == "claim":
         (claim,) = [claim for claim in claims() if claim.name == name]
         return prove(claim, folder).verdict == "proved"
-    if kind not in ("suite", "sim"):
-        raise CassandraError(f"check must begin with claim:, suite: or sim:, not {check!r}")
+    if kind not in ("suite", "sim", "test"):
+        raise CassandraError(f"check must begin with claim:, test:, suite: or sim:, not {check!r}")
     block, _, testcase = name.partition("/")
+    if kind == "test":
+        return _tests_pass(file_of(block), testcase)
     module = importlib.import_module(module_of(block))
     try:
         if kind == "sim":
@@ -57,6 +71,17 @@ def passes(check: str, folder: Path) -> bool:
         print(str(error)[-2000:])
         return False
     return True
+
+
+def _tests_pass(path: Path, expression: str) -> bool:
+    """Whether pytest finds nothing wrong in a file, of the tests that ``-k`` selects."""
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-k", expression]
+    command = [sys.executable, "-m", "pytest", *options, str(path)]
+    run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    if run.returncode not in (0, 1):
+        raise CassandraError(f"{path.name} must run, not end with:\n{run.stdout[-2000:]}")
+    print(run.stdout[-2000:])
+    return run.returncode == 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
