@@ -13,12 +13,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.networks import compact, prefix_sums, rotate
+from rtl.networks import compact, popcount, prefix_sums, rotate
 from rtl.residue import FIELD_MAX
 
 __all__ = [
     "BUS_ROWS",
     "BlockPacker",
+    "PairLayout",
     "ResiduePacker",
     "SharedPacker",
     "UnaryPacker",
@@ -34,8 +35,13 @@ def _of_bits(starts: Sequence[Value]) -> list[Value]:
 
 
 def WindowLayout(bits: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """A window of a unary code; ``last`` is the one that ends its segment."""
-    return data.StructLayout({"bits": bits, "last": 1})
+    """A window of a unary code and how many ones it has; ``last`` ends its segment."""
+    return data.StructLayout({"bits": bits, "ones": range(bits + 1), "last": 1})
+
+
+def PairLayout(window: data.Layout) -> data.StructLayout:  # noqa: N802 (a layout)
+    """The first of these, or with ``two`` both; else the second is arbitrary."""
+    return data.StructLayout({"windows": data.ArrayLayout(window, 2), "two": 1})
 
 
 class BlockPacker(wiring.Component):
@@ -223,16 +229,18 @@ class ResiduePacker(wiring.Component):
 class UnaryPacker(wiring.Component):
     """Code the ranks of the kept lanes in unary and cut the code into windows.
 
-    Latency: one cycle from the beat that completes a window. Throughput: a beat in each cycle, or
-    a window in each cycle if a beat completes more than one, and one more cycle at the end of a
-    segment. Buffering: a beat and less than a window. Every input is legal.
+    Latency: one cycle from the beat that completes a window. Throughput: a beat and two windows in
+    each cycle, so a beat of more than two windows of code stays longer; one more cycle at the end
+    of a segment. Buffering: a beat and less than a window. Every input is legal.
 
     Members
     -------
     beats : In(stream of {ranks: array of lanes; kept: lanes; last: 1})
-    windows : Out(stream of {bits: window * lanes, last: 1})
-        The last one of each segment is completed with ones, and is nothing but ones where the
-        codes end with the window before it.
+    windows : Out(stream of {windows: array of 2, WindowLayout; two: 1})
+        The first window, or with ``two`` both. The last of each segment comes alone; it is
+        completed with ones, and is nothing but ones where the codes end with the window before it.
+    busy : Out(1)
+        A beat is in hand, or the end of a segment.
     """
 
     def __init__(self, *, lanes: int, window: int, limit: int) -> None:
@@ -243,8 +251,8 @@ class UnaryPacker(wiring.Component):
         super().__init__(
             {
                 "beats": In(stream.Signature(data.StructLayout(beat))),
-                "windows": Out(stream.Signature(WindowLayout(self.window_bits))),
-                "busy": Out(1),  # a beat is in hand, or the end of a segment
+                "windows": Out(stream.Signature(PairLayout(WindowLayout(self.window_bits)))),
+                "busy": Out(1),
             }
         )
 
@@ -263,17 +271,20 @@ class UnaryPacker(wiring.Component):
         """Where each lane has its one, counted from the window that is filled."""
         lanes, beat, size = self.lanes, self.beats.payload, self.window_bits
         most = lanes * self.limit
-        # What has been written is below zero: modulo ``2^reach`` it lies behind both windows.
-        reach = Shape.cast(range(most + 3 * size)).width
+        # What has been written is below zero: modulo ``2^reach`` it lies behind all windows.
+        reach = Shape.cast(range(most + 4 * size)).width
         terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
         sums = prefix_sums(m, terms, Shape.cast(range(most + 1)).width, "sum")
         self.places = [Signal(reach, name=f"place_{i}", reset_less=True) for i in range(lanes)]
         self.kept, self.last = Signal(lanes, reset_less=True), Signal()
         self.end = Signal(range(most + size))  # behind the last one
         self.level, begin = Signal(range(size)), Signal(range(size))  # of the latest one, and now
+        self.origin = Signal(range(size))  # where the beat in hand begins, or the codes have ended
+        self.long = Signal()  # it has more than two windows
         before = Signal(reach)
+        over = Mux(self.end >= size, size, 0)
         m.d.comb += [
-            self.level.eq(Mux(self.end >= size, self.end - size, self.end)),
+            self.level.eq(self.end - Mux(self.end >= 2 * size, 2 * size, over)),
             begin.eq(Mux(self.last, 0, self.level)),
             before.eq(begin - 1),
         ]
@@ -283,43 +294,59 @@ class UnaryPacker(wiring.Component):
             m.d.sync += [
                 *(self.kept.eq(beat.kept), self.last.eq(beat.last)),
                 *(place.eq(before + end) for place, end in zip(self.places, sums, strict=True)),
-                self.end.eq(begin + sums[-1]),
+                *(self.end.eq(begin + sums[-1]), self.long.eq(sums[-1] > 2 * size)),
             ]
 
     def _cut(self, m: Module) -> None:
-        """Windows leave one by one; a beat stays as long as it completes more than one."""
-        size, windows = self.window_bits, self.windows
-        held, level = Signal(size), Signal(range(size))
-        full, again = self.end >= size, self.end >= 2 * size
-        this, following = self._ones(m)
-        tail = Cat(level <= i for i in range(size))
-        moves = self.valid & ~self.flushing & (~full | windows.ready)
+        """Up to two windows leave at once; a beat stays as long as it has more than two."""
+        size, (one, two) = self.window_bits, self.windows.payload.windows
+        held, full = Signal(size), self.end >= size
+        again = self.end >= 2 * size
+        this, following, third = self._ones(m)
+        free = self.windows.ready
+        moves = self.valid & ~self.flushing & (~full | free)
         m.d.comb += [
-            self.ready.eq(~self.flushing & (~full | windows.ready) & ~again),
-            windows.valid.eq(self.flushing | (self.valid & full)),
-            windows.payload.last.eq(self.flushing),
-            windows.payload.bits.eq(held | Mux(self.flushing, tail, this)),
+            self.ready.eq(~self.flushing & (~full | free) & ~self.long),
+            self.windows.valid.eq(self.flushing | (self.valid & full)),
+            self.windows.payload.two.eq(~self.flushing & again),
+            *(one.bits.eq(held | this), one.last.eq(self.flushing)),
+            *(two.bits.eq(following), two.last.eq(0)),
+            *(window.ones.eq(popcount(window.bits)) for window in (one, two)),
         ]
         with m.If(moves):
-            m.d.sync += held.eq(Mux(full, following, held | this))
-        with m.If(moves & again):
-            m.d.sync += [place.eq(place - size) for place in (*self.places, self.end)]
+            m.d.sync += held.eq(Mux(again, third, Mux(full, following, held | this)))
+        with m.If(moves & self.long):
+            m.d.sync += [place.eq(place - 2 * size) for place in (*self.places, self.end)]
+            m.d.sync += [self.origin.eq(0), self.long.eq(self.end > 4 * size)]
         with m.If(self.valid & self.ready):
-            m.d.sync += [level.eq(self.level), self.flushing.eq(self.last)]
-        with m.If(self.flushing & windows.ready):
-            m.d.sync += [held.eq(0), self.flushing.eq(0)]
+            m.d.sync += [self.origin.eq(self.level), self.flushing.eq(self.last)]
+        with m.If(self.flushing & free):
+            m.d.sync += [held.eq(0), self.flushing.eq(0), self.origin.eq(0)]
 
-    def _ones(self, m: Module) -> tuple[Signal, Signal]:
-        """The ones that lie in the window that is filled, and those in the one behind it."""
-        size, fine = self.window_bits, 2  # a place is decoded in two parts
+    def _ones(self, m: Module) -> tuple[Value, Signal, Value]:
+        """The ones in the window that is filled and in the two behind it.
+
+        A beat that is not long has no ones a pair of windows apart. So those of the third window
+        come out in the first, before the place where the beat begins. At the end of a segment, what
+        is behind its codes is filled with ones.
+        """
+        size = self.window_bits
+        fine = 2 if size % 2 == 0 else 0  # a place is decoded in two parts
+        places = (2 * size) >> fine
         lines: list[list[Value]] = [[] for _ in range(2 * size)]
         for kept, place in zip(self.kept, self.places, strict=True):
             low, high = Const(1) << place[:fine], kept << place[fine:]
             for j, line in enumerate(lines):
-                line.append(high[j >> fine] & low[j % (1 << fine)])
-        this, following = Signal(size), Signal(size)
-        m.d.comb += Cat(this, following).eq(Cat(Cat(line).any() for line in lines))
-        return this, following
+                part = high[j >> fine]
+                if j < size:
+                    part |= high[(j >> fine) + places] & ~self.long
+                line.append(part & low[j % (1 << fine)])
+        this, following, behind = Signal(size), Signal(size), Signal(size)
+        m.d.comb += [
+            Cat(this, following).eq(Cat(Cat(line).any() for line in lines)),
+            behind.eq(Cat(self.origin <= i for i in range(size))),
+        ]
+        return (this | self.flushing.replicate(size)) & behind, following, this & ~behind
 
 
 class SharedPacker(wiring.Component):

@@ -28,6 +28,7 @@ def transfers(
 ) -> list[int]:
     """What leaves while all beats are offered; ``paces`` say when the ends may move."""
     found: list[int] = []
+    split = windows_of if isinstance(dut, UnaryPacker) else whole
     offers, takes = paces
 
     async def bench(ctx: Any) -> None:
@@ -43,10 +44,11 @@ def transfers(
             ctx.set(sink.ready, taking)
             signals = (sink.valid, Value.cast(sink.payload), source.ready)
             _, _, valid, payload, ready = await ctx.tick().sample(*signals)
+            payload = split(dut, payload)
             assert shown is None or (valid and shown == payload), "a unit must stay until taken"
             shown = payload if valid and not taking else None
             if valid and taking:
-                found.append(payload)
+                found.extend(payload)
             if offered and ready:
                 offered, place = False, place + 1
 
@@ -57,6 +59,22 @@ def transfers(
     simulator.run_until(1e-6 * 400 * (len(beats) + count + 1))
     assert not spare, "every beat must be taken, and every unit leave"
     return found
+
+
+def whole(dut: Any, payload: int) -> list[int]:
+    """A unit by itself."""
+    return [payload]
+
+
+def windows_of(dut: UnaryPacker, payload: int) -> list[int]:
+    """The windows of a pair that count: the bits, and above them ``last``."""
+    size = dut.window_bits
+    width = len(Value.cast(dut.windows.payload.windows[0]))
+    parts = [payload >> i * width & ((1 << width) - 1) for i in range(1 + (payload >> 2 * width))]
+    bits = [part & ((1 << size) - 1) for part in parts]
+    for part, code in zip(parts, bits, strict=True):
+        assert (part >> size) % (1 << width - 1 - size) == code.bit_count(), "ones are counted"
+    return [code | part >> (width - 1) << size for part, code in zip(parts, bits, strict=True)]
 
 
 def paces_of(rng: np.random.Generator, names: tuple[str, ...]) -> Paces:
