@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from rtl.encoder_depths import Depths
@@ -22,6 +21,7 @@ from rtl.encoder_schedules import (
 from rtl.encoder_types import COUNT_WIDTH, EncodeErrorLayout, EncoderConfig, RecordBeat
 from rtl.networks import popcount
 from rtl.packers import BlockPacker, ResiduePacker, SharedPacker, UnaryPacker, WindowLayout
+from rtl.queues import PairQueue, Queue
 from rtl.region_writer import LENGTH_WIDTH, RegionWord, RegionWriter
 
 __all__ = ["EncodeResult", "EncoderRegions"]
@@ -51,7 +51,7 @@ class EncoderRegions(wiring.Component):
 
     Latency: about six cycles from a record to its rows, when nothing that comes before them has to
     wait for later records. Throughput: a record in each cycle, less where a record has more rows
-    than the bus (eight in each cycle and region), more than one window of codes, or both pruned
+    than the bus (eight in each cycle and region), more than two windows of codes, or both pruned
     and other verification rows; a few cycles at the end of a segment. Buffering: a segment; see
     :class:`rtl.encoder_depths.Depths`.
 
@@ -113,8 +113,8 @@ class EncoderRegions(wiring.Component):
         self.takers.append((valid, ready))
         return valid
 
-    def _memory(self, m: Module, name: str, shape: object, depth: int) -> _Memory:
-        memory = _Memory(shape, depth)
+    def _memory(self, m: Module, name: str, shape: object, depth: int) -> Queue:
+        memory = Queue(shape, depth)
         m.submodules[name] = memory
         return memory
 
@@ -122,7 +122,8 @@ class EncoderRegions(wiring.Component):
         """Windows of unary codes, or rows of shared exponents, which share a memory."""
         config, record = self.config, self.records.payload
         layout = WindowLayout(config.window * config.lanes)
-        self.exponents = memory = self._memory(m, "exponents", layout, self.depths.exponents)
+        m.submodules.exponents = memory = PairQueue(layout, self.depths.exponents)
+        self.exponents = memory
         unary = config.selects(record.scheme, "unary")
         busy: Value = Const(0, 1)  # with windows of the segment before
         if config.has("unary"):
@@ -130,7 +131,7 @@ class EncoderRegions(wiring.Component):
         if config.schemes != ("unary",):
             self._shared(m, memory, ~unary & ~record.abort, busy)
 
-    def _codes(self, m: Module, memory: _Memory, enable: Value) -> Value:
+    def _codes(self, m: Module, memory: PairQueue, enable: Value) -> Value:
         config, record = self.config, self.records.payload
         m.submodules.codes = codes = UnaryPacker(
             lanes=config.lanes, window=config.window, limit=config.codebook
@@ -145,7 +146,7 @@ class EncoderRegions(wiring.Component):
             m.d.comb += [memory.write.valid.eq(1), memory.write.payload.eq(codes.windows.payload)]
         return codes.busy
 
-    def _shared(self, m: Module, memory: _Memory, enable: Value, busy: Value) -> None:
+    def _shared(self, m: Module, memory: PairQueue, enable: Value, busy: Value) -> None:
         m.submodules.shared = shared = SharedPacker(lanes=self.config.lanes)
         beat, record = shared.beats.payload, self.records.payload
         valid = self._taker("shared", ~enable | (~busy & shared.beats.ready))
@@ -158,7 +159,7 @@ class EncoderRegions(wiring.Component):
         with m.If(shared.rows.valid):
             m.d.comb += [
                 memory.write.valid.eq(1),
-                memory.write.payload.bits.eq(shared.rows.payload),
+                memory.write.payload.items[0].bits.eq(shared.rows.payload),
             ]
 
     def _kept(self, m: Module) -> None:
@@ -280,6 +281,8 @@ class EncoderRegions(wiring.Component):
         m.submodules.verification_writer = two = RegionWriter(lanes=lanes, superblock=superblock)
         wiring.connect(m, self.front.read, first.beats)
         wiring.connect(m, self.exponents.read, first.exponents)
+        if self.config.has("unary"):
+            wiring.connect(m, self.exponents.following, first.following)
         wiring.connect(m, self.high.read, first.blocks)
         wiring.connect(m, first.rows, one.rows)
         wiring.connect(m, self.back.read, second.beats)
@@ -329,27 +332,3 @@ class EncoderRegions(wiring.Component):
                 result.errors.eq(summary.payload.errors),
                 result.saturated.eq(summary.payload.saturated),
             ]
-
-
-class _Memory(wiring.Component):
-    """A queue in a memory, as two streams. Latency: two cycles; one transfer a cycle each way."""
-
-    def __init__(self, shape: object, depth: int) -> None:
-        self.depth = depth
-        signature = stream.Signature(shape)
-        super().__init__({"write": In(signature), "read": Out(signature), "empty": Out(1)})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        width = len(Value.cast(self.write.payload))
-        m.submodules.queue = queue = SyncFIFOBuffered(width=width, depth=self.depth)
-        m.d.comb += [
-            queue.w_data.eq(self.write.payload),
-            queue.w_en.eq(self.write.valid),
-            self.write.ready.eq(queue.w_rdy),
-            Value.cast(self.read.payload).eq(queue.r_data),
-            self.read.valid.eq(queue.r_rdy),
-            queue.r_en.eq(self.read.ready),
-            self.empty.eq(queue.level == 0),
-        ]
-        return m

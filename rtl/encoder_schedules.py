@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from amaranth.hdl import Const, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.encoder_types import EncoderConfig
 from rtl.mantissa import HIGH_PLANES, LOW_PLANES
-from rtl.networks import popcount, rotate, shift
+from rtl.networks import rotate, shift
 from rtl.packers import BUS_ROWS, WindowLayout
 from rtl.region_writer import RowsLayout
 from rtl.residue import FIELD_MAX
@@ -107,15 +107,17 @@ class _Ring:
 class SpeculationWriter(wiring.Component):
     """The schedule of the speculation region: takes units from the memories, slot by slot.
 
-    Latency: none. Throughput: a slot in each cycle, or in two if it has more than eight rows, and
-    one cycle more for each window by which exponents starve; two cycles between segments.
-    Buffering: one beat.
+    Latency: none. Throughput: a slot in each cycle, or in two if it has more than eight rows. A
+    window for which the exponents starve leaves with its slot, but in a cycle of its own if another
+    one must follow it, or a row of the mask; two cycles between segments. Buffering: one beat.
 
     Members
     -------
     beats : In(stream of SpeculationRecord)
     exponents : In(stream of WindowLayout)
         Windows of a unary segment, up to and with its last; rows of shared exponents of others.
+    following : In(stream of WindowLayout), if the encoder has scheme unary
+        The one behind it, if that is there; taken only with it.
     blocks : In(stream of array of 9, lanes)
         Planes of ``sign_high``, the sign first.
     rows : Out(stream of RowsLayout)
@@ -124,23 +126,25 @@ class SpeculationWriter(wiring.Component):
 
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
-        lanes, window = config.lanes, config.window
-        super().__init__(
-            {
-                "beats": In(stream.Signature(SpeculationRecord(config))),
-                "exponents": In(stream.Signature(WindowLayout(window * lanes))),
-                "blocks": In(stream.Signature(data.ArrayLayout(lanes, HIGH_PLANES))),
-                "rows": Out(stream.Signature(RowsLayout(lanes))),
-                "busy": Out(1),
-            }
-        )
+        lanes = config.lanes
+        windows = In(stream.Signature(WindowLayout(config.window * lanes)))
+        members = {
+            "beats": In(stream.Signature(SpeculationRecord(config))),
+            "exponents": windows,
+            "blocks": In(stream.Signature(data.ArrayLayout(lanes, HIGH_PLANES))),
+            "rows": Out(stream.Signature(RowsLayout(lanes))),
+            "busy": Out(1),
+        }
+        if config.has("unary"):
+            members["following"] = windows
+        super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._state()
+        self._windows(m)
         self._decide(m)
-        pieces = _Pieces(m, "slot")
-        self._rows(m, pieces)
+        self._rows(m, _Pieces(m, "slot"))
         self._begin(m)
         self._count(m)
         return m
@@ -152,70 +156,100 @@ class SpeculationWriter(wiring.Component):
         self.begins, self.last = Signal(), Signal()
         self.unary, self.mask = Signal(), Signal()  # of the segment
         self.planes = Signal(range(HIGH_PLANES + 1))
-        self.ranks = Signal(range((2 + window) * lanes))  # q of the format
+        self.lack = Signal(range(-(2 + window) * lanes, lanes + 1))  # count - q of the format
         self.fields = Signal(range(2 * lanes))  # avail of the format
         self.shared = Signal(range(max(lanes // 8, 2)))  # exponents left in the latest row
         self.exhausted = Signal()  # the segment's last window is taken: ones follow
-        self.starve, self.step, self.more = Signal(), Signal(), Signal()
+        self.starve, self.alone, self.more = Signal(), Signal(), Signal()
+        self.done, self.step = Signal(), Signal()  # what is shown has left; the slot
         self.take_mask, self.take_window = Signal(), Signal()
         self.take_shared, self.take_block = Signal(), Signal()
 
+    def _windows(self, m: Module) -> None:
+        """The next two windows of codes: whether they are there, their rows and their ones."""
+        lanes, size = self.config.lanes, self.config.window * self.config.lanes
+        first = self.exponents
+        self.coded, self.bits, self.ones = Signal(2), Signal(2 * size), Signal(range(size + 1))
+        self.next_ones, self.ends = Signal(range(size + 1)), Signal(2)  # the last one is taken
+        second, past = Const(0, size), Signal()
+        m.d.comb += past.eq(self.exhausted | first.payload.last)
+        if self.config.has("unary"):
+            second = self.following.payload.bits
+            m.d.comb += [
+                self.coded[1].eq(self.coded[0] & (past | self.following.valid)),
+                self.next_ones.eq(Mux(past, size, self.following.payload.ones)),
+                self.ends[1].eq(past | self.following.payload.last),
+            ]
+        m.d.comb += [
+            self.coded[0].eq(self.exhausted | first.valid),
+            self.ones.eq(Mux(self.exhausted, size, first.payload.ones)),
+            self.ends[0].eq(past),
+            self.bits.eq(
+                Cat(
+                    first.payload.bits | self.exhausted.replicate(size),
+                    second | past.replicate(size),
+                )
+            ),
+        ]
+        self.codes = [self.bits.word_select(i, lanes) for i in range(2 * self.config.window)]
+
     def _decide(self, m: Module) -> None:
-        """What the slot takes."""
-        lanes = self.config.lanes
-        left = self.ranks - self.count
+        """What leaves now: the slot, and first a window for which it starves; or that alone."""
+        lanes, starve = self.config.lanes, self.starve
+        ends = Signal()  # the window of the slot is due
         m.d.comb += [
             self.more.eq(~(self.inside & self.last)),
-            self.starve.eq(self.unary & self.inside & (self.ranks < self.count)),
-            self.take_mask.eq(self.mask & self.more),
-            self.take_window.eq(self.unary & self.more & (left < lanes)),
+            starve.eq(self.unary & self.inside & (self.lack > 0)),
+            self.alone.eq(starve & (self.mask | (self.lack > self.ones))),
+            ends.eq(Mux(starve, self.lack + lanes > self.ones, self.lack + lanes > 0)),
+            self.take_mask.eq(self.mask & self.more & ~self.alone),
+            self.take_window.eq(self.unary & self.more & ends & ~self.alone),
             self.take_shared.eq(~self.unary & self.inside & self.begins & (self.shared == 0)),
-            self.take_block.eq(self.inside & (self.fields < self.count)),
+            self.take_block.eq(self.inside & (self.fields < self.count) & ~self.alone),
         ]
 
     def _rows(self, m: Module, pieces: _Pieces) -> None:
-        """The rows of the slot, or of a window that the exponents starve for."""
-        lanes, window = self.config.lanes, self.config.window
-        self.window = Signal(window * lanes)
-        m.d.comb += self.window.eq(
-            self.exponents.payload.bits | self.exhausted.replicate(window * lanes)
-        )
-        codes = [self.window.word_select(i, lanes) for i in range(window)]
-        head = _behind(m, [self.beats.payload.kept], self.take_mask, codes, "head")
-        middle = Mux(self.take_window, window, self.take_shared)
+        """The rows that leave now."""
+        window, more, payload = self.config.window, self.more & ~self.alone, self.rows.payload
+        both = self.starve & self.take_window
+        codes = Mux(both, 2 * window, Mux(self.starve | self.take_window, window, self.take_shared))
+        head = _behind(m, [self.beats.payload.kept], self.take_mask, self.codes, "head")
         size = Signal(range(len(head) + 1))
-        m.d.comb += [
-            size.eq(self.take_mask + middle),
-            pieces.count.eq(size + Mux(self.take_block, self.planes, 0)),
-        ]
         planes = [self.blocks.payload[i] for i in range(HIGH_PLANES)]
         slot = pieces.rows(_behind(m, head, size, planes, "slot"))
-        payload = self.rows.payload
-        for i in range(BUS_ROWS):
-            starved = codes[i] if i < window else 0
-            m.d.comb += payload.rows[i].eq(Mux(self.starve, starved, slot[i]))
-        coded = self.exhausted | self.exponents.valid
         ready = (
-            (~self.more | self.beats.valid)
-            & (~self.take_window | coded)
+            (~more | self.beats.valid)
+            & (~(self.starve | self.take_window) | self.coded[0])
+            & (~both | self.coded[1])
             & (~self.take_shared | self.exponents.valid)
             & (~self.take_block | self.blocks.valid)
         )
         aborts = ~self.running & ~self.tidy & self.beats.valid & self.beats.payload.abort
         move = self.rows.valid & self.rows.ready
-        slots = self.running & ~self.starve
         m.d.comb += [
-            self.rows.valid.eq(Mux(self.running, Mux(self.starve, coded, ready), aborts)),
-            payload.count.eq(Mux(self.running, Mux(self.starve, window, pieces.size), 0)),
-            payload.end.eq(Mux(self.running, slots & ~self.more & pieces.final, 1)),
-            self.step.eq(pieces.moves(move & slots)),
+            size.eq(self.take_mask + codes),
+            pieces.count.eq(size + Mux(self.take_block, self.planes, 0)),
+            *(row.eq(new) for row, new in zip(payload.rows, slot, strict=True)),
+            self.rows.valid.eq(Mux(self.running, ready, aborts)),
+            payload.count.eq(Mux(self.running, pieces.size, 0)),
+            payload.end.eq(Mux(self.running, ~self.more & ~self.alone & pieces.final, 1)),
+            self.done.eq(pieces.moves(move & self.running)),
+            self.step.eq(self.done & ~self.alone),
             self.beats.ready.eq(Mux(self.running, self.step & self.more, aborts & move)),
             self.blocks.ready.eq(self.step & self.take_block),
         ]
-        self.takes = (self.step & self.take_window) | (self.running & self.starve & move)
+        self._take(m, both)
+
+    def _take(self, m: Module, both: Value) -> None:
+        """Windows and rows of exponents go with the slot."""
+        taken = self.done & (self.starve | self.take_window)
         m.d.comb += self.exponents.ready.eq(
-            (self.takes & ~self.exhausted) | (self.step & self.take_shared) | self.tidy
+            (taken & ~self.exhausted) | (self.step & self.take_shared) | self.tidy
         )
+        if self.config.has("unary"):
+            m.d.comb += self.following.ready.eq(self.done & both & ~self.ends[0])
+        with m.If(taken & Mux(both, self.ends[1], self.ends[0])):
+            m.d.sync += self.exhausted.eq(1)
 
     def _begin(self, m: Module) -> None:
         """From segment to segment; the window that nobody asked for is dropped between them."""
@@ -226,7 +260,7 @@ class SpeculationWriter(wiring.Component):
         with m.Elif(~self.running & self.beats.valid & ~beat.abort):
             m.d.sync += [
                 *(self.running.eq(1), self.inside.eq(0), self.exhausted.eq(0)),
-                *(self.ranks.eq(0), self.fields.eq(0), self.shared.eq(0), self.count.eq(0)),
+                *(self.lack.eq(0), self.fields.eq(0), self.shared.eq(0), self.count.eq(0)),
                 *(self.unary.eq(beat.unary), self.mask.eq(beat.mask), self.planes.eq(beat.planes)),
             ]
         with m.If(self.step):
@@ -235,17 +269,18 @@ class SpeculationWriter(wiring.Component):
                 *(self.begins.eq(beat.begins), self.last.eq(beat.last)),
             ]
             with m.If(~self.more):
-                m.d.sync += [self.running.eq(0), self.tidy.eq(self.unary & ~self.exhausted)]
+                ended = self.exhausted | (self.starve & self.ends[0])
+                m.d.sync += [self.running.eq(0), self.tidy.eq(self.unary & ~ended)]
 
     def _count(self, m: Module) -> None:
         """Ranks, values and shared exponents that were taken and not used yet."""
         lanes = self.config.lanes
-        ones = Mux(self.takes, popcount(self.window), 0)
-        used = Mux(self.step, self.count, 0)
-        with m.If(self.running):
-            m.d.sync += self.ranks.eq(self.ranks + ones - used)
-        with m.If(self.takes & self.exponents.payload.last & ~self.exhausted):
-            m.d.sync += self.exhausted.eq(1)
+        got = Mux(self.starve, self.ones, 0) + Mux(
+            self.take_window, Mux(self.starve, self.next_ones, self.ones), 0
+        )
+        next_count = Mux(self.alone | ~self.more, 0, self.beats.payload.count)
+        with m.If(self.done):
+            m.d.sync += self.lack.eq(self.lack + next_count - got)
         with m.If(self.step):
             m.d.sync += self.fields.eq(self.fields + Mux(self.take_block, lanes, 0) - self.count)
             with m.If(self.inside & self.begins):

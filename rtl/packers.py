@@ -14,12 +14,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rtl.networks import compact, popcount, prefix_sums, rotate
+from rtl.queues import PairLayout
 from rtl.residue import FIELD_MAX
 
 __all__ = [
     "BUS_ROWS",
     "BlockPacker",
-    "PairLayout",
     "ResiduePacker",
     "SharedPacker",
     "UnaryPacker",
@@ -37,11 +37,6 @@ def _of_bits(starts: Sequence[Value]) -> list[Value]:
 def WindowLayout(bits: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
     """A window of a unary code and how many ones it has; ``last`` ends its segment."""
     return data.StructLayout({"bits": bits, "ones": range(bits + 1), "last": 1})
-
-
-def PairLayout(window: data.Layout) -> data.StructLayout:  # noqa: N802 (a layout)
-    """The first of these, or with ``two`` both; else the second is arbitrary."""
-    return data.StructLayout({"windows": data.ArrayLayout(window, 2), "two": 1})
 
 
 class BlockPacker(wiring.Component):
@@ -236,7 +231,7 @@ class UnaryPacker(wiring.Component):
     Members
     -------
     beats : In(stream of {ranks: array of lanes; kept: lanes; last: 1})
-    windows : Out(stream of {windows: array of 2, WindowLayout; two: 1})
+    windows : Out(stream of PairLayout(WindowLayout))
         The first window, or with ``two`` both. The last of each segment comes alone; it is
         completed with ones, and is nothing but ones where the codes end with the window before it.
     busy : Out(1)
@@ -299,7 +294,7 @@ class UnaryPacker(wiring.Component):
 
     def _cut(self, m: Module) -> None:
         """Up to two windows leave at once; a beat stays as long as it has more than two."""
-        size, (one, two) = self.window_bits, self.windows.payload.windows
+        size, (one, two) = self.window_bits, self.windows.payload.items
         held, full = Signal(size), self.end >= size
         again = self.end >= 2 * size
         this, following, third = self._ones(m)

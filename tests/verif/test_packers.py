@@ -69,7 +69,7 @@ def whole(dut: Any, payload: int) -> list[int]:
 def windows_of(dut: UnaryPacker, payload: int) -> list[int]:
     """The windows of a pair that count: the bits, and above them ``last``."""
     size = dut.window_bits
-    width = len(Value.cast(dut.windows.payload.windows[0]))
+    width = len(Value.cast(dut.windows.payload.items[0]))
     parts = [payload >> i * width & ((1 << width) - 1) for i in range(1 + (payload >> 2 * width))]
     bits = [part & ((1 << size) - 1) for part in parts]
     for part, code in zip(parts, bits, strict=True):
