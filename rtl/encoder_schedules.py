@@ -292,8 +292,9 @@ class VerificationWriter(wiring.Component):
     """The schedule of the verification region: takes units from the memories, slot by slot.
 
     Latency: none. Throughput: a slot in each cycle, one more for each eight rows (or part of a
-    half block) of pruned values, and one more if low bits and residue have more than eight rows;
-    four cycles between segments. Buffering: two beats, and a word of residue.
+    half block) of pruned values, and one more if low bits and residue have more than eight rows.
+    The rows of a single pruned value leave with the slot if there is room in its eight rows; four
+    cycles between segments. Buffering: two beats, and a word of residue.
 
     Members
     -------
@@ -314,6 +315,7 @@ class VerificationWriter(wiring.Component):
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
         lanes = config.lanes
+        self.unit = max(16 // lanes, 1)  # rows of a value
         members = {
             "beats": In(stream.Signature(VerificationRecord(config))),
             "blocks": In(stream.Signature(data.ArrayLayout(lanes, LOW_PLANES))),
@@ -347,6 +349,7 @@ class VerificationWriter(wiring.Component):
         self.fields = Signal(range(2 * lanes))  # avail of the format
         self.step, self.finish = Signal(), Signal()
         self.move_values = Signal()
+        self.single = Signal()  # what is left of the beat's pruned values is one of them
 
     def _pruned(self, m: Module) -> _Ring:
         """The rows of pruned values that may go now: of the half block in hand."""
@@ -359,17 +362,19 @@ class VerificationWriter(wiring.Component):
         place = head[:3]
         chunk, room = Signal(range(BUS_ROWS + 1)), Signal(range(BUS_ROWS + 1))
         side = Signal(BUS_ROWS * lanes)
-        ends, drop = Signal(), self.finish & (head != 0)
+        after = (head + chunk)[:4]
+        ends, drop = Signal(), self.finish & (Mux(self.move_values, after, head) != 0)
         self.values_ready = whole | (head + chunk <= begun_rows)
         m.d.comb += [
             side.eq(Mux(head[3], bits[BUS_ROWS * lanes :], bits[: BUS_ROWS * lanes])),
             room.eq(BUS_ROWS - place),
             chunk.eq(Mux(self.left < room, self.left, room)),
             ends.eq(head + chunk == _VALUE_ROWS),
+            self.single.eq((self.left != 0) & (self.left <= self.unit)),
             self.pruned.ready.eq((self.move_values & ends) | drop | self.tidy),
         ]
         with m.If(self.move_values):
-            m.d.sync += [head.eq(head + chunk), self.left.eq(self.left - chunk)]
+            m.d.sync += [head.eq(after), self.left.eq(self.left - chunk)]
         with m.If(self.step):  # the beat of ``residue`` is next
             rows: Value = self.stored << 1 if lanes == 8 else self.stored
             if lanes == 32:  # a row has two values
@@ -412,36 +417,52 @@ class VerificationWriter(wiring.Component):
         return _Ring(ring, head, rows, there)
 
     def _slot(self, m: Module, pieces: _Pieces, values: _Ring, residue: _Ring) -> None:
-        """Pruned values first, then low bits and residue."""
+        """Pruned values first, then low bits and residue; or a single value with these."""
         lanes, beat, payload = self.config.lanes, self.beats.payload, self.rows.payload
-        take_block, first = Signal(), Signal()
+        take_block, first, both = Signal(), Signal(), Signal()
         low_size = Mux(take_block, self.truncated, 0)
         ready = (~self.more | self.beats.valid) & (~take_block | self.blocks.valid)
-        ready &= residue.there
+        ready &= residue.there & (~both | values.there)
         aborts = ~self.running & ~self.tidy & self.beats.valid & beat.abort
         move = self.rows.valid & self.rows.ready
         final = ~self.more & ~self.follows
         m.d.comb += [
             take_block.eq(self.more & (self.fields < beat.count)),
-            first.eq(self.running & (self.left != 0)),
-            pieces.count.eq(low_size + residue.count),
+            both.eq(self.single & (self.truncated + residue.count <= BUS_ROWS - self.unit)),
+            first.eq(self.running & (self.left != 0) & ~both),
+            pieces.count.eq(low_size + residue.count + Mux(both, self.unit, 0)),
             self.rows.valid.eq(Mux(self.running, Mux(first, values.there, ready), aborts)),
             payload.count.eq(Mux(self.running, Mux(first, values.count, pieces.size), 0)),
             payload.end.eq(Mux(self.running, ~first & final, 1)),
-            self.move_values.eq(first & move),
+            self.move_values.eq(move & self.running & (self.left != 0)),
             self.step.eq(pieces.moves(move & self.running & ~first)),
             self.finish.eq(self.step & final),
             self.beats.ready.eq(Mux(self.running, self.step & self.more, aborts & move)),
             self.blocks.ready.eq(self.step & take_block),
         ]
-        turn = Mux(first, values.head, residue.head - low_size)[:3]
-        both = [Mux(first, *rows) for rows in zip(values.rows, residue.rows, strict=True)]
-        for i, row in enumerate(rotate(m, both, turn, BUS_ROWS, "row")):
-            low = self.blocks.payload[i] if i < LOW_PLANES else 0
-            m.d.comb += payload.rows[i].eq(Mux(~first & ~pieces.second & (low_size > i), low, row))
+        turn = Mux(first, values.head, residue.head - low_size - Mux(both, self.unit, 0))[:3]
+        rings = [Mux(first, *rows) for rows in zip(values.rows, residue.rows, strict=True)]
+        turned = rotate(m, rings, turn, BUS_ROWS, "row")
+        own = ~first & ~pieces.second
+        for i, (there, low) in enumerate(self._low(low_size, both)):
+            m.d.comb += payload.rows[i].eq(Mux(own & there, low, turned[i]))
+        alone = Cat(values.rows).word_select(values.head >> self.unit - 1, self.unit * lanes)
+        for i in range(self.unit):
+            with m.If(both):
+                m.d.comb += payload.rows[i].eq(alone.word_select(i, lanes))
         with m.If(self.step & self.more):
             held = Mux(take_block, lanes, 0)
             m.d.sync += self.fields.eq(self.fields + held - beat.count)
+
+    def _low(self, size: Value, behind: Value) -> list[tuple[Value, Value]]:
+        """Rows of low bits at each place, and whether they are there; or ``behind`` a value."""
+        planes = [*self.blocks.payload, *[Const(0, 1)] * BUS_ROWS][:BUS_ROWS]
+        rows = [(size > i, plane) for i, plane in enumerate(planes)]
+        later = [(Const(0, 1), Const(0, 1))] * self.unit + rows
+        return [
+            (Mux(behind, there, here), Mux(behind, moved, plane))
+            for (here, plane), (there, moved) in zip(rows, later, strict=False)
+        ]
 
     def _begin(self, m: Module) -> None:
         beat = self.beats.payload

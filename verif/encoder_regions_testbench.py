@@ -361,3 +361,21 @@ async def a_block_is_completed_as_its_values_are_wanted(dut: Any, scheme: str) -
         values = bench.rng.integers(0x3F80, 0x4000, size=len(kept), dtype=np.uint16)
         bench.submit(pieces_of(Payload(name=f"{ones} ones", format=fmt, values=values, kept=kept)))
         await bench.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=["unary", "exact"])
+async def two_windows_or_an_escape_in_each_cycle(dut: Any, scheme: str) -> None:
+    """As before, if codes are one and a half windows for a beat, or each has one escape."""
+    bench = await start(dut)
+    size = bench.config.segment // 32 * 32
+    fmt = dataclasses.replace(some_format(bench, scheme), truncated=4, group=32, segment=size)
+    values = np.full(8 * fmt.segment, 0x3FA0, np.uint16)  # exponent 127
+    book = (1, 2, 127) if scheme == "unary" else None
+    if scheme == "exact":
+        values[1::2] = 125 << 7  # two bits of residue
+        values[3 :: fmt.beat] = 100 << 7
+    bench.submit(pieces_of(Payload(name=scheme, format=fmt, values=values, codebook=book)))
+    await bench.finish()
+    steps = np.diff(bench.scoreboard.cycles)
+    assert max(steps[2:]) <= fmt.segment // fmt.beat + 16, steps
