@@ -109,7 +109,8 @@ class SpeculationWriter(wiring.Component):
 
     Latency: none. Throughput: a slot in each cycle, or in two if it has more than eight rows. A
     window for which the exponents starve leaves with its slot, but in a cycle of its own if another
-    one must follow it, or a row of the mask; two cycles between segments. Buffering: one beat.
+    one must follow it (or always, where a window has more than three rows); two cycles between
+    segments. Buffering: one beat.
 
     Members
     -------
@@ -127,6 +128,8 @@ class SpeculationWriter(wiring.Component):
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
         lanes = config.lanes
+        # Whether two windows, the mask and all planes are two pieces at most.
+        self.pairs = 2 * config.window + HIGH_PLANES <= 2 * BUS_ROWS
         windows = In(stream.Signature(WindowLayout(config.window * lanes)))
         members = {
             "beats": In(stream.Signature(SpeculationRecord(config))),
@@ -200,7 +203,7 @@ class SpeculationWriter(wiring.Component):
         m.d.comb += [
             self.more.eq(~(self.inside & self.last)),
             starve.eq(self.unary & self.inside & (self.lack > 0)),
-            self.alone.eq(starve & (self.mask | (self.lack > self.ones))),
+            self.alone.eq(starve & (self.lack > self.ones if self.pairs else 1)),
             ends.eq(Mux(starve, self.lack + lanes > self.ones, self.lack + lanes > 0)),
             self.take_mask.eq(self.mask & self.more & ~self.alone),
             self.take_window.eq(self.unary & self.more & ends & ~self.alone),
@@ -213,7 +216,7 @@ class SpeculationWriter(wiring.Component):
         window, more, payload = self.config.window, self.more & ~self.alone, self.rows.payload
         both = self.starve & self.take_window
         codes = Mux(both, 2 * window, Mux(self.starve | self.take_window, window, self.take_shared))
-        head = _behind(m, [self.beats.payload.kept], self.take_mask, self.codes, "head")
+        head = self._head()
         size = Signal(range(len(head) + 1))
         planes = [self.blocks.payload[i] for i in range(HIGH_PLANES)]
         slot = pieces.rows(_behind(m, head, size, planes, "slot"))
@@ -239,6 +242,15 @@ class SpeculationWriter(wiring.Component):
             self.blocks.ready.eq(self.step & self.take_block),
         ]
         self._take(m, both)
+
+    def _head(self) -> list[Value]:
+        """Rows of codes, and the mask before those of the slot."""
+        window, mask = self.config.window, self.beats.payload.kept
+        behind = [mask, *self.codes]  # the order of a slot that does not starve
+        between = [*self.codes[:window], mask, *self.codes[window:]]
+        masked = [Mux(self.starve, *rows) for rows in zip(between, behind, strict=True)]
+        plain = [*self.codes, Const(0, 1)]
+        return [Mux(self.take_mask, *rows) for rows in zip(masked, plain, strict=True)]
 
     def _take(self, m: Module, both: Value) -> None:
         """Windows and rows of exponents go with the slot."""

@@ -373,7 +373,7 @@ async def two_windows_or_an_escape_in_each_cycle(dut: Any, scheme: str) -> None:
     values = np.full(8 * fmt.segment, 0x3FA0, np.uint16)  # exponent 127
     book = (1, 2, 127) if scheme == "unary" else None
     if scheme == "exact":
-        values[1::2] = 125 << 7  # two bits of residue
+        values[1::2] = 124 << 7  # three bits of residue
         values[3 :: fmt.beat] = 100 << 7
     bench.submit(pieces_of(Payload(name=scheme, format=fmt, values=values, codebook=book)))
     await bench.finish()

@@ -15,15 +15,27 @@ from collections.abc import Callable, Sequence
 
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Array, Assert, Assume, Cat, Const, Module, Mux, ResetSignal, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
 
 from rtl.packers import BUS_ROWS, BlockPacker, ResiduePacker, SharedPacker, UnaryPacker
+from rtl.queues import PairLayout, PairQueue
 from rtl.region_writer import RegionWriter
 from rtl.residue import FIELD_MAX
 from verif.formal.harness import Around, assert_holds, assume_holds, bits_set, level_of
 from verif.formal.prover import Claim
 
-__all__ = ["CLAIMS", "Blocks", "Followed", "Item", "Regions", "Residues", "Shared", "Unary"]
+__all__ = [
+    "CLAIMS",
+    "Blocks",
+    "Followed",
+    "Item",
+    "Pairs",
+    "Regions",
+    "Residues",
+    "Shared",
+    "Unary",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +80,15 @@ class Followed(Around):
 
     @abstractmethod
     def _places(self) -> Sequence[Value]:
-        """The places of the unit that is offered."""
+        """The places of what is offered: of a unit, or of one behind the other."""
+
+    def _units(self) -> Value:
+        """How many units are offered together."""
+        return Const(1, 1)
+
+    def _payload(self) -> Value:
+        """What must stay until it is taken."""
+        return Value.cast(self._ends()[1].payload)
 
     def _last(self) -> Value:
         """The segment ends with that beat."""
@@ -89,8 +109,9 @@ class Followed(Around):
         source, sink = self._ends()
         if self.honest:
             assume_holds(m, source.valid, source.ready, source.payload, "beats")
-        assert_holds(m, sink.valid, sink.ready, sink.payload, "units")
-        self.come, self.left = source.valid & source.ready, sink.valid & sink.ready
+        assert_holds(m, sink.valid, sink.ready, self._payload(), "units")
+        self.come = source.valid & source.ready
+        self.left = Mux(sink.valid & sink.ready, self._units(), 0)
         self._count(m)
         self._follow(m)
 
@@ -119,7 +140,7 @@ class Followed(Around):
         m.d.sync += still.eq(Mux(self._due() & ~sink.valid, still + 1, 0))
         with m.If(~ResetSignal()):
             m.d.comb += [
-                Assert(~self.left | (self.inside + self.arrive > 0)),
+                Assert(self.left <= self.inside + self.arrive),
                 Assert(still <= self.latency),
             ]
 
@@ -128,10 +149,10 @@ class Followed(Around):
         active, held = Signal(name="active"), Signal(len(value), name="held")
         place, ahead = Signal(range(self.size), name="place"), Signal.like(self.inside)
         now, leaves = Signal(name="now"), Signal(name="leaves")
-        unit = at >> self.bits
+        behind = self.inside + (at >> self.bits)  # so many units leave before its own
         m.d.comb += [
-            now.eq(fits & self.left & (self.inside == 0) & (unit == 0)),
-            leaves.eq(active & self.left & (ahead == 0)),
+            now.eq(fits & (behind < self.left)),
+            leaves.eq(active & (ahead < self.left)),
         ]
         m.d.sync += ahead.eq(ahead - self.left)
         with m.If(fits & ~now):
@@ -139,15 +160,15 @@ class Followed(Around):
                 active.eq(1),
                 held.eq(value),
                 place.eq(at[: self.bits]),
-                ahead.eq(self.inside + unit - self.left),
+                ahead.eq(behind - self.left),
             ]
         with m.If(leaves):
             m.d.sync += active.eq(0)
         found = Array(self._places())
         with m.If(~ResetSignal() & leaves):
-            m.d.comb += Assert(found[place] == held)
+            m.d.comb += Assert(found[(ahead << self.bits) + place] == held)
         with m.If(~ResetSignal() & now):
-            m.d.comb += Assert(found[at[: self.bits]] == value)
+            m.d.comb += Assert(found[(behind << self.bits) + at[: self.bits]] == value)
 
     def _choose(self, m: Module) -> tuple[Signal, Signal, Signal]:
         """Some item of this beat, or a place that is filled: where it belongs, and what it is."""
@@ -253,16 +274,31 @@ class Unary(Followed):
         return self.part.beats, self.part.windows
 
     def claims(self, m: Module) -> None:
-        """As of every packer; as many windows are the last of a segment as segments have ended."""
+        """As of every packer; as many windows are the last of a segment as segments have ended.
+
+        Their ones are counted, and the last comes alone.
+        """
         super().claims(m)
+        one, two = self.part.windows.payload.items
         level_of(
             m,
             "segments",
             room=3,
             put=self.come & self._last(),
-            taken=self.left & self.part.windows.payload.last,
+            taken=(self.left != 0) & one.last,
             clear=Const(0, 1),
         )
+        with m.If(~ResetSignal() & (self.left != 0)):
+            m.d.comb += Assert(one.ones == bits_set(one.bits))
+        with m.If(~ResetSignal() & (self.left == 2)):
+            m.d.comb += Assert((two.ones == bits_set(two.bits)) & ~one.last & ~two.last)
+
+    def _units(self) -> Value:
+        return 1 + self.part.windows.payload.two
+
+    def _payload(self) -> Value:
+        pair = self.part.windows.payload
+        return Cat(pair.two, pair.items[0], Mux(pair.two, Value.cast(pair.items[1]), 0))
 
     def _arrived(self, m: Module, full: Value, rest: Value, last: Value) -> Value:
         return full + last
@@ -288,7 +324,7 @@ class Unary(Followed):
         return self._before(self.part.lanes)
 
     def _places(self) -> Sequence[Value]:
-        return list(Value.cast(self.part.windows.payload.bits))
+        return list(Cat(window.bits for window in self.part.windows.payload.items))
 
 
 class Shared(Followed):
@@ -311,6 +347,65 @@ class Shared(Followed):
 
     def _places(self) -> Sequence[Value]:
         return [self.part.rows.payload.word_select(i, 8) for i in range(self.size)]
+
+
+class Drained(wiring.Component):
+    """A queue of pairs, and one stream of what is read: whatever is there, or only the first."""
+
+    def __init__(self, depth: int) -> None:
+        self.queue = PairQueue(data.StructLayout({"bit": 1}), depth)
+        pairs = stream.Signature(PairLayout(self.queue.shape))
+        super().__init__({"write": In(pairs), "read": Out(pairs)})
+
+    def elaborate(self, platform: object) -> Module:
+        """The queue, and who reads it."""
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        both, taken = self.read.payload.two, self.read.ready
+        wiring.connect(m, wiring.flipped(self.write), queue.write)
+        m.d.comb += [
+            both.eq(queue.following.valid & AnySeq(1)),
+            self.read.valid.eq(queue.read.valid),
+            *(queue.read.ready.eq(taken), queue.following.ready.eq(taken & both)),
+            self.read.payload.items[0].eq(queue.read.payload),
+            self.read.payload.items[1].eq(queue.following.payload),
+        ]
+        return m
+
+
+class Pairs(Followed):
+    """Up to two items in, up to two out."""
+
+    part: Drained
+    latency = 2
+
+    def __init__(self, *, depth: int) -> None:
+        super().__init__(Drained(depth), size=1, most=2)
+
+    def _ends(self) -> tuple[stream.Interface, stream.Interface]:
+        return self.part.write, self.part.read
+
+    def _last(self) -> Value:
+        return Const(0, 1)
+
+    def _items(self) -> list[Item]:
+        pair = self.part.write.payload
+        return [
+            Item(here, Const(number, 1), pair.items[number].bit)
+            for number, here in enumerate((Const(1, 1), pair.two))
+        ]
+
+    def _put(self) -> Value:
+        return 1 + self.part.write.payload.two
+
+    def _units(self) -> Value:
+        return 1 + self.part.read.payload.two
+
+    def _payload(self) -> Value:
+        return Value.cast(self.part.read.payload.items[0])
+
+    def _places(self) -> Sequence[Value]:
+        return [item.bit for item in self.part.read.payload.items]
 
 
 class Regions(Followed):
@@ -403,5 +498,6 @@ CLAIMS = (
     ),
     _claim("shared", "Every exponent of a group (16 lanes)", lambda: Shared(lanes=16), fast=True),
     _claim("shared_32", "Every exponent of a group (32 lanes)", lambda: Shared(lanes=32)),
+    _claim("pairs", "Every item of a queue of pairs (4 items)", lambda: Pairs(depth=4)),
     _claim("regions", "Every row (superblocks of 2 words)", lambda: Regions(words=2)),
 )
