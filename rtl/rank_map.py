@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Const, Module, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["AT_ONCE", "RankMap"]
+__all__ = ["AT_ONCE", "MORE", "RankMap"]
 
 AT_ONCE = 8
-"""Entries that are compared with the lanes in a cycle. Longer codes are rare."""
+"""Entries of a part, which are compared with the lanes in a cycle."""
+
+MORE = 4
+"""Entries behind the first part that are compared in every cycle. Longer codes are rare."""
 
 
 class RankMap(wiring.Component):
     """The rank of each lane's exponent in a codebook that is loaded at run time.
 
-    Looking up is combinational: the entries of one part of the book are compared with every lane. A
-    load takes one cycle for each entry and never stalls while ``enable`` is set. Illegal input: of
-    an exponent that a part has twice the ranks are ORed; entries past the ``size``-th of a packet
-    are taken and ignored.
+    Looking up is combinational: the entries of one part of the book, and ``MORE`` behind the first
+    part, are compared with every lane. A load takes one cycle for each entry and never stalls while
+    ``enable`` is set. Illegal input: of an exponent that the book has twice the ranks are ORed;
+    entries past the ``size``-th of a packet are taken and ignored.
 
     Members
     -------
@@ -32,7 +35,7 @@ class RankMap(wiring.Component):
         The part that is looked at: entries ``AT_ONCE * part`` and so on.
     exponents : In(array of lanes, 8)
     ranks : Out(array of lanes, range(size)), found : Out(lanes)
-        ``ranks`` is arbitrary in lanes whose exponent is not in that part.
+        ``ranks`` is arbitrary in lanes whose exponent is not found.
     """
 
     def __init__(self, *, lanes: int, size: int) -> None:
@@ -67,15 +70,15 @@ class RankMap(wiring.Component):
         shown = [Signal(9, name=f"shown_{i}") for i in range(count)]
         for i, entry in enumerate(shown):
             m.d.comb += entry.eq(Array(whole[i::count])[self.part])
+        shown += [Cat(whole[i]) for i in range(AT_ONCE, min(self.size, AT_ONCE + MORE))]
         for lane in range(self.lanes):
             exponent = self.exponents[lane]
-            hits = Signal(count, name=f"hits_{lane}")
-            m.d.comb += hits.eq(Cat(entry[8] & (entry[:8] == exponent) for entry in shown))
-            low = [
-                Cat(hits[i] for i in range(count) if i >> bit & 1).any()
-                for bit in range((count - 1).bit_length())
+            hits = Signal(len(shown), name=f"hits_{lane}")
+            m.d.comb += [
+                hits.eq(Cat(entry[8] & (entry[:8] == exponent) for entry in shown)),
+                self.found[lane].eq(hits.any()),
+                self.ranks[lane].eq(_rank(hits, self.part)),
             ]
-            m.d.comb += [self.found[lane].eq(hits.any()), self.ranks[lane].eq(Cat(*low, self.part))]
 
     def _load(self, m: Module, entries: list[Signal], used: Signal) -> None:
         inside = Signal()
@@ -98,3 +101,10 @@ class RankMap(wiring.Component):
             for i, entry in enumerate(entries):
                 with m.If(here[i]):
                     m.d.sync += entry.eq(self.load.payload.exponent)
+
+
+def _rank(hits: Signal, part: Value) -> Value:
+    """The rank of the entry that is hit, of a part or of those behind the first one."""
+    low = [Cat(hit for i, hit in enumerate(hits) if i >> bit & 1).any() for bit in range(3)]
+    high = Mux(hits[AT_ONCE:].any(), 1, part)
+    return Cat(*low, high)

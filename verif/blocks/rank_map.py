@@ -9,7 +9,7 @@ from typing import Any
 
 import cocotb
 
-from rtl.rank_map import AT_ONCE, RankMap
+from rtl.rank_map import AT_ONCE, MORE, RankMap
 from verif.blocks.bank import Bank, Case, play, rng_of
 from verif.blocks.workloads import Pace, paces
 
@@ -40,7 +40,8 @@ def _lookup(
     part = rng.randrange(size // AT_ONCE)
     wanted = [rng.choice(known) if rng.random() < 0.5 else rng.randrange(256) for _ in range(lanes)]
     places = [book.index(e) if e in book else None for e in wanted]
-    ranks = [place if place is not None and place // AT_ONCE == part else None for place in places]
+    shown = {*range(AT_ONCE * part, AT_ONCE * (part + 1)), *range(AT_ONCE, AT_ONCE + MORE)}
+    ranks = [place if place in shown else None for place in places]
     found = sum((rank is not None) << lane for lane, rank in enumerate(ranks))
     return {"exponents": wanted, "part": part}, {"ranks": ranks, "found": found}
 
