@@ -7,21 +7,23 @@ prints a table, or puts it between the ``<!-- rates -->`` marks of a document.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from golden.format import SCHEMES, Format, Scheme
-from rtl.encoder_types import EncoderConfig
-from verif.encoder_bulk import Encoded, RtlEncoder, requests_of
-from verif.payloads import gaussian
+from rtl.encoder_types import EncodeCommandLayout, EncoderConfig
+from verif.encoder_bulk import Encoded, EncodeRequest, RtlEncoder, requests_of
+from verif.payloads import exponents_of, gaussian
 from verif.recording import between
 
 __all__ = ["main", "measure", "rates"]
 
 VECTOR = 64
 SEGMENTS = 8
+_MASK = 1 << EncodeCommandLayout["mask"].offset
 KEEPS = (None, 38, 26, 0)
 SIZES = (1024, 4096, 16384)
 
@@ -32,11 +34,25 @@ def rates(results: list[Encoded], segment: int) -> float:
     return (ends[-1] - ends[0]) / (len(ends) - 1) * VECTOR / segment
 
 
-def measure(encoder: RtlEncoder, scheme: Scheme, keep: int | None, segment: int) -> float:
-    """Cycles for a vector of 64 values, segments back to back, everything at full speed."""
+def measure(
+    encoder: RtlEncoder, scheme: Scheme, keep: int | None, segment: int, *, mask: bool = True
+) -> float:
+    """Cycles for a vector of 64 values, segments back to back, everything at full speed.
+
+    Without ``mask`` (unary, all kept), values whose exponent is not in the codebook are ones.
+    """
     values = gaussian(np.random.default_rng(11), SEGMENTS * segment, 1.0)
     fmt = Format(scheme=scheme, segment=segment)
-    return rates(encoder.run(requests_of(values, fmt, vector=VECTOR, keep=keep)), segment)
+    requests = list(requests_of(values, fmt, vector=VECTOR, keep=keep))
+    if not mask:
+        requests = [_without_mask(request) for request in requests]
+    return rates(encoder.run(requests), segment)
+
+
+def _without_mask(request: EncodeRequest) -> EncodeRequest:
+    known = np.isin(exponents_of(request.values), request.codebook)
+    values = np.where(known, request.values, np.uint16(0x3F80))
+    return dataclasses.replace(request, values=values, command=request.command & ~_MASK)
 
 
 def _rows(encoder: RtlEncoder) -> Iterator[str]:
@@ -46,6 +62,8 @@ def _rows(encoder: RtlEncoder) -> Iterator[str]:
     for scheme in SCHEMES:
         for segment in SIZES:
             cells = [f"{measure(encoder, scheme, keep, segment):.2f}" for keep in KEEPS]
+            if scheme == "unary":
+                cells[0] += f" ({measure(encoder, scheme, None, segment, mask=False):.2f})"
             yield f"| {scheme} | {segment:,} | {' | '.join(cells)} |"
 
 
