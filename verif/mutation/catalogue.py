@@ -109,7 +109,8 @@ _path = _of("rtl/record_path.py", "sim:encoder_front/instance=l8")
 _residues = _of("rtl/packers.py", "claim:packers.residue")
 _blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
 _shared = _of("rtl/packers.py", "claim:packers.shared")
-_unary = _of("rtl/packers.py", "claim:packers.unary")
+_unary = _of("rtl/packers.py", "claim:packers.unary", "claim:packers.unary_4")
+_pairs = _of("rtl/queues.py", "claim:packers.pairs")
 _region = _of("rtl/region_writer.py", "claim:packers.regions")
 _loader = _of("rtl/vector_buffer.py", "claim:selection.slots", "sim:encoder_front/instance=l8")
 _loader_data = _of("rtl/vector_buffer.py", "sim:encoder_front/instance=l8")
@@ -360,6 +361,7 @@ MUTATIONS = (
     _map("entries_past_the_size_wrap", "place.eq(here << 1)", "place.eq(here.rotate_left(1))"),
     _map("unused_entries_are_found", "entry[8] & (entry[:8] == exponent)", "entry[:8] == exponent"),
     _map("part_is_not_looked_at", "Array(whole[i::count])[self.part]", "whole[i]"),
+    _map("first_part_again", "Mux(hits[AT_ONCE:].any(), 1, part)", "part"),
     _path(
         "only_one_part_of_the_book",
         "self.more.eq(unary & missing.any() & (self.part != self.parts - 1))",
@@ -388,6 +390,13 @@ MUTATIONS = (
     _shared("row_without_exponents", "(beat.last & (end != 0))", "beat.last"),
     _shared("level_stays_after_a_row", "level.eq(Mux(leaves, 0, end))", "level.eq(end)"),
     _unary("code_one_bit_shorter", "beat.ranks[i] + 1", "beat.ranks[i]"),
+    _unary("third_window_forgotten", "held.eq(Mux(again, third,", "held.eq(Mux(again, 0,"),
+    _unary("long_beat_not_seen", "self.long.eq(sums[-1] > 2 * size)", "self.long.eq(0)"),
+    _unary("two_windows_too_far", "[place.eq(place - 2 * size)", "[place.eq(place - size)"),
+    _unary("end_filled_from_the_start", "self.origin.eq(self.level)", "self.origin.eq(0)"),
+    _pairs("turn_changes_after_two", "self.write.ready & ~pair.two", "self.write.ready"),
+    _pairs("room_for_one_of_two", "rooms[0] & rooms[1]", "rooms[0] | rooms[1]"),
+    _pairs("second_is_the_first", "Mux(second, pair.items[1], pair.items[0])", "pair.items[0]"),
     _region("word_held_too_long", "total > BUS_ROWS", "total >= BUS_ROWS"),
     _region("last_in_every_superblock", "self.flushing & final", "final"),
     _region(
@@ -404,10 +413,23 @@ MUTATIONS = (
     _loader_data("first_lane_may_be_missing", "word.keep[1 : lane + 1]", "word.keep[: lane + 1]"),
     _schedule(
         "window_taken_too_soon",
-        "self.unary & self.more & (left < lanes)",
-        "self.unary & self.more & (left <= lanes)",
+        "Mux(starve, self.lack + lanes > self.ones, self.lack + lanes > 0)",
+        "Mux(starve, self.lack + lanes > self.ones, self.lack + lanes >= 0)",
     ),
-    _schedule("last_window_stays", "self.tidy.eq(self.unary & ~self.exhausted)", "self.tidy.eq(0)"),
+    _schedule("last_window_stays", "self.tidy.eq(self.unary & ~ended)", "self.tidy.eq(0)"),
+    _schedule(
+        "window_after_the_last_goes",
+        "ended = self.exhausted | (self.starve & self.ends[0])",
+        "ended = self.exhausted",
+    ),
+    _schedule("one_window_is_enough", "(self.lack > self.ones if self.pairs else 1)", "0"),
+    _schedule(
+        "mask_before_both_windows",
+        "[*self.codes[:window], mask, *self.codes[window:]]",
+        "[mask, *self.codes]",
+    ),
+    _schedule("value_without_room", "<= BUS_ROWS - self.unit)", "<= BUS_ROWS)"),
+    _schedule("block_of_the_value_stays", "Mux(self.move_values, after, head) != 0", "head != 0"),
     _schedule(
         "block_taken_too_late", "(self.fields < self.count)", "(self.fields + 1 < self.count)"
     ),
