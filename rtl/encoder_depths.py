@@ -33,7 +33,8 @@ class Depths:
         lanes, window = config.lanes, config.window
         beats = -(-config.segment // lanes)
         grouped = config.has("mx") or config.has("exact")
-        windows = config.codebook // window if config.has("unary") else 0
+        # Of codes that are not complete, and up to two that wait with their slot.
+        windows = config.codebook // window + 2 if config.has("unary") else 0
         shared = beats * 8 // lanes if grouped else 0
         neighbours = (lanes // 8 - 1) * config.group // lanes if grouped else 0
         halves = lanes > 16  # of rows of pruned values can be missing

@@ -438,13 +438,14 @@ class VerificationWriter(wiring.Component):
         aborts = ~self.running & ~self.tidy & self.beats.valid & beat.abort
         move = self.rows.valid & self.rows.ready
         final = ~self.more & ~self.follows
+        size = pieces.size + Mux(both, self.unit, 0)
         m.d.comb += [
             take_block.eq(self.more & (self.fields < beat.count)),
             both.eq(self.single & (self.truncated + residue.count <= BUS_ROWS - self.unit)),
             first.eq(self.running & (self.left != 0) & ~both),
-            pieces.count.eq(low_size + residue.count + Mux(both, self.unit, 0)),
+            pieces.count.eq(low_size + residue.count),
             self.rows.valid.eq(Mux(self.running, Mux(first, values.there, ready), aborts)),
-            payload.count.eq(Mux(self.running, Mux(first, values.count, pieces.size), 0)),
+            payload.count.eq(Mux(self.running, Mux(first, values.count, size), 0)),
             payload.end.eq(Mux(self.running, ~first & final, 1)),
             self.move_values.eq(move & self.running & (self.left != 0)),
             self.step.eq(pieces.moves(move & self.running & ~first)),

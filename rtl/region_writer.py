@@ -35,7 +35,8 @@ class RegionWriter(wiring.Component):
     """Collect rows into words, and complete the region with zeros to whole superblocks.
 
     Latency: two cycles, and a word waits until it is known whether more rows follow. Throughput:
-    eight rows in each cycle. Buffering: two words. Every input is legal.
+    eight rows in each cycle in which no word waits for its taker. Buffering: two words. Every input
+    is legal.
 
     Members
     -------
@@ -74,8 +75,9 @@ class RegionWriter(wiring.Component):
         m.d.comb += [
             total.eq(self.level + self.rows.payload.count),
             free.eq(~self.words.valid | self.words.ready),
-            self.rows.ready.eq(~self.flushing & ~self.done & (~over | free)),
-            send.eq(free & (self.flushing | (move & over))),
+            # Not even if they fit beside a word that waits: ready would come as late as the rows.
+            self.rows.ready.eq(~self.flushing & ~self.done & free),
+            send.eq((free & self.flushing) | (move & over)),
             self.ended.eq(self.done & ~self.words.valid),
         ]
         self._words(m, move, over, send)
