@@ -366,13 +366,20 @@ async def a_block_is_completed_as_its_values_are_wanted(dut: Any, scheme: str) -
 @cocotb.test()
 @cocotb.parametrize(scheme=["unary", "exact"])
 async def two_windows_or_an_escape_in_each_cycle(dut: Any, scheme: str) -> None:
-    """As before, if codes are one and a half windows for a beat, or each has one escape."""
+    """As before, if codes are one and a half windows for a beat, or each has one escape.
+
+    Codes of three bits; with windows of one row, of one bit and of two. Of windows of three rows
+    only one fits into a slot.
+    """
     bench = await start(dut)
     size = bench.config.segment // 32 * 32
     fmt = dataclasses.replace(some_format(bench, scheme), truncated=4, group=32, segment=size)
     values = np.full(8 * fmt.segment, 0x3FA0, np.uint16)  # exponent 127
-    book = (1, 2, 127) if scheme == "unary" else None
-    if scheme == "exact":
+    book = None
+    if scheme == "unary":
+        book = (127, 126) if bench.config.window == 1 else (1, 2, 127)
+        values[1::2] = (book[-1] if bench.config.window == 1 else 127) << 7
+    else:
         values[1::2] = 124 << 7  # three bits of residue
         values[3 :: fmt.beat] = 100 << 7
     bench.submit(pieces_of(Payload(name=scheme, format=fmt, values=values, codebook=book)))
