@@ -15,7 +15,7 @@ from golden.errors import CassandraError
 from verif.formal import prover
 from verif.formal.__main__ import main
 from verif.formal.encoder import Indifferent
-from verif.formal.harness import level_of
+from verif.formal.harness import Around, level_of
 from verif.formal.netlist import Netlist, not_reset
 from verif.formal.prover import Claim, prove
 from verif.formal.registry import claims
@@ -146,6 +146,48 @@ def test_valid_that_waits_for_ready_is_found(waits: str) -> None:
         check=lambda text: waiting_streams(Netlist.of(text)),
     )
     assert (prove(now).verdict == "proved") == (waits != "now")
+
+
+class Reservoir(Around):
+    """A tap inside a basin that is empty is watched from outside, ``when`` asked."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+        super().__init__(Basin())
+
+    def claims(self, m: Module) -> None:
+        tap = self.block("tap")
+        when = {"always": Const(1, 1), "open": tap.open, "shut": ~tap.open}[self.when]
+        level_of(m, "tap", room=3, put=0, taken=tap.open, clear=Const(0, 1), when=when)
+
+
+class Tap(wiring.Component):
+    def __init__(self) -> None:
+        super().__init__({"open": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        return Module()
+
+
+class Basin(wiring.Component):
+    def __init__(self) -> None:
+        super().__init__({"open": In(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.tap = tap = Tap()
+        m.d.comb += tap.open.eq(self.open)
+        return m
+
+
+@needs_tools
+@pytest.mark.parametrize(("when", "found"), [("always", True), ("open", True), ("shut", False)])
+def test_a_block_inside_is_watched_when_asked(when: str, found: bool) -> None:
+    """Nothing is ever put in, so the first cycle in which the tap is open takes too much."""
+    claim = Claim(
+        name="test.it", what="-", design=lambda: Reservoir(when), method="bounded", depth=1
+    )
+    assert (prove(claim).verdict == "refuted") == found
 
 
 @needs_tools

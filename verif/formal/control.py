@@ -122,10 +122,9 @@ class Ends(Around):
     values are always taken.
     """
 
-    def __init__(self, limit: int, *, words: int = 2, beats: int = 2, slack: int = 0) -> None:
+    def __init__(self, limit: int, *, words: int = 2, beats: int = 2) -> None:
         self.limit = limit
         self.beats = beats
-        self.slack = slack
         self.words = words
         super().__init__(Decoder(CONFIG))
 
@@ -141,7 +140,7 @@ class Ends(Around):
         m.d.comb += [
             Assert(age <= self.limit),
             Assume(~ResetSignal()),
-            Assume(self._patient(m, d.values.ready, "values")),
+            Assume(d.values.ready),
             Assume(~d.codebook.valid),
             Assume(d.command.payload.count < self.beats * CONFIG.lanes),
         ]
@@ -151,18 +150,53 @@ class Ends(Around):
             with m.If(port.valid & port.ready):
                 m.d.sync += count.eq(Mux(port.payload.last, 0, count + 1))
             m.d.comb += [
-                Assume(self._patient(m, port.valid, name)),
+                Assume(port.valid),
                 Assume(port.payload.last | (count < self.words - 1)),
             ]
 
-    def _patient(self, m: Module, moves: Value, name: str) -> Value:
-        """At most ``slack`` cycles go by without a move."""
-        still = Signal(range(self.slack + 1), name=f"{name}_still")
-        with m.If(moves):
+
+class Progress(Around):
+    """A path moves something before ``limit`` cycles have passed in which its ports let it.
+
+    It takes a word, rows or a beat, or hands one on. Cycles in which a port stalls do not count.
+    """
+
+    part: SpeculationPath | VerificationPath
+
+    def __init__(self, part: SpeculationPath | VerificationPath, limit: int) -> None:
+        self.limit = limit
+        super().__init__(part)
+
+    def claims(self, m: Module) -> None:
+        path = self.part
+        if isinstance(path, SpeculationPath):
+            streams = [path.words, path.beats]
+            let = path.beats.ready | ~path.beats.valid
+        else:
+            assume_holds(m, path.beats.valid, path.beats.ready, path.beats.payload, "beats")
+            streams = [path.words, path.beats, path.values]
+            let = path.values.ready & (path.beats.valid | path.beats_done)
+        moves = Cat(*(port.valid & port.ready for port in streams), path.reader.take)
+        still = Signal(range(self.limit + 1))  # cycles that count, since it moved something
+        with m.If(moves.any() | ~path.busy):
             m.d.sync += still.eq(0)
-        with m.Elif(still != self.slack):
+        with m.Elif(path.words.valid & let):
             m.d.sync += still.eq(still + 1)
-        return moves | (still != self.slack)
+        m.d.comb += Assert(still < self.limit)
+
+
+class Partners(Around):
+    """A path that waits for the other one does so while that one is busy."""
+
+    part: Decoder
+
+    def claims(self, m: Module) -> None:
+        front, back = self.part.speculation_path, self.part.verification_path
+        with m.If(~ResetSignal()):
+            m.d.comb += [
+                Assert(~back.busy | back.beats_done | front.busy),
+                Assert(~front.busy | back.busy | back.command.valid),
+            ]
 
 
 class Stock(Around):
@@ -336,12 +370,31 @@ CLAIMS = (
         free=FREE_DATA,
     ),
     Claim(
-        name="decoder.ends_with_stalls",
-        what="Every segment ends within 120 cycles, legal or not: one beat, regions of up to two "
-        f"words, and any port may stall for up to two cycles at any time{_FREED}.",
-        design=lambda: Ends(120, slack=2, words=2, beats=1),
-        method="bounded",
-        depth=124,
+        name="decoder.partners",
+        what="While the verification path waits for beats of a segment, the speculation path is "
+        "busy; while that is busy, the verification path has the segment or a command that waits"
+        f"{_FREED}.",
+        design=lambda: Partners(Decoder(CONFIG)),
+        method="reachable",
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="speculation.progress",
+        what="In a segment, legal or not, the path takes a word or rows or hands a beat on before "
+        "a third cycle passes in which words are offered and a beat, if there is one, would be "
+        f"taken; ports may stall between these cycles for as long as they like{_FREED}.",
+        design=lambda: Progress(SpeculationPath(CONFIG), 3),
+        method="reachable",
+        free=FREE_DATA,
+    ),
+    Claim(
+        name="verification.progress",
+        what="In a segment, legal or not, the path takes a word, rows or a beat or hands values on "
+        "before a fourth cycle passes in which words are offered, values would be taken and beats "
+        "are offered up to the last; ports may stall between these cycles for as long as they "
+        f"like, if beats stay until they are taken (as `speculation.handshake` says){_FREED}.",
+        design=lambda: Progress(VerificationPath(CONFIG), 4),
+        method="reachable",
         free=FREE_DATA,
     ),
     Claim(
