@@ -71,7 +71,7 @@ class PairQueue(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         banks = [Queue(self.shape, -(-self.depth // 2)) for _ in range(2)]
-        m.submodules += banks
+        m.submodules.even, m.submodules.odd = banks
         self._write(m, banks)
         self._read(m, banks)
         return m
