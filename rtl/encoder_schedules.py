@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -459,10 +459,11 @@ class VerificationWriter(wiring.Component):
         own = ~first & ~pieces.second
         for i, (there, low) in enumerate(self._low(low_size, both)):
             m.d.comb += payload.rows[i].eq(Mux(own & there, low, turned[i]))
-        alone = Cat(values.rows).word_select(values.head >> self.unit - 1, self.unit * lanes)
+        units = [Cat(values.rows[i : i + self.unit]) for i in range(0, BUS_ROWS, self.unit)]
+        alone = Array(units)[values.head >> self.unit - 1]
         for i in range(self.unit):
             with m.If(both):
-                m.d.comb += payload.rows[i].eq(alone.word_select(i, lanes))
+                m.d.comb += payload.rows[i].eq(Value.cast(alone).word_select(i, lanes))
         with m.If(self.step & self.more):
             held = Mux(take_block, lanes, 0)
             m.d.sync += self.fields.eq(self.fields + held - beat.count)

@@ -77,8 +77,8 @@ class DescriptorQueue(wiring.Component):
             self.places.payload.eq(head.places),
             self.places.valid.eq(go),
         ]
-        with m.If(doomed != 0):
+        with m.If(self.drop & ~self.enable):
+            m.d.sync += doomed.eq(queue.level - (doomed != 0))  # one of them leaves now
+        with m.Elif(doomed != 0):
             m.d.sync += doomed.eq(doomed - 1)
-        with m.Elif(self.drop & ~self.enable):
-            m.d.sync += doomed.eq(queue.level)
         return m

@@ -76,10 +76,10 @@ class Dispatcher(wiring.Component):
         ]
         with m.If(go):
             m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
-        with m.If(doomed != 0):
+        with m.If(self.drop & ~self.enable):
+            m.d.sync += doomed.eq(queue.level - (doomed != 0))  # one of them leaves now
+        with m.Elif(doomed != 0):
             m.d.sync += doomed.eq(doomed - 1)
-        with m.Elif(self.drop & ~self.enable):
-            m.d.sync += doomed.eq(queue.level)
         for place in range(count):
             self._hand_out(m, head, place, go & (turn == place))
         return m

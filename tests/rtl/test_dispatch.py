@@ -37,13 +37,13 @@ class Entry:
 class Queue:
     """Drives descriptors, ``enable`` and ``drop`` at random, and knows what is in the queue.
 
-    An entry that is dropped leaves alone, when it is at the head, from the cycle after ``drop`` on.
+    An entry that is dropped leaves alone, when it is at the head, from the cycle after ``drop`` on;
+    others may be dropped before that.
     """
 
     def __init__(self, dut: Any, layout: data.StructLayout, depth: int) -> None:
         self._dut, self._layout, self._depth = dut, layout, depth
         self._rng = random.Random(1)
-        self._quiet = 0  # cycles since the last drop
         self._enable = self._drop = False
         self._offered: data.Const[Any] | None = None
         self.entries: deque[Entry] = deque()
@@ -51,10 +51,10 @@ class Queue:
 
     def drive(self, ctx: Any) -> None:
         """Inputs of a cycle; nothing is written while ``drop`` is."""
-        rng, self._quiet = self._rng, self._quiet + 1
+        rng = self._rng
         if rng.random() < 0.05:
             self._enable = not self._enable
-        self._drop = self._quiet > self._depth and rng.random() < 0.05
+        self._drop = rng.random() < 0.1
         offer = not self._drop and rng.random() < 0.6
         content = self._layout.from_bits(rng.getrandbits(self._layout.size))
         self._offered = content if offer else None
@@ -79,10 +79,9 @@ class Queue:
             self.dropped += not leaves
             self.entries.popleft()
         if self._drop:
-            self._quiet = 0
             self.in_vain += self._enable and bool(self.entries)
             for entry in self.entries:
-                entry.dropped = not self._enable
+                entry.dropped |= not self._enable
         if self._offered is not None and ready:
             self.entries.append(Entry(self._offered))
 

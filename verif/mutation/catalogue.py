@@ -110,7 +110,7 @@ _residues = _of("rtl/packers.py", "claim:packers.residue")
 _blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
 _shared = _of("rtl/packers.py", "claim:packers.shared")
 _unary = _of("rtl/packers.py", "claim:packers.unary", "claim:packers.unary_4")
-_pairs = _of("rtl/queues.py", "claim:packers.pairs")
+_waiting = _of("rtl/queues.py", "claim:packers.pairs")
 _region = _of("rtl/region_writer.py", "claim:packers.regions")
 _loader = _of("rtl/vector_buffer.py", "claim:selection.slots", "sim:encoder_front/instance=l8")
 _loader_data = _of("rtl/vector_buffer.py", "sim:encoder_front/instance=l8")
@@ -394,9 +394,9 @@ MUTATIONS = (
     _unary("long_beat_not_seen", "self.long.eq(sums[-1] > 2 * size)", "self.long.eq(0)"),
     _unary("two_windows_too_far", "[place.eq(place - 2 * size)", "[place.eq(place - size)"),
     _unary("end_filled_from_the_start", "self.origin.eq(self.level)", "self.origin.eq(0)"),
-    _pairs("turn_changes_after_two", "self.write.ready & ~pair.two", "self.write.ready"),
-    _pairs("room_for_one_of_two", "rooms[0] & rooms[1]", "rooms[0] | rooms[1]"),
-    _pairs("second_is_the_first", "Mux(second, pair.items[1], pair.items[0])", "pair.items[0]"),
+    _waiting("turn_changes_after_two", "self.write.ready & ~pair.two", "self.write.ready"),
+    _waiting("room_for_one_of_two", "rooms[0] & rooms[1]", "rooms[0] | rooms[1]"),
+    _waiting("second_is_the_first", "Mux(second, pair.items[1], pair.items[0])", "pair.items[0]"),
     _region("word_held_too_long", "total > BUS_ROWS", "total >= BUS_ROWS"),
     _region("last_in_every_superblock", "self.flushing & final", "final"),
     _region(
