@@ -50,10 +50,10 @@ class EncoderRegions(wiring.Component):
     """Packers, memories, both schedules and both region writers.
 
     Latency: about six cycles from a record to its rows, when nothing that comes before them has to
-    wait for later records. Throughput: a record in each cycle, less where a record has more rows
-    than the bus (eight in each cycle and region), more than two windows of codes, or both pruned
-    and other verification rows; a few cycles at the end of a segment. Buffering: a segment; see
-    :class:`rtl.encoder_depths.Depths`.
+    wait for later records; rows of a slot leave together, when all of them are there. Throughput: a
+    record in each cycle, less where a record has more rows than the bus (eight in each cycle and
+    region), more than two windows of codes, or more than one pruned value beside other rows; a few
+    cycles at the end of a segment. Buffering: a segment; see :class:`rtl.encoder_depths.Depths`.
 
     Segments may follow each other without a gap. The regions are written independently, but a
     region begins only when the result of the segment before it waits in ``results``.
