@@ -263,10 +263,10 @@ class UnaryPacker(wiring.Component):
         return m
 
     def _place(self, m: Module) -> None:
-        """Where each lane has its one, counted from the window that is filled."""
+        """Behind which place each lane has its one, counted from the window that is filled."""
         lanes, beat, size = self.lanes, self.beats.payload, self.window_bits
         most = lanes * self.limit
-        # What has been written is below zero: modulo ``2^reach`` it lies behind all windows.
+        # What has been written is at zero or below: modulo ``2^reach`` that is behind all windows.
         reach = Shape.cast(range(most + 4 * size)).width
         terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
         sums = prefix_sums(m, terms, Shape.cast(range(most + 1)).width, "sum")
@@ -276,19 +276,17 @@ class UnaryPacker(wiring.Component):
         self.level, begin = Signal(range(size)), Signal(range(size))  # of the latest one, and now
         self.origin = Signal(range(size))  # where the beat in hand begins, or the codes have ended
         self.long = Signal()  # it has more than two windows
-        before = Signal(reach)
         over = Mux(self.end >= size, size, 0)
         m.d.comb += [
             self.level.eq(self.end - Mux(self.end >= 2 * size, 2 * size, over)),
             begin.eq(Mux(self.last, 0, self.level)),
-            before.eq(begin - 1),
         ]
         with m.If(self.beats.ready):
             m.d.sync += self.valid.eq(self.beats.valid)
         with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += [
                 *(self.kept.eq(beat.kept), self.last.eq(beat.last)),
-                *(place.eq(before + end) for place, end in zip(self.places, sums, strict=True)),
+                *(place.eq(begin + end) for place, end in zip(self.places, sums, strict=True)),
                 *(self.end.eq(begin + sums[-1]), self.long.eq(sums[-1] > 2 * size)),
             ]
 
@@ -331,9 +329,9 @@ class UnaryPacker(wiring.Component):
         lines: list[list[Value]] = [[] for _ in range(2 * size)]
         for kept, place in zip(self.kept, self.places, strict=True):
             low, high = Const(1) << place[:fine], kept << place[fine:]
-            for j, line in enumerate(lines):
+            for j, line in enumerate(lines, 1):
                 part = high[j >> fine]
-                if j < size:
+                if j <= size:
                     part |= high[(j >> fine) + places] & ~self.long
                 line.append(part & low[j % (1 << fine)])
         this, following, behind = Signal(size), Signal(size), Signal(size)
