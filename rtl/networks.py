@@ -24,6 +24,7 @@ __all__ = [
     "expand_by",
     "popcount",
     "prefix_sums",
+    "prefix_sums_from",
     "rotate",
     "select_bit",
     "shift",
@@ -59,6 +60,29 @@ def prefix_sums(m: Module, terms: Sequence[Value], width: int, name: str) -> lis
         sums = level
         span *= 2
     return sums
+
+
+def prefix_sums_from(
+    m: Module, base: Value, terms: Sequence[Value], width: int, name: str
+) -> list[Signal]:
+    """As :func:`prefix_sums`, with ``base`` added to each.
+
+    Where two sums meet in the last level, the base joins them by carry-save, so that no carry chain
+    comes behind another one for its sake.
+    """
+    half = 1 << max((len(terms) - 1).bit_length() - 1, 0)
+    low = prefix_sums(m, terms[:half], width, f"{name}_low")
+    high = prefix_sums(m, terms[half:], width, f"{name}_high")
+    sums: list[Value] = [base + one for one in low]
+    for one in high:
+        three = Value.cast(base), low[-1], one
+        parity, carry = three[0] ^ three[1] ^ three[2], _majority(*three)
+        sums.append(parity + (carry << 1))
+    return [_signal(m, total, f"{name}_{i}", width) for i, total in enumerate(sums)]
+
+
+def _majority(a: Value, b: Value, c: Value) -> Value:
+    return (a & b) | (a & c) | (b & c)
 
 
 def select_bit(start: Value, bit: int, place: int) -> Value:

@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.networks import compact, popcount, prefix_sums, rotate
+from rtl.networks import compact, popcount, prefix_sums, prefix_sums_from, rotate
 from rtl.queues import PairLayout
 from rtl.residue import FIELD_MAX
 
@@ -269,10 +269,12 @@ class UnaryPacker(wiring.Component):
         # What has been written is at zero or below: modulo ``2^reach`` that is behind all windows.
         reach = Shape.cast(range(most + 4 * size)).width
         terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
-        sums = prefix_sums(m, terms, Shape.cast(range(most + 1)).width, "sum")
-        self.places = [Signal(reach, name=f"place_{i}", reset_less=True) for i in range(lanes)]
+        total = prefix_sums(m, terms, reach, "sum")[-1]
+        self.places = [
+            Signal(reach, name=f"place_{i}", reset_less=i < lanes - 1) for i in range(lanes)
+        ]
         self.kept, self.last = Signal(lanes, reset_less=True), Signal()
-        self.end = Signal(range(most + size))  # behind the last one
+        self.end = self.places[-1]  # all lanes count in the last sum
         self.level, begin = Signal(range(size)), Signal(range(size))  # of the latest one, and now
         self.origin = Signal(range(size))  # where the beat in hand begins, or the codes have ended
         self.long = Signal()  # it has more than two windows
@@ -281,13 +283,14 @@ class UnaryPacker(wiring.Component):
             self.level.eq(self.end - Mux(self.end >= 2 * size, 2 * size, over)),
             begin.eq(Mux(self.last, 0, self.level)),
         ]
+        sums = prefix_sums_from(m, begin, terms, reach, "behind")
         with m.If(self.beats.ready):
             m.d.sync += self.valid.eq(self.beats.valid)
         with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += [
                 *(self.kept.eq(beat.kept), self.last.eq(beat.last)),
-                *(place.eq(begin + end) for place, end in zip(self.places, sums, strict=True)),
-                *(self.end.eq(begin + sums[-1]), self.long.eq(sums[-1] > 2 * size)),
+                *(place.eq(behind) for place, behind in zip(self.places, sums, strict=True)),
+                self.long.eq(total > 2 * size),
             ]
 
     def _cut(self, m: Module) -> None:
@@ -309,7 +312,7 @@ class UnaryPacker(wiring.Component):
         with m.If(moves):
             m.d.sync += held.eq(Mux(again, third, Mux(full, following, held | this)))
         with m.If(moves & self.long):
-            m.d.sync += [place.eq(place - 2 * size) for place in (*self.places, self.end)]
+            m.d.sync += [place.eq(place - 2 * size) for place in self.places]
             m.d.sync += [self.origin.eq(0), self.long.eq(self.end > 4 * size)]
         with m.If(self.valid & self.ready):
             m.d.sync += [self.origin.eq(self.level), self.flushing.eq(self.last)]

@@ -12,7 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from rtl.bitmap_expand import BitmapExpand
-from rtl.networks import compact, expand, popcount, prefix_sums, rotate, shift
+from rtl.networks import compact, expand, popcount, prefix_sums, prefix_sums_from, rotate, shift
 from rtl.residue import FIELD_MAX, ResidueUnpack
 from rtl.shifter import DynamicShifter
 from verif.formal.harness import Together, bits_set
@@ -121,6 +121,22 @@ class Counts(wiring.Component):
         for place, total in enumerate(prefix_sums(m, [*self.mask], width, "sum")):
             m.d.comb += Assert(total == bits_set(self.mask[: place + 1]))
         m.d.comb += Assert(popcount(self.mask) == bits_set(self.mask))
+        return m
+
+
+class Based(wiring.Component):
+    """Prefix sums from a base equal the base and sums from one bit to the next."""
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__({"mask": In(lanes), "base": In(3)})
+
+    def elaborate(self, platform: object) -> Module:
+        """One assertion for each sum."""
+        m = Module()
+        width = len(self.mask).bit_length() + 1
+        based = prefix_sums_from(m, self.base, [*self.mask], width, "sum")
+        for place, total in enumerate(based):
+            m.d.comb += Assert(total == (self.base + bits_set(self.mask[: place + 1]))[:width])
         return m
 
 
@@ -236,6 +252,11 @@ CLAIMS = (
         "counts",
         "Prefix sums and counts of 5, 8, 11, 16 and 32 bits equal sums from bit to bit.",
         lambda: {f"l{lanes}": Counts(lanes) for lanes in (5, 8, 11, 16, 32)},
+    ),
+    _claim(
+        "based",
+        "Prefix sums of 1, 2, 5 and 8 bits from a base equal it and sums from bit to bit.",
+        lambda: {f"l{lanes}": Based(lanes) for lanes in (1, 2, 5, 8)},
     ),
     _claim(
         "residue",
