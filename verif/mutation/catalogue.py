@@ -391,7 +391,7 @@ MUTATIONS = (
     _shared("level_stays_after_a_row", "level.eq(Mux(leaves, 0, end))", "level.eq(end)"),
     _unary("code_one_bit_shorter", "beat.ranks[i] + 1", "beat.ranks[i]"),
     _unary("third_window_forgotten", "held.eq(Mux(again, third,", "held.eq(Mux(again, 0,"),
-    _unary("long_beat_not_seen", "self.long.eq(sums[-1] > 2 * size)", "self.long.eq(0)"),
+    _unary("long_beat_not_seen", "self.long.eq(total > 2 * size)", "self.long.eq(0)"),
     _unary("two_windows_too_far", "[place.eq(place - 2 * size)", "[place.eq(place - size)"),
     _unary("end_filled_from_the_start", "self.origin.eq(self.level)", "self.origin.eq(0)"),
     _waiting("turn_changes_after_two", "self.write.ready & ~pair.two", "self.write.ready"),
