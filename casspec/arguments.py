@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from casspec import (
+from cassandra_spec.casspec import (
     accuracy_commands,
     bench_commands,
     commands,
@@ -15,8 +15,8 @@ from casspec import (
     system_commands,
     tune_command,
 )
-from casspec.codecs import add_codec
-from golden.format import SCHEMES, Fill, Format, PrunedExponent
+from cassandra_spec.casspec.codecs import add_codec
+from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
 
 __all__ = ["FORMAT_FLAGS", "build_parser"]
 

@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casspec import codec_command, decode_command, kernels_command, pack_bench
-from casspec.table import table
+from cassandra_spec.bench import codec as codec_command
+from cassandra_spec.bench import kernels as kernels_command
+from cassandra_spec.bench import pack as pack_bench
+from cassandra_spec.casspec import decode_command
+from cassandra_spec.report.tables import table
 
 if TYPE_CHECKING:
-    from model.study.acceptance import Interval, Row
-    from model.study.drafts import Study
+    from cassandra_spec.model.study.acceptance import Interval, Row
+    from cassandra_spec.model.study.drafts import Study
 
 __all__ = ["EPILOG", "acceptance", "add_study_flags", "open_study", "register", "small_model"]
 
@@ -95,7 +98,7 @@ def _add_small(subparsers: object, add: Callable[..., argparse.ArgumentParser]) 
 
 def small_model(args: argparse.Namespace) -> int:
     """``casspec bench small-model``."""
-    from model.study.small import train_small
+    from cassandra_spec.model.study.small import train_small
 
     train_small(args.destination, steps=args.steps, progress=not args.quiet)
     return 0
@@ -122,8 +125,8 @@ def add_study_flags(parser: argparse.ArgumentParser) -> None:
 
 def acceptance(args: argparse.Namespace) -> int:
     """``casspec bench acceptance``."""
-    from model.study.acceptance import best_row, rows
-    from model.study.settings import choose
+    from cassandra_spec.model.study.acceptance import best_row, rows
+    from cassandra_spec.model.study.settings import choose
 
     if args.figure:
         return _figure(args)
@@ -144,10 +147,14 @@ def acceptance(args: argparse.Namespace) -> int:
 
 def open_study(args: argparse.Namespace, use: str) -> Study:
     """The model with the prompts and the calibration of the flags."""
-    from model.calibration import Calibration, cache_directory, load_or_calibrate
-    from model.sources import open_source
-    from model.study.drafts import Study
-    from model.study.prompts import bundled_prompts, read_prompts
+    from cassandra_spec.model.packing.calibration import (
+        Calibration,
+        cache_directory,
+        load_or_calibrate,
+    )
+    from cassandra_spec.model.study.drafts import Study
+    from cassandra_spec.model.study.prompts import bundled_prompts, read_prompts
+    from cassandra_spec.model.weights.sources import open_source
 
     source = open_source(args.source)
     prompts = (
@@ -195,10 +202,10 @@ def interval(figure: Interval) -> str:
 
 
 def _figure(args: argparse.Namespace) -> int:
-    from model.output import write_file
-    from model.study.acceptance import row
-    from model.study.figure import draw
-    from model.study.settings import figure_settings
+    from cassandra_spec.model.output import write_file
+    from cassandra_spec.model.study.acceptance import row
+    from cassandra_spec.model.study.figure import draw
+    from cassandra_spec.model.study.settings import figure_settings
 
     study = open_study(args, "bench")
     curves: dict[str, list[Row]] = defaultdict(list)
@@ -216,7 +223,7 @@ def _figure(args: argparse.Namespace) -> int:
 
 
 def _save(args: argparse.Namespace, found: Sequence[Row]) -> None:
-    from model.output import write_file
+    from cassandra_spec.model.output import write_file
 
     if args.json:
         body = {"source": args.source, "rows": [row.to_dict() for row in found]}

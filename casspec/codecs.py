@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from golden import GoldenCodec, Packer
+from cassandra_spec.golden import GoldenCodec, Packer
 
 __all__ = ["CODECS", "add_codec", "choose_codec"]
 
@@ -29,8 +29,8 @@ def choose_codec(args: argparse.Namespace) -> Packer:
     """
     if args.codec == "golden":
         return GoldenCodec()
-    from native import NativeError
-    from native.codec import NativeCodec
+    from cassandra_spec.native import NativeError
+    from cassandra_spec.native.codec import NativeCodec
 
     try:
         return NativeCodec()

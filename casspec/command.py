@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from casspec.arguments import build_parser
-from golden.errors import CassandraError
+from cassandra_spec.casspec.arguments import build_parser
+from cassandra_spec.golden.errors import CassandraError
 
 __all__ = ["run"]
 

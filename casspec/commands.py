@@ -13,14 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from casspec.codecs import choose_codec
-from casspec.table import table
-from golden.errors import CassandraError
+from cassandra_spec.casspec.codecs import choose_codec
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.tables import table
 
 if TYPE_CHECKING:
-    from model.calibration import Norms
-    from model.plan import PackPlan
-    from model.sources import Source
+    from cassandra_spec.model.packing.calibration import Norms
+    from cassandra_spec.model.packing.plan import PackPlan
+    from cassandra_spec.model.weights.sources import Source
 
 __all__ = ["calibrate", "inspect", "pack", "unpack"]
 
@@ -29,8 +29,8 @@ _COLUMNS = ("kept", "speculation", "verification", "total")
 
 def pack(args: argparse.Namespace) -> int:
     """``casspec pack``."""
-    from model.packing import pack_model
-    from model.sources import open_source
+    from cassandra_spec.model.packing.packer import pack_model
+    from cassandra_spec.model.weights.sources import open_source
 
     plan = _plan(args)
     source = open_source(args.source)
@@ -63,8 +63,8 @@ def pack(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> PackPlan:
     """What the flags of ``pack`` ask for, or the file that they name."""
-    from model.architectures import EMBEDDING
-    from model.plan import Override, PackPlan, Recipe
+    from cassandra_spec.model.packing.plan import Override, PackPlan, Recipe
+    from cassandra_spec.model.weights.architectures import EMBEDDING
 
     given = {name: getattr(args, name) for name in Recipe().to_dict()}
     given = {name: value for name, value in given.items() if value is not None}
@@ -78,7 +78,11 @@ def _plan(args: argparse.Namespace) -> PackPlan:
 
 def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | None:
     """Norms for the recipes that need them."""
-    from model.calibration import Calibration, cache_directory, load_or_calibrate
+    from cassandra_spec.model.packing.calibration import (
+        Calibration,
+        cache_directory,
+        load_or_calibrate,
+    )
 
     if not any(recipe.needs_norms for recipe in plan.recipes(source).values()):
         if args.calibration:
@@ -94,8 +98,8 @@ def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | 
 
 def calibrate(args: argparse.Namespace) -> int:
     """``casspec calibrate``."""
-    from model.calibration import Calibration, calibrate
-    from model.sources import open_source
+    from cassandra_spec.model.packing.calibration import Calibration, calibrate
+    from cassandra_spec.model.weights.sources import open_source
 
     if args.destination.is_dir() or not args.destination.parent.is_dir():
         raise CassandraError(f"{args.destination} must be a file in a directory that exists")
@@ -113,7 +117,7 @@ def calibrate(args: argparse.Namespace) -> int:
 
 def unpack(args: argparse.Namespace) -> int:
     """``casspec unpack``."""
-    from model.packing import unpack_model
+    from cassandra_spec.model.packing.packer import unpack_model
 
     outcome = unpack_model(
         args.source,
@@ -134,8 +138,8 @@ def _say(args: argparse.Namespace, line: str) -> None:
 
 def inspect(args: argparse.Namespace) -> int:
     """``casspec inspect``."""
-    from model.inspection import inspect_file
-    from model.packing import open_packed
+    from cassandra_spec.model.packing.inspection import inspect_file
+    from cassandra_spec.model.packing.packer import open_packed
 
     packed = open_packed(args.source)
     report = inspect_file(packed)
@@ -168,7 +172,7 @@ def _format_text(tensor: Mapping[str, Any]) -> str:
 
 
 def _rows(report: Mapping[str, Any], each: bool) -> Iterable[list[str]]:
-    from model.inspection import kind_of_name, mean_bits
+    from cassandra_spec.model.packing.inspection import kind_of_name, mean_bits
 
     alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for name, tensor in report["tensors"].items():

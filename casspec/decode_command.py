@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 if TYPE_CHECKING:
-    from casspec.decoding.results import Summary, Turns
-    from casspec.decoding.run import Bench
-    from model.calibration import Norms
-    from model.sources import Source
+    from cassandra_spec.bench.decode.results import Summary, Turns
+    from cassandra_spec.bench.decode.run import Bench
+    from cassandra_spec.model.packing.calibration import Norms
+    from cassandra_spec.model.weights.sources import Source
 
 __all__ = ["EPILOG", "decode", "register"]
 
@@ -108,11 +108,11 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def decode(args: argparse.Namespace) -> int:
     """``casspec bench decode``."""
-    from casspec.decoding.contenders import choose
-    from casspec.decoding.report import lines
-    from casspec.decoding.results import Turns, summaries
-    from casspec.decoding.run import make_source
-    from model.sources import open_source
+    from cassandra_spec.bench.decode.contenders import choose
+    from cassandra_spec.bench.decode.report import lines
+    from cassandra_spec.bench.decode.results import Turns, summaries
+    from cassandra_spec.bench.decode.run import make_source
+    from cassandra_spec.model.weights.sources import open_source
 
     contenders = choose(args.contenders)
     if args.threads < 1:
@@ -136,9 +136,9 @@ def decode(args: argparse.Namespace) -> int:
 
 def _shapes(args: argparse.Namespace) -> int:
     """Costs of steps, each shape on its own: the largest take most of a machine's memory."""
-    from casspec.decoding import shapes
-    from casspec.decoding.report import put_between_markers
-    from model.output import write_file
+    from cassandra_spec.bench.decode import shapes
+    from cassandra_spec.bench.decode.report import put_between_markers
+    from cassandra_spec.model.output import write_file
 
     for acceptance in args.acceptance:
         if not 0 <= acceptance <= 1:
@@ -167,7 +167,11 @@ def _indented(text: str) -> str:
 
 
 def _norms(args: argparse.Namespace, source: Source) -> Norms:
-    from model.calibration import Calibration, cache_directory, load_or_calibrate
+    from cassandra_spec.model.packing.calibration import (
+        Calibration,
+        cache_directory,
+        load_or_calibrate,
+    )
 
     calibration = Calibration(text=args.calibration)
     progress = not args.quiet
@@ -178,9 +182,9 @@ def _bench(args: argparse.Namespace, source: Source, norms: Norms) -> Bench:
     """Everything but the contenders; packs the first model, whose tokenizer makes the prompts."""
     from transformers import AutoTokenizer
 
-    from casspec.decoding.prompts import encode, encode_behind, in_rounds
-    from casspec.decoding.run import Bench
-    from model.study.prompts import bundled_prompts
+    from cassandra_spec.bench.decode.prompts import encode, encode_behind, in_rounds
+    from cassandra_spec.bench.decode.run import Bench
+    from cassandra_spec.model.study.prompts import bundled_prompts
 
     def say(text: str) -> None:
         if not args.quiet:
@@ -214,7 +218,7 @@ def _bench(args: argparse.Namespace, source: Source, norms: Norms) -> Bench:
 
 def _filler() -> str:
     """The held-out text that comes with the project."""
-    import model
+    from cassandra_spec import model
 
     path = Path(model.__file__).parent / "data" / "heldout.txt"
     return path.read_text(encoding="utf-8")
@@ -222,7 +226,7 @@ def _filler() -> str:
 
 def _stops(packed: Path, tokenizer: Any) -> list[int]:
     """Tokens that end a reply, by the tokenizer and by the config."""
-    from model.sources import read_config
+    from cassandra_spec.model.weights.sources import read_config
 
     stated = read_config(packed).get("eos_token_id")
     found = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
@@ -231,15 +235,15 @@ def _stops(packed: Path, tokenizer: Any) -> list[int]:
 
 def _about(bench: Bench, source: Source) -> dict[str, Any]:
     """What turns depend on."""
-    from model.sources import fingerprint
+    from cassandra_spec.model.weights.sources import fingerprint
 
     names = ("rounds", "stops", "max_tokens", "slow_tokens", "threads", "context")
     return {"model": fingerprint(source), **{name: getattr(bench, name) for name in names}}
 
 
 def _save(args: argparse.Namespace, found: list[Summary], turns: Turns) -> None:
-    from casspec.decoding.report import draw, lines, put_between_markers
-    from model.output import write_file
+    from cassandra_spec.bench.decode.report import draw, lines, put_between_markers
+    from cassandra_spec.model.output import write_file
 
     if args.json:
         body = {

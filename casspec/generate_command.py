@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from casspec.native_generate import TextPrinter, generate_natively
-from casspec.table import table
-from golden.format import SCHEMES, Format
+from cassandra_spec.casspec.native_generate import TextPrinter, generate_natively
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.report.tables import table
 
 if TYPE_CHECKING:
-    from golden import Codec, Encoder
-    from model.speculative import Generation, KeyValueFormat, Report
+    from cassandra_spec.golden import Codec, Encoder
+    from cassandra_spec.model.speculative import Generation, KeyValueFormat, Report
 
 __all__ = ["EPILOG", "generate", "register"]
 
@@ -203,7 +203,12 @@ def generate(args: argparse.Namespace) -> int:
         args.gamma = _GAMMAS[args.backend]
     if args.backend == "native":
         return generate_natively(args)
-    from model.speculative import CassandraForCausalLM, ReplyInterrupted, Sampling, Settings
+    from cassandra_spec.model.speculative import (
+        CassandraForCausalLM,
+        ReplyInterrupted,
+        Sampling,
+        Settings,
+    )
 
     settings = Settings(
         gamma=0 if args.plain else args.gamma,
@@ -229,14 +234,14 @@ def generate(args: argparse.Namespace) -> int:
 
 def _format_of(source: Path) -> Format:
     """The format of the first packed tensor: one decoder serves all, keys and values included."""
-    from model.packing import open_packed
+    from cassandra_spec.model.packing.packer import open_packed
 
     formats = [tensor.format for tensor in open_packed(source).tensors.values()]
     return formats[0] if formats else Format()
 
 
 def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
-    from model.speculative import KeyValueFormat
+    from cassandra_spec.model.speculative import KeyValueFormat
 
     if args.kv == _BF16:
         return None
@@ -266,8 +271,8 @@ def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | N
     """The gateware, made for the format of keys and values; None: golden's encoder."""
     if args.codec == "golden" or kv is None or kv.prune:
         return None
-    from rtl.encoder_types import EncoderConfig
-    from verif.encoder_bulk import RtlEncoder
+    from cassandra_spec.rtl.encode.types import EncoderConfig
+    from cassandra_spec.verif.encoder.bulk import RtlEncoder
 
     return RtlEncoder(EncoderConfig.of(kv.format, schemes=SCHEMES))
 
@@ -276,7 +281,7 @@ def _codec(name: str, source: Path) -> Codec | None:
     """The gateware, made for the model's format; None: golden's codec."""
     if name == "golden":
         return None
-    from verif.bulk import RtlCodec
+    from cassandra_spec.verif.decoder.bulk import RtlCodec
 
     format = _format_of(source)
     return RtlCodec(

@@ -7,15 +7,15 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from casspec.table import table
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.report.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from model.speculative.text import ReplyText
-    from native.decoding import Settings
-    from native.engine import Engine
+    from cassandra_spec.model.speculative.text import ReplyText
+    from cassandra_spec.native.decoding import Settings
+    from cassandra_spec.native.engine import Engine
 
 __all__ = ["TextPrinter", "generate_natively"]
 
@@ -36,8 +36,8 @@ class TextPrinter:
 def generate_natively(args: argparse.Namespace) -> int:
     """Reply to each prompt; the flags are those of ``casspec generate``."""
     _refuse(args)
-    from model.packing import open_packed
-    from native.engine import Engine
+    from cassandra_spec.model.packing.packer import open_packed
+    from cassandra_spec.native.engine import Engine
 
     open_packed(args.source)
     replies: list[ReplyText] = []
@@ -71,8 +71,8 @@ def _refuse(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    from model.speculative.text import check_stop_strings
-    from native.decoding import Settings
+    from cassandra_spec.model.speculative.text import check_stop_strings
+    from cassandra_spec.native.decoding import Settings
 
     check_stop_strings(args.stop)
     return Settings(
@@ -91,8 +91,8 @@ def _reply(
 
     from transformers import AutoTokenizer
 
-    from model.sources import read_config
-    from model.speculative.text import ReplyText, encode_prompt, stop_tokens
+    from cassandra_spec.model.speculative.text import ReplyText, encode_prompt, stop_tokens
+    from cassandra_spec.model.weights.sources import read_config
 
     tokenizer: Any = AutoTokenizer.from_pretrained(args.source, local_files_only=True)
     stops = stop_tokens(tokenizer, read_config(args.source).get("eos_token_id"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from golden.format import SCHEMES
+from cassandra_spec.golden.format import SCHEMES
 
 __all__ = ["DMA_FLAGS", "ENCODER_FLAGS", "EPILOG", "register", "rtl"]
 
@@ -97,8 +97,8 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def rtl(args: argparse.Namespace) -> int:
     """``casspec rtl``."""
-    from rtl.command import DecoderConfig
-    from synth.export import choose, export
+    from cassandra_spec.rtl.common.command import DecoderConfig
+    from cassandra_spec.synth.export import choose, export
 
     schemes = tuple(name for name in SCHEMES if name in args.schemes)
     flags = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}

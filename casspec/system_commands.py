@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from golden.errors import CassandraError
+from cassandra_spec.golden.errors import CassandraError
 
 if TYPE_CHECKING:
-    from system import Acceptance, FormatCost, Setup, Workload
-    from system.scalesim import Count
-    from system.systolic import Array
+    from cassandra_spec.system import Acceptance, FormatCost, Setup, Workload
+    from cassandra_spec.system.checks.scalesim import Count
+    from cassandra_spec.system.systolic import Array
 
 __all__ = ["EPILOG", "estimate", "register", "reproduce", "scalesim"]
 
@@ -186,7 +186,7 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _errors_of_the_command() -> Iterator[None]:
-    from system import SystemModelError
+    from cassandra_spec.system import SystemModelError
 
     try:
         yield
@@ -196,8 +196,8 @@ def _errors_of_the_command() -> Iterator[None]:
 
 def estimate(args: argparse.Namespace) -> int:
     """``casspec system estimate``."""
-    import system
-    from system.report import page
+    from cassandra_spec import system
+    from cassandra_spec.system.report import page
 
     with _errors_of_the_command():
         answer = system.estimate(_setup(args))
@@ -206,9 +206,9 @@ def estimate(args: argparse.Namespace) -> int:
 
 
 def _setup(args: argparse.Namespace) -> Setup:
-    from system import Setup, load_device, load_model
-    from system.costs import load_format
-    from system.measured import load_rates, with_rates
+    from cassandra_spec.system import Setup, load_device, load_model
+    from cassandra_spec.system.costs import load_format
+    from cassandra_spec.system.measured import load_rates, with_rates
 
     cost, acceptance, gamma = _acceptance(args, load_format(args.scheme))
     device = load_device(args.device)
@@ -225,8 +225,8 @@ def _setup(args: argparse.Namespace) -> Setup:
 
 
 def _workload(args: argparse.Namespace) -> Workload:
-    from system import Workload
-    from system.paper_file import lengths
+    from cassandra_spec.system import Workload
+    from cassandra_spec.system.figures.paper_file import lengths
 
     prompt, output = lengths(args.workload)
     return Workload(
@@ -237,8 +237,8 @@ def _workload(args: argparse.Namespace) -> Workload:
 
 
 def _acceptance(args: argparse.Namespace, cost: FormatCost) -> tuple[FormatCost, Acceptance, int]:
-    from system import Acceptance
-    from system.measured import load_acceptance, load_measured, pick
+    from cassandra_spec.system import Acceptance
+    from cassandra_spec.system.measured import load_acceptance, load_measured, pick
 
     _check_one_acceptance(args)
     if args.report is not None:
@@ -253,7 +253,7 @@ def _acceptance(args: argparse.Namespace, cost: FormatCost) -> tuple[FormatCost,
 
 
 def _check_one_acceptance(args: argparse.Namespace) -> None:
-    from system import SystemModelError
+    from cassandra_spec.system import SystemModelError
 
     ways = {
         "a report": args.report,
@@ -272,11 +272,11 @@ def _check_one_acceptance(args: argparse.Namespace) -> None:
 
 def reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
-    from system.document import fill
-    from system.measured import load_acceptance
-    from system.plots import plots
-    from system.report import everything, markdown
-    from system.silicon import load_reports
+    from cassandra_spec.system.figures.document import fill
+    from cassandra_spec.system.figures.plots import plots
+    from cassandra_spec.system.figures.silicon import load_reports
+    from cassandra_spec.system.measured import load_acceptance
+    from cassandra_spec.system.report import everything, markdown
 
     with _errors_of_the_command():
         synthesis = args.synthesis and load_reports(args.synthesis)
@@ -299,7 +299,7 @@ def reproduce(args: argparse.Namespace) -> int:
 
 def scalesim(args: argparse.Namespace) -> int:
     """``casspec system scalesim``."""
-    from system import scalesim as simulator
+    from cassandra_spec.system.checks import scalesim as simulator
 
     with _errors_of_the_command():
         array, counts = _counts(args)
@@ -311,7 +311,7 @@ def scalesim(args: argparse.Namespace) -> int:
 
 
 def _counts(args: argparse.Namespace) -> tuple[Array, list[Count]]:
-    from system import scalesim as simulator
+    from cassandra_spec.system.checks import scalesim as simulator
 
     if args.recorded:
         return simulator.recorded()

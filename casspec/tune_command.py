@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casspec.bench_commands import add_study_flags, open_study
-from casspec.table import table
-from golden.format import SCHEMES
+from cassandra_spec.casspec.bench_commands import add_study_flags, open_study
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.report.tables import table
 
 if TYPE_CHECKING:
-    from model.study.tuning import Score
+    from cassandra_spec.model.study.tuning import Score
 
 __all__ = ["EPILOG", "register", "tune"]
 
@@ -49,9 +49,9 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def tune(args: argparse.Namespace) -> int:
     """``casspec tune``."""
-    from model.output import write_file
-    from model.study import tuning
-    from model.study.figure import draw_front
+    from cassandra_spec.model.output import write_file
+    from cassandra_spec.model.study import tuning
+    from cassandra_spec.model.study.figure import draw_front
 
     state_file = args.destination.with_name(args.destination.name + ".state.json")
     study = open_study(args, "development")
@@ -73,7 +73,7 @@ def tune(args: argparse.Namespace) -> int:
 
 def _save_plan(path: Path, best: Score) -> None:
     """The best plan, after a line that says how to generate with it."""
-    from model.output import write_file
+    from cassandra_spec.model.output import write_file
 
     best.candidate.plan().save(path)
     write_file(path, f"# casspec generate PACKED {_flags(best)}\n".encode() + path.read_bytes())

@@ -1,6 +1,7 @@
 """The Cassandra format and its bit-exact codec (docs/format.md): numpy alone, integers only."""
 
-from golden.codec import (
+from cassandra_spec.golden.arrays.exponents import choose_group_exponents
+from cassandra_spec.golden.codec import (
     GoldenCodec,
     decode_draft,
     decode_draft_segment,
@@ -9,12 +10,11 @@ from golden.codec import (
     encode,
     encode_parts,
 )
-from golden.encoders import Encoder, GoldenEncoder
-from golden.errors import CassandraError, DecodeError, FileError
-from golden.exponents import choose_group_exponents
-from golden.format import Format
-from golden.packed import Codec, Packed, Packer, Segment, concatenate
-from golden.selection import keep_largest
+from cassandra_spec.golden.encoders import Encoder, GoldenEncoder
+from cassandra_spec.golden.errors import CassandraError, DecodeError, FileError
+from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.packed import Codec, Packed, Packer, Segment, concatenate
+from cassandra_spec.golden.selection import keep_largest
 
 __all__ = [
     "CassandraError",

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.errors import CassandraError
-from golden.format import Format
-from golden.packed import Packed, Values
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.packed import Packed, Values
 
 __all__ = [
     "Arguments",

@@ -1,7 +1,7 @@
 """The codec: tensors to packed tensors and back, vectorised over runs of segments.
 
-Integers only. It is held to :mod:`golden.oracle` byte for byte. Memory beyond input and output is
-bounded by the size of a run (a few million values), whatever the size of the tensor.
+Integers only. It is held to :mod:`cassandra_spec.golden.oracle` byte for byte. Memory beyond input
+and output is bounded by the size of a run (a few million values), whatever the size of the tensor.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arguments import Arguments, check_arguments, check_packed
-from golden.arithmetic import exponents_of
-from golden.bitops import Flags, Ints
-from golden.decoder import decode_run
-from golden.encoder import Books, EncodedRun, encode_run
-from golden.errors import CassandraError
-from golden.exponents import choose_group_exponents
-from golden.format import DIRECTORY_FIELDS, Format
-from golden.packed import Packed, Values, concatenate
+from cassandra_spec.golden.arguments import Arguments, check_arguments, check_packed
+from cassandra_spec.golden.arrays.arithmetic import exponents_of
+from cassandra_spec.golden.arrays.bitops import Flags, Ints
+from cassandra_spec.golden.arrays.decoder import decode_run
+from cassandra_spec.golden.arrays.encoder import Books, EncodedRun, encode_run
+from cassandra_spec.golden.arrays.exponents import choose_group_exponents
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import DIRECTORY_FIELDS, Format
+from cassandra_spec.golden.packed import Packed, Values, concatenate
 
 __all__ = [
     "GoldenCodec",
@@ -225,7 +225,8 @@ def _decode(packed: Packed, target: bool) -> Values:
 def decode_draft(packed: Packed) -> Values:
     """Draft values, uint16 [count]; reads nothing but speculation data.
 
-    Raises :class:`golden.errors.DecodeError` (section 7) for the first broken segment.
+    Raises :class:`cassandra_spec.golden.errors.DecodeError` (section 7) for the first broken
+    segment.
     """
     return _decode(packed, target=False)
 
@@ -233,7 +234,8 @@ def decode_draft(packed: Packed) -> Values:
 def decode_target(packed: Packed) -> Values:
     """Target values, uint16 [count]; in unary and exact, the values that were encoded.
 
-    Raises :class:`golden.errors.DecodeError` (section 7) for the first broken segment.
+    Raises :class:`cassandra_spec.golden.errors.DecodeError` (section 7) for the first broken
+    segment.
     """
     return _decode(packed, target=True)
 
@@ -259,7 +261,7 @@ def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
 
 
 class GoldenCodec:
-    """This codec behind the interface :class:`golden.packed.Packer`."""
+    """This codec behind the interface :class:`cassandra_spec.golden.packed.Packer`."""
 
     def encode(self, values: Values, format: Format, **options: Any) -> Packed:
         """Pack a tensor; arguments of :func:`encode`."""

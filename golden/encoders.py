@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from golden.codec import encode
-from golden.format import Format
-from golden.packed import Packed, Values
-from golden.selection import keep_largest
+from cassandra_spec.golden.codec import encode
+from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.packed import Packed, Values
+from cassandra_spec.golden.selection import keep_largest
 
 __all__ = ["Encoder", "GoldenEncoder"]
 

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from golden.errors import CassandraError, FileError
-from golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
-from golden.packed import Bytes, Packed
+from cassandra_spec.golden.errors import CassandraError, FileError
+from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
+from cassandra_spec.golden.packed import Bytes, Packed
 
 __all__ = [
     "PackedFile",

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from golden.errors import CassandraError
+from cassandra_spec.golden.errors import CassandraError
 
 __all__ = [
     "CACHE_BLOCK",

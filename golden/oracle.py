@@ -1,9 +1,10 @@
 """Naive oracle of the format: one value at a time, written straight from docs/format.md.
 
-It shares nothing with :mod:`golden.codec` but the checks of arguments, and no arithmetic at all.
-A decoder machine steps through the demand schedule of section 6 and asks a source for rows. To
-read, the source is the region. To write, the source holds the rows of each stream apart and
-records the order in which the same machine asks for them: that order is the format.
+It shares nothing with :mod:`cassandra_spec.golden.codec` but the checks of arguments, and no
+arithmetic at all. A decoder machine steps through the demand schedule of section 6 and asks a
+source for rows. To read, the source is the region. To write, the source holds the rows of each
+stream apart and records the order in which the same machine asks for them: that order is the
+format.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.arguments import check_arguments, check_packed
-from golden.errors import DecodeError
-from golden.format import Format
-from golden.packed import Bytes, Packed, Segment, Values
+from cassandra_spec.golden.arguments import check_arguments, check_packed
+from cassandra_spec.golden.errors import DecodeError
+from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.packed import Bytes, Packed, Segment, Values
 
 __all__ = ["decode_draft", "decode_target", "encode"]
 
@@ -474,7 +475,7 @@ def _read_speculation(packed: Packed, segment: Segment) -> Beats:
 
 
 def decode_draft(packed: Packed) -> Values:
-    """Draft values, uint16 [count]; as :func:`golden.codec.decode_draft`."""
+    """Draft values, uint16 [count]; as :func:`cassandra_spec.golden.codec.decode_draft`."""
     check_packed(packed)
     result: list[int] = []
     for segment in packed.segments():
@@ -484,7 +485,7 @@ def decode_draft(packed: Packed) -> Values:
 
 
 def decode_target(packed: Packed) -> Values:
-    """Target values, uint16 [count]; as :func:`golden.codec.decode_target`."""
+    """Target values, uint16 [count]; as :func:`cassandra_spec.golden.codec.decode_target`."""
     check_packed(packed)
     result: list[int] = []
     for segment in packed.segments():
@@ -664,7 +665,7 @@ def encode(
     nonfinite: str = "error",
     always_mask: bool = False,
 ) -> Packed:
-    """Pack a tensor; as :func:`golden.codec.encode`, byte for byte."""
+    """Pack a tensor; as :func:`cassandra_spec.golden.codec.encode`, byte for byte."""
     args = check_arguments(
         values,
         format,

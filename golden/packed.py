@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.errors import CassandraError
-from golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
 
 __all__ = ["Codec", "Packed", "Packer", "Segment", "concatenate"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.errors import CassandraError
-from golden.packed import Values
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.packed import Values
 
 __all__ = ["keep_largest"]
 

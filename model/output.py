@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from golden.errors import CassandraError
-from golden.file import sync_directory
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.file import sync_directory
 
 __all__ = ["resumable_directory", "staged_directory", "write_file"]
 

@@ -15,7 +15,7 @@ from multiprocessing import connection, resource_tracker
 from types import TracebackType
 from typing import TypeVar
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["Workers"]
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.initialization import no_init_weights
 
-from golden import CassandraError
-from golden.file import PackedFile
-from model import bf16
-from model.sources import Values
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.model.weights import bf16
+from cassandra_spec.model.weights.sources import Values
 
 __all__ = ["Reply", "build_model", "packed_reader", "reply"]
 

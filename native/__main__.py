@@ -2,9 +2,9 @@
 
 import sys
 
-from native.build import build_library
-from native.errors import NativeError
-from native.library import available_isas, isa
+from cassandra_spec.native.build import build_library
+from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.library import available_isas, isa
 
 
 def main() -> int:

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from native import constants
-from native.errors import NativeError
+from cassandra_spec.native import constants
+from cassandra_spec.native.errors import NativeError
 
 __all__ = ["ISA_FLAGS", "Toolchain", "build_library", "cache_folder", "find_toolchain", "isa_of"]
 

@@ -1,4 +1,5 @@
-"""The codec in native code: :mod:`golden.codec` again, equal in bytes, values and errors.
+"""The codec in native code: :mod:`cassandra_spec.golden.codec` again, equal in bytes, values and
+errors.
 
 Arguments are checked, and errors are worded, by golden; the native library is only called with
 what golden accepts.
@@ -15,20 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import codec as reference
-from golden.arguments import (
+from cassandra_spec.golden import codec as reference
+from cassandra_spec.golden.arguments import (
     Arguments,
     check_arguments,
     check_importance,
     check_packed,
     group_count,
 )
-from golden.codec import RUN_VALUES
-from golden.encoder import Books
-from golden.errors import CassandraError, DecodeError
-from golden.format import DIRECTORY_FIELDS, ERROR_CAUSES, SCHEMES, STREAMS, Format
-from golden.packed import Packed, Values, concatenate
-from native.library import load
+from cassandra_spec.golden.arrays.encoder import Books
+from cassandra_spec.golden.codec import RUN_VALUES
+from cassandra_spec.golden.errors import CassandraError, DecodeError
+from cassandra_spec.golden.format import DIRECTORY_FIELDS, ERROR_CAUSES, SCHEMES, STREAMS, Format
+from cassandra_spec.golden.packed import Packed, Values, concatenate
+from cassandra_spec.native.library import load
 
 __all__ = ["NativeCodec"]
 
@@ -211,9 +212,11 @@ def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
 
 
 class NativeCodec:
-    """The codec behind :class:`golden.packed.Codec`, and the rest of golden's functions.
+    """The codec behind :class:`cassandra_spec.golden.packed.Codec`, and the rest of golden's
+    functions.
 
-    Every method takes, returns and raises what the function of :mod:`golden` of its name does.
+    Every method takes, returns and raises what the function of :mod:`cassandra_spec.golden` of its
+    name does.
 
     Raises :class:`native.NativeError` when it is made where the library cannot be had.
     """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from golden import arithmetic
-from golden.format import ERROR_CAUSES, FLAG_MASK, SCHEMES
+from cassandra_spec.golden.arrays import arithmetic
+from cassandra_spec.golden.format import ERROR_CAUSES, FLAG_MASK, SCHEMES
 
 __all__ = ["HEADER", "SOURCE", "generate"]
 
@@ -23,7 +23,9 @@ def _enum(name: str, entries: Iterable[str]) -> str:
 
 
 def _tables() -> dict[str, tuple[str, list[int]]]:
-    """C++ element type and entries by name; indices as in :mod:`golden.arithmetic`."""
+    """C++ element type and entries by name; indices as in
+    :mod:`cassandra_spec.golden.arrays.arithmetic`.
+    """
     return {
         "LEADING_ZEROS": ("uint8_t", arithmetic.LEADING_ZEROS.tolist()),
         "RESIDUE_WIDTH": ("uint8_t", arithmetic.RESIDUE_WIDTH.tolist()),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from golden import CassandraError
-from native.policy import MOST, AdaptivePolicy, FixedPolicy, Outcome, Plan, Policy
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.native.policy import MOST, AdaptivePolicy, FixedPolicy, Outcome, Plan, Policy
 
 __all__ = ["MOST", "Counters", "Draft", "Settings", "figures", "make_policy"]
 
@@ -20,7 +20,7 @@ class Settings:
 
     ``draft`` says where drafts come from: the model; what followed the last tokens when they
     occurred before (lookup); that, and the model where they did not (hybrid); or nowhere. With a
-    ``gamma`` of ``"adaptive"`` each round drafts what pays (:class:`native.policy.AdaptivePolicy`),
+    ``gamma`` of ``"adaptive"`` each round drafts what pays (:class:`AdaptivePolicy`),
     up to nothing at all.
     """
 

@@ -20,11 +20,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import CassandraError, Packed
-from golden.file import PackedFile
-from native.codec import NativeCodec
-from native.decoding import Counters, Settings, figures, make_policy
-from native.engine_binding import (
+from cassandra_spec.golden import CassandraError, Packed
+from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.native.codec import NativeCodec
+from cassandra_spec.native.decoding import Counters, Settings, figures, make_policy
+from cassandra_spec.native.engine_binding import (
     MAX_ROWS,
     ModelShape,
     RoundRequest,
@@ -32,10 +32,10 @@ from native.engine_binding import (
     engine_library,
     pointer,
 )
-from native.errors import NativeError
-from native.forms import FORMS, TARGETS, Target, draft_form, target_form
-from native.library import isa
-from native.llama import (
+from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from cassandra_spec.native.library import isa
+from cassandra_spec.native.llama import (
     EMBEDDING,
     FINAL_NORM,
     HEAD,
@@ -44,7 +44,7 @@ from native.llama import (
     LlamaConfig,
     read_llama_config,
 )
-from native.policy import AdaptivePolicy, Outcome, Plan, Policy
+from cassandra_spec.native.policy import AdaptivePolicy, Outcome, Plan, Policy
 
 __all__ = ["Engine"]
 

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from native.library import load
+from cassandra_spec.native.library import load
 
 __all__ = ["MAX_ROWS", "ModelShape", "RoundRequest", "RoundResult", "engine_library", "pointer"]
 

@@ -1,6 +1,6 @@
 """What goes wrong with native code on a machine, as opposed to with data."""
 
-from golden.errors import CassandraError
+from cassandra_spec.golden.errors import CassandraError
 
 __all__ = ["NativeError"]
 

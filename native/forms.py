@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from golden import Format
+from cassandra_spec.golden import Format
 
 __all__ = ["FORMS", "TARGETS", "Target", "draft_form", "target_form"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native.linear import (
+from cassandra_spec.native.linear import (
     FORMS,
     FormName,
     NativeLinear,

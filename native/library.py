@@ -6,8 +6,8 @@ import ctypes
 import os
 from functools import cache
 
-from native.build import ISA_FLAGS, build_library
-from native.errors import NativeError
+from cassandra_spec.native.build import ISA_FLAGS, build_library
+from cassandra_spec.native.errors import NativeError
 
 __all__ = ["ISAS", "available_isas", "isa", "load", "set_isa"]
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from native.errors import NativeError
-from native.library import load
+from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.library import load
 
 __all__ = [
     "FORMS",

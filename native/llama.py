@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["EMBEDDING", "HEAD", "LINEAR", "VECTORS", "LlamaConfig", "read_llama_config"]
 

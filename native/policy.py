@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from native.engine_binding import MAX_ROWS
+from cassandra_spec.native.engine_binding import MAX_ROWS
 
 __all__ = ["MOST", "AdaptivePolicy", "FixedPolicy", "Outcome", "Plan", "Policy"]
 

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from native.build import build_library, find_toolchain
-from native.errors import NativeError
+from cassandra_spec.native.build import build_library, find_toolchain
+from cassandra_spec.native.errors import NativeError
 
 __all__ = ["environment", "main"]
 

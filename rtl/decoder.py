@@ -6,12 +6,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.format import ERROR_CAUSES, Format, Scheme
-from rtl.codebook import ENTRY
-from rtl.command import CommandLayout, DecoderConfig, ErrorLayout
-from rtl.speculation import SpeculationPath
-from rtl.verification import ValueBeat
-from rtl.verification_full import verification_path
+from cassandra_spec.golden.format import ERROR_CAUSES, Format, Scheme
+from cassandra_spec.rtl.common.command import CommandLayout, DecoderConfig, ErrorLayout
+from cassandra_spec.rtl.decode.codebook import ENTRY
+from cassandra_spec.rtl.decode.speculation import SpeculationPath
+from cassandra_spec.rtl.decode.verification import ValueBeat
+from cassandra_spec.rtl.decode.verification_full import verification_path
 
 __all__ = ["Decoder", "PrunedEntry"]
 

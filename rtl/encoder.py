@@ -6,31 +6,32 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.encoder_front import EncoderFront
-from rtl.encoder_regions import EncodeResult, EncoderRegions
-from rtl.encoder_types import (
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.rtl.decode.top import axi_stream
+from cassandra_spec.rtl.decode.verification import VALUE
+from cassandra_spec.rtl.encode.front import EncoderFront
+from cassandra_spec.rtl.encode.region_writer import RegionWord
+from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions
+from cassandra_spec.rtl.encode.types import (
     ENCODE_COMMAND_WIDTH,
     EncodeCommandLayout,
     EncoderConfig,
     TensorWord,
 )
-from rtl.region_writer import RegionWord
-from rtl.superblock_reader import BUS_ROWS
-from rtl.top import axi_stream
-from rtl.verification import VALUE
 
 __all__ = ["RESULT_WIDTH", "Encoder", "EncoderTop"]
 
 RESULT_WIDTH = -(-EncodeResult().size // 8) * 8
-"""Bits of a result on the bus: :func:`rtl.encoder_regions.EncodeResult`, completed with zeros."""
+"""Bits of a result on the bus: :func:`cassandra_spec.rtl.encode.regions.EncodeResult`, completed
+with zeros."""
 
 
 class Encoder(wiring.Component):
     """Front end and back end.
 
-    Latency, throughput and buffering: see :class:`rtl.encoder_front.EncoderFront` and
-    :class:`rtl.encoder_regions.EncoderRegions`. Illegal input is named in ``errors`` of the
-    segment's result (docs/encoder.md); the next segment is encoded as usual.
+    Latency, throughput and buffering: see :class:`cassandra_spec.rtl.encode.front.EncoderFront` and
+    :class:`cassandra_spec.rtl.encode.regions.EncoderRegions`. Illegal input is named in ``errors``
+    of the segment's result (docs/encoder.md); the next segment is encoded as usual.
 
     Members
     -------

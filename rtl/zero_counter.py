@@ -6,8 +6,8 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.errors import CassandraError
-from rtl.networks import popcount
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common.networks import popcount
 
 __all__ = ["ParallelZeroCounter", "ZeroCounter"]
 

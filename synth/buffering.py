@@ -14,9 +14,9 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from golden.errors import CassandraError
-from synth.liberty import pin_groups
-from synth.timing import Library
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.synth.liberty import pin_groups
+from cassandra_spec.synth.timing import Library
 
 __all__ = ["Cells", "buffer_registers", "input_loads", "instances_of"]
 

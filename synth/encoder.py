@@ -1,7 +1,7 @@
-"""Area and timing of the encoder: ``python -m synth.encoder`` (docs/encoder.md).
+"""Area and timing of the encoder: ``python -m cassandra_spec.synth.encoder`` (docs/encoder.md).
 
-As :mod:`synth.report` does for the decoder, with the memories taken out: their words are counted
-in bits, their ports are timed as registers are.
+As :mod:`cassandra_spec.synth.report` does for the decoder, with the memories taken out: their
+words are counted in bits, their ports are timed as registers are.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from golden.errors import CassandraError
-from golden.format import SCHEMES, Scheme
-from rtl.encoder import EncoderTop
-from rtl.encoder_types import EncoderConfig
-from rtl.top import to_rtlil
-from synth.mapping import (
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.rtl.decode.top import to_rtlil
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.synth.mapping import (
     PERIOD,
     add_buffers,
     block_areas,
@@ -28,8 +28,15 @@ from synth.mapping import (
     mapped_for_area,
     mapped_for_speed,
 )
-from synth.report import insert, markdown_table
-from synth.timing import CriticalPath, Library, parse_path, registers, run_tool, timing_script
+from cassandra_spec.synth.report import insert, markdown_table
+from cassandra_spec.synth.timing import (
+    CriticalPath,
+    Library,
+    parse_path,
+    registers,
+    run_tool,
+    timing_script,
+)
 
 __all__ = ["DEFAULT_CONFIG", "EncoderReport", "analyse", "main", "memories_of"]
 
@@ -167,7 +174,7 @@ def markdown(report: EncoderReport) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="synth.encoder", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.encoder", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")

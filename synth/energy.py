@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from golden.errors import CassandraError
-from rtl.top import DecoderTop, to_rtlil
-from synth.buffering import input_loads, instances_of
-from synth.liberty import InternalEnergy, internal_energies
-from synth.mapping import add_buffers
-from synth.report import speed_script
-from synth.timing import Library, run_tool
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
+from cassandra_spec.synth.buffering import input_loads, instances_of
+from cassandra_spec.synth.liberty import InternalEnergy, internal_energies
+from cassandra_spec.synth.mapping import add_buffers
+from cassandra_spec.synth.report import speed_script
+from cassandra_spec.synth.timing import Library, run_tool
 
 __all__ = ["Energy", "Model", "cell_models", "map_decoder", "read_slews", "transitions_of"]
 
@@ -57,7 +57,8 @@ class Energy:
 
 
 def map_decoder(top: DecoderTop, library: Library, out: Path, period: float) -> Path:
-    """Netlist of a decoder as :mod:`synth.report` times it: mapped for speed, with buffer trees.
+    """Netlist of a decoder as :mod:`cassandra_spec.synth.report` times it: mapped for speed, with
+    buffer trees.
 
     Raises CassandraError if a tool is missing or fails.
     """

@@ -3,8 +3,8 @@
 Five tops: the decoder with its streams, the decoder behind registers and a read master (dma),
 several decoders that share one (array), the encoder with its streams, and the encoder with
 registers and a write master (encoder-dma). Those with registers come with them as Markdown and as a
-C header. ``python -m synth.export --out build/rtl`` writes the configurations that are linted and
-tested; flags choose others.
+C header. ``python -m cassandra_spec.synth.export --out build/rtl`` writes the configurations that
+are linted and tested; flags choose others.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import get_args
 
-from golden.errors import CassandraError
-from golden.format import SCHEMES, Scheme
-from rtl import top as tops
-from rtl.command import DecoderConfig, TargetRate
-from rtl.dma.config import DmaConfig
-from rtl.dma.encoder_top import CassandraEncoderDma
-from rtl.dma.store_config import StoreConfig
-from rtl.dma.top import CassandraDma
-from rtl.encoder import EncoderTop
-from rtl.encoder_types import EncoderConfig
-from rtl.top import DecoderTop, to_verilog
-from synth.registers import c_header, markdown
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
+from cassandra_spec.rtl.decode import top as tops
+from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.encoder_top import CassandraEncoderDma
+from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.synth.registers import c_header, markdown
 
 __all__ = [
     "DEFAULT_CONFIGS",
@@ -275,7 +275,7 @@ def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> Iterat
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="synth.export", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.export", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/rtl"), help="folder to write to")
     parser.add_argument("--lanes", type=int, help="values in a cycle: 8, 16 or 32")
     parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help="schemes to hold")

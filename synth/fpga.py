@@ -1,4 +1,4 @@
-"""The decoder in an FPGA: ``python -m synth.fpga`` (``make fpga``; docs/fpga.md).
+"""The decoder in an FPGA: ``python -m cassandra_spec.synth.fpga`` (``make fpga``; docs/fpga.md).
 
 Yosys maps the decoder to Lattice ECP5, nextpnr places and routes it. The decoder has more ports
 than the device has pins, so a wrapper feeds its inputs from one long shift register and takes its
@@ -18,12 +18,12 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from golden.errors import CassandraError
-from rtl.command import DecoderConfig
-from rtl.top import DecoderTop, Top, to_rtlil
-from synth.export import ports_of
-from synth.report import insert, markdown_table
-from synth.timing import run_tool
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
+from cassandra_spec.synth.export import ports_of
+from cassandra_spec.synth.report import insert, markdown_table
+from cassandra_spec.synth.timing import run_tool
 
 __all__ = ["Placed", "main", "markdown", "nextpnr", "place", "wrapper"]
 
@@ -172,7 +172,7 @@ def markdown(placed: Mapping[DecoderConfig, Placed]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Place decoders of 8 and 16 lanes, or those that the flags name, and print the table."""
-    parser = argparse.ArgumentParser(prog="synth.fpga", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.fpga", description=__doc__)
     parser.add_argument("--lanes", type=int, nargs="+", default=[8, 16], help="default: 8 16")
     parser.add_argument("--seed", type=int, default=1, help="of nextpnr (default 1)")
     parser.add_argument("--out", type=Path, default=Path("build/fpga"), help="folder for files")
@@ -195,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.document:
             insert(args.document, text)
     except CassandraError as error:
-        print(f"synth.fpga: error: {error}", file=sys.stderr)
+        print(f"cassandra_spec.synth.fpga: error: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -1,6 +1,7 @@
 """How Yosys and ABC map a design to a library, and what is read from their statistics.
 
-Shared by the reports of decoder (:mod:`synth.report`) and encoder (:mod:`synth.encoder`).
+Shared by the reports of decoder (:mod:`cassandra_spec.synth.report`) and encoder
+(:mod:`cassandra_spec.synth.encoder`).
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from golden.errors import CassandraError
-from synth.buffering import Cells, buffer_registers
-from synth.timing import Library
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.synth.buffering import Cells, buffer_registers
+from cassandra_spec.synth.timing import Library
 
 __all__ = [
     "PERIOD",

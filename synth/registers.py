@@ -1,6 +1,7 @@
 """The register map as Markdown and as a C header, from the table that makes the gateware.
 
-``python -m synth.registers`` writes docs/registers.md; a test compares it with the table.
+``python -m cassandra_spec.synth.registers`` writes docs/registers.md; a test compares it with the
+table.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
-from rtl.dma.store_config import StoreConfig
-from rtl.encoder_types import EncoderConfig
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
+from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
 
 __all__ = ["c_header", "main", "markdown"]
 
@@ -30,8 +31,8 @@ _INTRODUCTION = """\
 Of CassandraDma (decoders; `decode` below) and of CassandraEncoderDma (`encode`): one map, of which
 each has a part.
 
-Generated from `rtl/dma/registers.py` by `python -m synth.registers`; version {version} of the map.
-[integration.md](integration.md) says how to program them.
+Generated from `rtl/dma/registers.py` by `python -m cassandra_spec.synth.registers`; version
+{version} of the map. [integration.md](integration.md) says how to program them.
 
 Registers are 32 bits wide, on AXI4-Lite. Bits that are not listed read as zero; addresses that are
 not listed are answered with SLVERR. Byte strobes are obeyed. To read a 64-bit counter, read the
@@ -144,7 +145,7 @@ def _field_macros(name: str, field: Field, low: int) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the document."""
-    parser = argparse.ArgumentParser(prog="synth.registers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.registers", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/registers.md"), help="file to write")
     out = parser.parse_args(argv).out
     check()

@@ -1,4 +1,4 @@
-"""Area and timing: ``python -m synth.report`` (``make synth``; docs/synthesis.md).
+"""Area and timing: ``python -m cassandra_spec.synth.report`` (``make synth``; docs/synthesis.md).
 
 Every configuration is synthesised three times with Debian's Yosys: flat for area, block by block,
 and flat for speed, with buffer trees behind its flip-flops. OpenSTA finds the critical path of the
@@ -20,13 +20,13 @@ from typing import get_args
 
 from amaranth.hdl import UnusedElaboratable
 
-from golden.errors import CassandraError
-from golden.format import SCHEMES, Scheme
-from rtl.command import DecoderConfig, TargetRate
-from rtl.speculation import SpeculationPath
-from rtl.top import DecoderTop, to_rtlil
-from rtl.verification_full import verification_path
-from synth.mapping import (
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
+from cassandra_spec.rtl.decode.speculation import SpeculationPath
+from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
+from cassandra_spec.rtl.decode.verification_full import verification_path
+from cassandra_spec.synth.mapping import (
     PERIOD,
     add_buffers,
     block_areas,
@@ -35,7 +35,7 @@ from synth.mapping import (
     mapped_for_area,
     mapped_for_speed,
 )
-from synth.timing import (
+from cassandra_spec.synth.timing import (
     ACTIVITY,
     CriticalPath,
     Library,
@@ -351,7 +351,7 @@ def insert(document: Path, text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="synth.report", description=__doc__)
+    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.report", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")

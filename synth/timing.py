@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from golden.errors import CassandraError
+from cassandra_spec.golden.errors import CassandraError
 
 __all__ = [
     "ACTIVITY",

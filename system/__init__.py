@@ -3,12 +3,12 @@
 Imports no other package of the project. docs/system.md explains the model and its assumptions.
 """
 
-from system.acceptance import Acceptance
-from system.costs import FormatCost, load_formats
-from system.decoding import Estimate, Setup, estimate
-from system.device import Device, load_device
-from system.errors import SystemModelError
-from system.workload import Model, Workload, load_model
+from cassandra_spec.system.acceptance import Acceptance
+from cassandra_spec.system.costs import FormatCost, load_formats
+from cassandra_spec.system.decoding import Estimate, Setup, estimate
+from cassandra_spec.system.device import Device, load_device
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.workload import Model, Workload, load_model
 
 __all__ = [
     "Acceptance",

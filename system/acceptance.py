@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
-from system.errors import SystemModelError, check_count, check_number, unknown
+from cassandra_spec.system.errors import SystemModelError, check_count, check_number, unknown
 
 __all__ = ["MAX_GAMMA", "Acceptance", "Kind"]
 

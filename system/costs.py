@@ -8,8 +8,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from system.errors import SystemModelError, check_number, unknown
-from system.files import HERE, read_toml
+from cassandra_spec.system.errors import SystemModelError, check_number, unknown
+from cassandra_spec.system.files import HERE, read_toml
 
 __all__ = ["FULL", "Bits", "FormatCost", "load_format", "load_formats"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from system.acceptance import MAX_GAMMA, Acceptance
-from system.costs import FULL, FormatCost, load_format
-from system.device import Device
-from system.errors import check_count
-from system.passes import Pass, PassCost, Traffic, cost_of
-from system.workload import Model, Workload
+from cassandra_spec.system.acceptance import MAX_GAMMA, Acceptance
+from cassandra_spec.system.costs import FULL, FormatCost, load_format
+from cassandra_spec.system.device import Device
+from cassandra_spec.system.errors import check_count
+from cassandra_spec.system.passes import Pass, PassCost, Traffic, cost_of
+from cassandra_spec.system.workload import Model, Workload
 
 __all__ = ["Estimate", "Round", "Setup", "cache_tokens", "estimate", "round_of", "weight_bytes"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from system.errors import SystemModelError, check_number, unknown
-from system.files import HERE, constant, read_toml
-from system.systolic import Array, Product
+from cassandra_spec.system.errors import SystemModelError, check_number, unknown
+from cassandra_spec.system.files import HERE, constant, read_toml
+from cassandra_spec.system.systolic import Array, Product
 
 __all__ = ["UNITS", "Device", "known_devices", "load_device"]
 

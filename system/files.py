@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from system.errors import SystemModelError, check_number
+from cassandra_spec.system.errors import SystemModelError, check_number
 
 __all__ = ["HERE", "Table", "constant", "read_json", "read_text", "read_toml", "signed_constant"]
 

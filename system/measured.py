@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from system.acceptance import MAX_GAMMA, Acceptance
-from system.costs import Bits, FormatCost
-from system.device import Device
-from system.errors import SystemModelError, check_count, check_number, unknown
-from system.files import HERE, read_json, read_text
+from cassandra_spec.system.acceptance import MAX_GAMMA, Acceptance
+from cassandra_spec.system.costs import Bits, FormatCost
+from cassandra_spec.system.device import Device
+from cassandra_spec.system.errors import SystemModelError, check_count, check_number, unknown
+from cassandra_spec.system.files import HERE, read_json, read_text
 
 __all__ = [
     "SIM",

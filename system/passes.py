@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
-from system.costs import FULL, FormatCost
-from system.device import Device
-from system.errors import check_count, check_number
-from system.systolic import Product
-from system.workload import Model
+from cassandra_spec.system.costs import FULL, FormatCost
+from cassandra_spec.system.device import Device
+from cassandra_spec.system.errors import check_count, check_number
+from cassandra_spec.system.systolic import Product
+from cassandra_spec.system.workload import Model
 
 __all__ = ["Pass", "PassCost", "Traffic", "cost_of", "flops_of", "products_of", "traffic_of"]
 

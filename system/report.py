@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from system.beyond import (
+from cassandra_spec.system.checks.events import events_table
+from cassandra_spec.system.checks.scalesim import comparison, recorded
+from cassandra_spec.system.costs import Bits
+from cassandra_spec.system.decoding import Estimate, Setup
+from cassandra_spec.system.device import Device
+from cassandra_spec.system.figures.beyond import (
     break_even,
     limits,
     our_figure_12,
@@ -13,19 +18,20 @@ from system.beyond import (
     tornado,
     tornado_setups,
 )
-from system.costs import Bits
-from system.decoding import Estimate, Setup
-from system.device import Device
-from system.events import events_table
-from system.figure_13 import figure_13
-from system.figure_14 import figure_14
-from system.measured import Measured
-from system.paper import disagreements, figure_3, figure_12, gpqa_speedup, summary
-from system.plots import plots
-from system.scalesim import comparison, recorded
-from system.silicon import Synthesis
-from system.table_5 import table_5
-from system.tables import Table
+from cassandra_spec.system.figures.figure_13 import figure_13
+from cassandra_spec.system.figures.figure_14 import figure_14
+from cassandra_spec.system.figures.paper import (
+    disagreements,
+    figure_3,
+    figure_12,
+    gpqa_speedup,
+    summary,
+)
+from cassandra_spec.system.figures.plots import plots
+from cassandra_spec.system.figures.silicon import Synthesis
+from cassandra_spec.system.figures.table_5 import table_5
+from cassandra_spec.system.measured import Measured
+from cassandra_spec.system.tables import Table
 
 __all__ = ["everything", "markdown", "page"]
 

@@ -2,7 +2,7 @@
 
 A product is cut into folds that fill the array; every fold loads what stays in the array, streams
 what does not, and drains. Folds are independent, so several arrays share them. The forms are those
-of SCALE-Sim, whose counts they are held to (:mod:`system.scalesim`).
+of SCALE-Sim, whose counts they are held to (:mod:`cassandra_spec.system.checks.scalesim`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-from system.errors import check_count, check_number, unknown
+from cassandra_spec.system.errors import check_count, check_number, unknown
 
 __all__ = ["DATAFLOWS", "Array", "Dataflow", "Product", "array_cycles", "folds_of"]
 

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from system.errors import SystemModelError, check_count, unknown
-from system.files import HERE, read_json
+from cassandra_spec.system.errors import SystemModelError, check_count, unknown
+from cassandra_spec.system.files import HERE, read_json
 
 __all__ = ["Model", "Workload", "known_models", "load_model"]
 

@@ -1,8 +1,14 @@
 """What compression does to a model's predictions (the paper's Table III, at this size)."""
 
-from model.accuracy.evaluation import Accuracy, Evaluation, compare, evaluate, token_windows
-from model.accuracy.lossy import rounded_to_8_bits, wanda_pruned
-from model.accuracy.study import (
+from cassandra_spec.model.accuracy.evaluation import (
+    Accuracy,
+    Evaluation,
+    compare,
+    evaluate,
+    token_windows,
+)
+from cassandra_spec.model.accuracy.lossy import rounded_to_8_bits, wanda_pruned
+from cassandra_spec.model.accuracy.study import (
     Candidate,
     Row,
     bf16_candidate,

@@ -1,10 +1,12 @@
-"""The lm-evaluation-harness with packed models: ``python -m model.accuracy run ...``."""
+"""The lm-evaluation-harness with packed models: ``python -m cassandra_spec.model.accuracy run
+...``.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["main"]
 
@@ -12,7 +14,7 @@ __all__ = ["main"]
 def main() -> int:
     """The harness's command; 2 after a line about what was wrong."""
     try:
-        from model.accuracy.harness import main as harness
+        from cassandra_spec.model.accuracy.harness import main as harness
 
         harness()
     except CassandraError as error:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from transformers import AutoTokenizer
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["Accuracy", "Evaluation", "compare", "evaluate", "token_windows"]
 

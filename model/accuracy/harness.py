@@ -3,7 +3,7 @@ r"""Packed models in the lm-evaluation-harness (docs/packing.md), under the name
 Needs the package lm-eval (the extra ``eval``). As a command it is the harness's own, with one more
 model::
 
-    python -m model.accuracy run --model cassandra --model_args pretrained=packed \
+    python -m cassandra_spec.model.accuracy run --model cassandra --model_args pretrained=packed \
         --tasks gpqa_diamond_cot_zeroshot --apply_chat_template
 """
 
@@ -18,10 +18,10 @@ from typing import Any, Literal, get_args
 import torch
 from transformers import AutoTokenizer
 
-from golden import CassandraError, GoldenCodec
-from model.packing import open_packed
-from model.reply import build_model, packed_reader
-from model.speculative import CassandraForCausalLM, Report
+from cassandra_spec.golden import CassandraError, GoldenCodec
+from cassandra_spec.model.packing.packer import open_packed
+from cassandra_spec.model.reply import build_model, packed_reader
+from cassandra_spec.model.speculative import CassandraForCausalLM, Report
 
 try:
     from lm_eval.api.registry import register_model

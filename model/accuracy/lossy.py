@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from model import bf16
-from model.calibration import Norms
-from model.masks import kept_by_wanda, kept_in_fours
-from model.reply import Read
-from model.sources import Source, Tensor, Values
+from cassandra_spec.model.packing.calibration import Norms
+from cassandra_spec.model.packing.masks import kept_by_wanda, kept_in_fours
+from cassandra_spec.model.reply import Read
+from cassandra_spec.model.weights import bf16
+from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
 __all__ = ["as_float", "rounded_to_8_bits", "wanda_pruned"]
 

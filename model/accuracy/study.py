@@ -10,14 +10,20 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from golden import CassandraError, GoldenCodec
-from model.accuracy.evaluation import Accuracy, Evaluation, compare, evaluate, token_windows
-from model.accuracy.lossy import rounded_to_8_bits, wanda_pruned
-from model.calibration import Norms
-from model.packed_source import PackedSource
-from model.reply import Read, build_model, packed_reader
-from model.sources import Source, Tensor
-from model.speculative.memory import require_memory
+from cassandra_spec.golden import CassandraError, GoldenCodec
+from cassandra_spec.model.accuracy.evaluation import (
+    Accuracy,
+    Evaluation,
+    compare,
+    evaluate,
+    token_windows,
+)
+from cassandra_spec.model.accuracy.lossy import rounded_to_8_bits, wanda_pruned
+from cassandra_spec.model.packing.calibration import Norms
+from cassandra_spec.model.reply import Read, build_model, packed_reader
+from cassandra_spec.model.speculative.memory import require_memory
+from cassandra_spec.model.weights.packed import PackedSource
+from cassandra_spec.model.weights.sources import Source, Tensor
 
 __all__ = [
     "Candidate",

@@ -1,9 +1,13 @@
 """Self-speculative decoding of packed models (docs/runtime.md)."""
 
-from model.speculative.causal_lm import CassandraForCausalLM, Generation, ReplyInterrupted
-from model.speculative.drafting import Drafted, Drafter, DraftKind
-from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
-from model.speculative.linear import (
+from cassandra_spec.model.speculative.causal_lm import (
+    CassandraForCausalLM,
+    Generation,
+    ReplyInterrupted,
+)
+from cassandra_spec.model.speculative.drafting import Drafted, Drafter, DraftKind
+from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
+from cassandra_spec.model.speculative.linear import (
     DecodedProducts,
     Mode,
     PackedLinear,
@@ -11,10 +15,10 @@ from model.speculative.linear import (
     ProductsFactory,
     decoded,
 )
-from model.speculative.lookup import Lookup
-from model.speculative.loop import Session, Settings, decode
-from model.speculative.passes import run_pass
-from model.speculative.report import (
+from cassandra_spec.model.speculative.lookup import Lookup
+from cassandra_spec.model.speculative.loop import Session, Settings, decode
+from cassandra_spec.model.speculative.passes import run_pass
+from cassandra_spec.model.speculative.report import (
     Costs,
     KeyValueTally,
     KeyValueTraffic,
@@ -23,7 +27,7 @@ from model.speculative.report import (
     Traffic,
     make_report,
 )
-from model.speculative.sampling import GREEDY, Sampling, probabilities, verify
+from cassandra_spec.model.speculative.sampling import GREEDY, Sampling, probabilities, verify
 
 __all__ = [
     "GREEDY",

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from golden import CassandraError
-from model.speculative.drafting import DraftKind
-from model.speculative.loop import Settings
-from model.speculative.sampling import GREEDY, Sampling
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative.drafting import DraftKind
+from cassandra_spec.model.speculative.loop import Settings
+from cassandra_spec.model.speculative.sampling import GREEDY, Sampling
 
 __all__ = ["Inputs", "Request", "read_inputs", "read_request"]
 

@@ -12,23 +12,23 @@ import torch
 from transformers import AutoTokenizer, GenerationConfig
 from transformers.utils import GENERATION_CONFIG_NAME
 
-from golden import CassandraError, Codec, Encoder, GoldenCodec
-from golden.file import PackedFile
-from model.packing import open_packed
-from model.reply import build_model, packed_reader
-from model.sources import read_config
-from model.speculative.arguments import Request, read_request
-from model.speculative.drafting import DraftKind
-from model.speculative.gamma import ADAPTIVE, MOST
-from model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
-from model.speculative.linear import Mode, ProductsFactory, decoded
-from model.speculative.loading import pack_layers, pass_costs
-from model.speculative.loop import Settings, decode
-from model.speculative.memory import model_memory, require_memory
-from model.speculative.passes import ATTENTION, run_pass
-from model.speculative.report import Costs, Report, Tally, make_report
-from model.speculative.text import ReplyText, encode_prompt, stop_tokens
-from model.speculative.tiles import ROWS
+from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
+from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.model.packing.packer import open_packed
+from cassandra_spec.model.reply import build_model, packed_reader
+from cassandra_spec.model.speculative.arguments import Request, read_request
+from cassandra_spec.model.speculative.drafting import DraftKind
+from cassandra_spec.model.speculative.gamma import ADAPTIVE, MOST
+from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
+from cassandra_spec.model.speculative.linear import Mode, ProductsFactory, decoded
+from cassandra_spec.model.speculative.loading import pack_layers, pass_costs
+from cassandra_spec.model.speculative.loop import Settings, decode
+from cassandra_spec.model.speculative.memory import model_memory, require_memory
+from cassandra_spec.model.speculative.passes import ATTENTION, run_pass
+from cassandra_spec.model.speculative.report import Costs, Report, Tally, make_report
+from cassandra_spec.model.speculative.text import ReplyText, encode_prompt, stop_tokens
+from cassandra_spec.model.speculative.tiles import ROWS
+from cassandra_spec.model.weights.sources import read_config
 
 __all__ = ["CassandraForCausalLM", "Generation", "ReplyInterrupted"]
 
@@ -53,7 +53,9 @@ class ReplyInterrupted(KeyboardInterrupt):
 
 
 class _Session:
-    """Draft and target of one sequence on one cache (:class:`model.speculative.Session`)."""
+    """Draft and target of one sequence on one cache
+    (:class:`cassandra_spec.model.speculative.Session`).
+    """
 
     def __init__(
         self, network: Any, mode: Mode, cache: KeyValueCache, weights: ReadBytes, rows: int
@@ -128,7 +130,8 @@ class CassandraForCausalLM:
         ``products`` makes the products of a matrix in another way, and keys and values, if ``kv``
         says how they are packed (None: they stay in BF16); ``encoder`` packs them (golden's by
         default). ``rows`` is the size of the tiles of
-        :mod:`model.speculative.passes`. Raises :class:`CassandraError` and ``OSError``.
+        :mod:`cassandra_spec.model.speculative.passes`. Raises :class:`CassandraError` and
+        ``OSError``.
         """
         folder = Path(path)
         read_config(folder)
@@ -202,7 +205,8 @@ class CassandraForCausalLM:
     ) -> Iterator[list[int]]:
         """Yield the tokens of a reply to a prompt (tokens, at least one) round by round.
 
-        Stop strings are not looked for; ``ends`` is as for :func:`model.speculative.decode`.
+        Stop strings are not looked for; ``ends`` is as for
+        :func:`cassandra_spec.model.speculative.decode`.
         """
         vocabulary = self.network.config.vocab_size
         if not prompt or not 0 <= min(prompt) <= max(prompt) < vocabulary:

@@ -9,11 +9,11 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 import torch
 
-from golden import CassandraError
-from model.speculative.gamma import Choice, make_gamma
-from model.speculative.key_values import ReadBytes
-from model.speculative.lookup import Lookup
-from model.speculative.sampling import Probabilities, Sampling, draw, probabilities
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative.gamma import Choice, make_gamma
+from cassandra_spec.model.speculative.key_values import ReadBytes
+from cassandra_spec.model.speculative.lookup import Lookup
+from cassandra_spec.model.speculative.sampling import Probabilities, Sampling, draw, probabilities
 
 __all__ = ["DraftKind", "Drafted", "Drafter", "check_draft"]
 
@@ -22,7 +22,7 @@ DraftKind = Literal["model", "lookup", "hybrid"]
 
 
 class _Session(Protocol):
-    """What a drafter needs of a :class:`model.speculative.Session`."""
+    """What a drafter needs of a :class:`cassandra_spec.model.speculative.Session`."""
 
     weights: ReadBytes
 
@@ -32,7 +32,7 @@ class _Session(Protocol):
 
 
 class _Settings(Protocol):
-    """What it needs of :class:`model.speculative.Settings`."""
+    """What it needs of :class:`cassandra_spec.model.speculative.Settings`."""
 
     @property
     def draft(self) -> DraftKind: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, Protocol
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["ADAPTIVE", "MOST", "AdaptiveGamma", "FixedGamma", "Gamma", "check_gamma", "make_gamma"]
 

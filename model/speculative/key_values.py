@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golden import CassandraError, Codec, Encoder, GoldenCodec, Packed
-from model.speculative.sealing import KeyValueFormat, Sealed, Sealer
-from model.speculative.tiles import Tile
+from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec, Packed
+from cassandra_spec.model.speculative.sealing import KeyValueFormat, Sealed, Sealer
+from cassandra_spec.model.speculative.tiles import Tile
 
 __all__ = ["KeyValueCache", "KeyValueFormat", "ReadBytes", "Sealed", "Sealer"]
 

@@ -1,7 +1,8 @@
 """The linear layer behind one interface: a draft product and a target product.
 
 A kernel that reads packed data directly implements :class:`Products` and is handed to
-:meth:`model.speculative.CassandraForCausalLM.from_pretrained`; the decoding loop does not change.
+:meth:`cassandra_spec.model.speculative.CassandraForCausalLM.from_pretrained`; the decoding loop
+does not change.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import linear
 
-from golden import Codec, Packed
-from model.speculative.tiles import ROWS
+from cassandra_spec.golden import Codec, Packed
+from cassandra_spec.model.speculative.tiles import ROWS
 
 __all__ = ["DecodedProducts", "Mode", "PackedLinear", "Products", "ProductsFactory", "decoded"]
 

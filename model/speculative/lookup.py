@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["LONGEST", "SHORTEST", "Lookup"]
 

@@ -9,13 +9,13 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 
-from golden import CassandraError
-from model.speculative.drafting import Drafted, Drafter, DraftKind, check_draft
-from model.speculative.gamma import check_gamma
-from model.speculative.key_values import ReadBytes
-from model.speculative.report import KeyValueTally, Tally
-from model.speculative.sampling import GREEDY, Sampling, draw, probabilities, verify
-from model.speculative.text import check_stop_strings
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative.drafting import Drafted, Drafter, DraftKind, check_draft
+from cassandra_spec.model.speculative.gamma import check_gamma
+from cassandra_spec.model.speculative.key_values import ReadBytes
+from cassandra_spec.model.speculative.report import KeyValueTally, Tally
+from cassandra_spec.model.speculative.sampling import GREEDY, Sampling, draw, probabilities, verify
+from cassandra_spec.model.speculative.text import check_stop_strings
 
 __all__ = ["Session", "Settings", "decode"]
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from golden import CassandraError
-from golden.file import PackedFile
-from model.architectures import EMBEDDING, HEAD
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 
 __all__ = ["available_memory", "model_memory", "require_memory"]
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-from model.speculative.key_values import KeyValueCache
-from model.speculative.tiles import ROWS, Tile, tiles
+from cassandra_spec.model.speculative.key_values import KeyValueCache
+from cassandra_spec.model.speculative.tiles import ROWS, Tile, tiles
 
 __all__ = ["ATTENTION", "run_pass"]
 

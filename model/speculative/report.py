@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from model.speculative.key_values import ReadBytes
+from cassandra_spec.model.speculative.key_values import ReadBytes
 
 __all__ = ["Costs", "KeyValueTally", "Report", "Tally", "Traffic", "make_report"]
 

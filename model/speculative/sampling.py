@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["GREEDY", "Probabilities", "Sampling", "draw", "probabilities", "verify"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from golden import (
+from cassandra_spec.golden import (
     CassandraError,
     Codec,
     Encoder,
@@ -20,9 +20,9 @@ from golden import (
     encode,
     keep_largest,
 )
-from golden.packed import Values
-from model.masks import check_prune, kept_by_magnitude
-from model.statistics import exponent_counts, frequent_exponents
+from cassandra_spec.golden.packed import Values
+from cassandra_spec.model.packing.masks import check_prune, kept_by_magnitude
+from cassandra_spec.model.packing.statistics import exponent_counts, frequent_exponents
 
 __all__ = ["LAG", "KeyValueFormat", "Order", "Sealed", "Sealer", "flatten", "unflatten"]
 

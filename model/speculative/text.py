@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["ReplyText", "check_stop_strings", "encode_prompt", "stop_tokens"]
 

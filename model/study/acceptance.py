@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.speculative import Costs, KeyValueFormat, KeyValueTally, Report, Tally, make_report
-from model.study.drafts import KeyValueBytes, Measured
-from model.study.emulation import Round, rounds
+from cassandra_spec.model.speculative import (
+    Costs,
+    KeyValueFormat,
+    KeyValueTally,
+    Report,
+    Tally,
+    make_report,
+)
+from cassandra_spec.model.study.drafts import KeyValueBytes, Measured
+from cassandra_spec.model.study.emulation import Round, rounds
 
 __all__ = [
     "ACCEPTANCE",

@@ -6,7 +6,7 @@ sequence. In a *chain* pass a row sees the sequence before its start and the row
 after it: what a draft sees in its rounds, for all the rounds that could begin anywhere, together.
 
 Big products make this ten times as fast as decoding; the price is that a row's logits may differ in
-their last bits from those of :mod:`model.speculative.passes`.
+their last bits from those of :mod:`cassandra_spec.model.speculative.passes`.
 """
 
 from __future__ import annotations

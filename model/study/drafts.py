@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from golden import CassandraError, GoldenCodec
-from golden.file import PackedFile
-from model.architectures import EMBEDDING, HEAD
-from model.calibration import Norms
-from model.packing import PackPlan, decode_tensors, open_packed, pack_model
-from model.sources import Source, Values, fingerprint
-from model.speculative import (
+from cassandra_spec.golden import CassandraError, GoldenCodec
+from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.model.packing.calibration import Norms
+from cassandra_spec.model.packing.packer import PackPlan, decode_tensors, open_packed, pack_model
+from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     Costs,
     DecodedProducts,
     KeyValueFormat,
     PackedLinear,
 )
-from model.speculative.key_values import Sealer
-from model.study.chains import Pair, Sequences
-from model.study.emulation import Drafts, Replies, follow, greedy_replies
+from cassandra_spec.model.speculative.key_values import Sealer
+from cassandra_spec.model.study.chains import Pair, Sequences
+from cassandra_spec.model.study.emulation import Drafts, Replies, follow, greedy_replies
+from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
+from cassandra_spec.model.weights.sources import Source, Values, fingerprint
 
 __all__ = ["Measured", "SealedSequences", "Setting", "Study"]
 
@@ -37,7 +37,7 @@ class Setting:
     name: str
     plan: PackPlan
     kv: KeyValueFormat | None = None  # None: keys and values stay in BF16
-    least_lead: float = 0.0  # as of model.speculative.Settings
+    least_lead: float = 0.0  # as of cassandra_spec.model.speculative.Settings
 
     def __post_init__(self) -> None:
         if self.kv is not None and not self.kv.lossless:

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from golden import CassandraError
-from model.speculative import Tally
-from model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative import Tally
+from cassandra_spec.model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
 __all__ = ["Drafts", "Replies", "Round", "follow", "greedy_replies", "rounds"]
 
@@ -162,10 +162,10 @@ def _follow_some(
 def rounds(
     replies: Replies, drafts: Sequence[Drafts], gamma: int, *, least_lead: float = 0.0
 ) -> list[list[Round]]:
-    """The rounds of each reply, as :func:`model.speculative.decode` would have them.
+    """The rounds of each reply, as :func:`cassandra_spec.model.speculative.decode` would have them.
 
     ``drafts`` must have been followed to a depth of gamma or more; ``least_lead`` as in
-    :class:`model.speculative.Settings`.
+    :class:`cassandra_spec.model.speculative.Settings`.
     """
     found = []
     for prompt, reply, draft in zip(replies.prompts, replies.replies, drafts, strict=True):

@@ -10,8 +10,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from model.study.acceptance import Row
-from model.study.tuning import Score, front
+from cassandra_spec.model.study.acceptance import Row
+from cassandra_spec.model.study.tuning import Score, front
 
 __all__ = ["draw", "draw_front"]
 

@@ -1,4 +1,4 @@
-"""What padding costs a sealed cache (docs/kv.md): ``python -m model.study.padding``.
+"""What padding costs a sealed cache (docs/kv.md): ``python -m cassandra_spec.model.study.padding``.
 
 Keys and values are stand-ins of one layer: normal values, those of keys with a scale for each
 channel that spreads over two octaves, as some channels of real keys are large at every position.
@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from golden import Format, GoldenCodec
-from golden.format import SCHEMES
-from model.speculative.sealing import KeyValueFormat, Order, Sealer
+from cassandra_spec.golden import Format, GoldenCodec
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.model.speculative.sealing import KeyValueFormat, Order, Sealer
 
 __all__ = ["TOKENS", "WIDTHS", "Padding", "main", "measure", "settings"]
 
@@ -69,7 +69,9 @@ def measure(kv: KeyValueFormat, width: int, kind: str, seed: int = 1) -> Padding
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of docs/kv.md."""
-    argparse.ArgumentParser(prog="model.study.padding", description=__doc__).parse_args(argv)
+    argparse.ArgumentParser(
+        prog="cassandra_spec.model.study.padding", description=__doc__
+    ).parse_args(argv)
     print("| values of a token | tokens of a segment | format | keys | values | directory |")
     print("|---|---|---|---|---|---|")
     for width in WIDTHS:

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from golden import CassandraError
-from model.calibration import read_text
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.calibration import read_text
 
 __all__ = ["Prompt", "Use", "bundled_prompts", "read_prompts"]
 
@@ -17,7 +17,7 @@ Use = Literal["bench", "development", "soak"]
 """For figures; for choosing settings, so that figures are of prompts that chose nothing; more for
 the regression, which runs over all three."""
 
-_FILE = Path(__file__).parents[1] / "data" / "prompts.json"
+_FILE = Path(__file__).resolve().parents[1] / "data" / "prompts.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

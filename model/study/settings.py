@@ -6,11 +6,11 @@ import fnmatch
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from golden import CassandraError, Format
-from model.architectures import HEAD
-from model.packing import Override, PackPlan, Recipe
-from model.speculative import KeyValueFormat
-from model.study.drafts import Setting
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
+from cassandra_spec.model.speculative import KeyValueFormat
+from cassandra_spec.model.study.drafts import Setting
+from cassandra_spec.model.weights.architectures import HEAD
 
 __all__ = ["FAMILIES", "SETTINGS", "choose", "figure_settings"]
 

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from golden import CassandraError
-from model.calibration import read_text
-from model.output import staged_directory
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.output import staged_directory
+from cassandra_spec.model.packing.calibration import read_text
 
 __all__ = ["train_small"]
 

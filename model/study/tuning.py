@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from golden import CassandraError, Format
-from golden.errors import FileError
-from golden.format import SCHEMES
-from model.architectures import HEAD
-from model.output import write_file
-from model.packing import Override, PackPlan, Recipe
-from model.speculative import KeyValueFormat
-from model.study.acceptance import Row, best_row, row
-from model.study.drafts import Measured, Setting
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.model.output import write_file
+from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
+from cassandra_spec.model.speculative import KeyValueFormat
+from cassandra_spec.model.study.acceptance import Row, best_row, row
+from cassandra_spec.model.study.drafts import Measured, Setting
+from cassandra_spec.model.weights.architectures import HEAD
 
 __all__ = ["Candidate", "Score", "State", "eq_2", "front", "tune"]
 

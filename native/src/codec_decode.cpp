@@ -205,7 +205,7 @@ void Decoder::put_coded(const Segment& segment, uint16_t* out) {
 
 // Decode segments `first` to `last` of a packed tensor of `count` values; `out` takes the first of
 // their values first. `directory` has five numbers for each segment. Returns -1, or the cause of
-// the error (place in golden.format.ERROR_CAUSES) of segment `*failed`.
+// the error (place in cassandra_spec.golden.format.ERROR_CAUSES) of segment `*failed`.
 CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint8_t* speculation,
                                    int64_t speculation_size, const uint8_t* verification,
                                    int64_t verification_size, const uint32_t* directory,

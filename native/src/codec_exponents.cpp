@@ -7,7 +7,7 @@ namespace cassandra::codec {
 namespace {
 
 constexpr int FRACTION = 8;          // bits below the unit of the default exponent
-constexpr int IMPORTANCE_BITS = 22;  // see golden/exponents.py
+constexpr int IMPORTANCE_BITS = 22;  // see golden/arrays/exponents.py
 
 struct Group {
     const uint16_t* values;

@@ -6,9 +6,9 @@ from amaranth.hdl import Array, Module, Signal
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.format import SCHEMES
-from rtl.command import CommandLayout
-from rtl.dma.config import IN_FLIGHT
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.rtl.common.command import CommandLayout
+from cassandra_spec.rtl.dma.config import IN_FLIGHT
 
 __all__ = ["Books", "Loader", "order_layout"]
 

@@ -6,11 +6,11 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.command import ErrorLayout
-from rtl.decoder import Decoder
-from rtl.dma.books import Loader, order_layout
-from rtl.dma.config import IN_FLIGHT, DmaConfig
-from rtl.verification import ValueBeat
+from cassandra_spec.rtl.common.command import ErrorLayout
+from cassandra_spec.rtl.decode.verification import ValueBeat
+from cassandra_spec.rtl.decoder import Decoder
+from cassandra_spec.rtl.dma.books import Loader, order_layout
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
 
 __all__ = ["Channel"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from golden.errors import CassandraError
-from golden.format import Format
-from rtl.command import DecoderConfig
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import Format
+from cassandra_spec.rtl.common.command import DecoderConfig
 
 __all__ = ["IN_FLIGHT", "LENGTH_BITS", "MAX_DECODERS", "PAGE", "DmaConfig"]
 

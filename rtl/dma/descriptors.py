@@ -6,10 +6,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.dma.books import order_layout
-from rtl.dma.store import place_layout
-from rtl.dma.store_config import REGIONS, StoreConfig
-from rtl.encoder_types import EncodeCommandLayout
+from cassandra_spec.rtl.dma.books import order_layout
+from cassandra_spec.rtl.dma.store import place_layout
+from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.encode.types import EncodeCommandLayout
 
 __all__ = ["DescriptorQueue", "encode_descriptor_layout"]
 

@@ -6,9 +6,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.dma.books import order_layout
-from rtl.dma.config import IN_FLIGHT, DmaConfig
-from rtl.dma.fetch import region_layout
+from cassandra_spec.rtl.dma.books import order_layout
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
+from cassandra_spec.rtl.dma.fetch import region_layout
 
 __all__ = ["Dispatcher", "descriptor_layout"]
 

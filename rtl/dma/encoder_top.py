@@ -6,13 +6,20 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.format import CACHE_BLOCK, ENCODE_COMMAND_FIELDS, ENCODE_ERROR_CAUSES, SCHEMES
-from rtl.dma.books import Books, Loader
-from rtl.dma.config import LENGTH_BITS
-from rtl.dma.descriptors import DescriptorQueue, encode_descriptor_layout
-from rtl.dma.ledger import Store, entry_layout
-from rtl.dma.register_file import RegisterFile
-from rtl.dma.registers import (
+from cassandra_spec.golden.format import (
+    CACHE_BLOCK,
+    ENCODE_COMMAND_FIELDS,
+    ENCODE_ERROR_CAUSES,
+    SCHEMES,
+)
+from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.decode.verification import VALUE
+from cassandra_spec.rtl.dma.books import Books, Loader
+from cassandra_spec.rtl.dma.config import LENGTH_BITS
+from cassandra_spec.rtl.dma.descriptors import DescriptorQueue, encode_descriptor_layout
+from cassandra_spec.rtl.dma.ledger import Store, entry_layout
+from cassandra_spec.rtl.dma.register_file import RegisterFile
+from cassandra_spec.rtl.dma.registers import (
     DMA_CAUSES,
     ENCODE_CAUSES,
     ID,
@@ -21,14 +28,12 @@ from rtl.dma.registers import (
     field_of,
     registers_for,
 )
-from rtl.dma.store import write_fault_layout
-from rtl.dma.store_config import REGIONS, StoreConfig
-from rtl.dma.store_ports import connect_writes, write_ports
-from rtl.dma.top import connect_lite, lite_ports
-from rtl.encoder import Encoder
-from rtl.encoder_types import EncodeCommandLayout
-from rtl.networks import popcount
-from rtl.verification import VALUE
+from cassandra_spec.rtl.dma.store import write_fault_layout
+from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.store_ports import connect_writes, write_ports
+from cassandra_spec.rtl.dma.top import connect_lite, lite_ports
+from cassandra_spec.rtl.encode.types import EncodeCommandLayout
+from cassandra_spec.rtl.encoder import Encoder
 
 __all__ = ["CassandraEncoderDma"]
 

@@ -6,7 +6,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.dma.config import IN_FLIGHT, DmaConfig
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
 
 __all__ = [
     "BurstIssuer",

@@ -6,12 +6,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.dma.config import IN_FLIGHT
-from rtl.dma.store import WriteMaster, place_layout
-from rtl.dma.store_config import REGIONS, StoreConfig
-from rtl.encoder_regions import EncodeResult
-from rtl.encoder_types import COUNT_WIDTH, EncodeErrorLayout
-from rtl.region_writer import LENGTH_WIDTH
+from cassandra_spec.rtl.dma.config import IN_FLIGHT
+from cassandra_spec.rtl.dma.store import WriteMaster, place_layout
+from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.encode.region_writer import LENGTH_WIDTH
+from cassandra_spec.rtl.encode.regions import EncodeResult
+from cassandra_spec.rtl.encode.types import COUNT_WIDTH, EncodeErrorLayout
 
 __all__ = ["Store", "entry_layout"]
 

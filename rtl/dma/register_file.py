@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.dma.registers import ADDRESS_BITS, REGISTERS, Field, Register, check
+from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, REGISTERS, Field, Register, check
 
 __all__ = ["RESPONSE_OKAY", "RESPONSE_SLVERR", "RegisterFile"]
 

@@ -15,8 +15,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Literal
 
-from golden.errors import CassandraError
-from golden.format import (
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import (
     COMMAND_FIELDS,
     ENCODE_COMMAND_FIELDS,
     ENCODE_ERROR_CAUSES,

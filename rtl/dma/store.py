@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.dma.config import IN_FLIGHT
-from rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.config import IN_FLIGHT
+from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
 
 __all__ = [
     "BurstFormer",
@@ -315,7 +315,7 @@ class WriteMaster(wiring.Component):
     any order. A burst is asked for when all of its words are there, and its words follow at once,
     in the order of the addresses. A response that would end a region while ``IN_FLIGHT`` ends wait
     is held, and with it those behind: whoever hands out places must not have more than
-    ``IN_FLIGHT`` of them without an end (:class:`rtl.dma.ledger.Store` does not).
+    ``IN_FLIGHT`` of them without an end (:class:`cassandra_spec.rtl.dma.ledger.Store` does not).
 
     Latency: five cycles from the last word of a burst to AWVALID. Throughput: a beat in each cycle;
     the regions take turns, burst by burst. Buffering: see :class:`RegionStore`. The base of a

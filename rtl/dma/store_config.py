@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from golden.errors import CassandraError
-from rtl.dma.config import LENGTH_BITS
-from rtl.encoder_types import EncoderConfig
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.dma.config import LENGTH_BITS
+from cassandra_spec.rtl.encode.types import EncoderConfig
 
 __all__ = ["REGIONS", "StoreConfig"]
 

@@ -8,8 +8,8 @@ from amaranth.hdl import Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.dma.ledger import Store
-from rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.ledger import Store
+from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
 
 __all__ = ["CassandraStore", "connect_writes", "write_ports"]
 
@@ -72,7 +72,8 @@ def connect_writes(m: Module, top: Any, store: Store) -> None:
 class CassandraStore(wiring.Component):
     """The store by itself: regions of any encoder in, AXI4 writes out.
 
-    Latency, throughput, buffering and illegal input: see :class:`rtl.dma.ledger.Store`.
+    Latency, throughput, buffering and illegal input: see
+    :class:`cassandra_spec.rtl.dma.ledger.Store`.
 
     Members
     -------

@@ -8,17 +8,24 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.format import CACHE_BLOCK, COMMAND_FIELDS, ERROR_CAUSES, SCHEMES
-from rtl.dma.books import Books
-from rtl.dma.channel import Channel
-from rtl.dma.config import LENGTH_BITS, DmaConfig
-from rtl.dma.dispatch import Dispatcher, descriptor_layout
-from rtl.dma.fetch import ReadMaster, fault_layout
-from rtl.dma.merge import InOrder
-from rtl.dma.register_file import RegisterFile
-from rtl.dma.registers import ADDRESS_BITS, DMA_CAUSES, ID, IRQ_SOURCES, VERSION, registers_for
-from rtl.networks import popcount
-from rtl.verification import VALUE
+from cassandra_spec.golden.format import CACHE_BLOCK, COMMAND_FIELDS, ERROR_CAUSES, SCHEMES
+from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.decode.verification import VALUE
+from cassandra_spec.rtl.dma.books import Books
+from cassandra_spec.rtl.dma.channel import Channel
+from cassandra_spec.rtl.dma.config import LENGTH_BITS, DmaConfig
+from cassandra_spec.rtl.dma.dispatch import Dispatcher, descriptor_layout
+from cassandra_spec.rtl.dma.fetch import ReadMaster, fault_layout
+from cassandra_spec.rtl.dma.merge import InOrder
+from cassandra_spec.rtl.dma.register_file import RegisterFile
+from cassandra_spec.rtl.dma.registers import (
+    ADDRESS_BITS,
+    DMA_CAUSES,
+    ID,
+    IRQ_SOURCES,
+    VERSION,
+    registers_for,
+)
 
 __all__ = ["CassandraDma", "connect_lite", "lite_ports"]
 

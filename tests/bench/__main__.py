@@ -19,14 +19,14 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from casspec.table import table
-from golden.codec import decode_draft, decode_target, encode
-from golden.errors import CassandraError
-from golden.format import SCHEMES, Format
-from golden.packed import Packed
-from model.masks import kept_by_magnitude
-from model.sources import BUNDLED, open_source, packed_tensors
-from verif.bulk import RtlCodec
+from cassandra_spec.golden.codec import decode_draft, decode_target, encode
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.model.packing.masks import kept_by_magnitude
+from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
+from cassandra_spec.report.tables import table
+from cassandra_spec.verif.decoder.bulk import RtlCodec
 
 Rows = NDArray[np.uint16]
 

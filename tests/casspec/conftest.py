@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from native import NativeError
-from native.build import build_library
+from cassandra_spec.native import NativeError
+from cassandra_spec.native.build import build_library
 from tests.model.conftest import llama, own_llama
 
 __all__ = ["llama", "own_llama"]

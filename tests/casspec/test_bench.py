@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from casspec.__main__ import main
-from golden import CassandraError
-from model.calibration import Calibration, calibrate
-from model.plan import PackPlan
-from model.sources import open_source
-from model.study.settings import SETTINGS, choose, figure_settings
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.calibration import Calibration, calibrate
+from cassandra_spec.model.packing.plan import PackPlan
+from cassandra_spec.model.study.settings import SETTINGS, choose, figure_settings
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import write_model
 
 

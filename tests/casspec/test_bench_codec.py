@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from casspec.__main__ import main
-from casspec.codec_command import configurations, take_weights
+from cassandra_spec.bench.codec import configurations, take_weights
+from cassandra_spec.casspec.__main__ import main
 
 
 def test_every_configuration_has_a_row(

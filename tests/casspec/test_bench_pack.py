@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from casspec import pack_bench
-from casspec.__main__ import main
-from golden import GoldenCodec, Packed
+from cassandra_spec.bench import pack as pack_bench
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.golden import GoldenCodec, Packed
 
 
 def test_every_scheme_is_packed_and_unpacked(

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden import Format
-from model.calibration import Calibration, Norms, calibrate
-from model.packing import Override, PackPlan, Recipe, open_packed, pack_model
-from model.sources import EMBEDDING, open_source
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.calibration import Calibration, Norms, calibrate
+from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe, open_packed, pack_model
+from cassandra_spec.model.weights.sources import EMBEDDING, open_source
 from tests.casspec.test_command import LINEAR, Output, error_of, run
 
 WORDS = " ".join(f"word{(number * 7) % 94}" for number in range(50))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from casspec.__main__ import main
-from casspec.codecs import choose_codec
-from golden import GoldenCodec
-from model.sources import MODEL_FILE
-from native import NativeError
-from native.codec import NativeCodec
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.casspec.codecs import choose_codec
+from cassandra_spec.golden import GoldenCodec
+from cassandra_spec.model.weights.sources import MODEL_FILE
+from cassandra_spec.native import NativeError
+from cassandra_spec.native.codec import NativeCodec
 
 
 def namespace(codec: str | None) -> argparse.Namespace:
@@ -58,7 +58,7 @@ def test_without_a_compiler_golden_is_used_and_says_so(
     def refuse() -> None:
         raise NativeError("the native library needs a C++ compiler")
 
-    monkeypatch.setattr("native.codec._library", refuse)
+    monkeypatch.setattr("cassandra_spec.native.codec._library", refuse)
     assert isinstance(choose_codec(namespace(None)), GoldenCodec)
     assert "golden's codec is used: the native library needs a C++ comp" in capsys.readouterr().err
     with pytest.raises(NativeError, match="needs a C"):

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from casspec import rtl_command
-from casspec.__main__ import main
-from casspec.arguments import FORMAT_FLAGS, build_parser
-from golden import Format
-from model.packing import open_packed
-from synth import export
+from cassandra_spec.casspec import rtl_command
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.casspec.arguments import FORMAT_FLAGS, build_parser
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.packer import open_packed
+from cassandra_spec.synth import export
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import change_config, patterns, replace_tensors, tensors_of
 
@@ -322,5 +322,5 @@ def test_memory_that_is_not_there(
     def fail(packed: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("model.inspection.inspect_file", fail)
+    monkeypatch.setattr("cassandra_spec.model.packing.inspection.inspect_file", fail)
     assert error_of(capsys, "inspect", packed) == "there is not enough memory"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from casspec import decoder_rate
-from golden.format import Format
-from verif.bulk import RtlCodec
-from verif.decoder_rate import WORST, losses, rate, worst_payload
+from cassandra_spec.bench import decoder_rate
+from cassandra_spec.golden.format import Format
+from cassandra_spec.verif.decoder.bulk import RtlCodec
+from cassandra_spec.verif.decoder.rate import WORST, losses, rate, worst_payload
 
 LANES = 8
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from casspec import energy
-from casspec.array_rate import weights_of
-from casspec.sim import RECIPES
-from golden import CassandraError
-from model.sources import BUNDLED, open_source
-from synth.energy import Energy
-from system.silicon import energy_factor
+from cassandra_spec.bench import energy
+from cassandra_spec.bench.array_rate import weights_of
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.weights.sources import BUNDLED, open_source
+from cassandra_spec.sim.weights import RECIPES
+from cassandra_spec.synth.energy import Energy
+from cassandra_spec.system.figures.silicon import energy_factor
 
 RUN = energy.Run(
     scheme="mx",
@@ -50,5 +50,5 @@ def test_weights_are_whole_segments_of_one_tensor() -> None:
 def test_an_absent_library_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert energy.main(["--liberty", str(tmp_path / "none.lib")]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith("casspec.energy: error: LIBERTY must be a liberty file")
+    assert printed.startswith("cassandra_spec.bench.energy: error: LIBERTY must be a liberty file")
     assert printed.count("\n") == 1

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from casspec.__main__ import main
-from model.speculative import CassandraForCausalLM
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.model.speculative import CassandraForCausalLM
 from tests.model.tiny import write_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +122,15 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def interrupted(endless: Path, number: signal.Signals, *flags: str) -> tuple[int, str, str]:
     """Code, output and errors of a command that gets a signal when it has begun to reply."""
-    command = [sys.executable, "-m", "casspec", "generate", str(endless), "--prompt", "word5"]
+    command = [
+        sys.executable,
+        "-m",
+        "cassandra_spec.casspec",
+        "generate",
+        str(endless),
+        "--prompt",
+        "word5",
+    ]
     with subprocess.Popen(
         [*command, "--max-tokens", "60000", "--stop", "never this", *flags],
         cwd=ROOT,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from casspec import kv_sim
-from golden import Format
-from model.packing import Recipe, pack_model
-from model.sources import open_source
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.packer import Recipe, pack_model
+from cassandra_spec.model.weights.sources import open_source
+from cassandra_spec.sim import key_values as kv_sim
 from tests.model.tiny import write_model
 
 RECIPE = Recipe(format=Format(scheme="exact", truncated=4, fill="midpoint"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from casspec.__main__ import main
+from cassandra_spec.casspec.__main__ import main
 from tests.model.tiny import write_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +90,15 @@ def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[
 def test_an_interrupt_ends_with_what_there_is(
     packed: Path, number: signal.Signals, code: int, line: str
 ) -> None:
-    command = [sys.executable, "-m", "casspec", "generate", str(packed), "--prompt", "word5"]
+    command = [
+        sys.executable,
+        "-m",
+        "cassandra_spec.casspec",
+        "generate",
+        str(packed),
+        "--prompt",
+        "word5",
+    ]
     flags = ["--max-tokens", "30000", "--stop", "never this", *NATIVE, "--threads", "2"]
     with subprocess.Popen(
         [*command, *flags], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -137,7 +145,15 @@ def test_a_model_that_is_not_packed_is_refused(
 
 
 def test_a_machine_without_a_compiler_says_so(packed: Path) -> None:
-    command = [sys.executable, "-m", "casspec", "generate", str(packed), *PROMPTS, *NATIVE]
+    command = [
+        sys.executable,
+        "-m",
+        "cassandra_spec.casspec",
+        "generate",
+        str(packed),
+        *PROMPTS,
+        *NATIVE,
+    ]
     run = subprocess.run(
         command,
         cwd=ROOT,

@@ -15,7 +15,7 @@ import torch
 
 from tests.model.tiny import replace_tensors
 
-COMMAND = [sys.executable, "-m", "casspec"]
+COMMAND = [sys.executable, "-m", "cassandra_spec.casspec"]
 ROOT = Path(__file__).resolve().parents[2]
 LARGE = (1 << 12, 1 << 12)  # takes seconds to pack
 
@@ -131,7 +131,7 @@ def note(folder: Path) -> str:
 
 
 ANNOUNCED = """
-from casspec.__main__ import main
+from cassandra_spec.casspec.__main__ import main
 print("ready", flush=True)
 raise SystemExit(main())
 """

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from casspec.__main__ import main
-from casspec.arguments import build_parser
-from model.speculative.report import Report
-from system import Acceptance, Setup, Workload, estimate, load_device, load_model, scalesim
-from system.costs import load_format
-from system.device import known_devices
-from system.measured import load_acceptance
-from system.plots import plots
-from system.report import everything, markdown, page
-from system.scalesim import comparison, recorded
-from system.silicon import REPORTS
-from system.workload import known_models
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.casspec.arguments import build_parser
+from cassandra_spec.model.speculative.report import Report
+from cassandra_spec.system import Acceptance, Setup, Workload, estimate, load_device, load_model
+from cassandra_spec.system.checks import scalesim
+from cassandra_spec.system.checks.scalesim import comparison, recorded
+from cassandra_spec.system.costs import load_format
+from cassandra_spec.system.device import known_devices
+from cassandra_spec.system.figures.plots import plots
+from cassandra_spec.system.figures.silicon import REPORTS
+from cassandra_spec.system.measured import load_acceptance
+from cassandra_spec.system.report import everything, markdown, page
+from cassandra_spec.system.workload import known_models
 
 Output = pytest.CaptureFixture[str]
 QUESTION = "system estimate --device npu --model qwen3-4b --scheme mx --gamma 3"

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from golden import Format, Packed
+from cassandra_spec.golden import Format, Packed
 
 Values = NDArray[np.uint16]
 Flags = NDArray[np.bool_]

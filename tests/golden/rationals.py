@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from fractions import Fraction
 
-from golden import Format
+from cassandra_spec.golden import Format
 
 
 def rational(pattern: int) -> Fraction:

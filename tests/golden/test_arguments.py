@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden import (
+from cassandra_spec.golden import (
     CassandraError,
     Format,
     decode_draft_segment,

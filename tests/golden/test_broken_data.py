@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from golden import (
+from cassandra_spec.golden import (
     CassandraError,
     DecodeError,
     Format,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from golden import (
+from cassandra_spec.golden import (
     Codec,
     Format,
     GoldenCodec,
@@ -88,7 +88,7 @@ def test_runs_of_any_length_give_the_same(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "RUN_VALUES", 2 * case.format.segment)
         patch.setattr(codec, "_SLICE", 7)
-        patch.setattr("golden.arguments._SLICE", 7)
+        patch.setattr("cassandra_spec.golden.arguments._SLICE", 7)
         assert_same(encode(case.values, case.format, **case.options), packed)
         np.testing.assert_array_equal(decode_draft(packed), draft)
         np.testing.assert_array_equal(decode_target(packed), target)

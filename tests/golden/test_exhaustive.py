@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from golden import Format, arithmetic, decode_draft, decode_target, encode, oracle
+from cassandra_spec.golden import Format, decode_draft, decode_target, encode, oracle
+from cassandra_spec.golden.arrays import arithmetic
 from tests.golden.cases import ALL_PATTERNS, FINITE, assert_same
 
 SHUFFLED = np.random.default_rng(11).permutation(ALL_PATTERNS)

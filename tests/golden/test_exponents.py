@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from golden import CassandraError, Format, choose_group_exponents, decode_target, encode
-from golden.format import Scheme
+from cassandra_spec.golden import (
+    CassandraError,
+    Format,
+    choose_group_exponents,
+    decode_target,
+    encode,
+)
+from cassandra_spec.golden.format import Scheme
 from tests.golden.cases import Case, cases
 from tests.golden.rationals import draft, rational, unit
 from tests.golden.test_shared_exponent import finite, group_of
@@ -117,7 +123,7 @@ def test_runs_of_groups_do_not_depend_on_each_other(monkeypatch: pytest.MonkeyPa
     values = np.random.default_rng(4).integers(0, 1 << 16, 3000).astype(np.uint16)
     format = Format(scheme="exact")
     whole = choose_group_exponents(values, format)
-    monkeypatch.setattr("golden.exponents._RUN_GROUPS", 7)
+    monkeypatch.setattr("cassandra_spec.golden.arrays.exponents._RUN_GROUPS", 7)
     np.testing.assert_array_equal(choose_group_exponents(values, format), whole)
 
 

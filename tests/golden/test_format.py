@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from golden import CassandraError, Format
-from golden.format import STREAMS
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.format import STREAMS
 from tests.golden.cases import formats
 
 

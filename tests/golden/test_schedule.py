@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from golden import Format, codec, decode_draft, decode_target, encode, oracle
-from golden.schedule import Grid, coded_counts, packed_counts
+from cassandra_spec.golden import Format, codec, decode_draft, decode_target, encode, oracle
+from cassandra_spec.golden.arrays.schedule import Grid, coded_counts, packed_counts
 from tests.golden.cases import Case, cases
 
 
@@ -88,8 +88,8 @@ def test_memory_does_not_grow_with_the_tensor(
     format: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(codec, "RUN_VALUES", 1 << 15)
-    monkeypatch.setattr("golden.codec._SLICE", 1 << 15)
-    monkeypatch.setattr("golden.arguments._SLICE", 1 << 15)
+    monkeypatch.setattr("cassandra_spec.golden.codec._SLICE", 1 << 15)
+    monkeypatch.setattr("cassandra_spec.golden.arguments._SLICE", 1 << 15)
     rng = np.random.default_rng(1)
     extra = {}
     for runs in (2, 16):

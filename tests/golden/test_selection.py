@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golden import CassandraError, Format, decode_target, encode, keep_largest
-from golden.packed import Values
+from cassandra_spec.golden import CassandraError, Format, decode_target, encode, keep_largest
+from cassandra_spec.golden.packed import Values
 
 
 def naive(values: list[int], vector: int, keep: int) -> list[bool]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from golden import CassandraError, Format, decode_draft, decode_target, encode
+from cassandra_spec.golden import CassandraError, Format, decode_draft, decode_target, encode
 from tests.golden.cases import FINITE, Case, cases
 from tests.golden.rationals import draft, magnitude, rational, unit
 

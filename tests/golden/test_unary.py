@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golden import CassandraError
-from golden.unary import count_chunk, parallel_decode, reorganize
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.arrays.unary import count_chunk, parallel_decode, reorganize
 
 
 def code(ranks: list[int]) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from golden import Format, Packed, decode_draft, decode_target, encode, oracle
+from cassandra_spec.golden import Format, Packed, decode_draft, decode_target, encode, oracle
 from tests.golden.rationals import rational
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "format.md").read_text(encoding="utf-8")

@@ -49,10 +49,10 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
 def house(tmp_path: Path) -> Path:
     """A copy of the files that the set-up depends on, in a folder with a space in its name."""
     folder = tmp_path / "a house"
-    (folder / "verif").mkdir(parents=True)
+    (folder / "verif" / "tools").mkdir(parents=True)
     for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-model.txt"):
         shutil.copy(ROOT / name, folder / name)
-    shutil.copy(ROOT / "verif" / "preflight.py", folder / "verif")
+    shutil.copy(ROOT / "verif" / "tools" / "preflight.py", folder / "verif" / "tools")
     return folder
 
 
@@ -123,7 +123,7 @@ def test_sim_runs_the_suites_and_takes_the_quick_flag(house: Path) -> None:
         lines = make("-n", "sim", argument, folder=house).stdout.splitlines()
         suites, job = lines[0], lines[-1]
         assert "pytest" in suites
-        assert "casspec.sim" in job
+        assert "cassandra_spec.sim" in job
         assert ("--quick" in job) == ("-k" in suites) == (argument == "QUICK=1")
 
 

@@ -10,10 +10,10 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.errors import CassandraError
-from verif.preflight import has_header
-from verif.runner import SuiteError, choose_seed, run_suite
-from verif.shared_objects import shared_objects
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.tools.preflight import has_header
+from cassandra_spec.verif.tools.runner import SuiteError, choose_seed, run_suite
+from cassandra_spec.verif.tools.shared_objects import shared_objects
 
 TESTBENCH = "tests.house.adder_testbench"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from golden.errors import CassandraError
-from verif import preflight, toolchain
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.tools import preflight, toolchain
 
 FakeVerilator = Callable[[str], Path]
 

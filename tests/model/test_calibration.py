@@ -10,10 +10,10 @@ import torch
 from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM
 
-from golden import CassandraError
-from golden.errors import FileError
-from model import calibration
-from model.calibration import (
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.packing import calibration
+from cassandra_spec.model.packing.calibration import (
     Calibration,
     Norms,
     cache_directory,
@@ -21,8 +21,8 @@ from model.calibration import (
     load_or_calibrate,
     read_text,
 )
-from model.sources import EMBEDDING, HEAD, open_source, packed_tensors
-from model.speculative import memory
+from cassandra_spec.model.speculative import memory
+from cassandra_spec.model.weights.sources import EMBEDDING, HEAD, open_source, packed_tensors
 from tests.model.tiny import MODEL_TYPES, replace_tensors, tensors_of, write_model
 
 WORDS = " ".join(f"word{(number * 7) % 94}" for number in range(50))

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from golden import CassandraError, FileError, Format, Packed
-from golden.codec import encode
-from golden.file import PackedFile, PackedTensor, RawTensor, SafetensorsFile, Writer
+from cassandra_spec.golden import CassandraError, FileError, Format, Packed
+from cassandra_spec.golden.codec import encode
+from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor, SafetensorsFile, Writer
 
 FORMATS = {
     "unary": Format(segment=256),

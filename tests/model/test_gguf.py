@@ -12,10 +12,10 @@ from gguf import GGUFWriter
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from golden import CassandraError
-from model.architectures import ARCHITECTURES, EMBEDDING, HEAD, Architecture
-from model.gguf_source import GgufSource, bundled_path
-from model.sources import BUNDLED, open_source, packed_tensors
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.weights.architectures import ARCHITECTURES, EMBEDDING, HEAD, Architecture
+from cassandra_spec.model.weights.gguf import GgufSource, bundled_path
+from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
 from tests.model.tiny import MODEL_TYPES, patterns, tensors_of, write_model
 
 LLAMA_Q = "model.layers.0.self_attn.q_proj.weight"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from golden import Format
-from golden.format import SCHEMES
-from model.inspection import inspect_file, kind_of_name, mean_bits
-from model.packing import Recipe, open_packed, pack_model
-from model.sources import open_source
+from cassandra_spec.golden import Format
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.model.packing.inspection import inspect_file, kind_of_name, mean_bits
+from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
+from cassandra_spec.model.weights.sources import open_source
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

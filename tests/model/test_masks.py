@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from golden import CassandraError
-from model.masks import importance, kept_by_magnitude, kept_by_wanda, kept_in_fours
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.masks import (
+    importance,
+    kept_by_magnitude,
+    kept_by_wanda,
+    kept_in_fours,
+)
 from tests.golden.rationals import rational
 
 

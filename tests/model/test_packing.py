@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from golden import (
+from cassandra_spec.golden import (
     CassandraError,
     Format,
     choose_group_exponents,
@@ -19,13 +19,25 @@ from golden import (
     decode_target,
     encode,
 )
-from golden.file import Writer
-from model import packing
-from model.calibration import Norms
-from model.masks import importance, kept_by_magnitude, kept_by_wanda
-from model.packing import Recipe, open_packed, pack_model, pack_values, unpack_model
-from model.sources import EMBEDDING, Source, open_source, packed_tensors, weights
-from model.statistics import codebook_exponents, exponent_counts
+from cassandra_spec.golden.file import Writer
+from cassandra_spec.model.packing import packer as packing
+from cassandra_spec.model.packing.calibration import Norms
+from cassandra_spec.model.packing.masks import importance, kept_by_magnitude, kept_by_wanda
+from cassandra_spec.model.packing.packer import (
+    Recipe,
+    open_packed,
+    pack_model,
+    pack_values,
+    unpack_model,
+)
+from cassandra_spec.model.packing.statistics import codebook_exponents, exponent_counts
+from cassandra_spec.model.weights.sources import (
+    EMBEDDING,
+    Source,
+    open_source,
+    packed_tensors,
+    weights,
+)
 from tests.model.tiny import patterns, replace_tensors, tensors_of, write_model
 
 SMALL = Format(segment=256)

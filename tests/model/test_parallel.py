@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
-from model import parallel
-from model.parallel import Workers
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model import parallel
+from cassandra_spec.model.parallel import Workers
 
 
 def square(number: int) -> int:
@@ -84,7 +84,7 @@ def test_jobs_must_be_positive() -> None:
 PARENT = """
 import sys, time
 from model import parallel
-from model.parallel import Workers
+from cassandra_spec.model.parallel import Workers
 from tests.model.test_parallel import worker_id
 if __name__ == "__main__":
     with Workers(2) as workers:

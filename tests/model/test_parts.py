@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden import CassandraError, Format, Packed, concatenate
-from golden.codec import decode_draft, decode_target, encode
+from cassandra_spec.golden import CassandraError, Format, Packed, concatenate
+from cassandra_spec.golden.codec import decode_draft, decode_target, encode
 
 FORMATS = [Format(scheme=scheme, segment=64) for scheme in ("unary", "mx", "exact")]
 

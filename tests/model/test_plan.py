@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError, Format
-from golden.errors import FileError
-from model.packing import open_packed, pack_model, unpack_model
-from model.plan import Override, PackPlan, Recipe
-from model.sources import EMBEDDING, open_source
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.packing.packer import open_packed, pack_model, unpack_model
+from cassandra_spec.model.packing.plan import Override, PackPlan, Recipe
+from cassandra_spec.model.weights.sources import EMBEDDING, open_source
 from tests.model.test_packing import norms_of
 from tests.model.tiny import patterns, tensors_of, write_model
 

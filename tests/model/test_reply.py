@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from golden import CassandraError, Format, GoldenCodec
-from model.packing import Recipe, open_packed, pack_model, unpack_model
-from model.reply import build_model, packed_reader, reply
-from model.sources import open_source
+from cassandra_spec.golden import CassandraError, Format, GoldenCodec
+from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model, unpack_model
+from cassandra_spec.model.reply import build_model, packed_reader, reply
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import MODEL_TYPES, WORDS, write_model
 
 TOKENS = torch.arange(2, 14)[None]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden import CassandraError, Format
-from golden.errors import FileError
-from model.output import resumable_directory
-from model.packing import Outcome, PackPlan, Recipe, open_packed, pack_model
-from model.parts import Parts
-from model.sources import Source, open_source
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.output import resumable_directory
+from cassandra_spec.model.packing.packer import Outcome, PackPlan, Recipe, open_packed, pack_model
+from cassandra_spec.model.packing.parts import Parts
+from cassandra_spec.model.weights.sources import Source, open_source
 from tests.model.test_packing import LINEAR, Stops, names, norms_of, with_infinity
 
 SMALL = Format(segment=256, pruned_exponent="coded")
@@ -170,8 +170,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from golden import Format
-from model.packing import Recipe, pack_model
-from model.sources import open_source
+from cassandra_spec.model.packing.packer import Recipe, pack_model
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.test_packing import norms_of
 
 if __name__ == "__main__":

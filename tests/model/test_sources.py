@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from golden import CassandraError
-from model.sources import (
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.weights.sources import (
     EMBEDDING,
     HEAD,
     DirectorySource,

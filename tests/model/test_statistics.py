@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from golden import Format
-from golden.codec import encode
-from model.statistics import (
+from cassandra_spec.golden import Format
+from cassandra_spec.golden.codec import encode
+from cassandra_spec.model.packing.statistics import (
     codebook_exponents,
     entropy_bits,
     exponent_counts,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import native
-from native.library import available_isas
+from cassandra_spec import native
+from cassandra_spec.native.library import available_isas
 
 
 @pytest.fixture(params=native.ISAS)

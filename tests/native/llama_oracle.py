@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from native.llama import EMBEDDING, FINAL_NORM, HEAD, LlamaConfig
+from cassandra_spec.native.llama import EMBEDDING, FINAL_NORM, HEAD, LlamaConfig
 
 Reals = NDArray[np.float64]
 

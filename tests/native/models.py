@@ -8,8 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from golden import Format, Packed, encode
-from native.llama import EMBEDDING, FINAL_NORM, HEAD, LINEAR, LlamaConfig, read_llama_config
+from cassandra_spec.golden import Format, Packed, encode
+from cassandra_spec.native.llama import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    LINEAR,
+    LlamaConfig,
+    read_llama_config,
+)
 
 Tensors = dict[str, NDArray[np.uint16]]
 

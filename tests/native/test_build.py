@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import native
-from golden import arithmetic
-from native import build, constants
+from cassandra_spec import native
+from cassandra_spec.golden.arrays import arithmetic
+from cassandra_spec.native import build, constants
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import golden
-import native
-from golden import CassandraError, DecodeError, Format, Packed
-from native.codec import NativeCodec
-from native.library import available_isas
+from cassandra_spec import golden, native
+from cassandra_spec.golden import CassandraError, DecodeError, Format, Packed
+from cassandra_spec.native.codec import NativeCodec
+from cassandra_spec.native.library import available_isas
 from tests.golden.cases import ALL_PATTERNS, FINITE, Case, assert_same, cases
 from tests.golden.test_broken_data import DAMAGES, broken_of_each_cause, outcome
 
@@ -112,7 +111,7 @@ def test_native_code_names_each_cause_itself(
     packed = broken_of_each_cause()[name]
     fine = np.zeros(packed.count, dtype=np.uint16)
     # whatever golden would say
-    monkeypatch.setattr("golden.codec.decode_target_segment", lambda *_: fine)
+    monkeypatch.setattr("cassandra_spec.golden.codec.decode_target_segment", lambda *_: fine)
     with pytest.raises(DecodeError, match="only native code") as raised:
         NativeCodec().decode_target(packed)
     assert (raised.value.cause, raised.value.segment) == (name.split()[0], 0)

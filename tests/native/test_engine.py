@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from golden import CassandraError, Format, decode_draft
-from golden.packed import Packed
-from native.decoding import Settings
-from native.engine import Engine
-from native.llama import VECTORS, read_llama_config
+from cassandra_spec.golden import CassandraError, Format, decode_draft
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.native.decoding import Settings
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.llama import VECTORS, read_llama_config
 from tests.native.llama_oracle import LlamaOracle
 from tests.native.models import DRAFT, SMALL, packed, small, with_extras
 
@@ -157,8 +157,8 @@ def test_threads_and_forms_of_the_target_change_nothing(every_isa: str) -> None:
 
 
 def test_portable_and_avx2_agree() -> None:
-    import native
-    from native.library import available_isas
+    from cassandra_spec import native
+    from cassandra_spec.native.library import available_isas
 
     config, tensors = small()
     found = []

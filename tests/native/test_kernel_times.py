@@ -8,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from casspec.__main__ import main
-from native.kernel_times import KernelTime, Measurement, measure_kernels, sample_values
-from native.linear import FORMS, FormName, NativeLinear
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.native.kernel_times import (
+    KernelTime,
+    Measurement,
+    measure_kernels,
+    sample_values,
+)
+from cassandra_spec.native.linear import FORMS, FormName, NativeLinear
 
 
 @pytest.mark.parametrize("form", FORMS)

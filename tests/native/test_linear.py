@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import native
-from golden import Format, choose_group_exponents, decode_draft, decode_target, encode
-from native.library import available_isas
-from native.linear import FORMS, FormName, NativeLinear
+from cassandra_spec import native
+from cassandra_spec.golden import (
+    Format,
+    choose_group_exponents,
+    decode_draft,
+    decode_target,
+    encode,
+)
+from cassandra_spec.native.library import available_isas
+from cassandra_spec.native.linear import FORMS, FormName, NativeLinear
 
 Values = NDArray[np.uint16]
 Floats = NDArray[np.float32]

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from native.decoding import Settings, make_policy
-from native.policy import MOST, AdaptivePolicy, FixedPolicy, Outcome, Plan
+from cassandra_spec.native.decoding import Settings, make_policy
+from cassandra_spec.native.policy import MOST, AdaptivePolicy, FixedPolicy, Outcome, Plan
 
 
 def run(

@@ -13,9 +13,9 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.format import SCHEMES
-from rtl.command import CommandLayout
-from rtl.dma.books import Books, Loader
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.rtl.common.command import CommandLayout
+from cassandra_spec.rtl.dma.books import Books, Loader
 from tests.rtl.simulation import run
 
 ENTRIES = 16

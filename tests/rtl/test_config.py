@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError, Format
-from golden.format import (
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.format import (
     COMMAND_FIELDS,
     ENCODE_COMMAND_FIELDS,
     ENCODE_ERROR_CAUSES,
     ERROR_CAUSES,
 )
-from rtl.command import COMMAND_WIDTH, CommandLayout, DecoderConfig
-from rtl.dma.config import IN_FLIGHT, LENGTH_BITS
-from rtl.dma.ledger import entry_layout
-from rtl.dma.store_config import StoreConfig
-from rtl.encoder_types import ENCODE_COMMAND_WIDTH, EncodeCommandLayout, EncoderConfig
-from rtl.exponent_path import queue_entries
-from rtl.zero_counter import ParallelZeroCounter, ZeroCounter
+from cassandra_spec.rtl.common.command import COMMAND_WIDTH, CommandLayout, DecoderConfig
+from cassandra_spec.rtl.decode.exponent_path import queue_entries
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS
+from cassandra_spec.rtl.dma.ledger import entry_layout
+from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncodeCommandLayout, EncoderConfig
+from cassandra_spec.rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "microarchitecture.md"
 ENCODER = DOCUMENT.with_name("encoder.md")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from amaranth.lib import data
 
-from rtl.command import DecoderConfig
-from rtl.dma.config import IN_FLIGHT, DmaConfig
-from rtl.dma.descriptors import DescriptorQueue, encode_descriptor_layout
-from rtl.dma.dispatch import Dispatcher, descriptor_layout
-from rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
+from cassandra_spec.rtl.dma.descriptors import DescriptorQueue, encode_descriptor_layout
+from cassandra_spec.rtl.dma.dispatch import Dispatcher, descriptor_layout
+from cassandra_spec.rtl.dma.store_config import StoreConfig
 from tests.rtl.simulation import run
 
 SMALL = DecoderConfig(lanes=8)

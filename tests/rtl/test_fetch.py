@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rtl.command import DecoderConfig
-from rtl.dma.config import PAGE, DmaConfig
-from rtl.dma.fetch import BurstIssuer, Narrow, RegionReceiver
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import PAGE, DmaConfig
+from cassandra_spec.rtl.dma.fetch import BurstIssuer, Narrow, RegionReceiver
 from tests.rtl.simulation import run
 
 CONFIGS = [

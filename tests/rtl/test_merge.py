@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.merge import InOrder
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.merge import InOrder
 from tests.rtl.simulation import run
 
 LANES = 8

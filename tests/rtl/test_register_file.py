@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rtl.dma.register_file import RESPONSE_OKAY, RESPONSE_SLVERR, RegisterFile
-from rtl.dma.registers import TOPS, Access, Field, Register, Top, registers_for
+from cassandra_spec.rtl.dma.register_file import RESPONSE_OKAY, RESPONSE_SLVERR, RegisterFile
+from cassandra_spec.rtl.dma.registers import TOPS, Access, Field, Register, Top, registers_for
 from tests.rtl import simulation
 
 

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from casspec.table import table
-from golden import CassandraError
-from model.calibration import cache_directory, load_or_calibrate
-from model.output import write_file
-from model.packing import pack_model
-from model.parallel import Workers
-from model.sources import BUNDLED, open_source
-from model.study.prompts import bundled_prompts
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.output import write_file
+from cassandra_spec.model.packing.calibration import cache_directory, load_or_calibrate
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.parallel import Workers
+from cassandra_spec.model.study.prompts import bundled_prompts
+from cassandra_spec.model.weights.sources import BUNDLED, open_source
+from cassandra_spec.report.tables import table
 from tests.soak.replies import RECIPES, Answer, Case, answer, cases
 
 

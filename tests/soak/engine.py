@@ -18,14 +18,14 @@ from typing import Any, Literal
 
 from tqdm import tqdm
 
-from casspec.decoding.prompts import encode, encode_behind
-from casspec.table import table
-from golden import CassandraError
-from model.packing import Recipe, pack_model
-from model.sources import BUNDLED, open_source
-from model.study.prompts import bundled_prompts
-from native.decoding import MOST, Counters, Draft, Settings
-from native.engine import Engine
+from cassandra_spec.bench.decode.prompts import encode, encode_behind
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.packer import Recipe, pack_model
+from cassandra_spec.model.study.prompts import bundled_prompts
+from cassandra_spec.model.weights.sources import BUNDLED, open_source
+from cassandra_spec.native.decoding import MOST, Counters, Draft, Settings
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.report.tables import table
 from tests.soak.replies import RECIPES
 
 POSITIONS = 2048
@@ -78,7 +78,7 @@ class Prompts:
     def __init__(self, folder: Path) -> None:
         from transformers import AutoTokenizer
 
-        import model
+        from cassandra_spec import model
 
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         data = Path(model.__file__).parent / "data"

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import torch
 
-from golden import Format
-from model.packing import Recipe
-from model.speculative import CassandraForCausalLM, KeyValueFormat, Settings, Tally, decode
-from model.study.prompts import bundled_prompts
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.packer import Recipe
+from cassandra_spec.model.speculative import (
+    CassandraForCausalLM,
+    KeyValueFormat,
+    Settings,
+    Tally,
+    decode,
+)
+from cassandra_spec.model.study.prompts import bundled_prompts
 
 GAMMAS = range(1, 9)
 RECIPES = {

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
-from model.packing import pack_model
-from model.sources import open_source
-from native.decoding import MOST
-from native.engine import Engine
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.weights.sources import open_source
+from cassandra_spec.native.decoding import MOST
+from cassandra_spec.native.engine import Engine
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
 from tests.soak.engine import (

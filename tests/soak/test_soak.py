@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
+from cassandra_spec.golden import CassandraError
 from tests.soak.__main__ import Answers, main, report
 from tests.soak.replies import GAMMAS, RECIPES, Answer, Case, cases
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
-from synth import buffering
-from synth.buffering import Cells, buffer_registers
-from synth.timing import Library
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.synth import buffering
+from cassandra_spec.synth.buffering import Cells, buffer_registers
+from cassandra_spec.synth.timing import Library
 
 LIBERTY = """\
 library(small) {

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
-from rtl.command import DecoderConfig
-from rtl.top import DecoderTop
-from synth import energy
-from synth.export import ports_of
-from synth.liberty import internal_energies
-from synth.timing import DEFAULT_LIBERTY, Library, run_tool
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.top import DecoderTop
+from cassandra_spec.synth import energy
+from cassandra_spec.synth.export import ports_of
+from cassandra_spec.synth.liberty import internal_energies
+from cassandra_spec.synth.timing import DEFAULT_LIBERTY, Library, run_tool
 
 LIBERTY = """\
 library(small) {

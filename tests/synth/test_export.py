@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from golden import CassandraError
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.store_config import StoreConfig
-from rtl.encoder_types import EncoderConfig
-from synth import export as exporter
-from synth.registers import c_header, markdown
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.synth import export as exporter
+from cassandra_spec.synth.registers import c_header, markdown
 
 CONFIG = DecoderConfig(lanes=8, schemes=("mx",))
 

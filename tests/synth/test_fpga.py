@@ -12,11 +12,11 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from golden import CassandraError
-from rtl.command import DecoderConfig
-from rtl.top import DecoderTop
-from synth import fpga
-from synth.export import ports_of
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.top import DecoderTop
+from cassandra_spec.synth import fpga
+from cassandra_spec.synth.export import ports_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

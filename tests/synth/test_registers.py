@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
-from rtl.dma.config import DmaConfig
-from rtl.dma.registers import REGISTERS, Field, Register, check
-from synth import registers
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.registers import REGISTERS, Field, Register, check
+from cassandra_spec.synth import registers
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """\

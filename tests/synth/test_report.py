@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
-from synth import mapping, report, timing
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.synth import mapping, report, timing
 
 LIBERTY = """\
 library(small) {

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden import CassandraError
-from golden.format import Format, Scheme
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.store_config import StoreConfig
-from rtl.encoder_types import EncoderConfig
-from synth.export import export
-from verif import icarus
-from verif.encoder_cases import draw_segment
-from verif.jobs import Job, jobs_of
-from verif.lint import lint
-from verif.payloads import draw
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.format import Format, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.synth.export import export
+from cassandra_spec.verif import icarus
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of
+from cassandra_spec.verif.encoder.cases import draw_segment
+from cassandra_spec.verif.library.payloads import draw
+from cassandra_spec.verif.tools.lint import lint
 
 DECODER = DecoderConfig(lanes=8)
 FULL = DecoderConfig(lanes=8, target_rate="full")

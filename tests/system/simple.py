@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from system.acceptance import Acceptance
-from system.costs import Bits, FormatCost
-from system.decoding import Setup
-from system.device import Device
-from system.workload import Model, Workload
+from cassandra_spec.system.acceptance import Acceptance
+from cassandra_spec.system.costs import Bits, FormatCost
+from cassandra_spec.system.decoding import Setup
+from cassandra_spec.system.device import Device
+from cassandra_spec.system.workload import Model, Workload
 
 DEVICE = Device(
     name="simple",

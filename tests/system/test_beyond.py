@@ -7,8 +7,12 @@ import re
 
 import pytest
 
-from system.acceptance import Acceptance
-from system.beyond import (
+from cassandra_spec.system.acceptance import Acceptance
+from cassandra_spec.system.costs import FormatCost, load_formats
+from cassandra_spec.system.decoding import estimate
+from cassandra_spec.system.device import known_devices
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.figures.beyond import (
     break_even,
     crossing,
     gain,
@@ -18,12 +22,8 @@ from system.beyond import (
     swings,
     tornado,
 )
-from system.costs import FormatCost, load_formats
-from system.decoding import estimate
-from system.device import known_devices
-from system.errors import SystemModelError
-from system.paper import DEVICES
-from system.report import everything, markdown, page
+from cassandra_spec.system.figures.paper import DEVICES
+from cassandra_spec.system.report import everything, markdown, page
 from tests.system.simple import HALF, MODEL, WIDE, bits, device, setup
 
 

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from system.acceptance import Acceptance
-from system.costs import load_format, load_formats
-from system.decoding import cache_tokens, estimate, round_of, weight_bytes
-from system.device import load_device
-from system.passes import Pass, traffic_of
-from system.workload import Workload, load_model
+from cassandra_spec.system.acceptance import Acceptance
+from cassandra_spec.system.costs import load_format, load_formats
+from cassandra_spec.system.decoding import cache_tokens, estimate, round_of, weight_bytes
+from cassandra_spec.system.device import load_device
+from cassandra_spec.system.passes import Pass, traffic_of
+from cassandra_spec.system.workload import Workload, load_model
 from tests.system.simple import DEVICE, HALF, MODEL, PLAIN, WIDE, device, setup
 
 

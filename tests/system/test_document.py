@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from system import paper as figures
-from system.beyond import measured_setups, target_rates
-from system.costs import load_format
-from system.decoding import Estimate, Setup, estimate
-from system.device import load_device
-from system.document import fill
-from system.errors import SystemModelError
-from system.figure_13 import bounds
-from system.figure_14 import capacity
-from system.paper import paper_cells
-from system.passes import Pass, cost_of
-from system.report import everything
-from system.scalesim import recorded
-from system.silicon import classical_factor, energy_factor
-from system.systolic import Array
-from system.tables import Table
-from system.workload import load_model
+from cassandra_spec.system.checks.scalesim import recorded
+from cassandra_spec.system.costs import load_format
+from cassandra_spec.system.decoding import Estimate, Setup, estimate
+from cassandra_spec.system.device import load_device
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.figures import paper as figures
+from cassandra_spec.system.figures.beyond import measured_setups, target_rates
+from cassandra_spec.system.figures.document import fill
+from cassandra_spec.system.figures.figure_13 import bounds
+from cassandra_spec.system.figures.figure_14 import capacity
+from cassandra_spec.system.figures.paper import paper_cells
+from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
+from cassandra_spec.system.passes import Pass, cost_of
+from cassandra_spec.system.report import everything
+from cassandra_spec.system.systolic import Array
+from cassandra_spec.system.tables import Table
+from cassandra_spec.system.workload import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs/system.md").read_text(encoding="utf-8")

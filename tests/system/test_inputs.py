@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from system.acceptance import Acceptance
-from system.costs import Bits, load_format, load_formats
-from system.device import UNITS, known_devices, load_device
-from system.errors import SystemModelError
-from system.workload import Workload, known_models, load_model
+from cassandra_spec.system.acceptance import Acceptance
+from cassandra_spec.system.costs import Bits, load_format, load_formats
+from cassandra_spec.system.device import UNITS, known_devices, load_device
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.workload import Workload, known_models, load_model
 from tests.system.simple import MODEL, bits, device
 
 RTX = known_devices()["rtx4090"]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from model.study.acceptance import Row
-from system.beyond import measured_setups, our_schemes
-from system.costs import FormatCost, load_format, load_formats
-from system.device import load_device
-from system.errors import SystemModelError
-from system.measured import SIM, load_acceptance, load_rates, pick, with_rates
+from cassandra_spec.model.study.acceptance import Row
+from cassandra_spec.system.costs import FormatCost, load_format, load_formats
+from cassandra_spec.system.device import load_device
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.figures.beyond import measured_setups, our_schemes
+from cassandra_spec.system.measured import SIM, load_acceptance, load_rates, pick, with_rates
 
 ROW: dict[str, Any] = {
     "scheme": "exact",

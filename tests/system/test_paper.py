@@ -7,20 +7,16 @@ import itertools
 
 import pytest
 
-from system import paper as figures
-from system.costs import load_format
-from system.device import load_device
-from system.figure_13 import draft_verify_share, eagle_weights
-from system.figure_14 import CLOSE, capacity, search, whole_model
-from system.paper import (
-    decode_share,
-    overhead_for,
-    paper_cells,
-)
-from system.paper_file import paper
-from system.table_5 import decoders_needed
-from system.tables import Table, difference
-from system.workload import Workload, load_model
+from cassandra_spec.system.costs import load_format
+from cassandra_spec.system.device import load_device
+from cassandra_spec.system.figures import paper as figures
+from cassandra_spec.system.figures.figure_13 import draft_verify_share, eagle_weights
+from cassandra_spec.system.figures.figure_14 import CLOSE, capacity, search, whole_model
+from cassandra_spec.system.figures.paper import decode_share, overhead_for, paper_cells
+from cassandra_spec.system.figures.paper_file import paper
+from cassandra_spec.system.figures.table_5 import decoders_needed
+from cassandra_spec.system.tables import Table, difference
+from cassandra_spec.system.workload import Workload, load_model
 from tests.system.simple import DEVICE, MODEL
 
 CLAIMS = paper()["figures"]

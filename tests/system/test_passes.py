@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from system.costs import FormatCost, load_formats
-from system.errors import SystemModelError
-from system.passes import Pass, Traffic, cost_of, flops_of, traffic_of
-from system.workload import known_models, load_model
+from cassandra_spec.system.costs import FormatCost, load_formats
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.passes import Pass, Traffic, cost_of, flops_of, traffic_of
+from cassandra_spec.system.workload import known_models, load_model
 from tests.system.simple import DEVICE, HALF, MODEL, PLAIN, bits, device
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from system.plots import BASELINE, Bar, Curve, Plot, plots
+from cassandra_spec.system.figures.plots import BASELINE, Bar, Curve, Plot, plots
 
 EXAMPLE = Plot(
     name="x",

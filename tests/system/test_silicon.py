@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from golden.format import SCHEMES
-from synth.report import DEFAULT_CONFIGS
-from system.device import load_device
-from system.errors import SystemModelError
-from system.measured import load_rates
-from system.silicon import (
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.synth.report import DEFAULT_CONFIGS
+from cassandra_spec.system.device import load_device
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.figures.silicon import (
     REPORTS,
     classical_factor,
     energy_factor,
     load_reports,
     mm2,
 )
-from system.table_5 import area, decoders_needed, power, rate_of, table_5
+from cassandra_spec.system.figures.table_5 import area, decoders_needed, power, rate_of, table_5
+from cassandra_spec.system.measured import load_rates
 
 CONTENT: dict[str, Any] = {
     "config": {"lanes": 8, "schemes": ["mx"]},

@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from system.device import known_devices, load_device
-from system.errors import SystemModelError
-from system.passes import Pass, cost_of, flops_of, products_of
-from system.scalesim import (
+from cassandra_spec.system.checks.scalesim import (
     RECORDED,
     REQUIREMENTS,
     TOLERANCE,
@@ -29,8 +26,11 @@ from system.scalesim import (
     simulate,
     workloads,
 )
-from system.systolic import DATAFLOWS, Array, Product, array_cycles
-from system.workload import load_model
+from cassandra_spec.system.device import known_devices, load_device
+from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.passes import Pass, cost_of, flops_of, products_of
+from cassandra_spec.system.systolic import DATAFLOWS, Array, Product, array_cycles
+from cassandra_spec.system.workload import load_model
 from tests.system.simple import DEVICE, HALF, MODEL, device
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from verif.bulk import RtlCodec
-from verif.runner import choose_seed
+from cassandra_spec.verif.decoder.bulk import RtlCodec
+from cassandra_spec.verif.tools.runner import choose_seed
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import cocotb
 import pytest
 from cocotb.clock import Clock
 
+from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Kind, Pattern
+from cassandra_spec.verif.library.streams import Bench, Port, ProtocolError, Sink, Source
 from tests.verif.stages import CHANGES, DROPS, RIGHT, WAITS, Stage
-from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
-from verif.streams import Bench, Port, ProtocolError, Sink, Source
 
 NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden.format import Format, Scheme
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.top import CassandraDma
+from cassandra_spec.golden.format import Format, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.verif.dma.rate import measure
+from cassandra_spec.verif.library.payloads import Payload, gaussian
+from cassandra_spec.verif.tools.runner import run_suite
 from tests.verif.test_dma import MODULES
-from verif.dma.rate import measure
-from verif.payloads import Payload, gaussian
-from verif.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 SHARE = 0.97  # of the values in a cycle that as many decoders could give
@@ -45,7 +45,7 @@ def weights(scheme: Scheme, segments: int) -> Payload:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoders", [2])  # four: python -m casspec.array_rate
+@pytest.mark.parametrize("decoders", [2])  # four: python -m cassandra_spec.bench.array_rate
 def test_decoders_that_share_the_fetch_keep_their_rate(decoders: int) -> None:
     config = DmaConfig(decoders=decoders)
     for scheme in ("unary", "mx", "exact"):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from verif.runner import run_suite
+from cassandra_spec.verif.mutation.check import module_of
+from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "suites"
 
@@ -24,16 +25,18 @@ BLOCKS = (
     "speculation",
     "verification",
     "pruned_bytes",
-    "align",
-    "rank_map",
-    "encoder_front",
+    "encoder.align",
+    "encoder.rank_map",
+    "encoder.front",
 )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block: str) -> None:
-    module = f"verif.blocks.{block}"
+    module = module_of(block)
     design = importlib.import_module(module).design()
-    result = run_suite(design, module, f"{block}_bench", build_dir=BUILD / f"block_{block}")
+    result = run_suite(
+        design, module, f"{block.replace('.', '_')}_bench", build_dir=BUILD / f"block_{block}"
+    )
     assert len(result.tests) >= 1

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden import codec
-from golden.errors import CassandraError, DecodeError
-from golden.format import SCHEMES, Format, Scheme
-from golden.packed import Packed
-from tests.verif import stand_in
-from verif.bulk import (
+from cassandra_spec.golden import codec
+from cassandra_spec.golden.errors import CassandraError, DecodeError
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.verif.decoder.bulk import (
     GatewareError,
     Request,
     RtlCodec,
@@ -25,8 +24,9 @@ from verif.bulk import (
     library_path,
     requests_of,
 )
-from verif.patterns import PATTERNS
-from verif.payloads import draw, gaussian
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.payloads import draw, gaussian
+from tests.verif import stand_in
 
 RESET_CYCLES = 4
 """Cycles of reset before a batch, in which the stand-in's counter runs."""
@@ -189,9 +189,9 @@ def test_other_sources_or_flags_make_another_library(monkeypatch: pytest.MonkeyP
     text, module = stand_in.VERILOG, stand_in.MODULE
     paths = [library_path(text, module, 8), library_path(text + "\n", module, 8)]
     paths += [library_path(text, "other", 8), library_path(text, module, 16)]
-    monkeypatch.setattr("verif.bulk_library._CXX_FLAGS", ("-O0",))
+    monkeypatch.setattr("cassandra_spec.verif.tools.verilated._CXX_FLAGS", ("-O0",))
     paths.append(library_path(text, module, 8))
-    monkeypatch.setattr("verif.bulk_library._VERILATOR_FLAGS", ("--cc",))
+    monkeypatch.setattr("cassandra_spec.verif.tools.verilated._VERILATOR_FLAGS", ("--cc",))
     paths.append(library_path(text, module, 8))
     assert len(set(paths)) == len(paths)
 

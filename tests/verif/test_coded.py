@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from golden.errors import CassandraError
-from golden.format import Format
-from verif.bulk import PORTS, RtlCodec, Traffic
-from verif.coverage import FOLDER, Coverage
-from verif.faults import Fault, coded_faults
-from verif.jobs import Job, jobs_of, mixed_jobs
-from verif.measure import sample_job
-from verif.patterns import PATTERNS
-from verif.payloads import Payload, draw, gaussian, kinds_of
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import Format
+from cassandra_spec.verif.decoder.bulk import PORTS, RtlCodec, Traffic
+from cassandra_spec.verif.decoder.faults import Fault, coded_faults
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.decoder.sampling import sample_job
+from cassandra_spec.verif.library.coverage import FOLDER, Coverage
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.payloads import Payload, draw, gaussian, kinds_of
 
 COVERAGE = Coverage()
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rtl.top import DecoderTop
-from verif.coverage import FOLDER, Coverage
-from verif.runner import run_suite
+from cassandra_spec.rtl.decode.top import DecoderTop
+from cassandra_spec.verif.library.coverage import FOLDER, Coverage
+from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -28,7 +28,7 @@ def test_decoder(lanes: int) -> None:
     saved.unlink(missing_ok=True)
     run_suite(
         top,
-        "verif.decoder_testbench",
+        "cassandra_spec.verif.decoder.testbench",
         top.module_name,
         build_dir=BUILD / f"decoder_l{lanes}",
         extra_env={"CASSANDRA_COVERAGE": str(saved)},

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from golden import codec
-from golden.errors import DecodeError
-from golden.format import SCHEMES, Format, Scheme
-from golden.packed import Packed
-from verif.bulk import PORTS, Request, Result, RtlCodec, Traffic
-from verif.coverage import FOLDER, Coverage
-from verif.faults import Fault, faults, flip_bits
-from verif.jobs import Job, jobs_of, mixed_jobs
-from verif.measure import sample_job, sample_switch
-from verif.patterns import PATTERNS
-from verif.payloads import KINDS, directed, random_format
+from cassandra_spec.golden import codec
+from cassandra_spec.golden.errors import DecodeError
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.verif.decoder.bulk import PORTS, Request, Result, RtlCodec, Traffic
+from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
+from cassandra_spec.verif.library.coverage import FOLDER, Coverage
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.payloads import KINDS, directed, random_format
 
 CodecOf = Callable[[int], RtlCodec]
 LANES = (8, 16, 32)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from verif import diagrams
-from verif.diagrams import DIAGRAMS, FOLDER
-from verif.streams import HandshakeChecker
-from verif.waves import Channel, Diagram, digest_of
+from cassandra_spec.verif.decoder import diagrams
+from cassandra_spec.verif.decoder.diagrams import DIAGRAMS, FOLDER
+from cassandra_spec.verif.library.streams import HandshakeChecker
+from cassandra_spec.verif.library.waves import Channel, Diagram, digest_of
 
 ALL = {diagram.name: diagram for diagram in DIAGRAMS}
 
@@ -73,7 +73,8 @@ def test_a_picture_is_drawn_from_its_source(name: str) -> None:
 
 
 def test_the_gateware_does_what_the_diagrams_show(tmp_path: Path) -> None:
-    """If it does something else by now, `python -m verif.diagrams` draws that."""
+    """If it does something else by now, `python -m cassandra_spec.verif.decoder.diagrams` draws
+    that."""
     assert diagrams.main(["--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.json")} == set(ALL)
     for name in ALL:

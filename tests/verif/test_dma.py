@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.top import CassandraDma
-from verif.dma.decoding import SMALL
-from verif.runner import run_suite
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.verif.dma.decoding import SMALL
+from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
-MODULES = "verif.dma.decoding,verif.dma.failures,verif.dma.software"
+MODULES = ",".join(
+    f"cassandra_spec.verif.dma.{name}" for name in ("decoding", "failures", "software")
+)
 CONFIGS = {
     "l16": DmaConfig(),
     "l8": SMALL,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rtl.encoder import EncoderTop
-from verif.coverage import FOLDER, Coverage
-from verif.encoder_testbench import CONFIGS
-from verif.runner import run_suite
+from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.verif.encoder.testbench import CONFIGS
+from cassandra_spec.verif.library.coverage import FOLDER, Coverage
+from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -29,7 +29,7 @@ def test_encoder(lanes: int) -> None:
     saved.unlink(missing_ok=True)
     result = run_suite(
         top,
-        "verif.encoder_testbench",
+        "cassandra_spec.verif.encoder.testbench",
         top.module_name,
         build_dir=BUILD / f"encoder_l{lanes}",
         extra_env={"CASSANDRA_LANES": str(lanes), "CASSANDRA_COVERAGE": str(saved)},

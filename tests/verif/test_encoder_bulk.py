@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from golden.codec import decode_draft, decode_target
-from golden.encoders import GoldenEncoder
-from golden.errors import CassandraError
-from golden.format import SCHEMES, Format, Scheme
-from golden.packed import Packed
-from rtl.encoder_types import EncoderConfig
-from verif.bulk import RtlCodec
-from verif.encoder_bulk import PORTS, Encoded, EncodeTraffic, RtlEncoder, requests_of
-from verif.encoder_measure import measure
-from verif.patterns import PATTERNS
-from verif.payloads import bf16, finite, gaussian
+from cassandra_spec.golden.codec import decode_draft, decode_target
+from cassandra_spec.golden.encoders import GoldenEncoder
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.decoder.bulk import RtlCodec
+from cassandra_spec.verif.encoder.bulk import PORTS, Encoded, EncodeTraffic, RtlEncoder, requests_of
+from cassandra_spec.verif.encoder.rate import measure
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.payloads import bf16, finite, gaussian
 
 CONFIG = EncoderConfig(segment=4096)
 VECTOR = 64

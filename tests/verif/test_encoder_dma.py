@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rtl.dma.encoder_top import CassandraEncoderDma
-from verif.dma.encoding import small
-from verif.runner import run_suite
+from cassandra_spec.rtl.dma.encoder_top import CassandraEncoderDma
+from cassandra_spec.verif.dma.encoding import small
+from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -19,4 +19,9 @@ CONFIGS = {"l8": small(8, 32)}
 @pytest.mark.parametrize("name", CONFIGS)
 def test_encoder_dma(name: str) -> None:
     top = CassandraEncoderDma(CONFIGS[name])
-    run_suite(top, "verif.dma.encoding", top.module_name, build_dir=BUILD / f"encoder_dma_{name}")
+    run_suite(
+        top,
+        "cassandra_spec.verif.dma.encoding",
+        top.module_name,
+        build_dir=BUILD / f"encoder_dma_{name}",
+    )

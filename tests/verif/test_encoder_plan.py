@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from golden.format import Format
-from verif.coverage import Coverage
-from verif.encoder_model import Segment
-from verif.encoder_sampling import sample_segment
+from cassandra_spec.golden.format import Format
+from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.encoder.sampling import sample_segment
+from cassandra_spec.verif.library.coverage import Coverage
 
 ONE, TWO = 0x3F80, 0x4000
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rtl.encoder_regions import EncoderRegions
-from rtl.encoder_types import EncoderConfig
-from verif.runner import run_suite
+from cassandra_spec.rtl.encode.regions import EncoderRegions
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "suites"
 
@@ -26,7 +26,7 @@ def test_regions(config: EncoderConfig) -> None:
     name = f"encoder_regions_l{config.lanes}"
     result = run_suite(
         EncoderRegions(config),
-        "verif.encoder_regions_testbench",
+        "cassandra_spec.verif.encoder.regions_testbench",
         name,
         build_dir=BUILD / name,
         extra_env={f"CASSANDRA_{key.upper()}": str(getattr(config, key)) for key in VARIABLES},

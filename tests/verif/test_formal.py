@@ -11,15 +11,15 @@ from amaranth.hdl import Assert, Assume, Const, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from golden.errors import CassandraError
-from verif.formal import prover
-from verif.formal.__main__ import main
-from verif.formal.encoder import Indifferent
-from verif.formal.harness import Around, level_of
-from verif.formal.netlist import Netlist, not_reset
-from verif.formal.prover import Claim, prove
-from verif.formal.registry import claims
-from verif.formal.structure import waiting_streams, wrong_paths
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal import prover
+from cassandra_spec.verif.formal.__main__ import main
+from cassandra_spec.verif.formal.encoder import Indifferent
+from cassandra_spec.verif.formal.harness import Around, level_of
+from cassandra_spec.verif.formal.netlist import Netlist, not_reset
+from cassandra_spec.verif.formal.prover import Claim, prove
+from cassandra_spec.verif.formal.registry import claims
+from cassandra_spec.verif.formal.structure import waiting_streams, wrong_paths
 
 needs_tools = pytest.mark.skipif(
     bool(prover.missing_tools()), reason="Yosys is not on PATH (Debian: apt install yosys)"

@@ -12,14 +12,14 @@ import functools
 import numpy as np
 import pytest
 
-from golden.format import SCHEMES
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.verif.decoder.bulk import PORTS, RtlCodec, Traffic
+from cassandra_spec.verif.decoder.faults import faults
+from cassandra_spec.verif.decoder.jobs import jobs_of, mixed_jobs
+from cassandra_spec.verif.library.coverage import Coverage
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.payloads import directed, random_format
 from tests.verif.test_decoder_bulk import LANES, check, check_faults, check_flips, traffic_of
-from verif.bulk import PORTS, RtlCodec, Traffic
-from verif.coverage import Coverage
-from verif.faults import faults
-from verif.jobs import jobs_of, mixed_jobs
-from verif.patterns import PATTERNS
-from verif.payloads import directed, random_format
 
 
 @functools.cache

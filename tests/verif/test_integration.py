@@ -9,11 +9,11 @@ from typing import Any
 
 from amaranth.sim import Simulator
 
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.registers import REGISTERS, register_of
-from rtl.dma.top import CassandraDma
-from synth.registers import c_header
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.registers import REGISTERS, register_of
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.synth.registers import c_header
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()
 CONFIG = DmaConfig(decoder=DecoderConfig(lanes=8))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from golden.errors import CassandraError
-from verif.formal import prover
-from verif.formal.registry import claims
-from verif.mutation import __main__ as mutation_main
-from verif.mutation.__main__ import TABLE, Result, cells, main, tried
-from verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
-from verif.mutation.check import file_of, module_of, passes
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal import prover
+from cassandra_spec.verif.formal.registry import claims
+from cassandra_spec.verif.mutation import __main__ as mutation_main
+from cassandra_spec.verif.mutation.__main__ import TABLE, Result, cells, main, tried
+from cassandra_spec.verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
+from cassandra_spec.verif.mutation.check import file_of, module_of, passes
 
 LEAST = 30  # mutations whose place is there
 
@@ -56,7 +56,7 @@ def test_a_suite_that_does_not_exist_is_named() -> None:
 
 
 def test_patterns_choose_and_wrong_ones_are_refused() -> None:
-    assert {m.file for m in mutations(["shifter.*"])} == {"rtl/shifter.py"}
+    assert {m.file for m in mutations(["shifter.*"])} == {"rtl/common/shifter.py"}
     assert main(["no_such_fault"]) == 2
     with pytest.raises(CassandraError, match="occur once"):
         MUTATIONS[0].applied("")
@@ -91,7 +91,7 @@ def test_a_fault_is_found_and_what_is_known_is_not_tried_again(
 def test_a_change_that_nothing_notices_survives(tmp_path: Path) -> None:
     harmless = Mutation(
         name="networks.harmless",
-        file="rtl/networks.py",
+        file="rtl/common/networks.py",
         old='f"{name}_c{half}_{base}_{out}_{place}"',
         new='f"{name}_d{half}_{base}_{out}_{place}"',
         checks=("claim:networks.compact.8",),

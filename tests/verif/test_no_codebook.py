@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.format import Format, Scheme
-from rtl.command import DecoderConfig
-from rtl.top import DecoderTop
-from verif.jobs import jobs_of
-from verif.packets import region_packet
-from verif.payloads import Payload, gaussian
-from verif.tracing import Packets, Ready, run
+from cassandra_spec.golden.format import Format, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.top import DecoderTop
+from cassandra_spec.verif.decoder.jobs import jobs_of
+from cassandra_spec.verif.library.packets import region_packet
+from cassandra_spec.verif.library.payloads import Payload, gaussian
+from cassandra_spec.verif.library.tracing import Packets, Ready, run
 
 LANES = 8
 

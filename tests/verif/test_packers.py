@@ -11,9 +11,9 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
-from rtl.packers import BUS_ROWS, BlockPacker, ResiduePacker, UnaryPacker
-from rtl.region_writer import RegionWriter
-from verif.patterns import PATTERNS
+from cassandra_spec.rtl.encode.packers import BUS_ROWS, BlockPacker, ResiduePacker, UnaryPacker
+from cassandra_spec.rtl.encode.region_writer import RegionWriter
+from cassandra_spec.verif.library.patterns import PATTERNS
 
 PACES = tuple(itertools.product(("always", "half"), repeat=2))
 """Idle patterns of the source by back-pressure patterns of the sink."""

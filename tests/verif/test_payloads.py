@@ -7,14 +7,21 @@ import dataclasses
 import numpy as np
 import pytest
 
-from golden import codec
-from golden.errors import CassandraError, DecodeError
-from golden.format import COMMAND_FIELDS, SCHEMES, Format, Scheme
-from golden.packed import Packed, Segment
-from verif.command import command_word, pack_fields, unpack_fields
-from verif.faults import Fault, faults, flip_bits
-from verif.jobs import Job, mixed_jobs
-from verif.payloads import KINDS, directed, draw, kinds_of, random_format, sizes_of
+from cassandra_spec.golden import codec
+from cassandra_spec.golden.errors import CassandraError, DecodeError
+from cassandra_spec.golden.format import COMMAND_FIELDS, SCHEMES, Format, Scheme
+from cassandra_spec.golden.packed import Packed, Segment
+from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits
+from cassandra_spec.verif.decoder.jobs import Job, mixed_jobs
+from cassandra_spec.verif.library.command import command_word, pack_fields, unpack_fields
+from cassandra_spec.verif.library.payloads import (
+    KINDS,
+    directed,
+    draw,
+    kinds_of,
+    random_format,
+    sizes_of,
+)
 
 
 def segment_of(**fields: object) -> Segment:

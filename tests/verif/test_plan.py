@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.errors import CassandraError
-from golden.format import SCHEMES, Format
-from verif.coverage import INTENTS, Coverage, Intent, legal_chunks, main, plan_table
-from verif.jobs import Job
-from verif.measure import sample_job, sample_switch
-from verif.payloads import Payload
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
+from cassandra_spec.verif.library.coverage import (
+    INTENTS,
+    Coverage,
+    Intent,
+    legal_chunks,
+    main,
+    plan_table,
+)
+from cassandra_spec.verif.library.payloads import Payload
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verification.md"
 SMALL = (
@@ -85,7 +92,7 @@ def test_saved_runs_add_up(tmp_path: Path) -> None:
 def test_the_report_leaves_out_runs_of_another_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("verif.coverage.FOLDER", tmp_path)
+    monkeypatch.setattr("cassandra_spec.verif.library.coverage.FOLDER", tmp_path)
     monkeypatch.setattr("sys.argv", ["coverage"])
     coverage = Coverage()
     coverage.sample("handshake.valid_first")

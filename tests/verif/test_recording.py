@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from golden.errors import CassandraError
-from verif.formal.__main__ import TABLE as PROOFS
-from verif.formal.registry import claims
-from verif.mutation.__main__ import TABLE as FAULTS
-from verif.mutation.catalogue import MUTATIONS
-from verif.recording import RecordedTable, between, run_command
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal.__main__ import TABLE as PROOFS
+from cassandra_spec.verif.formal.registry import claims
+from cassandra_spec.verif.mutation.__main__ import TABLE as FAULTS
+from cassandra_spec.verif.mutation.catalogue import MUTATIONS
+from cassandra_spec.verif.tools.recording import RecordedTable, between, run_command
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verification.md"
 TABLE = RecordedTable(mark="t", columns=("what", "how"), absent="Without ({number}): {names}.")

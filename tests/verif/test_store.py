@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rtl.dma.store_config import StoreConfig
-from rtl.dma.store_ports import CassandraStore
-from rtl.encoder_types import EncoderConfig
-from verif.dma.storing import SMALL
-from verif.runner import run_suite
+from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.dma.store_ports import CassandraStore
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.dma.storing import SMALL
+from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -25,4 +25,6 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_store(name: str) -> None:
     top = CassandraStore(CONFIGS[name])
-    run_suite(top, "verif.dma.storing", top.module_name, build_dir=BUILD / f"store_{name}")
+    run_suite(
+        top, "cassandra_spec.verif.dma.storing", top.module_name, build_dir=BUILD / f"store_{name}"
+    )

@@ -10,13 +10,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from golden.errors import CassandraError
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
+from cassandra_spec.verif.library.streams import HandshakeChecker, ProtocolError
+from cassandra_spec.verif.tools.runner import run_suite
+from cassandra_spec.verif.tools.simulated import run_simulated
 from tests.verif import streams_testbench
 from tests.verif.stages import DROPS, Stage
-from verif.patterns import PATTERNS, Kind, Pattern
-from verif.runner import run_suite
-from verif.simulated import run_simulated
-from verif.streams import HandshakeChecker, ProtocolError
 
 
 def cycles(pattern: Pattern, rng: np.random.Generator, count: int) -> list[bool]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import cocotb
 
-from rtl.bitmap_expand import BitmapExpand, BlockBuffer
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.models import bitmap_expand, bits_of, number_of_bits
-from verif.blocks.workloads import MASKS, Pace, masks_of, paces
+from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand, BlockBuffer
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.models import bitmap_expand, bits_of, number_of_bits
+from cassandra_spec.verif.library.workloads import MASKS, Pace, masks_of, paces
 
 WIDTH = 16  # bits of an element
 EXPANDS = (1, 2, 4, 8, 16, 32)  # lanes

@@ -9,9 +9,9 @@ from typing import Any
 
 import cocotb
 
-from rtl.codebook import Codebook
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.workloads import Pace, paces
+from cassandra_spec.rtl.decode.codebook import Codebook
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.workloads import Pace, paces
 
 BOOKS = ((1, 1), (2, 2), (8, 16), (16, 16), (8, 32))  # lanes, entries
 LENGTHS = ("one", "full", "less", "more", "any", "far_more", "any")

@@ -10,10 +10,15 @@ from typing import Any
 
 import cocotb
 
-from rtl.exponent_path import ExponentPath, queue_entries
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.models import bitmap_expand, count_zeros, number_of_bits, unary_bits
-from verif.blocks.workloads import MASKS, RANKS, Pace, masks_of, paces, ranks_of
+from cassandra_spec.rtl.decode.exponent_path import ExponentPath, queue_entries
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.models import (
+    bitmap_expand,
+    count_zeros,
+    number_of_bits,
+    unary_bits,
+)
+from cassandra_spec.verif.library.workloads import MASKS, RANKS, Pace, masks_of, paces, ranks_of
 
 # Lanes, rows of a window, limit.
 PATHS = ((1, 1, 16), (2, 2, 16), (8, 1, 32), (8, 3, 16), (8, 4, 16), (16, 2, 16))

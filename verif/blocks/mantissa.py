@@ -8,9 +8,9 @@ from typing import Any
 
 import cocotb
 
-from rtl.mantissa import LOW_PLANES, MantissaConcat
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.models import bits_of, concatenate, number_of_bits
+from cassandra_spec.rtl.common.mantissa import LOW_PLANES, MantissaConcat
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.models import bits_of, concatenate, number_of_bits
 
 KINDS = [(unary, target) for unary in (0, 1) for target in (0, 1)]
 

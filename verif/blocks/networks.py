@@ -12,9 +12,9 @@ from amaranth.hdl import Module, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.networks import compact, expand, popcount, prefix_sums, rotate, shift
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.models import bitmap_expand, bits_of
+from cassandra_spec.rtl.common.networks import compact, expand, popcount, prefix_sums, rotate, shift
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.models import bitmap_expand, bits_of
 
 ELEMENT = 8  # bits of an element
 
@@ -27,7 +27,7 @@ COMPACTS = (1, 2, 4, 8)  # elements
 
 
 class Network(wiring.Component):
-    """A function of :mod:`rtl.networks` between an input and an output."""
+    """A function of :mod:`cassandra_spec.rtl.common.networks` between an input and an output."""
 
     def __init__(
         self, members: dict[str, Any], connect: Callable[[Module, Any], list[Value]]

@@ -12,16 +12,16 @@ from amaranth.lib import data
 from cocotb.clock import Clock
 from numpy.typing import NDArray
 
-from golden.format import SCHEMES, Format, Scheme
-from rtl.command import DecoderConfig
-from rtl.superblock_reader import BUS_ROWS
-from verif.blocks.bank import care_of, fields_of, number_of
-from verif.blocks.models import bits_of, kept_field, number_of_bits
-from verif.blocks.workloads import PACES
-from verif.jobs import Job, jobs_of
-from verif.patterns import PATTERNS
-from verif.payloads import draw, kinds_of, random_format
-from verif.streams import Bench, Port, Sink, Source
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of
+from cassandra_spec.verif.library.bank import care_of, fields_of, number_of
+from cassandra_spec.verif.library.models import bits_of, kept_field, number_of_bits
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.payloads import draw, kinds_of, random_format
+from cassandra_spec.verif.library.streams import Bench, Port, Sink, Source
+from cassandra_spec.verif.library.workloads import PACES
 
 __all__ = [
     "CONFIGS",

@@ -9,11 +9,11 @@ from typing import Any
 
 import cocotb
 
-from rtl.command import DecoderConfig
-from rtl.pruned_exponents import PrunedBytes
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.models import number_of_bits
-from verif.blocks.workloads import MASKS, masks_of
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.pruned_exponents import PrunedBytes
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.models import number_of_bits
+from cassandra_spec.verif.library.workloads import MASKS, masks_of
 
 LANES = (32,)  # the paths and decoders of other suites have 8 and 16
 ROWS = 16  # that a beat can need

@@ -8,10 +8,10 @@ from typing import Any
 
 import cocotb
 
-from rtl.residue import FIELD_MAX, HALVES, ResidueUnpack
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.models import join_fields
-from verif.coverage import FOLDER, Coverage
+from cassandra_spec.rtl.common.residue import FIELD_MAX, HALVES, ResidueUnpack
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.coverage import FOLDER, Coverage
+from cassandra_spec.verif.library.models import join_fields
 
 LANES = (1, 2, 4, 8, 16, 32)
 RANDOM_BEATS = 1500

@@ -7,9 +7,9 @@ from typing import Any
 
 import cocotb
 
-from rtl.shifter import DynamicShifter
-from verif.blocks.bank import Bank, Case, play
-from verif.blocks.models import shared_to_bf16
+from cassandra_spec.rtl.common.shifter import DynamicShifter
+from cassandra_spec.verif.library.bank import Bank, Case, play
+from cassandra_spec.verif.library.models import shared_to_bf16
 
 COPIES = 16  # each takes its share of the exponents
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import cocotb
 
-from golden.format import SCHEMES, Format, Scheme
-from rtl.command import SpeculationBeat
-from rtl.speculation import SpeculationPath
-from verif.blocks.bank import SideBySide
-from verif.blocks.paths import (
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.rtl.common.command import SpeculationBeat
+from cassandra_spec.rtl.decode.speculation import SpeculationPath
+from cassandra_spec.verif.blocks.paths import (
     CONFIGS,
     LIMIT,
     PathBench,
@@ -22,11 +21,12 @@ from verif.blocks.paths import (
     mismatch,
     words_of,
 )
-from verif.blocks.workloads import PACES
-from verif.bulk import Request
-from verif.faults import faults
-from verif.jobs import Job, jobs_of, mixed_jobs
-from verif.payloads import Payload, gaussian, random_format
+from cassandra_spec.verif.decoder.bulk import Request
+from cassandra_spec.verif.decoder.faults import faults
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.library.bank import SideBySide
+from cassandra_spec.verif.library.payloads import Payload, gaussian, random_format
+from cassandra_spec.verif.library.workloads import PACES
 
 SOURCES = ("command", "codebook", "words")
 FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained

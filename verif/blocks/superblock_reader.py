@@ -12,11 +12,11 @@ import cocotb
 import numpy as np
 from cocotb.clock import Clock
 
-from rtl.superblock_reader import SuperblockReader
-from verif.blocks.bank import SideBySide
-from verif.blocks.workloads import PACES
-from verif.patterns import ALWAYS, PATTERNS, Pattern
-from verif.streams import Bench, Port, Source
+from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
+from cassandra_spec.verif.library.bank import SideBySide
+from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Pattern
+from cassandra_spec.verif.library.streams import Bench, Port, Source
+from cassandra_spec.verif.library.workloads import PACES
 
 Reader = tuple[int, int, int, int, int, bool]
 

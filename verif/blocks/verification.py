@@ -11,12 +11,11 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.format import SCHEMES, Format, Scheme
-from rtl.command import SpeculationBeat
-from rtl.verification import ValueBeat, VerificationPath
-from rtl.verification_full import verification_path
-from verif.blocks.bank import SideBySide
-from verif.blocks.paths import (
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.rtl.common.command import SpeculationBeat
+from cassandra_spec.rtl.decode.verification import ValueBeat, VerificationPath
+from cassandra_spec.rtl.decode.verification_full import verification_path
+from cassandra_spec.verif.blocks.paths import (
     LIMIT,
     VERIFICATION_CONFIGS,
     PathBench,
@@ -27,11 +26,12 @@ from verif.blocks.paths import (
     noisy,
     words_of,
 )
-from verif.blocks.workloads import PACES
-from verif.bulk import Request
-from verif.codebooks import LoadedBooks
-from verif.jobs import Job
-from verif.payloads import Payload, gaussian
+from cassandra_spec.verif.decoder.bulk import Request
+from cassandra_spec.verif.decoder.codebooks import LoadedBooks
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.library.bank import SideBySide
+from cassandra_spec.verif.library.payloads import Payload, gaussian
+from cassandra_spec.verif.library.workloads import PACES
 
 SOURCES = ("command", "beats", "words")
 FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained

@@ -8,10 +8,10 @@ from typing import Any
 
 import cocotb
 
-from rtl.zero_counter import CHUNK, ParallelZeroCounter, ZeroCounter
-from verif.blocks.bank import Bank, Case, play, rng_of
-from verif.blocks.models import bits_of, count_zeros
-from verif.coverage import FOLDER, Coverage, legal_chunks
+from cassandra_spec.rtl.zero_counter import CHUNK, ParallelZeroCounter, ZeroCounter
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.coverage import FOLDER, Coverage, legal_chunks
+from cassandra_spec.verif.library.models import bits_of, count_zeros
 
 # Width and limit of each counter of one chunk, and of each counter of several.
 CHUNKS = [

@@ -11,12 +11,12 @@ import cocotb
 import numpy as np
 from cocotbext.axi import AxiResp
 
-from verif.bulk import Request
-from verif.dma.host import Host, compose
-from verif.dma.memory import Memory
-from verif.faults import Fault
-from verif.jobs import Job
-from verif.streams import Bench, HandshakeChecker, Item, Port
+from cassandra_spec.verif.decoder.bulk import Request
+from cassandra_spec.verif.decoder.faults import Fault
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.dma.host import Host, compose
+from cassandra_spec.verif.dma.memory import Memory
+from cassandra_spec.verif.library.streams import Bench, HandshakeChecker, Item, Port
 
 __all__ = ["Broken", "DmaBench", "Monitor", "Placed"]
 

@@ -8,15 +8,15 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import Timer
 
-from golden.format import SCHEMES
-from rtl.command import DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.top import CassandraDma
-from verif.dma.bench import DmaBench
-from verif.dma.memory import Order, Timing
-from verif.jobs import Job, jobs_of, mixed_jobs
-from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
-from verif.payloads import directed, draw, random_format
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.dma.bench import DmaBench
+from cassandra_spec.verif.dma.memory import Order, Timing
+from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Kind, Pattern
+from cassandra_spec.verif.library.payloads import directed, draw, random_format
 
 SMALL = DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, books=2)
 SEGMENT = 128

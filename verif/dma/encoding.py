@@ -11,21 +11,21 @@ import numpy as np
 from cocotb.clock import Clock
 from cocotbext.axi import AxiResp
 
-from golden import Format, decode_target, encode
-from golden.format import ENCODE_ERROR_CAUSES, SCHEMES
-from golden.packed import Packed
-from rtl.dma.config import IN_FLIGHT
-from rtl.dma.registers import ID, VERSION, field_of, registers_for
-from rtl.dma.store_config import REGIONS, StoreConfig
-from rtl.encoder_types import EncoderConfig
-from verif.dma.bench import Monitor
-from verif.dma.host import Host, compose
-from verif.dma.write_memory import WriteMemory, WriteTiming
-from verif.encoder_cases import draw_segment, every_kind
-from verif.encoder_model import Segment
-from verif.packets import values_packet
-from verif.patterns import PATTERNS
-from verif.streams import Bench, Port
+from cassandra_spec.golden import Format, decode_target, encode
+from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, SCHEMES
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.rtl.dma.config import IN_FLIGHT
+from cassandra_spec.rtl.dma.registers import ID, VERSION, field_of, registers_for
+from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.dma.bench import Monitor
+from cassandra_spec.verif.dma.host import Host, compose
+from cassandra_spec.verif.dma.write_memory import WriteMemory, WriteTiming
+from cassandra_spec.verif.encoder.cases import draw_segment, every_kind
+from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.library.packets import values_packet
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.streams import Bench, Port
 
 SIZE = 1 << 10
 """Most values in a segment of the encoders that the suite runs on."""

@@ -8,15 +8,15 @@ from typing import Any
 import cocotb
 from cocotbext.axi import AxiResp
 
-from golden.format import ERROR_CAUSES, SCHEMES
-from rtl.dma.top import CassandraDma
-from verif.dma.bench import Broken, DmaBench, Placed
-from verif.dma.decoding import SMALL, some_jobs, start
-from verif.dma.host import compose
-from verif.dma.memory import Order, Timing
-from verif.faults import Fault, faults
-from verif.jobs import Job
-from verif.patterns import PATTERNS
+from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.verif.decoder.faults import Fault, faults
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.dma.bench import Broken, DmaBench, Placed
+from cassandra_spec.verif.dma.decoding import SMALL, some_jobs, start
+from cassandra_spec.verif.dma.host import compose
+from cassandra_spec.verif.dma.memory import Order, Timing
+from cassandra_spec.verif.library.patterns import PATTERNS
 
 
 def design() -> CassandraDma:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
-from rtl.dma.registers import field_of, register_of
+from cassandra_spec.rtl.dma.registers import field_of, register_of
 
 __all__ = ["Host", "compose", "names_of"]
 

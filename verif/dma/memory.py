@@ -19,8 +19,8 @@ from cocotbext.axi import AxiReadBus, AxiResp
 from cocotbext.axi.axi_channels import AxiARSink, AxiRSource
 from cocotbext.axi.sparse_memory import SparseMemory
 
-from rtl.dma.config import PAGE
-from verif.patterns import ALWAYS, Pattern
+from cassandra_spec.rtl.dma.config import PAGE
+from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
 __all__ = ["Memory", "Order", "Timing"]
 

@@ -14,15 +14,15 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from golden.format import Format
-from golden.packed import Packed
-from rtl.dma.config import DmaConfig
-from rtl.dma.top import CassandraDma
-from verif.dma.decoding import start
-from verif.dma.memory import Order, Timing
-from verif.jobs import Job
-from verif.payloads import Payload
-from verif.runner import run_suite
+from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.dma.decoding import start
+from cassandra_spec.verif.dma.memory import Order, Timing
+from cassandra_spec.verif.library.payloads import Payload
+from cassandra_spec.verif.tools.runner import run_suite
 
 __all__ = ["LATENCY", "Rate", "measure"]
 

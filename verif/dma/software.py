@@ -7,18 +7,18 @@ from typing import Any
 import cocotb
 from cocotbext.axi import AxiResp
 
-from golden.format import SCHEMES, Format
-from rtl.dma.config import LENGTH_BITS
-from rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
-from rtl.dma.top import CassandraDma
-from verif.dma.bench import DmaBench, Placed
-from verif.dma.decoding import NEVER, SMALL, some_jobs, start
-from verif.dma.failures import broken, clear
-from verif.dma.host import compose, names_of
-from verif.dma.memory import Order, Timing
-from verif.jobs import Job
-from verif.patterns import ALWAYS
-from verif.payloads import Payload, draw, gaussian
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.rtl.dma.config import LENGTH_BITS
+from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
+from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.dma.bench import DmaBench, Placed
+from cassandra_spec.verif.dma.decoding import NEVER, SMALL, some_jobs, start
+from cassandra_spec.verif.dma.failures import broken, clear
+from cassandra_spec.verif.dma.host import compose, names_of
+from cassandra_spec.verif.dma.memory import Order, Timing
+from cassandra_spec.verif.library.patterns import ALWAYS
+from cassandra_spec.verif.library.payloads import Payload, draw, gaussian
 
 
 def design() -> CassandraDma:

@@ -10,17 +10,17 @@ import cocotb
 from cocotb.clock import Clock
 from cocotbext.axi import AxiResp
 
-from rtl.dma.config import IN_FLIGHT, LENGTH_BITS
-from rtl.dma.ledger import entry_layout
-from rtl.dma.store import place_layout
-from rtl.dma.store_config import REGIONS, StoreConfig
-from rtl.dma.store_ports import CassandraStore
-from rtl.encoder_regions import EncodeResult
-from rtl.encoder_types import EncoderConfig
-from verif.dma.bench import Monitor
-from verif.dma.write_memory import WriteMemory, WriteTiming
-from verif.patterns import ALWAYS, PATTERNS, Kind, Pattern
-from verif.streams import Bench, Port, Source
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS
+from cassandra_spec.rtl.dma.ledger import entry_layout
+from cassandra_spec.rtl.dma.store import place_layout
+from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.store_ports import CassandraStore
+from cassandra_spec.rtl.encode.regions import EncodeResult
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.dma.bench import Monitor
+from cassandra_spec.verif.dma.write_memory import WriteMemory, WriteTiming
+from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Kind, Pattern
+from cassandra_spec.verif.library.streams import Bench, Port, Source
 
 
 def design() -> CassandraStore:

@@ -18,8 +18,8 @@ from cocotb.triggers import RisingEdge
 from cocotbext.axi import AxiResp, AxiWriteBus
 from cocotbext.axi.axi_channels import AxiAWSink, AxiBSource, AxiWSink
 
-from rtl.dma.config import PAGE
-from verif.patterns import ALWAYS, Pattern
+from cassandra_spec.rtl.dma.config import PAGE
+from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
 __all__ = ["WriteMemory", "WriteTiming"]
 

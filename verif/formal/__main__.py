@@ -1,4 +1,5 @@
-"""Prove claims about the gateware and print a table: ``python -m verif.formal`` (``make formal``).
+"""Prove claims about the gateware and print a table: ``python -m cassandra_spec.verif.formal``
+(``make formal``).
 
 ``--document docs/verification.md`` records what was proved in its table; other rows stay.
 """
@@ -10,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from golden.errors import CassandraError
-from verif.formal.prover import Outcome, missing_tools, prove
-from verif.formal.registry import claims
-from verif.recording import RecordedTable, run_command
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal.prover import Outcome, missing_tools, prove
+from cassandra_spec.verif.formal.registry import claims
+from cassandra_spec.verif.tools.recording import RecordedTable, run_command
 
 __all__ = ["TABLE", "cells", "main"]
 
@@ -44,7 +45,9 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prove; 0 if everything that was asked for holds, 1 if not, 2 if it cannot be tried."""
-    parser = argparse.ArgumentParser(prog="python -m verif.formal", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m cassandra_spec.verif.formal", description=__doc__
+    )
     parser.add_argument("names", nargs="*", metavar="NAMES", help="names or patterns of claims")
     parser.add_argument("--list", action="store_true", help="print the claims and stop")
     parser.add_argument("--fast", action="store_true", help="those of `make test` alone")

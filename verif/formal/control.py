@@ -8,17 +8,17 @@ from typing import Any
 from amaranth.hdl import Assert, Assume, Cat, Module, Mux, ResetSignal, Signal, Value, ValueLike
 from amaranth.lib import wiring
 
-from rtl.bitmap_expand import BlockBuffer
-from rtl.codebook import Codebook
-from rtl.command import DecoderConfig
-from rtl.decoder import Decoder
-from rtl.exponent_path import ExponentPath
-from rtl.speculation import SpeculationPath
-from rtl.superblock_reader import SuperblockReader
-from rtl.verification import VerificationPath
-from rtl.verification_full import verification_path
-from verif.formal.harness import Around, Handshakes, assume_holds, bits_set, level_of
-from verif.formal.prover import Claim
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
+from cassandra_spec.rtl.decode.codebook import Codebook
+from cassandra_spec.rtl.decode.exponent_path import ExponentPath
+from cassandra_spec.rtl.decode.speculation import SpeculationPath
+from cassandra_spec.rtl.decode.verification import VerificationPath
+from cassandra_spec.rtl.decode.verification_full import verification_path
+from cassandra_spec.rtl.decoder import Decoder
+from cassandra_spec.verif.formal.harness import Around, Handshakes, assume_holds, bits_set, level_of
+from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = ["CLAIMS"]
 

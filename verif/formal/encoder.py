@@ -10,22 +10,28 @@ from amaranth.hdl import Assert, Assume, Cat, Module, Mux, ResetSignal, Signal, 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.beat_memory import BeatMemory
-from rtl.encoder import Encoder, EncoderTop
-from rtl.encoder_front import EncoderFront
-from rtl.encoder_schedules import SpeculationWriter, VerificationWriter
-from rtl.encoder_types import EncoderConfig
-from rtl.group_buffer import GroupBuffer
-from rtl.mantissa import HIGH_PLANES
-from rtl.packers import BUS_ROWS, BlockPacker, ResiduePacker, SharedPacker, UnaryPacker
-from rtl.record_path import RecordPath
-from rtl.region_writer import RegionWriter
-from rtl.topk import RadixSelect, SelectShape
-from rtl.vector_buffer import VectorLoader
-from verif.formal.harness import Handshakes, Together, assert_holds, streams_of
-from verif.formal.netlist import Netlist
-from verif.formal.prover import Claim
-from verif.formal.structure import ALLOWED, waiting_streams, wrong_paths
+from cassandra_spec.rtl.common.beat_memory import BeatMemory
+from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
+from cassandra_spec.rtl.encode.front import EncoderFront
+from cassandra_spec.rtl.encode.group_buffer import GroupBuffer
+from cassandra_spec.rtl.encode.packers import (
+    BUS_ROWS,
+    BlockPacker,
+    ResiduePacker,
+    SharedPacker,
+    UnaryPacker,
+)
+from cassandra_spec.rtl.encode.record_path import RecordPath
+from cassandra_spec.rtl.encode.region_writer import RegionWriter
+from cassandra_spec.rtl.encode.schedules import SpeculationWriter, VerificationWriter
+from cassandra_spec.rtl.encode.topk import RadixSelect, SelectShape
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encode.vector_buffer import VectorLoader
+from cassandra_spec.rtl.encoder import Encoder, EncoderTop
+from cassandra_spec.verif.formal.harness import Handshakes, Together, assert_holds, streams_of
+from cassandra_spec.verif.formal.netlist import Netlist
+from cassandra_spec.verif.formal.prover import Claim
+from cassandra_spec.verif.formal.structure import ALLOWED, waiting_streams, wrong_paths
 
 __all__ = ["CLAIMS"]
 

@@ -11,12 +11,20 @@ from amaranth.hdl import Assert, Cat, Const, Module, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from rtl.bitmap_expand import BitmapExpand
-from rtl.networks import compact, expand, popcount, prefix_sums, prefix_sums_from, rotate, shift
-from rtl.residue import FIELD_MAX, ResidueUnpack
-from rtl.shifter import DynamicShifter
-from verif.formal.harness import Together, bits_set
-from verif.formal.prover import Claim
+from cassandra_spec.rtl.common.networks import (
+    compact,
+    expand,
+    popcount,
+    prefix_sums,
+    prefix_sums_from,
+    rotate,
+    shift,
+)
+from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueUnpack
+from cassandra_spec.rtl.common.shifter import DynamicShifter
+from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand
+from cassandra_spec.verif.formal.harness import Together, bits_set
+from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = ["CLAIMS"]
 

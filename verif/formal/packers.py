@@ -18,12 +18,24 @@ from amaranth.hdl import Array, Assert, Assume, Cat, Const, Module, Mux, ResetSi
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.packers import BUS_ROWS, BlockPacker, ResiduePacker, SharedPacker, UnaryPacker
-from rtl.queues import PairLayout, PairQueue
-from rtl.region_writer import RegionWriter
-from rtl.residue import FIELD_MAX
-from verif.formal.harness import Around, assert_holds, assume_holds, bits_set, level_of
-from verif.formal.prover import Claim
+from cassandra_spec.rtl.common.queues import PairLayout, PairQueue
+from cassandra_spec.rtl.common.residue import FIELD_MAX
+from cassandra_spec.rtl.encode.packers import (
+    BUS_ROWS,
+    BlockPacker,
+    ResiduePacker,
+    SharedPacker,
+    UnaryPacker,
+)
+from cassandra_spec.rtl.encode.region_writer import RegionWriter
+from cassandra_spec.verif.formal.harness import (
+    Around,
+    assert_holds,
+    assume_holds,
+    bits_set,
+    level_of,
+)
+from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = [
     "CLAIMS",

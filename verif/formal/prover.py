@@ -36,9 +36,9 @@ from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
 from amaranth.lib import wiring
 
-from golden.errors import CassandraError
-from verif.formal.harness import Watch, freeing, watching
-from verif.formal.netlist import forgetful
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal.harness import Watch, freeing, watching
+from cassandra_spec.verif.formal.netlist import forgetful
 
 __all__ = ["METHODS", "Claim", "Outcome", "missing_tools", "prove", "to_properties"]
 

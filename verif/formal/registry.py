@@ -6,20 +6,20 @@ import fnmatch
 import importlib
 from collections.abc import Sequence
 
-from golden.errors import CassandraError
-from verif.formal.prover import Claim
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = ["MODULES", "claims"]
 
 MODULES = (
-    "verif.formal.zero_counter",
-    "verif.formal.networks",
-    "verif.formal.control",
-    "verif.formal.structure",
-    "verif.formal.selection",
-    "verif.formal.packers",
-    "verif.formal.encoder",
-    "verif.formal.store",
+    "cassandra_spec.verif.formal.zero_counter",
+    "cassandra_spec.verif.formal.networks",
+    "cassandra_spec.verif.formal.control",
+    "cassandra_spec.verif.formal.structure",
+    "cassandra_spec.verif.formal.selection",
+    "cassandra_spec.verif.formal.packers",
+    "cassandra_spec.verif.formal.encoder",
+    "cassandra_spec.verif.formal.store",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 

@@ -13,11 +13,11 @@ from amaranth.hdl import Assert, Assume, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rtl.encoder_types import EncoderConfig
-from rtl.topk import RadixSelect, SelectShape, ThresholdChoice
-from rtl.vector_buffer import VectorLoader
-from verif.formal.harness import assert_holds, bits_set, level_of
-from verif.formal.prover import Claim
+from cassandra_spec.rtl.encode.topk import RadixSelect, SelectShape, ThresholdChoice
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encode.vector_buffer import VectorLoader
+from cassandra_spec.verif.formal.harness import assert_holds, bits_set, level_of
+from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = ["CLAIMS"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from amaranth.hdl import Assert, Assume, Const, Module, Mux, ResetSignal, Signal
 
-from rtl.dma.config import IN_FLIGHT
-from rtl.dma.encoder_top import CassandraEncoderDma
-from rtl.dma.ledger import Store
-from rtl.dma.store import BurstFormer, RegionStore, WriteMaster
-from rtl.dma.store_config import StoreConfig
-from rtl.dma.store_ports import CassandraStore
-from rtl.encoder_types import EncoderConfig
-from verif.formal.harness import Around, assert_holds, assume_holds, level_of
-from verif.formal.netlist import Netlist, not_reset
-from verif.formal.prover import Claim
-from verif.formal.structure import wrong_paths
+from cassandra_spec.rtl.dma.config import IN_FLIGHT
+from cassandra_spec.rtl.dma.encoder_top import CassandraEncoderDma
+from cassandra_spec.rtl.dma.ledger import Store
+from cassandra_spec.rtl.dma.store import BurstFormer, RegionStore, WriteMaster
+from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.dma.store_ports import CassandraStore
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.formal.harness import Around, assert_holds, assume_holds, level_of
+from cassandra_spec.verif.formal.netlist import Netlist, not_reset
+from cassandra_spec.verif.formal.prover import Claim
+from cassandra_spec.verif.formal.structure import wrong_paths
 
 __all__ = ["CLAIMS"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from rtl.top import DecoderTop
-from verif.formal.netlist import Bit, Netlist, not_reset
-from verif.formal.prover import Claim
+from cassandra_spec.rtl.decode.top import DecoderTop
+from cassandra_spec.verif.formal.netlist import Bit, Netlist, not_reset
+from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = ["CLAIMS", "waiting_streams", "wrong_paths"]
 

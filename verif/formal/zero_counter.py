@@ -8,9 +8,9 @@ from amaranth.hdl import Assert, Assume, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from rtl.zero_counter import ParallelZeroCounter
-from verif.formal.harness import Together
-from verif.formal.prover import Claim
+from cassandra_spec.rtl.zero_counter import ParallelZeroCounter
+from cassandra_spec.verif.formal.harness import Together
+from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = ["CLAIMS"]
 

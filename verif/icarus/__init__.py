@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from golden.errors import CassandraError
-from rtl.command import COMMAND_WIDTH, DecoderConfig
-from rtl.dma.config import DmaConfig
-from rtl.dma.registers import field_of, register_of
-from rtl.encoder import RESULT_WIDTH
-from rtl.encoder_types import ENCODE_COMMAND_WIDTH, EncoderConfig
-from verif.codebooks import LoadedBooks
-from verif.encoder_model import Segment
-from verif.jobs import Job
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common.command import COMMAND_WIDTH, DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.registers import field_of, register_of
+from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncoderConfig
+from cassandra_spec.rtl.encoder import RESULT_WIDTH
+from cassandra_spec.verif.decoder.codebooks import LoadedBooks
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.encoder.model import Segment
 
 __all__ = ["decode", "decode_by_dma", "encode", "require_icarus"]
 

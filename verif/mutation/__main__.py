@@ -1,8 +1,8 @@
 """Put each fault into a copy of the gateware and see what finds it (``make mutants``).
 
-``python -m verif.mutation [--out build/mutation] [--document FILE] [PATTERN...]`` goes on where it
-was stopped: a result stays good while sources, checks and fault are what they were.
-``--document docs/verification.md`` records what was tried in its table; other rows stay.
+``python -m cassandra_spec.verif.mutation [--out build/mutation] [--document FILE] [PATTERN...]``
+goes on where it was stopped: a result stays good while sources, checks and fault are what they
+were. ``--document docs/verification.md`` records what was tried in its table; other rows stay.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from golden.errors import CassandraError
-from verif.mutation.catalogue import ROOT, Mutation, mutations
-from verif.recording import RecordedTable, run_command
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation, mutations
+from cassandra_spec.verif.tools.recording import RecordedTable, run_command
 
 __all__ = ["TABLE", "Result", "cells", "main", "tried"]
 
-TREE = ("golden", "rtl", "verif", "tests")
+TREE = ("cassandra_spec", "golden", "rtl", "verif", "tests")
 SETTINGS = "pyproject.toml"  # of pytest
 
 
@@ -58,7 +58,7 @@ def tried(mutation: Mutation, folder: Path) -> Result:
     shutil.rmtree(folder, ignore_errors=True)
     for name in TREE:
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tree / name, ignore=ignore)
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignore)
     shutil.copy(ROOT / SETTINGS, tree)
     place = tree / mutation.file
     place.write_text(mutation.applied(place.read_text(encoding="utf-8")), encoding="utf-8")
@@ -84,7 +84,7 @@ def _sound(check: str) -> bool:
 def _passes(check: str, tree: Path, folder: Path) -> bool:
     build = folder / re.sub(r"\W+", "_", check)
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "verif.mutation.check", check, str(build)]
+    command = [sys.executable, "-m", "cassandra_spec.verif.mutation.check", check, str(build)]
     run = subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, check=False
     )
@@ -117,7 +117,9 @@ def cells(result: Result) -> tuple[str, ...]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try; 0 if every fault is found, 1 if one is not, 2 if something cannot be tried."""
-    parser = argparse.ArgumentParser(prog="python -m verif.mutation", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m cassandra_spec.verif.mutation", description=__doc__
+    )
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names of mutations")
     parser.add_argument("--out", type=Path, default=Path("build/mutation"), help="results and logs")
     parser.add_argument("--document", type=Path, help="a document with the markers of the table")

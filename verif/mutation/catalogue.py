@@ -1,10 +1,11 @@
 """The mutations: where, what instead of what, and what must notice, cheapest first.
 
-A check is ``claim:NAME`` (:mod:`verif.formal`), or ``sim:BLOCK`` or ``suite:BLOCK``: the cocotb
-suite of a block (:mod:`verif.blocks`, or a module of :mod:`verif` that has a function ``design``),
-with ``/REGULAR_EXPRESSION`` behind it if a part of the tests will do. ``suite`` runs it under
-Verilator as it is; ``sim`` in Amaranth's simulator (:mod:`verif.simulated`), which needs no build.
-``test:FILE`` are tests that pytest runs (``rtl.test_fetch``), with ``/EXPRESSION`` as of ``-k``.
+A check is ``claim:NAME`` (:mod:`cassandra_spec.verif.formal`), or ``sim:BLOCK`` or
+``suite:BLOCK``: the cocotb suite of a block (:mod:`cassandra_spec.verif.blocks`, or a module of
+:mod:`cassandra_spec.verif` that has a function ``design``), with ``/REGULAR_EXPRESSION`` behind it
+if a part of the tests will do. ``suite`` runs it under Verilator as it is; ``sim`` in Amaranth's
+simulator (:mod:`cassandra_spec.verif.tools.simulated`), which needs no build. ``test:FILE`` are
+tests that pytest runs (``rtl.test_fetch``), with ``/EXPRESSION`` as of ``-k``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
-from golden.errors import CassandraError
+from cassandra_spec.golden.errors import CassandraError
 
 __all__ = ["MUTATIONS", "ROOT", "Mutation", "mutations"]
 
@@ -66,18 +67,18 @@ class _Maker:
 
 _zero = _of("rtl/zero_counter.py", "claim:zero_counter.chunk")
 _windows = _of("rtl/zero_counter.py", "claim:zero_counter.chunks")
-_expand = _of("rtl/networks.py", "claim:networks.expand.l8")
-_compact = _of("rtl/networks.py", "claim:networks.compact.8")
-_rotate = _of("rtl/networks.py", "claim:networks.rotate")
-_shift = _of("rtl/networks.py", "claim:networks.shift")
-_counts = _of("rtl/networks.py", "claim:networks.counts")
-_bitmap = _of("rtl/bitmap_expand.py", "claim:networks.bitmap_expand")
-_buffer = _of("rtl/bitmap_expand.py", "sim:bitmap_expand/buffer")
-_book = _of("rtl/codebook.py", "sim:codebook")
-_mantissa = _of("rtl/mantissa.py", "sim:mantissa")
-_shifter = _of("rtl/shifter.py", "claim:networks.shifter")
-_residue = _of("rtl/residue.py", "claim:networks.residue")
-_reader = _of("rtl/superblock_reader.py", "sim:superblock_reader")
+_expand = _of("rtl/common/networks.py", "claim:networks.expand.l8")
+_compact = _of("rtl/common/networks.py", "claim:networks.compact.8")
+_rotate = _of("rtl/common/networks.py", "claim:networks.rotate")
+_shift = _of("rtl/common/networks.py", "claim:networks.shift")
+_counts = _of("rtl/common/networks.py", "claim:networks.counts")
+_bitmap = _of("rtl/decode/bitmap_expand.py", "claim:networks.bitmap_expand")
+_buffer = _of("rtl/decode/bitmap_expand.py", "sim:bitmap_expand/buffer")
+_book = _of("rtl/decode/codebook.py", "sim:codebook")
+_mantissa = _of("rtl/common/mantissa.py", "sim:mantissa")
+_shifter = _of("rtl/common/shifter.py", "claim:networks.shifter")
+_residue = _of("rtl/common/residue.py", "claim:networks.residue")
+_reader = _of("rtl/common/superblock_reader.py", "sim:superblock_reader")
 _SPECULATION = (
     "sim:speculation/every_kind.*l8",
     "sim:speculation/bad_regions",
@@ -90,32 +91,34 @@ _VERIFICATION = (
     "sim:verification/instance=l8",
 )
 _FULL_RATE = tuple(check.replace("l8", "full") for check in _VERIFICATION)
-_ranks = _of("rtl/exponent_path.py", *_SPECULATION)
-_overflow = _of("rtl/exponent_path.py", "sim:exponent_path/illegal_codes")
-_queue = _of("rtl/exponent_path.py", "sim:exponent_path/the_queue")
-_spec = _of("rtl/speculation.py", *_SPECULATION, "claim:decoder.segments")
-_spec_data = _of("rtl/speculation.py", *_SPECULATION)
-_verif = _of("rtl/verification.py", *_VERIFICATION, "claim:decoder.segments")
-_verif_data = _of("rtl/verification.py", *_VERIFICATION)
-_full = _of("rtl/verification_full.py", *_FULL_RATE)
-_codes = _of("rtl/pruned_exponents.py", *_VERIFICATION)
-_bytes = _of("rtl/pruned_exponents.py", "sim:pruned_bytes")
+_ranks = _of("rtl/decode/exponent_path.py", *_SPECULATION)
+_overflow = _of("rtl/decode/exponent_path.py", "sim:exponent_path/illegal_codes")
+_queue = _of("rtl/decode/exponent_path.py", "sim:exponent_path/the_queue")
+_spec = _of("rtl/decode/speculation.py", *_SPECULATION, "claim:decoder.segments")
+_spec_data = _of("rtl/decode/speculation.py", *_SPECULATION)
+_verif = _of("rtl/decode/verification.py", *_VERIFICATION, "claim:decoder.segments")
+_verif_data = _of("rtl/decode/verification.py", *_VERIFICATION)
+_full = _of("rtl/decode/verification_full.py", *_FULL_RATE)
+_codes = _of("rtl/decode/pruned_exponents.py", *_VERIFICATION)
+_bytes = _of("rtl/decode/pruned_exponents.py", "sim:pruned_bytes")
 _top = _of("rtl/decoder.py", "claim:decoder.segments", "claim:decoder.ends")
-_choice = _of("rtl/topk.py", "claim:selection.choice")
-_select = _of("rtl/topk.py", "claim:selection.threshold", "sim:encoder_front/instance=l8")
-_align = _of("rtl/align.py", "sim:align")
-_map = _of("rtl/rank_map.py", "sim:rank_map")
-_path = _of("rtl/record_path.py", "sim:encoder_front/instance=l8")
-_residues = _of("rtl/packers.py", "claim:packers.residue")
-_blocks = _of("rtl/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
-_shared = _of("rtl/packers.py", "claim:packers.shared")
-_unary = _of("rtl/packers.py", "claim:packers.unary", "claim:packers.unary_4")
-_waiting = _of("rtl/queues.py", "claim:packers.pairs")
-_region = _of("rtl/region_writer.py", "claim:packers.regions")
-_loader = _of("rtl/vector_buffer.py", "claim:selection.slots", "sim:encoder_front/instance=l8")
-_loader_data = _of("rtl/vector_buffer.py", "sim:encoder_front/instance=l8")
-_schedule = _of("rtl/encoder_schedules.py", "sim:encoder_regions_testbench")
-_back = _of("rtl/encoder_regions.py", "sim:encoder_regions_testbench")
+_choice = _of("rtl/encode/topk.py", "claim:selection.choice")
+_select = _of("rtl/encode/topk.py", "claim:selection.threshold", "sim:encoder.front/instance=l8")
+_align = _of("rtl/encode/align.py", "sim:encoder.align")
+_map = _of("rtl/encode/rank_map.py", "sim:encoder.rank_map")
+_path = _of("rtl/encode/record_path.py", "sim:encoder.front/instance=l8")
+_residues = _of("rtl/encode/packers.py", "claim:packers.residue")
+_blocks = _of("rtl/encode/packers.py", "claim:packers.blocks", "claim:packers.blocks_4")
+_shared = _of("rtl/encode/packers.py", "claim:packers.shared")
+_unary = _of("rtl/encode/packers.py", "claim:packers.unary", "claim:packers.unary_4")
+_waiting = _of("rtl/common/queues.py", "claim:packers.pairs")
+_region = _of("rtl/encode/region_writer.py", "claim:packers.regions")
+_loader = _of(
+    "rtl/encode/vector_buffer.py", "claim:selection.slots", "sim:encoder.front/instance=l8"
+)
+_loader_data = _of("rtl/encode/vector_buffer.py", "sim:encoder.front/instance=l8")
+_schedule = _of("rtl/encode/schedules.py", "sim:encoder.regions_testbench")
+_back = _of("rtl/encode/regions.py", "sim:encoder.regions_testbench")
 _bursts = _of("rtl/dma/store.py", "claim:store.bursts")
 _writes = _of("rtl/dma/store.py", "claim:store.writes")
 _ledger = _of("rtl/dma/ledger.py", "claim:store.ledger")

@@ -1,4 +1,6 @@
-"""Run one check in the tree at hand: ``python -m verif.mutation.check CHECK FOLDER``."""
+"""Run one check in the tree at hand: ``python -m cassandra_spec.verif.mutation.check CHECK
+FOLDER``.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from pathlib import Path
 
 from amaranth.hdl import UnusedElaboratable
 
-from golden.errors import CassandraError
-from verif.formal.prover import prove
-from verif.formal.registry import claims
-from verif.runner import SuiteError, run_suite
-from verif.simulated import run_simulated
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal.prover import prove
+from cassandra_spec.verif.formal.registry import claims
+from cassandra_spec.verif.tools.runner import SuiteError, run_suite
+from cassandra_spec.verif.tools.simulated import run_simulated
 
 __all__ = ["file_of", "main", "module_of", "passes"]
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def module_of(block: str) -> str:
@@ -27,7 +29,7 @@ def module_of(block: str) -> str:
 
     Raises CassandraError if there is none.
     """
-    for package in ("verif.blocks", "verif"):
+    for package in ("cassandra_spec.verif.blocks", "cassandra_spec.verif"):
         name = f"{package}.{block}"
         if (_ROOT / f"{name.replace('.', '/')}.py").is_file():
             return name

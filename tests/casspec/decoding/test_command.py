@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from casspec.__main__ import main
+from cassandra_spec.casspec.__main__ import main
 from tests.model.tiny import write_model
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from casspec.decoding.contenders import CONTENDERS, PLAIN, PLANS, Contender, choose
-from casspec.decoding.probe import Probe, time_numpy
-from casspec.decoding.prompts import in_rounds
-from casspec.decoding.report import draw, lines, put_between_markers
-from casspec.decoding.results import LLAMA, Turn, Turns, summaries
-from golden import CassandraError
-from golden.errors import FileError
-from native.linear import time_reading
+from cassandra_spec.bench.decode.contenders import CONTENDERS, PLAIN, PLANS, Contender, choose
+from cassandra_spec.bench.decode.probe import Probe, time_numpy
+from cassandra_spec.bench.decode.prompts import in_rounds
+from cassandra_spec.bench.decode.report import draw, lines, put_between_markers
+from cassandra_spec.bench.decode.results import LLAMA, Turn, Turns, summaries
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.native.linear import time_reading
 
 FAST = "native hybrid, exact, 4 bits"
 SOME = [each for each in CONTENDERS if each.name in (PLAIN, LLAMA, FAST)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from casspec.__main__ import main
-from casspec.decoding import shapes
-from casspec.decoding.results import Spread
+from cassandra_spec.bench.decode import shapes
+from cassandra_spec.bench.decode.results import Spread
+from cassandra_spec.casspec.__main__ import main
 
 TINY = {
     **shapes.SHAPES["135m"],
@@ -52,7 +52,7 @@ def test_drafts_that_cost_as_much_are_not_made() -> None:
 
 
 def test_known_shapes_have_the_sizes_of_their_names() -> None:
-    from native.llama import read_llama_config
+    from cassandra_spec.native.llama import read_llama_config
 
     counts = {}
     for name, config in shapes.SHAPES.items():

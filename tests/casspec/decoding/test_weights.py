@@ -9,11 +9,11 @@ import gguf
 import numpy as np
 import pytest
 
-from casspec.decoding.gguf_file import write_gguf
-from casspec.decoding.weights import BLOCK, STEPS, Dithered, dither
-from golden import CassandraError
-from model.gguf_source import GgufSource
-from model.sources import open_source
+from cassandra_spec.bench.decode.gguf_file import write_gguf
+from cassandra_spec.bench.decode.weights import BLOCK, STEPS, Dithered, dither
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.weights.gguf import GgufSource
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import write_model
 
 

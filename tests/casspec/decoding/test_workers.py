@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from casspec.decoding.workers import Worker
-from golden import CassandraError
+from cassandra_spec.bench.decode.workers import Worker
+from cassandra_spec.golden import CassandraError
 
 ECHO = """
 import json, sys

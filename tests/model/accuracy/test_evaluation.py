@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from golden import CassandraError
-from model.accuracy import Evaluation, compare, evaluate, evaluation, token_windows
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.accuracy import Evaluation, compare, evaluate, evaluation, token_windows
 from tests.model.tiny import MODEL_TYPES, write_model
 
 WINDOWS = np.random.default_rng(5).integers(2, 96, (5, 12))

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from golden import CassandraError, Format
-from model.packing import Recipe, pack_model, unpack_model
-from model.sources import open_source
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.model.packing.packer import Recipe, pack_model, unpack_model
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import write_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,13 +68,14 @@ def test_without_the_harness_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     monkeypatch.setitem(sys.modules, "lm_eval.api.registry", None)
-    monkeypatch.delitem(sys.modules, "model.accuracy.harness", raising=False)
+    monkeypatch.delitem(sys.modules, "cassandra_spec.model.accuracy.harness", raising=False)
     with pytest.raises(CassandraError, match=r"lm-eval must be installed .*cassandra-spec\[eval\]"):
-        importlib.import_module("model.accuracy.harness")
+        importlib.import_module("cassandra_spec.model.accuracy.harness")
 
 
 def test_the_command_without_the_harness() -> None:
-    program = "import sys; sys.modules['lm_eval'] = None; from model.accuracy.__main__ import main"
+    hidden = "import sys; sys.modules['lm_eval'] = None"
+    program = f"{hidden}; from cassandra_spec.model.accuracy.__main__ import main"
     done = subprocess.run(
         [sys.executable, "-c", f"{program}; sys.exit(main())"],
         cwd=ROOT,
@@ -93,7 +94,7 @@ def test_the_command_without_the_harness() -> None:
 @pytest.fixture(scope="module")
 def harness() -> Any:
     pytest.importorskip("lm_eval.models.huggingface", reason="the extra `eval` is not installed")
-    return importlib.import_module("model.accuracy.harness")
+    return importlib.import_module("cassandra_spec.model.accuracy.harness")
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["own head", "tied"])
@@ -149,7 +150,7 @@ def test_a_packed_model_scores_as_what_it_unpacks_to(
 def test_replies_by_speculation_are_those_of_plain_decoding(
     harness: Any, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from model.speculative import CassandraForCausalLM
+    from cassandra_spec.model.speculative import CassandraForCausalLM
 
     caplog.set_level(logging.INFO, logger="lm_eval.cassandra")
     model = harness.CassandraLM(str(packed / "p"), gamma=2, batch_size=2)

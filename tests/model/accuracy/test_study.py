@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from golden import CassandraError, Format, decode_draft
-from model.accuracy import (
+from cassandra_spec.golden import CassandraError, Format, decode_draft
+from cassandra_spec.model.accuracy import (
     bf16_candidate,
     lossy_candidates,
     original,
@@ -19,10 +19,10 @@ from model.accuracy import (
     table_rows,
     wanda_pruned,
 )
-from model.calibration import Norms
-from model.packed_source import PackedSource
-from model.packing import Override, PackPlan, Recipe, open_packed, pack_model
-from model.sources import EMBEDDING, Source, open_source
+from cassandra_spec.model.packing.calibration import Norms
+from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe, open_packed, pack_model
+from cassandra_spec.model.weights.packed import PackedSource
+from cassandra_spec.model.weights.sources import EMBEDDING, Source, open_source
 from tests.golden.rationals import rational
 from tests.model.test_packing import LINEAR, norms_of
 from tests.model.tiny import MODEL_TYPES, replace_tensors, write_model

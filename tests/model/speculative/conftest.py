@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from golden import Format
-from model.packing import Recipe, pack_model
-from model.sources import open_source
-from model.speculative import CassandraForCausalLM
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.packer import Recipe, pack_model
+from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import write_model
 
 RECIPE = Recipe(format=Format(scheme="exact", group=32, segment=1024, truncated=4, fill="midpoint"))

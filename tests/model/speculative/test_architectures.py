@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from golden import Format
-from model.packing import pack_model
-from model.sources import open_source
-from model.speculative import CassandraForCausalLM, KeyValueFormat, PackedLinear, Settings, Tally
-from model.speculative.loop import decode
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.speculative import (
+    CassandraForCausalLM,
+    KeyValueFormat,
+    PackedLinear,
+    Settings,
+    Tally,
+)
+from cassandra_spec.model.speculative.loop import decode
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
 from tests.model.speculative.test_generate import batch
 from tests.model.speculative.test_passes import tokens_of

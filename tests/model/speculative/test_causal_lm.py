@@ -10,12 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from golden import CassandraError, Format, GoldenCodec, Packed
-from golden.file import PackedFile
-from model.packing import Recipe, open_packed, pack_model
-from model.reply import build_model, packed_reader
-from model.sources import open_source
-from model.speculative import (
+from cassandra_spec.golden import CassandraError, Format, GoldenCodec, Packed
+from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
+from cassandra_spec.model.reply import build_model, packed_reader
+from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
     KeyValueFormat,
@@ -26,6 +25,7 @@ from model.speculative import (
     decode,
     run_pass,
 )
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from golden import CassandraError
-from model.speculative import Settings, Tally, decode
-from model.speculative.gamma import MOST, AdaptiveGamma, FixedGamma, make_gamma
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative import Settings, Tally, decode
+from cassandra_spec.model.speculative.gamma import MOST, AdaptiveGamma, FixedGamma, make_gamma
 from tests.model.speculative.test_loop import Script, flat
 
 

@@ -10,8 +10,8 @@ import torch
 from transformers import GenerationConfig, TextStreamer
 from transformers.generation.streamers import BaseStreamer
 
-from golden import CassandraError
-from model.speculative import CassandraForCausalLM, KeyValueFormat, Settings, Tally
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, Settings, Tally
 from tests.model.speculative.test_passes import tokens_of
 
 NEW = 24

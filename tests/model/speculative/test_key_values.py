@@ -11,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from golden import CassandraError, Format, GoldenCodec, Packed, decode_draft, decode_target
-from model.masks import kept_by_magnitude
-from model.speculative import (
+from cassandra_spec.golden import (
+    CassandraError,
+    Format,
+    GoldenCodec,
+    Packed,
+    decode_draft,
+    decode_target,
+)
+from cassandra_spec.model.packing.masks import kept_by_magnitude
+from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
     KeyValueFormat,
@@ -21,7 +28,7 @@ from model.speculative import (
     Tally,
     decode,
 )
-from model.speculative.tiles import Tile
+from cassandra_spec.model.speculative.tiles import Tile
 from tests.model.speculative.test_passes import tokens_of
 
 UNARY = KeyValueFormat(format=Format(scheme="unary", group=16, truncated=4), block=16)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from model.speculative import DecodedProducts
-from model.speculative import linear as module
+from cassandra_spec.model.speculative import DecodedProducts
+from cassandra_spec.model.speculative import linear as module
 
 SIZES = [(576, 576), (192, 576), (96, 48), (80, 48), (7, 5), (1, 3)]
 

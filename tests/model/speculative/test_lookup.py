@@ -11,11 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from golden import CassandraError
-from model.speculative import CassandraForCausalLM, ReadBytes, Sampling, Settings, Tally, decode
-from model.speculative import loop as loop_module
-from model.speculative.lookup import Lookup
-from model.speculative.sampling import draw, verify
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative import (
+    CassandraForCausalLM,
+    ReadBytes,
+    Sampling,
+    Settings,
+    Tally,
+    decode,
+)
+from cassandra_spec.model.speculative import loop as loop_module
+from cassandra_spec.model.speculative.lookup import Lookup
+from cassandra_spec.model.speculative.sampling import draw, verify
 from tests.model.speculative.test_loop import Script, flat
 
 Kind = Literal["lookup", "hybrid"]

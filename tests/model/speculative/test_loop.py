@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from golden import CassandraError
-from model.speculative import KeyValueTally, ReadBytes, Settings, Tally, decode
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative import KeyValueTally, ReadBytes, Settings, Tally, decode
 
 VOCABULARY, STOP = 20, 19
 

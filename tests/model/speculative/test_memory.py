@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from golden import CassandraError
-from model.packing import open_packed, pack_model
-from model.plan import Override, PackPlan
-from model.sources import open_source
-from model.speculative import CassandraForCausalLM, KeyValueFormat, causal_lm, memory
-from model.speculative.memory import available_memory, model_memory
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.packer import open_packed, pack_model
+from cassandra_spec.model.packing.plan import Override, PackPlan
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, causal_lm, memory
+from cassandra_spec.model.speculative.memory import available_memory, model_memory
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import SIZES, WORDS, write_model
 

@@ -7,17 +7,17 @@ import torch
 from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM
 
-from golden import CassandraError, Packed
-from model.packing import pack_model
-from model.sources import open_source
-from model.speculative import (
+from cassandra_spec.golden import CassandraError, Packed
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     DecodedProducts,
     KeyValueCache,
     PackedLinear,
     run_pass,
 )
-from model.speculative.tiles import Tile, tiles
+from cassandra_spec.model.speculative.tiles import Tile, tiles
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import MODEL_TYPES, write_model
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model.speculative import Costs, ReadBytes, Tally, make_report
+from cassandra_spec.model.speculative import Costs, ReadBytes, Tally, make_report
 
 COSTS = Costs(
     linear=ReadBytes(draft=30, target=70, bf16=100),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from golden import (
+from cassandra_spec.golden import (
     CassandraError,
     Format,
     GoldenCodec,
@@ -20,11 +20,11 @@ from golden import (
     decode_target,
     keep_largest,
 )
-from golden.format import SCHEMES, Scheme
-from model.speculative import KeyValueFormat, Settings, Tally, decode
-from model.speculative.causal_lm import CassandraForCausalLM
-from model.speculative.sealing import Order, Sealer, flatten, unflatten
-from model.study import padding
+from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.model.speculative import KeyValueFormat, Settings, Tally, decode
+from cassandra_spec.model.speculative.causal_lm import CassandraForCausalLM
+from cassandra_spec.model.speculative.sealing import Order, Sealer, flatten, unflatten
+from cassandra_spec.model.study import padding
 from tests.model.speculative.test_passes import tokens_of
 
 ORDERS: tuple[Order, ...] = ("channel", "token")

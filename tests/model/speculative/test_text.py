@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden import CassandraError
-from model.speculative.text import ReplyText
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative.text import ReplyText
 
 
 class Letters:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from golden import Format
-from model.packing import PackPlan
-from model.speculative import Costs, KeyValueFormat, ReadBytes, Tally
-from model.study.acceptance import ACCEPTANCE, best_row, bootstrap, row, rows
-from model.study.chains import Sequences
-from model.study.drafts import KeyValueBytes, Measured, Setting
-from model.study.emulation import Drafts, Replies
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.packer import PackPlan
+from cassandra_spec.model.speculative import Costs, KeyValueFormat, ReadBytes, Tally
+from cassandra_spec.model.study.acceptance import ACCEPTANCE, best_row, bootstrap, row, rows
+from cassandra_spec.model.study.chains import Sequences
+from cassandra_spec.model.study.drafts import KeyValueBytes, Measured, Setting
+from cassandra_spec.model.study.emulation import Drafts, Replies
 
 DEPTH = 4
 REPLY = tuple(range(10, 21))  # 11 tokens

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from golden import CassandraError, Format
-from model.packing import Override, PackPlan, Recipe, pack_model
-from model.sources import Source, open_source
-from model.speculative import (
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe, pack_model
+from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
     KeyValueFormat,
@@ -18,10 +17,11 @@ from model.speculative import (
     Tally,
     decode,
 )
-from model.speculative.tiles import Tile
-from model.study.acceptance import row
-from model.study.chains import Rows, Sequences
-from model.study.drafts import SealedSequences, Setting, Study
+from cassandra_spec.model.speculative.tiles import Tile
+from cassandra_spec.model.study.acceptance import row
+from cassandra_spec.model.study.chains import Rows, Sequences
+from cassandra_spec.model.study.drafts import SealedSequences, Setting, Study
+from cassandra_spec.model.weights.sources import Source, open_source
 from tests.model.study.test_emulation import in_float32
 from tests.model.tiny import write_model
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from golden import CassandraError, Format
-from model.packing import Recipe, pack_model
-from model.sources import open_source
-from model.speculative import CassandraForCausalLM, Settings, Tally, decode
-from model.study.emulation import Replies, Round, follow, greedy_replies, rounds
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.model.packing.packer import Recipe, pack_model
+from cassandra_spec.model.speculative import CassandraForCausalLM, Settings, Tally, decode
+from cassandra_spec.model.study.emulation import Replies, Round, follow, greedy_replies, rounds
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import MODEL_TYPES, change_config, write_model
 
 PROMPTS = [[5, 9, 2, 33], [7], list(range(20, 51)), [3, 3, 3, 3, 3, 3, 3]]

@@ -8,16 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden import CassandraError
-from golden.errors import FileError
-from model.packing import PackPlan
-from model.sources import open_source
-from model.speculative import Costs, ReadBytes
-from model.study.acceptance import best_row, row
-from model.study.chains import Sequences
-from model.study.drafts import KeyValueBytes, Measured, Setting
-from model.study.emulation import Drafts, Replies
-from model.study.tuning import LEADS, Candidate, Score, State, eq_2, front, score, tune, with_lead
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.packing.packer import PackPlan
+from cassandra_spec.model.speculative import Costs, ReadBytes
+from cassandra_spec.model.study.acceptance import best_row, row
+from cassandra_spec.model.study.chains import Sequences
+from cassandra_spec.model.study.drafts import KeyValueBytes, Measured, Setting
+from cassandra_spec.model.study.emulation import Drafts, Replies
+from cassandra_spec.model.study.tuning import (
+    LEADS,
+    Candidate,
+    Score,
+    State,
+    eq_2,
+    front,
+    score,
+    tune,
+    with_lead,
+)
+from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import write_model
 
 DEPTH = 4

@@ -1,0 +1,1 @@
+"""Everything that measures: each module is a benchmark that anyone can run."""

@@ -1,0 +1,97 @@
+"""Values in a cycle of decoders that share a read master, on real weights.
+
+``python -m cassandra_spec.bench.array_rate`` runs segments of SmolLM2 through arrays of 2 and 4
+decoders under Verilator, compares every value with golden, and prints what came out in a cycle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.model.packing.masks import kept_by_magnitude
+from cassandra_spec.model.packing.packer import Recipe
+from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
+from cassandra_spec.report.tables import table
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.sim.weights import RECIPES
+from cassandra_spec.verif.dma.rate import Rate, measure
+from cassandra_spec.verif.library.payloads import Payload
+
+__all__ = ["main", "weights_of"]
+
+BUILD = Path(__file__).resolve().parents[1] / "build" / "cocotb"
+_HEAD = ["decoders", "scheme", "mode", "values/cycle", "bytes/cycle", "of the most", "from START"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 if a rate in draft mode is more than 3 % below the decoders' own."""
+    parser = argparse.ArgumentParser(prog="cassandra_spec.bench.array_rate", description=__doc__)
+    parser.add_argument("--decoders", type=int, nargs="+", default=[2, 4], help="default: 2 4")
+    parser.add_argument(
+        "--segments", type=int, default=4, help="for each decoder and run, at least 2 (default 4)"
+    )
+    parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
+    args = parser.parse_args(argv)
+    if args.segments < 2:
+        raise CassandraError(f"segments must be at least 2, not {args.segments}")
+    rows, slow = [], False
+    for decoders in args.decoders:
+        config = DmaConfig(decoders=decoders)
+        for scheme, recipe in RECIPES.items():
+            segments = args.segments * decoders
+            payload = weights_of(open_source(BUNDLED), args.tensor, recipe, segments)
+            for target in (False, True):
+                rate = measure(config, payload, target=target, build=BUILD / f"rate_n{decoders}")
+                rows.append(_row(config, scheme, target, rate))
+                slow |= not target and rate.steady < 0.97 * config.beat_values
+    print(f"\nSegments of {payload.name}:\n\n{table(_HEAD, rows)}")
+    print(
+        "\nvalues/cycle once every decoder is at work; from START with the first segments filling."
+    )
+    return int(slow)
+
+
+def weights_of(source: Source, part: str, recipe: Recipe, segments: int) -> Payload:
+    """The first segments of a tensor whose name has ``part`` in it, pruned as the recipe says.
+
+    Of several tensors the middle one is taken. Raises CassandraError if there is none that is
+    large enough.
+    """
+    wanted = segments * recipe.format.segment
+    tensors = [
+        tensor
+        for tensor in packed_tensors(source)
+        if part in tensor.name and tensor.count >= wanted
+    ]
+    if not tensors:
+        raise CassandraError(f"tensor must name one of at least {wanted} values, not {part!r}")
+    chosen = tensors[len(tensors) // 2]
+    columns = chosen.shape[-1]
+    rows = source.read(chosen.name, 0, chosen.count).reshape(-1, columns)
+    kept = kept_by_magnitude(rows, recipe.prune).ravel()[:wanted] if recipe.prune else None
+    values = rows.ravel()[:wanted]
+    return Payload(name=chosen.name, format=recipe.format, values=values, kept=kept)
+
+
+def _row(config: DmaConfig, scheme: str, target: bool, rate: Rate) -> list[str]:
+    most = config.beat_values
+    return [
+        str(config.decoders),
+        scheme,
+        "target" if target else "draft",
+        f"{rate.steady:.2f}",
+        f"{2 * rate.steady:.1f}",
+        f"{rate.steady / most:.1%}",
+        f"{rate.whole:.2f}",
+    ]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except CassandraError as error:
+        sys.exit(f"cassandra_spec.bench.array_rate: error: {error}")

@@ -1,0 +1,128 @@
+"""Who takes part in ``casspec bench decode``."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
+from cassandra_spec.model.weights.architectures import HEAD
+
+__all__ = ["CONTENDERS", "PLAIN", "PLANS", "Contender", "Kind", "choose"]
+
+Kind = Literal["native", "torch", "transformers", "llama.cpp"]
+
+_EXACT: dict[str, Any] = {
+    "scheme": "exact",
+    "group": 64,
+    "fill": "midpoint",
+    "group_exponents": "weighted",
+}
+
+
+def _plan(*, head: dict[str, Any] | None = None, **fields: Any) -> PackPlan:
+    overrides = (Override(tensors=HEAD, changes=head),) if head else ()
+    return PackPlan(default=Recipe.from_dict(fields), overrides=overrides)
+
+
+PLANS = {
+    "exact-4": _plan(**_EXACT, truncated=4),
+    "exact-3": _plan(**_EXACT, truncated=5, head={"truncated": 4}),
+    "mx-4": _plan(scheme="mx", group=32, truncated=4, fill="midpoint"),
+    "unary-30": _plan(
+        scheme="unary", prune=0.3, truncated=5, fill="midpoint", head={"truncated": 4, "prune": 0.0}
+    ),
+}
+"""How models are packed; the head as the layers, or with one bit more."""
+
+LEAST_LEAD = 0.75
+"""As `casspec tune` finds it on the development prompts (docs/acceptance.md)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One way to decode."""
+
+    name: str
+    kind: Kind
+    plan: str = "exact-4"  # of PLANS; native, torch and transformers load packed models
+    target: str = "bf16"  # form of the native target
+    draft: Literal["none", "model", "lookup", "hybrid"] = "none"  # none: plain decoding
+    gamma: int | Literal["adaptive"] = "adaptive"
+    least_lead: float = 0.0
+    weights: str = "BF16"  # type of llama.cpp's file
+    slow: bool = False  # answers a part of the prompts, shortly
+    same_as: str | None = None  # whose replies its own must be, token for token
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a worker is told beside the model."""
+        names = ("kind", "target", "draft", "gamma", "least_lead")
+        return {name: getattr(self, name) for name in names}
+
+
+PLAIN = "native plain, BF16"
+"""The baseline of ratios."""
+
+_SHORT_PLAIN = "native plain, 12-bit"
+_MX_PLAIN = "native plain, mx"
+_TORCH_PLAIN = "torch backend, plain"
+
+
+def _native(name: str, *, same_as: str | None = PLAIN, **fields: Any) -> Contender:
+    return Contender(name=f"native {name}", kind="native", same_as=same_as, **fields)
+
+
+def _speculative(
+    name: str, draft: Literal["model", "lookup", "hybrid"], **fields: Any
+) -> Contender:
+    lead = 0.0 if draft == "lookup" else LEAST_LEAD
+    return _native(name, draft=draft, least_lead=lead, **fields)
+
+
+CONTENDERS = (
+    _native("plain, BF16", same_as=None),
+    # rounds otherwise where a matrix has escapes: docs/native.md
+    _native("plain, 12-bit", same_as=None, target="packed12"),
+    _native("plain, mx", same_as=None, plan="mx-4", target="packed12"),
+    _speculative("exact, 4 bits", "model"),
+    _speculative("exact, 4 bits, gamma 4", "model", gamma=4),
+    _speculative("exact, 4 bits, 12-bit target", "model", target="packed12", same_as=_SHORT_PLAIN),
+    _speculative("exact, 3 bits", "model", plan="exact-3"),
+    _speculative("mx", "model", plan="mx-4", target="packed12", same_as=_MX_PLAIN),
+    _speculative("unary", "model", plan="unary-30"),
+    _speculative("lookup", "lookup"),
+    _speculative("hybrid, exact, 4 bits", "hybrid"),
+    _speculative("hybrid, 12-bit target", "hybrid", target="packed12", same_as=_SHORT_PLAIN),
+    Contender(name="llama.cpp BF16", kind="llama.cpp", weights="BF16"),
+    Contender(name="llama.cpp Q8_0", kind="llama.cpp", weights="Q8_0"),
+    Contender(name="llama.cpp Q4_1", kind="llama.cpp", weights="Q4_1"),
+    Contender(name="transformers BF16", kind="transformers", slow=True),
+    Contender(name=_TORCH_PLAIN, kind="torch", slow=True),
+    Contender(
+        name="torch backend, exact, 4 bits",
+        kind="torch",
+        draft="model",
+        least_lead=LEAST_LEAD,
+        slow=True,
+        same_as=_TORCH_PLAIN,
+    ),
+)
+
+
+def choose(patterns: Sequence[str]) -> list[Contender]:
+    """Contenders whose names match a glob, all without one; and those that they are held to."""
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(each.name, pattern) for each in CONTENDERS):
+            known = "; ".join(each.name for each in CONTENDERS)
+            raise CassandraError(f"contenders must be among {known}, not {pattern!r}")
+    named = {
+        each.name
+        for each in CONTENDERS
+        if not patterns or any(fnmatch.fnmatchcase(each.name, p) for p in patterns)
+    }
+    needed = {each.same_as for each in CONTENDERS if each.name in named}
+    return [each for each in CONTENDERS if each.name in named | needed]

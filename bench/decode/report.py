@@ -1,0 +1,122 @@
+"""Tables and the picture of a benchmark of decoding."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from cassandra_spec.bench.decode.results import Figure, Spread, Summary
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.report.tables import table
+
+__all__ = ["draw", "lines", "put_between_markers"]
+
+_COLUMNS = (
+    "contender",
+    "tokens/s",
+    "of plain",
+    "of llama.cpp BF16",
+    "accepted",
+    "identical",
+    "GB/s",
+    "MB held",
+    "MB resident",
+)
+
+
+def lines(found: Sequence[Summary]) -> str:
+    """A table for each set of weights."""
+    parts = []
+    for weights in dict.fromkeys(each.weights for each in found):
+        some = [each for each in found if each.weights == weights]
+        parts.append(f"weights: {weights}\n\n" + table(_COLUMNS, [_cells(each) for each in some]))
+        if chosen := [[each.contender, _plans(each.plans)] for each in some if each.plans]:
+            parts.append(table(["adaptive gamma", "rounds by what they might draft"], chosen))
+    return "\n\n".join(parts)
+
+
+def _cells(one: Summary) -> list[str]:
+    return [
+        one.contender,
+        _spread(one.rate, 0),
+        _spread(one.to_plain, 2),
+        _spread(one.to_llama, 2),
+        "-" if not one.drafted else f"{(one.accepted or 0) / one.drafted:.3f}",
+        _identity(one),
+        f"{one.probe.median / 1e9:.0f}",
+        "-" if one.held is None else f"{one.held / 1e6:.0f}",
+        f"{one.resident / 1e6:.0f}",
+    ]
+
+
+def _plans(plans: Mapping[str, int]) -> str:
+    """Shares of rounds, the most frequent first; what is rarer than 1 in 50 together."""
+    total = sum(plans.values())
+    often = {plan: count for plan, count in plans.items() if count * 50 >= total}
+    order = sorted(often, key=lambda plan: -often[plan])
+    parts = [f"{plan}: {often[plan] / total:.0%}" for plan in order]
+    rest = total - sum(often.values())
+    return "; ".join([*parts, f"others: {rest / total:.0%}"] if rest else parts)
+
+
+def _spread(figure: Figure, digits: int) -> str:
+    if figure is None:
+        return "-"
+    return (
+        f"{figure.median:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+        if isinstance(figure, Spread)
+        else "-"
+    )
+
+
+def _identity(one: Summary) -> str:
+    """Replies that must be the same and are; in brackets those that merely happen to be."""
+    if one.compared:
+        return f"{one.identical}/{one.compared}"
+    return f"({one.alike})" if one.alike is not None else "-"
+
+
+def put_between_markers(document: Path, name: str, text: str) -> None:
+    """Replace what stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    body = document.read_text(encoding="utf-8")
+    if body.count(begin) != 1 or body.count(end) != 1 or body.index(begin) > body.index(end):
+        raise FileError(f"{document} must have one line {begin} and one line {end} after it")
+    head, rest = body.split(begin)
+    document.write_text(f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
+
+
+def draw(found: Sequence[Summary], *, title: str) -> bytes:
+    """An SVG: a bar for each contender, a panel for each set of weights, quartiles as lines."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Plot
+
+    groups = list(dict.fromkeys(each.weights for each in found))
+    names = list(dict.fromkeys(each.contender for each in found))
+    plot = Plot(figsize=(4 + 3.5 * len(groups), 1 + 0.3 * len(names)), layout="constrained")
+    panels = plot.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+    for axes, weights in zip(panels, groups, strict=True):
+        some = [each for each in found if each.weights == weights]
+        rates = [each.rate for each in some]
+        middle = [rate.median for rate in rates]
+        errors = [[r.median - r.low for r in rates], [r.high - r.median for r in rates]]
+        places = [names.index(each.contender) for each in some]
+        axes.barh(places, middle, xerr=errors, color=[_colour(each) for each in some], capsize=2)
+        axes.set(title=weights, xlabel="tokens per second")
+        axes.grid(axis="x", alpha=0.3)
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    out = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "cassandra"}):  # the same plot is the same file
+        plot.savefig(out, format="svg", metadata={"Title": title, "Date": None})
+    head, mark, rest = out.getvalue().partition(b"</title>")
+    text = "; ".join(f"{each.weights}, {each.contender}: {each.rate.median:.0f}" for each in found)
+    return head + mark + f"\n <desc>{escape('Tokens per second. ' + text)}.</desc>".encode() + rest
+
+
+def _colour(one: Summary) -> str:
+    if not one.contender.startswith("native"):
+        return "tab:gray"
+    return "tab:blue" if "plain" in one.contender else "tab:orange"

@@ -1,0 +1,193 @@
+"""What was measured, kept turn by turn, and the figures that follow from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cassandra_spec.bench.decode.contenders import PLAIN, Contender
+from cassandra_spec.golden.errors import FileError
+
+__all__ = ["LLAMA", "Figure", "Spread", "Summary", "Turn", "Turns", "summaries"]
+
+LLAMA = "llama.cpp BF16"
+"""The other baseline."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One contender's replies to the prompts of one round."""
+
+    weights: str
+    contender: str
+    round: int
+    replies: tuple[tuple[int, ...], ...]  # tokens
+    seconds: float  # of all tokens but each reply's first, which comes with the prompt
+    first: float  # seconds of the prompts and first tokens
+    probe: float  # bytes a second that memory gave just before
+    resident: int  # bytes of the process afterwards
+    held: int | None  # bytes of weights, keys and values, where the contender says so
+    drafted: int | None = None
+    accepted: int | None = None
+    plans: dict[str, int] = dataclasses.field(default_factory=dict)  # rounds so far, if adaptive
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return sum(len(reply) - 1 for reply in self.replies) / self.seconds
+
+
+class Turns:
+    """Turns in a file, a line each, so that a run goes on where it was stopped."""
+
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        """``about``: what turns depend on; :class:`FileError` if the file is of something else."""
+        self._path = path
+        self._found: dict[tuple[str, str, int], Turn] = {}
+        head = json.dumps({"about": about}, sort_keys=True)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(head + "\n", encoding="utf-8")
+            return
+        first, *lines = path.read_text(encoding="utf-8").splitlines()
+        if first != head:
+            raise FileError(
+                f"{path} must be of the same model, prompts and settings, and is of others:"
+                " remove it to begin anew"
+            )
+        for line in lines:
+            self._keep(_turn(json.loads(line), path))
+
+    def __contains__(self, key: tuple[str, str, int]) -> bool:
+        return key in self._found
+
+    def __iter__(self) -> Any:
+        return iter(self._found.values())
+
+    def add(self, turn: Turn) -> None:
+        """Keep a turn, in the file, too."""
+        self._keep(turn)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(dataclasses.asdict(turn)) + "\n")
+
+    def _keep(self, turn: Turn) -> None:
+        self._found[turn.weights, turn.contender, turn.round] = turn
+
+
+def _turn(body: dict[str, Any], path: Path) -> Turn:
+    try:
+        return Turn(**{**body, "replies": tuple(map(tuple, body["replies"]))})
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{path} must be turns of a benchmark ({error!r})") from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spread:
+    """A figure over rounds: its median and quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        """Of at least one value; None without any."""
+        if not values:
+            return None
+        low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+        return cls(median=median, low=low, high=high)
+
+
+Figure = Spread | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The figures of a contender with one set of weights."""
+
+    weights: str
+    contender: str
+    rounds: int
+    tokens: int  # after the first of each reply
+    rate: Spread  # tokens a second
+    to_plain: Figure  # ratios to plain native decoding and to llama.cpp in BF16, round by round
+    to_llama: Figure
+    probe: Spread  # bytes a second of memory beside its turns
+    resident: int  # most bytes of the process
+    held: int | None
+    accepted: int | None
+    drafted: int | None
+    compared: int  # replies that must be the same as another contender's
+    identical: int  # and are
+    plans: dict[str, int]  # what an adaptive gamma chose, and for how many rounds
+    alike: int | None  # replies that are plain native decoding's, where nothing says they must be
+
+
+def summaries(turns: Sequence[Turn], contenders: Sequence[Contender]) -> list[Summary]:
+    """The figures of all contenders that had a turn, by weights, in the contenders' order."""
+    by_weights = dict.fromkeys(turn.weights for turn in turns)
+    return [
+        _summary([t for t in turns if t.weights == weights], each)
+        for weights in by_weights
+        for each in contenders
+        if any(t.weights == weights and t.contender == each.name for t in turns)
+    ]
+
+
+def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
+    own = [turn for turn in turns if turn.contender == contender.name]
+    compared, identical = _identical(turns, own, contender.same_as)
+    free = contender.same_as is None and contender.name != PLAIN
+    others, same = _identical(turns, own, PLAIN)
+    alike = same if free and others else None
+    rate, probe = Spread.of([t.rate for t in own]), Spread.of([t.probe for t in own])
+    assert rate is not None
+    assert probe is not None
+    return Summary(
+        weights=own[0].weights,
+        contender=contender.name,
+        rounds=len(own),
+        tokens=sum(len(reply) - 1 for turn in own for reply in turn.replies),
+        rate=rate,
+        to_plain=_ratio(turns, own, PLAIN),
+        to_llama=_ratio(turns, own, LLAMA),
+        probe=probe,
+        resident=max(turn.resident for turn in own),
+        held=own[-1].held,
+        accepted=_total([turn.accepted for turn in own]),
+        drafted=_total([turn.drafted for turn in own]),
+        compared=compared,
+        identical=identical,
+        plans=max((turn.plans for turn in own), key=lambda plans: sum(plans.values())),
+        alike=alike,
+    )
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _ratio(turns: Sequence[Turn], own: Sequence[Turn], other: str) -> Figure:
+    """Rates over another contender's of the same round."""
+    rates = {turn.round: turn.rate for turn in turns if turn.contender == other}
+    return Spread.of([turn.rate / rates[turn.round] for turn in own if turn.round in rates])
+
+
+def _identical(turns: Sequence[Turn], own: Sequence[Turn], other: str | None) -> tuple[int, int]:
+    """Replies that can be compared with another contender's, and those that are the same.
+
+    A contender that answers shortly is compared as far as it goes.
+    """
+    found = {turn.round: turn.replies for turn in turns if turn.contender == other}
+    pairs = [
+        (reply, expected[: len(reply)])
+        for turn in own
+        for reply, expected in zip(turn.replies, found.get(turn.round, ()), strict=False)
+    ]
+    return len(pairs), sum(mine == theirs for mine, theirs in pairs)

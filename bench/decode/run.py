@@ -1,0 +1,156 @@
+"""The benchmark: models made ready, contenders started, turns taken."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.bench.decode.contenders import PLANS, Contender
+from cassandra_spec.bench.decode.gguf_file import write_gguf
+from cassandra_spec.bench.decode.probe import Probe
+from cassandra_spec.bench.decode.results import Turn, Turns
+from cassandra_spec.bench.decode.weights import Dithered
+from cassandra_spec.bench.decode.workers import Worker
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.calibration import Norms
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.weights.sources import Source, read_config
+
+__all__ = ["WEIGHTS", "Bench", "make_source"]
+
+WEIGHTS = ("dequantised", "dithered")
+"""The weights as the source has them, and as if they had never been quantised."""
+
+Say = Callable[[str], object]
+
+
+def make_source(source: Source, weights: str) -> Source:
+    """The source of one set of weights."""
+    return source if weights == WEIGHTS[0] else Dithered(source)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What all turns have in common."""
+
+    contenders: Sequence[Contender]
+    folder: Path  # of models and files, kept for another run
+    rounds: Sequence[Sequence[Sequence[int]]]  # prompts of each
+    stops: Sequence[int]
+    max_tokens: int
+    slow_tokens: int
+    threads: int
+    context: int  # positions that must fit
+    llama_python: Path | None
+    jobs: int | None
+    say: Say
+
+    def run(self, weights: str, source: Source, norms: Norms | None, turns: Turns) -> None:
+        """All turns of one set of weights that have not been taken yet."""
+        contenders = self.able()
+        places = [(each.name, number) for each in contenders for number in range(len(self.rounds))]
+        if all((weights, name, number) in turns for name, number in places):
+            return
+        with contextlib.ExitStack() as stack:
+            workers = {}
+            for each in contenders:
+                worker = Worker(each.name, self._command(each, weights, source, norms))
+                workers[each.name] = stack.enter_context(worker)
+                self.say(f"{weights}: {each.name} is ready")
+            self._warm(workers, contenders)
+            probe = Probe(self.threads)
+            for number in range(len(self.rounds)):
+                first = number % len(contenders)  # each round begins with another one
+                for each in [*contenders[first:], *contenders[:first]]:
+                    if (weights, each.name, number) not in turns:
+                        turn = self._turn(weights, each, workers[each.name], number, probe())
+                        turns.add(turn)
+                        self.say(f"{weights}: round {number + 1}: {each.name}: {turn.rate:.1f}")
+
+    def able(self) -> list[Contender]:
+        """The contenders for which there is what they need."""
+        return [each for each in self.contenders if each.kind != "llama.cpp" or self.llama_python]
+
+    def _warm(self, workers: Mapping[str, Worker], contenders: Sequence[Contender]) -> None:
+        """Let each decode a little, untimed."""
+        for each in contenders:
+            tokens = 2 if each.slow else 24
+            workers[each.name].ask(self._request(self.rounds[0][0], tokens))
+
+    def _request(self, prompt: Sequence[int], tokens: int) -> dict[str, Any]:
+        return {"prompt": list(prompt), "max_tokens": tokens, "stops": list(self.stops)}
+
+    def _turn(
+        self, weights: str, contender: Contender, worker: Worker, number: int, speed: float
+    ) -> Turn:
+        prompts = self.rounds[number]
+        tokens = self.slow_tokens if contender.slow else self.max_tokens
+        some = prompts[:1] if contender.slow else prompts
+        answers = [worker.ask(self._request(prompt, tokens)) for prompt in some]
+        return Turn(
+            weights=weights,
+            contender=contender.name,
+            round=number,
+            replies=tuple(tuple(answer["tokens"]) for answer in answers),
+            seconds=sum(answer["seconds"] for answer in answers),
+            first=sum(answer["first"] for answer in answers),
+            probe=speed,
+            resident=worker.resident,
+            held=worker.about.get("bytes"),
+            drafted=_sum(answers, "drafted"),
+            accepted=_sum(answers, "accepted"),
+            plans=answers[-1].get("plans", {}),
+        )
+
+    # --- models -------------------------------------------------------------------------------
+
+    def _command(
+        self, contender: Contender, weights: str, source: Source, norms: Norms | None
+    ) -> list[str]:
+        sizes = [str(self.threads), str(self.context)]
+        if contender.kind == "llama.cpp":
+            file = self._gguf(contender.weights, weights, source, norms)
+            return [*self._llama("serve"), str(file), sizes[1], sizes[0]]
+        packed = self.packed(contender.plan, weights, source, norms)
+        options = json.dumps(contender.settings)
+        module = "cassandra_spec.bench.decode.serve"
+        return [sys.executable, "-m", module, str(packed), options, *sizes]
+
+    def packed(self, plan: str, weights: str, source: Source, norms: Norms | None) -> Path:
+        """A packed model, made if it is not there yet."""
+        place = (self.folder / f"{plan}-{weights}").absolute()
+        if not place.exists():
+            self.say(f"{weights}: packing {plan}")
+            pack_model(source, place, PLANS[plan], norms=norms, jobs=self.jobs)
+        return place
+
+    def _gguf(self, kind: str, weights: str, source: Source, norms: Norms | None) -> Path:
+        """A file for llama.cpp; types other than BF16 are made by llama.cpp itself."""
+        plain = (self.folder / f"{weights}-BF16.gguf").absolute()
+        if not plain.exists():
+            config = read_config(self.packed("exact-4", weights, source, norms))
+            write_gguf(source, config, plain)
+        file = plain.with_name(f"{weights}-{kind}.gguf")
+        if not file.exists():
+            part = file.with_suffix(".part")
+            command = [*self._llama("quantize"), str(plain), str(part), kind]
+            made = subprocess.run(command, capture_output=True, text=True, check=False)
+            if made.returncode:
+                raise CassandraError(f"llama.cpp must quantise to {kind}: {made.stderr[-300:]}")
+            part.rename(file)
+        return file
+
+    def _llama(self, what: str) -> list[str]:
+        program = Path(__file__).with_name("llama_serve.py")
+        return [str(self.llama_python), str(program), what]
+
+
+def _sum(answers: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    found = [answer[name] for answer in answers if name in answer]
+    return sum(found) if found else None

@@ -1,0 +1,169 @@
+"""A worker of :mod:`cassandra_spec.bench.decode.workers` that decodes by this project or by
+transformers.
+
+``python -m cassandra_spec.bench.decode.serve PACKED SETTINGS THREADS CONTEXT``, SETTINGS being a
+JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+Answer = dict[str, Any]
+Request = dict[str, Any]
+
+
+def main(argv: list[str]) -> None:
+    """Load a model, then answer until the input ends."""
+    settings: dict[str, Any] = json.loads(argv[1])
+    loaders = {"native": _native, "torch": _torch, "transformers": _transformers}
+    reply, size = loaders[settings["kind"]](Path(argv[0]), settings, int(argv[2]), int(argv[3]))
+    print(json.dumps({"ready": True, "bytes": size}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(reply(json.loads(line))), flush=True)
+
+
+Loaded = tuple[Callable[[Request], Answer], int | None]
+
+
+def _timed(rounds: Iterable[list[int]]) -> Answer:
+    """Tokens of a reply that comes in rounds, the first of one token."""
+    begin = time.perf_counter()
+    found: Iterator[list[int]] = iter(rounds)
+    tokens = list(next(found))
+    first = time.perf_counter()
+    for settled in found:
+        tokens += settled
+    end = time.perf_counter()
+    return {"tokens": tokens, "first": first - begin, "seconds": end - first}
+
+
+def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
+    from cassandra_spec.native.decoding import Counters, Settings
+    from cassandra_spec.native.engine import Engine
+
+    draft = options["draft"]
+    engine = Engine.from_packed(
+        packed,
+        target=options["target"],
+        draft=draft in ("model", "hybrid"),
+        threads=threads,
+        context=context,
+    )
+
+    def reply(request: Request) -> Answer:
+        engine.counters = counters = Counters()
+        settings = Settings(
+            gamma=options["gamma"],
+            draft=draft,
+            least_lead=options["least_lead"],
+            max_tokens=request["max_tokens"],
+            stop_tokens=frozenset(request["stops"]),
+        )
+        found = _timed(engine.rounds(request["prompt"], settings))
+        plans = engine.report(settings)["native"]["plans"]  # of all replies so far
+        return {
+            **found,
+            "drafted": counters.drafted,
+            "accepted": counters.accepted,
+            "plans": dict(plans),
+        }
+
+    held = engine.memory()
+    positions = held.pop("position") * context
+    return reply, sum(held.values()) + positions
+
+
+def _torch(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
+    import torch
+
+    from cassandra_spec.model.speculative import CassandraForCausalLM, Settings, Tally
+
+    torch.set_num_threads(threads)
+    model = CassandraForCausalLM.from_pretrained(packed)
+    plain = options["draft"] == "none"
+
+    def reply(request: Request) -> Answer:
+        settings = Settings(
+            gamma=0 if plain else options["gamma"],
+            draft="model" if plain else options["draft"],
+            least_lead=options["least_lead"],
+            max_tokens=request["max_tokens"],
+            stop_tokens=frozenset(request["stops"]),
+        )
+        tally = Tally()
+        found = _timed(model.rounds(request["prompt"], settings, tally))
+        return {**found, "drafted": tally.drafted, "accepted": tally.accepted}
+
+    return reply, None
+
+
+def _transformers(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
+    import torch
+    from transformers import GenerationConfig
+
+    from cassandra_spec.golden import GoldenCodec
+    from cassandra_spec.model.packing.packer import open_packed
+    from cassandra_spec.model.reply import build_model, packed_reader
+
+    torch.set_num_threads(threads)
+    network = build_model(packed, packed_reader(open_packed(packed), GoldenCodec().decode_target))
+
+    def reply(request: Request) -> Answer:
+        clock = _Clock(len(request["prompt"]))
+        config = GenerationConfig(
+            max_new_tokens=request["max_tokens"],
+            do_sample=False,
+            eos_token_id=request["stops"],
+            pad_token_id=request["stops"][0],
+        )
+        inputs = torch.tensor([request["prompt"]])
+        with torch.inference_mode():
+            network.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                generation_config=config,
+                streamer=clock,
+            )
+        return clock.answer()
+
+    return reply, None
+
+
+class _Clock:
+    """A streamer that keeps tokens with the time at which they came."""
+
+    def __init__(self, prompt: int) -> None:
+        self._skip = prompt
+        self._begin = self._first = self._end = time.perf_counter()
+        self._tokens: list[int] = []
+
+    def put(self, values: Any) -> None:
+        """Take tokens; the prompt comes first."""
+        if self._skip:
+            self._skip = 0
+            return
+        self._end = time.perf_counter()
+        if not self._tokens:
+            self._first = self._end
+        self._tokens += values.reshape(-1).tolist()
+
+    def end(self) -> None:
+        """Nothing follows."""
+
+    def answer(self) -> Answer:
+        """What came."""
+        return {
+            "tokens": self._tokens,
+            "first": self._first - self._begin,
+            "seconds": self._end - self._first,
+        }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,221 @@
+"""Costs of steps in the shapes of larger models, on random weights, and what they promise.
+
+Weights are random, so replies mean nothing and nothing is accepted but by chance: what is measured
+is time alone, in the engine's own rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.bench.decode.probe import Probe
+from cassandra_spec.bench.decode.results import Spread
+from cassandra_spec.golden import CassandraError, Format, Packed
+from cassandra_spec.report.tables import table
+
+__all__ = ["SHAPES", "Costs", "lines", "measure", "projected"]
+
+_LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 128_256,
+    "intermediate_size": 8192,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+    "tie_word_embeddings": True,
+}
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "135m": {
+        **_LLAMA,
+        "vocab_size": 49_152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+    },
+    "1b": {
+        **_LLAMA,
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "head_dim": 64,
+    },
+    "3b": {
+        **_LLAMA,
+        "hidden_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 24,
+        "head_dim": 128,
+    },
+}
+"""Sizes as of SmolLM2-135M and of Llama 3.2 with 1 and 3 billion weights."""
+
+FORMAT = Format(scheme="exact", group=64, truncated=4, fill="midpoint")
+_PROMPT = tuple(range(100, 132))
+_ROUNDS = 6
+_REPEATS = 3
+_TILE = 1 << 20  # random values, repeated: time does not depend on them
+
+
+Tensor = NDArray[np.uint16] | Packed
+
+
+def random_tensors(config: Mapping[str, Any]) -> Callable[[str], Tensor | None]:
+    """Tensors by Hugging Face's names; matrices of one size are one packed tensor."""
+    from cassandra_spec.native.codec import NativeCodec
+    from cassandra_spec.native.llama import EMBEDDING, LINEAR, read_llama_config
+
+    sizes, codec = read_llama_config(config), NativeCodec()
+    random = np.random.default_rng(1)
+    tile = (random.normal(0, 0.02, _TILE).astype(np.float32).view(np.uint32) >> 16).astype("u2")
+
+    @cache
+    def packed(count: int) -> Packed:
+        return codec.encode(np.resize(tile, count), FORMAT)
+
+    def read(name: str) -> Tensor | None:
+        if name == EMBEDDING:
+            return packed(sizes.vocabulary * sizes.hidden)
+        for kind in LINEAR:
+            if name.endswith(kind):
+                rows, columns = sizes.shapes[kind]
+                return packed(rows * columns)
+        if name.endswith("norm.weight") and "q_norm" not in name and "k_norm" not in name:
+            return np.full(sizes.hidden, 0x3F80, np.uint16)
+        return None
+
+    return read
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Seconds of steps in one shape."""
+
+    shape: str
+    target: str  # form
+    target_bytes: int
+    draft_bytes: int
+    kv_bytes: int  # of a position
+    draft: Spread
+    rows: tuple[Spread, ...]  # target passes over 1, 2, ... 8 rows
+    probe: float  # bytes a second
+
+    def relative(self, rows: int) -> float:
+        """A pass over rows, in plain steps."""
+        return self.rows[rows - 1].median / self.rows[0].median
+
+    @property
+    def relative_draft(self) -> float:
+        """A draft step, in plain steps."""
+        return self.draft.median / self.rows[0].median
+
+
+def measure(shape: str, *, target: str, threads: int) -> Costs:
+    """Time the rounds of a random model of a shape, every gamma in turn, several times."""
+    from cassandra_spec.native.engine import Engine
+    from cassandra_spec.native.llama import read_llama_config
+
+    if shape not in SHAPES:
+        raise CassandraError(f"shape must be one of {', '.join(SHAPES)}, not {shape!r}")
+    config = SHAPES[shape]
+    read = random_tensors(config)
+    options: dict[str, Any] = {"target": target, "threads": threads, "context": 512}
+    with Engine(read_llama_config(config), read, **options) as engine:
+        del read
+        drafts: list[float] = []
+        passes: list[list[float]] = [[] for _ in range(8)]
+        probes = []
+        probe = Probe(threads)
+        for _ in range(_REPEATS):
+            probes.append(probe())
+            for gamma in range(8):
+                draft, verify = _time_rounds(engine, gamma)
+                passes[gamma] += verify
+                drafts += draft
+        held = engine.memory()
+    return Costs(
+        shape=shape,
+        target=target,
+        target_bytes=held["target"],
+        draft_bytes=held["draft"],
+        kv_bytes=held["position"],
+        draft=_spread(drafts),
+        rows=tuple(map(_spread, passes)),
+        probe=float(np.median(probes)),
+    )
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    found = Spread.of(values)
+    assert found is not None
+    return found
+
+
+def _time_rounds(engine: Any, gamma: int) -> tuple[list[float], list[float]]:
+    """Seconds of each draft step (mean of its round) and of each target pass of some rounds."""
+    from cassandra_spec.native.decoding import Counters, Settings
+
+    kind = "model" if gamma else "none"
+    settings = Settings(gamma=gamma, draft=kind, max_tokens=400)  # type: ignore[arg-type]
+    rounds = engine.rounds(_PROMPT, settings)
+    next(rounds)
+    drafts, verifications = [], []
+    for _ in range(_ROUNDS):
+        engine.counters = counters = Counters()
+        next(rounds)
+        if counters.drafted != gamma:
+            raise CassandraError(f"drafted must be {gamma}, not {counters.drafted}")
+        verifications.append(counters.verify_seconds)
+        if gamma:
+            drafts.append(counters.draft_seconds / gamma)
+    return drafts, verifications
+
+
+def projected(costs: Costs, acceptance: float) -> tuple[int, float]:
+    """The best gamma and its tokens per second over plain decoding's, at a conditional rate.
+
+    A round of gamma puts out 1 + a + ... + a**gamma tokens and takes gamma draft steps and a pass
+    over gamma + 1 rows.
+    """
+    found = []
+    for gamma in range(len(costs.rows)):
+        tokens = sum(acceptance**place for place in range(gamma + 1))
+        steps = gamma * costs.relative_draft + costs.relative(gamma + 1)
+        found.append((tokens / steps, gamma))
+    gain, gamma = max(found, key=lambda pair: (pair[0], -pair[1]))
+    return gamma, gain
+
+
+def lines(found: Sequence[Costs], acceptances: Sequence[float]) -> str:
+    """A table: steps in plain steps, and projected gains."""
+    head = ["shape", "target", "GB target", "GB draft", "GB/s", "plain ms", "draft"]
+    head += [f"{rows} rows" for rows in range(2, 9)]
+    head += [f"gain at {acceptance:g}" for acceptance in acceptances]
+    return table(head, [_cells(costs, acceptances) for costs in found])
+
+
+def _cells(costs: Costs, acceptances: Sequence[float]) -> list[str]:
+    plain = costs.rows[0]
+    cells = [
+        costs.shape,
+        costs.target,
+        f"{costs.target_bytes / 1e9:.2f}",
+        f"{costs.draft_bytes / 1e9:.2f}",
+        f"{costs.probe / 1e9:.0f}",
+        f"{plain.median * 1e3:.1f} [{plain.low * 1e3:.1f}, {plain.high * 1e3:.1f}]",
+        f"{costs.relative_draft:.2f}",
+        *(f"{costs.relative(rows):.2f}" for rows in range(2, 9)),
+    ]
+    for acceptance in acceptances:
+        gamma, gain = projected(costs, acceptance)
+        cells.append(f"{gain:.2f} (gamma {gamma})")
+    return cells

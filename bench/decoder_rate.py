@@ -1,0 +1,162 @@
+"""Values in a cycle of the decoder, on real weights, in its worst cases and at borders.
+
+``python -m cassandra_spec.bench.decoder_rate`` packs some tensors of SmolLM2, sends them through
+decoders of every number of lanes and of both rates under Verilator, compares every value with
+golden, and prints values per cycle; ``--document`` puts the tables between the markers of a
+document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+from cassandra_spec.golden.format import Format
+from cassandra_spec.model.packing.masks import kept_by_magnitude
+from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
+from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
+from cassandra_spec.sim.weights import RECIPES, one_of_each_kind
+from cassandra_spec.verif.decoder.bulk import RtlCodec
+from cassandra_spec.verif.decoder.rate import WORST, losses, rate, worst_payload
+from cassandra_spec.verif.library.payloads import Payload
+from cassandra_spec.verif.tools.recording import between, run_command
+
+__all__ = ["borders", "main", "real_payloads", "real_rates", "worst_cases"]
+
+RATES: tuple[TargetRate, ...] = get_args(TargetRate)
+MODES = tuple((rate, target) for rate in RATES for target in (False, True))
+LEAST = {16: 15.8}  # values in a cycle by lanes: a draft and a target at full rate; at half, half
+WORST_VALUES = 1 << 16
+SHORT_SEGMENTS = 256
+_HEADS = ["draft", "target", "draft", "target"]
+
+Table = list[list[str]]
+
+
+@functools.cache
+def _codec(lanes: int, target_rate: TargetRate) -> RtlCodec:
+    return RtlCodec(lanes=lanes, target_rate=target_rate)
+
+
+def real_payloads(names: int | None, values: int) -> Iterator[tuple[str, Payload]]:
+    """Scheme and payload: a tensor of each kind, at most so many values of each, as `make sim`.
+
+    ``names`` limits the number of tensors. Group exponents are the largest of each group.
+    """
+    source = open_source(BUNDLED)
+    for name in one_of_each_kind(packed_tensors(source))[:names]:
+        tensor = source.tensors[name]
+        columns = tensor.shape[-1]
+        count = min(tensor.count, -(-values // columns) * columns)
+        rows = source.read(name, 0, count).reshape(-1, columns)
+        for scheme, recipe in RECIPES.items():
+            kept = kept_by_magnitude(rows, recipe.prune).ravel() if recipe.prune else None
+            fmt = recipe.format
+            yield scheme, Payload(name=name, format=fmt, values=rows.ravel(), kept=kept)
+
+
+def _for(config: DecoderConfig, payload: Payload) -> Payload:
+    """The payload in the format that this decoder reads."""
+    fmt = dataclasses.replace(payload.format, beat=config.lanes, lead=config.lead)
+    return dataclasses.replace(payload, format=fmt)
+
+
+def real_rates(
+    lanes: Sequence[int], payloads: Sequence[tuple[str, Payload]]
+) -> tuple[Table, list[str]]:
+    """Rows of lanes, scheme, values, and a rate for each of MODES; and rates that are too low."""
+    rows, low = [], []
+    for width in lanes:
+        for scheme in RECIPES:
+            cells, values = [], 0
+            for target_rate, target in MODES:
+                codec = _codec(width, target_rate)
+                chosen = [_for(codec.config, p) for name, p in payloads if name == scheme]
+                result = rate(codec, chosen, target=target)
+                values = result.values
+                cells.append(f"{result.measured:.2f}")
+                least = LEAST.get(width, 0) / (2 if target and target_rate == "half" else 1)
+                if result.measured < least:
+                    what = f"{width} lanes, {scheme}, {target_rate} rate, target {target}"
+                    low.append(f"{what}: {result.measured:.2f} is below {least:.2f}")
+            rows.append([str(width), scheme, f"{values:,}", *cells])
+    return rows, low
+
+
+def worst_cases(lanes: int, values: int = WORST_VALUES) -> Table:
+    """Rows of a case, scheme, and for each of MODES the rate and what lanes and bus allow."""
+    rows = []
+    for case in WORST:
+        for scheme in case.schemes:
+            cells = []
+            for target_rate, target in MODES:
+                codec = _codec(lanes, target_rate)
+                fmt = Format(scheme=scheme, beat=lanes, lead=codec.config.lead)
+                count = min(values, SHORT_SEGMENTS * lanes) if case.short else values
+                result = rate(codec, [worst_payload(case, fmt, count)], target=target)
+                cells.append(f"{result.measured:.2f} of {result.bound:.2f}")
+            rows.append([case.what, scheme, *cells])
+    return rows
+
+
+def borders(lanes: int) -> Table:
+    """Rows of an event, and for each of MODES the cycles without a beat that it costs."""
+    columns = [losses(_codec(lanes, name), "exact", target=target) for name, target in MODES]
+    return [[what, *(f"{column[what]:.1f}" for column in columns)] for what in columns[0]]
+
+
+def _markdown(head: Sequence[str], rows: Table) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _tables(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
+    """The tables by the name of their markers, and the rates that are too low."""
+    heads = [f"{mode}, {name}" for mode, name in zip(_HEADS, [n for n, _ in MODES], strict=True)]
+    real, low = real_rates(args.lanes, list(real_payloads(None, args.values)))
+    middle = 16 if 16 in args.lanes else args.lanes[0]
+    return {
+        "rates": _markdown(["lanes", "scheme", "values", *heads], real),
+        "worst": _markdown(["case", "scheme", *heads], worst_cases(middle)),
+        "borders": _markdown(["each time that", *heads], borders(middle)),
+    }, low
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cassandra_spec.bench.decoder_rate", description=__doc__)
+    parser.add_argument(
+        "--lanes", type=int, nargs="+", choices=(8, 16, 32), default=[8, 16, 32], help="default all"
+    )
+    parser.add_argument(
+        "--values", type=int, default=1 << 17, help="most values of a tensor (default 131,072)"
+    )
+    parser.add_argument("--document", type=Path, help="put the tables there instead of printing")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    tables, low = _tables(args)
+    if args.document:
+        text = args.document.read_text(encoding="utf-8")
+        for mark, table in tables.items():
+            text = between(text, mark, table)
+        args.document.write_text(text, encoding="utf-8")
+    else:
+        print("\n\n".join(tables.values()))
+    for line in low:
+        print(line, file=sys.stderr)
+    return int(bool(low))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure; 1 if a rate of 16 lanes on real weights is too low, 2 for bad input."""
+    return run_command(_parser(), _run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

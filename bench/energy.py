@@ -1,0 +1,203 @@
+"""Energy of a decoded value on real weights: ``python -m cassandra_spec.bench.energy`` (``make
+energy``).
+
+Segments of SmolLM2 go through the netlist of the decoder, gate by gate, under Verilator; every
+value that comes out is compared with golden. The transitions of the netlist's nets give energies
+(:mod:`cassandra_spec.synth.energy`), which are set beside those of reading the saved bytes from
+DRAM. docs/energy.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cassandra_spec.bench.array_rate import weights_of
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.model.weights.sources import BUNDLED, open_source
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.top import DecoderTop
+from cassandra_spec.sim.weights import RECIPES
+from cassandra_spec.synth.energy import (
+    Energy,
+    Model,
+    cell_models,
+    map_decoder,
+    read_slews,
+    simulation,
+    transitions_of,
+)
+from cassandra_spec.synth.export import ports_of
+from cassandra_spec.synth.mapping import PERIOD
+from cassandra_spec.synth.report import insert, markdown_table
+from cassandra_spec.synth.timing import Library
+from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
+from cassandra_spec.verif.decoder.bulk import RtlCodec
+from cassandra_spec.verif.library.payloads import Payload
+
+__all__ = ["Run", "main", "markdown"]
+
+DRAM = {"HBM2": 3.92, "GDDR5": 14.0}
+"""pJ to read a bit: O'Connor et al., Fine-Grained DRAM, MICRO 2017."""
+
+BITS = 16
+"""Of a value that is not packed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One scheme in one mode: rates, bits that are read and energy, each for a value."""
+
+    scheme: str
+    mode: str
+    values_per_cycle: float
+    bits: float
+    energy: Energy
+
+    def ratio(self, scaled: float, dram: float) -> float:
+        """Energy to decode, at a scale, over that of reading the saved bits at ``dram`` pJ."""
+        return self.energy.total * scaled / ((BITS - self.bits) * dram)
+
+
+class Bench:
+    """The netlist of a decoder, in a simulation that counts transitions.
+
+    Arguments:
+        config: the decoder.
+        library, period: what it is mapped to, and its clock period in ns.
+        out: folder for all files.
+
+    Raises CassandraError if a tool is missing or fails.
+    """
+
+    def __init__(self, config: DecoderConfig, library: Library, period: float, out: Path) -> None:
+        top, decoder = config.module_name, DecoderTop.of(config)
+        path = map_decoder(decoder, library, out, period)
+        netlist = path.read_text()
+        self._period = period
+        self._model = Model(netlist, library, read_slews(path, top, library, period))
+        ports = ports_of(decoder)
+        self._counts = out / f"{top}.saif"
+        self._codec = RtlCodec(
+            lanes=config.lanes,
+            schemes=config.schemes,
+            verilog=simulation(netlist, cell_models(library, out), top, ports),
+            build=out,
+            transitions=self._counts,
+        )
+
+    def run(self, payload: Payload, mode: str) -> Run:
+        """Decode, compare with golden, and weigh the transitions.
+
+        Raises CassandraError if a value is not golden's.
+        """
+        packed = payload.packed
+        decode = self._codec.decode_target if mode == "target" else self._codec.decode_draft
+        wanted = payload.target if mode == "target" else payload.draft
+        wrong = np.count_nonzero(decode(packed) != wanted)
+        if wrong:
+            raise CassandraError(f"the netlist must decode as golden does, {wrong} values differ")
+        cost, bits = self._codec.latest, packed.bits()
+        counts = transitions_of(self._counts.read_text())
+        cycle = self._model.per_cycle(counts, cost.cycles, self._period)
+        return Run(
+            scheme=payload.format.scheme,
+            mode=mode,
+            values_per_cycle=cost.values_per_cycle,
+            bits=bits["speculation"] + (bits["verification"] if mode == "target" else 0),
+            energy=cycle * (1 / cost.values_per_cycle),
+        )
+
+
+def _payloads(config: DecoderConfig, part: str, segments: int) -> Iterator[Payload]:
+    """The same weights in each scheme, as the main job packs them, in beats of the decoder."""
+    source = open_source(BUNDLED)
+    for scheme in config.schemes:
+        recipe = RECIPES[scheme]
+        fmt = dataclasses.replace(recipe.format, beat=config.lanes)
+        yield weights_of(source, part, dataclasses.replace(recipe, format=fmt), segments)
+
+
+def _energies(runs: Sequence[Run]) -> str:
+    head = ["pJ/value", "mode", "values/cycle", "clock", "cells", "nets", "leakage", "total"]
+    rows = [
+        [
+            run.scheme,
+            run.mode,
+            f"{run.values_per_cycle:.2f}",
+            *(f"{part:.2f}" for part in dataclasses.astuple(run.energy)),
+            f"{run.energy.total:.2f}",
+        ]
+        for run in runs
+    ]
+    return markdown_table(head, rows)
+
+
+def _ratios(runs: Sequence[Run], library: str) -> str:
+    scales = {"fitted": energy_factor(library), "classical": classical_factor(library)}
+    head = ["28 nm", "mode", "bits read", "bits saved", *(f"pJ/value, {how}" for how in scales)]
+    head += [f"of {name}, {how}" for name in DRAM for how in scales]
+    rows = [
+        [
+            run.scheme,
+            run.mode,
+            f"{run.bits:.2f}",
+            f"{BITS - run.bits:.2f}",
+            *(f"{run.energy.total * scale:.2f}" for scale in scales.values()),
+            *(
+                f"{run.ratio(scale, dram):.1%}"
+                for dram in DRAM.values()
+                for scale in scales.values()
+            ),
+        ]
+        for run in runs
+    ]
+    return markdown_table(head, rows)
+
+
+def markdown(runs: Sequence[Run], library: str) -> str:
+    """Both tables, as the document has them."""
+    return f"{_energies(runs)}\n\n{_ratios(runs, library)}\n"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cassandra_spec.bench.energy", description=__doc__)
+    parser.add_argument("--lanes", type=int, default=16, help="of the decoder (default 16)")
+    parser.add_argument("--segments", type=int, default=2, help="of 16384 values (default 2)")
+    parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
+    parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
+    parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
+    parser.add_argument("--out", type=Path, default=Path("build/energy"), help="folder for files")
+    parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    args = _parser().parse_args(argv)
+    try:
+        library = Library.chosen(args.liberty)
+        config = DecoderConfig(lanes=args.lanes)
+        bench = Bench(config, library, args.period, args.out)
+        runs = [
+            bench.run(payload, mode)
+            for payload in _payloads(config, args.tensor, args.segments)
+            for mode in ("draft", "target")
+        ]
+        text = markdown(runs, library.path.stem)
+        print(text)
+        if args.document:
+            insert(args.document, text)
+    except CassandraError as error:
+        print(f"cassandra_spec.bench.energy: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

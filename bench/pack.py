@@ -1,0 +1,142 @@
+"""``casspec bench pack``: seconds to pack and unpack a model, by golden's codec and natively."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from cassandra_spec.golden import Format, GoldenCodec, Packer
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.report.tables import table
+
+__all__ = ["EPILOG", "Measured", "measure", "register"]
+
+EPILOG = """\
+examples:
+  casspec bench pack
+  casspec bench pack ~/models/llama --schemes exact --rounds 1 --json pack.json
+
+Each round packs and unpacks the model with both codecs, one after the other, into a folder that is
+removed. Seconds are medians over the rounds, of wall time and (CPU) of processor time, that of the
+worker processes included; `golden / native` are medians of the ratios within a round, and the
+least and the most. Files are part of it: reading the source, checksums, and writing. Both write the
+same bytes.
+"""
+
+Seconds = tuple[float, float]
+"""Of wall time and of CPU time, worker processes included."""
+
+Measured = dict[str, dict[str, list[Seconds]]]
+"""Seconds of each round, by what was done ("exact: pack") and by codec."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``bench pack``."""
+    parser.set_defaults(run=run)
+    parser.add_argument("source", nargs="?", default="smollm2", help="model (default smollm2)")
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="(default 3)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all seconds")
+
+
+def _timed(work: Callable[[], object]) -> Seconds:
+    def cpu() -> float:
+        used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(each.ru_utime + each.ru_stime for each in used)
+
+    begin, used = time.perf_counter(), cpu()
+    work()
+    return time.perf_counter() - begin, cpu() - used
+
+
+def _round(
+    source: str, scheme: Scheme, codec: Packer, folder: Path, jobs: int | None
+) -> list[Seconds]:
+    """Seconds of packing and of unpacking."""
+    from cassandra_spec.model.packing.packer import Recipe, pack_model, unpack_model
+    from cassandra_spec.model.weights.sources import open_source
+
+    opened, recipe = open_source(source), Recipe(format=Format(scheme=scheme))
+    packed, plain = folder / "packed", folder / "plain"
+    return [
+        _timed(lambda: pack_model(opened, packed, recipe, jobs=jobs, fresh=True, codec=codec)),
+        _timed(lambda: unpack_model(packed, plain, jobs=jobs, codec=codec)),
+    ]
+
+
+def measure(
+    source: str, schemes: Sequence[Scheme], *, rounds: int, jobs: int | None, progress: bool
+) -> Measured:
+    """Pack and unpack with both codecs in each round; the first codec takes turns.
+
+    Raises :class:`AssertionError` if the codecs write different files.
+    """
+    from cassandra_spec.native.codec import NativeCodec
+
+    codecs: list[tuple[str, Packer]] = [("golden", GoldenCodec()), ("native", NativeCodec())]
+    found: Measured = {}
+    todo = [(number, scheme) for number in range(rounds) for scheme in schemes]
+    for number, scheme in tqdm(todo, disable=not progress, unit="round"):
+        sizes = set()
+        for name, codec in codecs if number % 2 == 0 else codecs[::-1]:
+            with tempfile.TemporaryDirectory() as folder:
+                seconds = _round(source, scheme, codec, Path(folder), jobs)
+                sizes.add(_digest(Path(folder)))
+            for what, each in zip(("pack", "unpack"), seconds, strict=True):
+                found.setdefault(f"{scheme}: {what}", {}).setdefault(name, []).append(each)
+        if len(sizes) != 1:
+            raise AssertionError(f"{scheme}: both codecs must write the same files")
+    return found
+
+
+def _digest(folder: Path) -> str:
+    """Of all files, with their names."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.safetensors")):
+        digest.update(str(path.relative_to(folder)).encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _lines(found: Measured) -> list[list[str]]:
+    lines = []
+    for what, codecs in found.items():
+        line = [what]
+        for kind in range(2):
+            golden, native = (
+                [each[kind] for each in codecs[name]] for name in ("golden", "native")
+            )
+            ratios = sorted(g / n for g, n in zip(golden, native, strict=True))
+            line += [f"{statistics.median(times):.2f}" for times in (golden, native)]
+            line.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
+        lines.append(line)
+    return lines
+
+
+def run(args: argparse.Namespace) -> int:
+    """``casspec bench pack``."""
+    if args.rounds < 1:
+        raise CassandraError(f"rounds must be at least 1, not {args.rounds}")
+    found = measure(
+        args.source, args.schemes, rounds=args.rounds, jobs=args.jobs, progress=not args.quiet
+    )
+    titles = ("golden s", "native s", "golden / native")
+    header = ["", *titles, *(f"CPU: {title}" for title in titles)]
+    print(f"{args.source}, nothing pruned; rounds: {args.rounds}\n")
+    print(table(header, _lines(found)))
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0

@@ -1,0 +1,4 @@
+"""Cassandra: a format, a codec, gateware and a runtime for self-speculative decoding.
+
+The packages are links to the top-level folders of the checkout; a wheel has them inside.
+"""

@@ -1,0 +1,211 @@
+"""The numbers of docs/format.md, section 4, for arrays: integers and small tables alone.
+
+A shift ``d = E - max(e, 1)`` matters only from -1 (saturated) to 9 (everything shifted out), so
+aligned significands and windows are tables of (d, significand), and ``value`` is a table of
+(E, magnitude) without its sign.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.format import Scheme
+from cassandra_spec.golden.packed import Values
+
+__all__ = [
+    "EFFECTIVE",
+    "ESCAPE_WINDOW",
+    "LEADING_ZEROS",
+    "RESIDUE_WIDTH",
+    "SHIFT_MAX",
+    "SUBNORMAL_FLOOR",
+    "default_group_exponents",
+    "exponents_of",
+    "magnitude_table",
+    "magnitudes",
+    "residues",
+    "restore",
+    "restore_exact",
+    "value_table",
+    "values_of",
+]
+
+Octets = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
+
+ESCAPE_WINDOW = 255
+"""The window that says "saturated" (scheme exact)."""
+
+SHIFT_MAX = 9
+"""Shifts beyond it change nothing more: 255 / 2^9 rounds to 0."""
+SUBNORMAL_FLOOR = 9
+"""Least group exponent of a group with a kept subnormal (exact)."""
+
+
+def _leading_zeros() -> Octets:
+    zeros = np.array([8 - n.bit_length() for n in range(256)], dtype=np.uint8)
+    zeros[0] = 0  # nothing is to be shifted
+    return zeros
+
+
+LEADING_ZEROS = _leading_zeros()
+"""Leading zeros of a magnitude in 8 bits, uint8 [256]; 0 for the magnitude 0."""
+
+EFFECTIVE = np.maximum(np.arange(256), 1).astype(np.uint8)
+"""Effective exponent of an exponent, uint8 [256]."""
+
+
+def _residue_width() -> Octets:
+    width = LEADING_ZEROS.copy()
+    width[0] = 1  # the zero flag
+    width[ESCAPE_WINDOW] = 0
+    return width
+
+
+RESIDUE_WIDTH = _residue_width()
+"""Bits of ``residue`` for a window, uint8 [256] (section 4.3)."""
+
+
+def _grid() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    shift = np.arange(SHIFT_MAX + 1, dtype=np.int64)[:, None]
+    return shift, np.arange(256, dtype=np.int64)[None, :]
+
+
+def _with_saturation(table: NDArray[np.int64]) -> Octets:
+    """Add the row of shift -1 in front; flat, index ``(d + 1) * 256 + significand``."""
+    return np.concatenate([np.full((1, 256), 255), table]).astype(np.uint8).reshape(-1)
+
+
+def _aligned_table() -> Octets:
+    """Nearest, ties to even (section 4.2)."""
+    shift, sig = _grid()
+    whole, rest = sig >> shift, sig & ((1 << shift) - 1)
+    up = (2 * rest > (1 << shift)) | ((2 * rest == (1 << shift)) & (shift > 0) & (whole % 2 == 1))
+    return _with_saturation(whole + up)
+
+
+def _windowed_table() -> Octets:
+    shift, sig = _grid()
+    return _with_saturation(sig >> shift)
+
+
+def _value_table() -> Values:
+    """``value(0, E, A)`` at index ``E * 256 + A``; E = 0 never occurs and gives 0."""
+    group = np.arange(256, dtype=np.int64)[:, None]
+    magnitude = np.arange(256, dtype=np.int64)[None, :]
+    zeros = LEADING_ZEROS.astype(np.int64)[None, :]
+    normal = ((group - zeros) << 7) | ((magnitude << zeros) & 0x7F)
+    subnormal = magnitude << np.clip(group - 1, 0, 7)
+    value = np.where(group > zeros, normal, subnormal)
+    value = np.where((magnitude == 0) | (group == 0), 0, value)
+    return value.astype(np.uint16).reshape(-1)
+
+
+_TABLES = {"mx": _aligned_table(), "exact": _windowed_table()}
+_VALUE = _value_table()
+
+
+def magnitude_table(scheme: Scheme) -> Octets:
+    """Aligned significand (mx) or window (exact) at index ``(d + 1) * 256 + significand``.
+
+    uint8; d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
+    """
+    return _TABLES[scheme].copy()
+
+
+def value_table() -> Values:
+    """``value(0, E, A)`` of section 4.2 at index ``E * 256 + A``, uint16 [65536]."""
+    return _VALUE.copy()
+
+
+def exponents_of(values: Values) -> Octets:
+    """Exponent field of each value, uint8 of the same shape."""
+    return ((values >> 7) & 0xFF).astype(np.uint8)
+
+
+def magnitudes(values: Values, exponents: Octets, groups: Octets, scheme: Scheme) -> Octets:
+    """Mantissa (unary), aligned significand (mx) or window (exact), uint8.
+
+    ``exponents`` are the values' own, ``groups`` those of their groups (unread in unary); all of
+    one shape.
+    """
+    mantissa = (values & 0x7F).astype(np.uint8)
+    if scheme == "unary":
+        return mantissa
+    shift = groups.astype(np.int16) - EFFECTIVE[exponents]
+    np.clip(shift, -1, SHIFT_MAX, out=shift)
+    if scheme == "exact":
+        shift[exponents == 255] = -1
+    shift += 1
+    shift <<= 8
+    shift |= mantissa
+    shift |= (exponents > 0).astype(np.int16) << 7
+    return _TABLES[scheme].take(shift)
+
+
+def residues(values: Values, windows: Octets) -> tuple[Octets, Octets]:
+    """Residue fields and their widths for values with these windows (section 4.3)."""
+    mantissa = (values & 0x7F).astype(np.uint8)
+    width = RESIDUE_WIDTH.take(windows)
+    field = mantissa & ((1 << width.astype(np.uint8)) - 1).astype(np.uint8)
+    zero = windows == 0
+    field[zero] = (values[zero] & 0x7FFF) == 0
+    return field, width
+
+
+def values_of(signs: Octets, groups: Octets, magnitude: Octets) -> Values:
+    """``value(s, E, A)`` of section 4.2, uint16."""
+    index = groups.astype(np.uint16) << 8
+    index |= magnitude
+    result = _VALUE.take(index)
+    result |= signs.astype(np.uint16) << 15
+    return result
+
+
+def restore(signs: Octets, exponents: Octets, magnitude: Octets, scheme: Scheme) -> Values:
+    """A value from its parts: concatenated in unary, normalised in mx and exact."""
+    if scheme != "unary":
+        return values_of(signs, exponents, magnitude)
+    result = signs.astype(np.uint16)
+    result <<= 8
+    result |= exponents
+    result <<= 7
+    result |= magnitude
+    return result
+
+
+def restore_exact(
+    signs: Octets, groups: Octets, windows: Octets, residue: Octets
+) -> tuple[Values, Flags, Flags]:
+    """Target values of scheme exact (section 4.3).
+
+    Returns the values, which of them are escapes (their value is meaningless here), and which
+    break the format (``window``).
+    """
+    zeros = LEADING_ZEROS.take(windows)
+    result = signs.astype(np.uint16)
+    result <<= 8
+    result |= groups - zeros
+    result <<= 7
+    result |= ((windows << zeros) | residue) & 0x7F
+    empty = windows == 0
+    np.copyto(result, signs.astype(np.uint16) << 15, where=empty)
+    escape = (windows == ESCAPE_WINDOW) | (empty & (residue == 0))
+    broken = ~empty & (windows < ESCAPE_WINDOW) & (groups <= zeros)
+    return result, escape, broken
+
+
+def default_group_exponents(
+    values: Values, kept: Flags, group: int, scheme: Scheme
+) -> NDArray[np.uint8]:
+    """Default exponents of whole groups (sections 4.2, 4.3), uint8 [values / group]."""
+    exponents = exponents_of(values)
+    if scheme == "mx":
+        exponents = np.maximum(exponents, 1)
+    else:
+        finite = np.where(exponents == 255, 1, exponents)
+        subnormal = (exponents == 0) & ((values & 0x7F) != 0)
+        exponents = np.where(subnormal, SUBNORMAL_FLOOR, finite).astype(np.uint8)
+    chosen = np.where(kept, exponents, 1).astype(np.uint8)
+    return np.asarray(np.maximum(chosen.reshape(-1, group).max(axis=1), 1), dtype=np.uint8)

@@ -1,0 +1,387 @@
+"""Regions to values, many segments at once (docs/format.md, sections 3 to 7)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cassandra_spec.golden.arrays import arithmetic, bitops
+from cassandra_spec.golden.arrays.bitops import Flags, Ints, Octets, Rows
+from cassandra_spec.golden.arrays.schedule import (
+    Grid,
+    Layout,
+    Rule,
+    blocked_counts,
+    exponent_needs,
+    packed_counts,
+    speculation_rules,
+    verification_rules,
+)
+from cassandra_spec.golden.arrays.walk import (
+    RegionRows,
+    Windows,
+    walk_coded,
+    walk_exact,
+    walk_speculation,
+)
+from cassandra_spec.golden.errors import DecodeError
+from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.packed import Bytes, Packed, Segment, Values
+
+__all__ = ["decode_run"]
+
+
+def _gather(regions: Sequence[Bytes], beat: int) -> RegionRows:
+    octets = beat // 8
+    sizes = np.array([region.size for region in regions], dtype=np.int64)
+    counts = sizes // octets
+    whole = [region[: count * octets] for region, count in zip(regions, counts, strict=True)]
+    limits = np.cumsum(counts)
+    rows = bitops.to_rows(np.concatenate(whole), beat)
+    return RegionRows(rows=rows, bases=limits - counts, limits=limits, sizes=sizes)
+
+
+class _Region:
+    """A kind of region of a run of segments, with the layout that its walk has found."""
+
+    def __init__(self, rows: RegionRows, layout: Layout, run: _Run) -> None:
+        self._rows = rows
+        self._layout = layout
+        self._run = run
+        self._format = run.format
+
+    def check_length(self) -> None:
+        """Causes ``short`` and ``long``."""
+        room = self._rows.limits - self._rows.bases
+        short = self._layout.lengths > room
+        if short.size == 1 and short[0]:
+            self._check_codes_in_region()
+        self._run.reject(
+            "short",
+            short,
+            lambda s: f"needs {self._layout.lengths[s]} rows of a region of {room[s]}",
+        )
+        extra = self._rows.sizes - self._layout.lengths * (self._format.beat // 8)
+        self._run.reject(
+            "long",
+            extra >= self._format.superblock,
+            lambda s: f"leaves {extra[s]} bytes of a region of {self._rows.sizes[s]}",
+        )
+
+    def _check_codes_in_region(self) -> None:
+        """Zeros that make a region seem too short, because codes run on and on, are ``code``."""
+        places = self._layout.places(self._rows.bases, "starve", "prefetch")
+        places = places[places + self._format.window <= self._rows.limits[0]]
+        rows = self._rows.at(places[:, None] + np.arange(self._format.window))
+        taken = np.array([places.size * self._format.window_bits])
+        self._run.ranks(bitops.unpack_bits(bitops.to_bytes(rows)), taken, np.zeros(1, np.int64))
+
+    def rows(self, unit: int, *names: str) -> Rows:
+        """Rows [units, unit] of the stream that these rules take."""
+        places = self._layout.places(self._rows.bases, *names)
+        return self._rows.at(places[:, None] + np.arange(unit))
+
+    def coded(self, beat_counts: Ints) -> Octets:
+        """Ranks of a coded stream, segment by segment; ``beat_counts`` are used at each beat."""
+        taken = self._layout.taken("starve", "prefetch") * self._format.window_bits
+        bits = bitops.unpack_bits(
+            bitops.to_bytes(self.rows(self._format.window, "starve", "prefetch"))
+        )
+        return self._run.ranks(bits, taken, beat_counts.sum(axis=1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """What speculation data say."""
+
+    kept: Flags  # [padded positions]
+    counts: Ints  # [segments, beats] kept values
+    signs: Octets  # [kept]
+    exponents: Octets  # [kept] own (unary) or of the group
+    high: Octets  # [kept] magnitudes, truncated bits 0
+    blocks: Octets  # [blocks, beat] the same before padding was dropped
+
+
+class _Run:
+    """A run of segments to be decoded together."""
+
+    def __init__(self, packed: Packed, segments: Sequence[Segment]) -> None:
+        self.format: Format = packed.format
+        self._packed = packed
+        self._segments = segments
+        self.grid = Grid(format=packed.format, count=sum(segment.count for segment in segments))
+        self.existing = self.grid.existing
+        self.has_mask = np.array([segment.has_mask for segment in segments], dtype=np.bool_)
+
+    def reject(self, cause: str, bad: Flags, detail: Callable[[int], str]) -> None:
+        """Raise if a segment is bad; ``detail`` is given its place in the run."""
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise DecodeError(cause, self._segments[first].index, detail(first))
+
+    def ranks(self, bits: Octets, taken: Ints, used: Ints) -> Octets:
+        """Decode ``taken`` bits of each segment's codes; the first ``used`` ranks of each."""
+        ends = np.cumsum(taken)
+        ones = np.flatnonzero(bits)
+        # Each segment's codes end where the next one's begin: as if a one stood there.
+        owner = np.searchsorted(ones, ends)  # ones up to the end of each segment
+        first = np.concatenate([np.zeros(1, dtype=np.int64), owner[:-1]])
+        zeros = np.diff(ones, prepend=-1) - 1
+        starts = ends - taken
+        some = owner > first
+        zeros[first[some]] = ones[first[some]] - starts[some]
+        tail = np.where(some, ends - 1 - ones[owner - 1] if ones.size else 0, taken)
+        limit = self.format.codebook
+        long_runs = np.zeros(ends.size, dtype=np.bool_)
+        long_runs[np.searchsorted(owner, np.flatnonzero(zeros >= limit), side="right")] = True
+        bad = long_runs | (tail >= limit)
+        self.reject("code", bad, lambda s: f"{limit} or more zeros in a row")
+        return zeros[bitops.span_indices(first, used)].astype(np.uint8)
+
+    def _by_segment(self, bad: Flags, sizes: Ints) -> Flags:
+        """Segments that have a bad one among their ``sizes`` elements."""
+        hit = np.zeros(sizes.size, dtype=np.bool_)
+        hit[np.searchsorted(np.cumsum(sizes), np.flatnonzero(bad), side="right")] = True
+        return hit
+
+    # -- speculation ------------------------------------------------------------------------------
+
+    def _region(
+        self, rows: RegionRows, rules: tuple[Rule, ...], counts: dict[str, Ints]
+    ) -> _Region:
+        return _Region(rows, Layout(rules, counts), self)
+
+    def draft(self) -> _Draft:
+        """Read the speculation regions."""
+        rows = _gather([segment.speculation for segment in self._segments], self.format.beat)
+        if self.format.scheme == "unary" or self.has_mask.any():
+            counts = walk_speculation(rows, self.grid, self.has_mask)
+        else:
+            counts = {
+                "exponent": packed_counts(exponent_needs(self.grid), self.format.beat),
+                "sign_high": blocked_counts(self.existing, self.format.beat),
+            }
+        region = self._region(rows, speculation_rules(self.format), counts)
+        region.check_length()
+        kept = self._kept(region)
+        shape = (self.grid.segments, self.grid.beats, self.format.beat)
+        kept_counts = np.count_nonzero(kept.reshape(shape), axis=2).astype(np.int64)
+        exponents = self._exponents(region, kept, kept_counts)
+        planes = region.rows(self.format.high_planes, "sign_high")
+        top = self.format.magnitude_bits - 1
+        places = range(top, self.format.truncated - 1, -1)
+        high = bitops.fields_from_planes(planes[:, 1:], places)
+        sizes = kept_counts.sum(axis=1)
+        return _Draft(
+            kept=kept,
+            counts=kept_counts,
+            signs=self._unblocked(bitops.fields_from_planes(planes[:, :1], (0,)), sizes),
+            exponents=exponents,
+            high=self._unblocked(high, sizes),
+            blocks=high.reshape(-1, self.format.beat),
+        )
+
+    def _unblocked(self, fields: Octets, sizes: Ints) -> Octets:
+        return bitops.trimmed(fields, sizes, self.format.beat)
+
+    def _kept(self, region: _Region) -> Flags:
+        shape = (self.grid.segments, self.grid.beats, self.format.beat)
+        kept = np.ones(shape, dtype=np.bool_)
+        if self.has_mask.any():
+            bits = bitops.unpack_bits(bitops.to_bytes(region.rows(1, "mask")))
+            masked = (self.existing > 0) & self.has_mask[:, None]
+            kept[masked] = bits.reshape(-1, self.format.beat) != 0
+        flat = kept.reshape(-1)
+        flat[self.grid.count :] = False
+        return flat
+
+    def _exponents(self, region: _Region, kept: Flags, kept_counts: Ints) -> Octets:
+        if self.format.scheme == "unary":
+            ranks = region.coded(kept_counts)
+            return self._looked_up(ranks, self._packed.codebook, kept_counts.sum(axis=1))
+        groups = self._groups(region)
+        return np.repeat(groups, self.format.group)[: kept.size][kept]
+
+    def _looked_up(self, ranks: Octets, book: tuple[int, ...], sizes: Ints) -> Octets:
+        bad = ranks >= len(book)
+        if bad.any():
+            self.reject(
+                "rank",
+                self._by_segment(bad, sizes),
+                lambda s: f"a rank with no entry in a codebook of {len(book)}",
+            )
+        table = np.zeros(256, dtype=np.uint8)
+        table[: len(book)] = book
+        return table.take(ranks)
+
+    def _groups(self, region: _Region) -> Octets:
+        """Exponent of each group of the grid, those included that do not exist."""
+        sizes = -(-self.grid.sizes // self.format.group)
+        octets = bitops.to_bytes(region.rows(1, "exponent"))
+        groups = bitops.trimmed(octets, sizes, self.format.beat // 8)
+        bad = groups == 0
+        if self.format.scheme == "mx":
+            bad |= groups == 255
+        self.reject("group", self._by_segment(bad, sizes), lambda s: "a group exponent of 0 or 255")
+        result = np.ones(self.grid.padded // self.format.group, dtype=np.uint8)
+        result[: groups.size] = groups
+        return result
+
+    def draft_values(self) -> Values:
+        """Draft values, uint16 [count]."""
+        draft = self.draft()
+        magnitude = draft.high | np.uint8(self.format.fill_pattern)
+        values = arithmetic.restore(draft.signs, draft.exponents, magnitude, self.format.scheme)
+        return self._spread(draft.kept, values)
+
+    def _spread(self, kept: Flags, values: Values) -> Values:
+        kept = kept[: self.grid.count]
+        if values.size == kept.size:
+            return values
+        result = np.zeros(kept.size, dtype=np.uint16)
+        result[kept] = values
+        return result
+
+    # -- verification -----------------------------------------------------------------------------
+
+    def target_values(self) -> Values:
+        """Target values, uint16 [count]."""
+        draft = self.draft()
+        rows = _gather([segment.verification for segment in self._segments], self.format.beat)
+        if self.format.scheme == "exact":
+            return self._exact(draft, rows)
+        missing = self.existing - draft.counts
+        if self.format.pruned_exponent == "coded":
+            counts = walk_coded(
+                rows, self.grid, draft.counts, missing, len(self._packed.pruned_codebook)
+            )
+        else:
+            counts = {"pruned": packed_counts(16 * missing, self.format.beat)}
+            if self.format.truncated:
+                counts["low"] = blocked_counts(draft.counts, self.format.beat)
+        region = self._region(rows, verification_rules(self.format), counts)
+        region.check_length()
+        magnitude = draft.high
+        if self.format.truncated:
+            magnitude = draft.high | self._low(region, draft)
+        values = self._spread(
+            draft.kept,
+            arithmetic.restore(draft.signs, draft.exponents, magnitude, self.format.scheme),
+        )
+        pruned = ~draft.kept[: self.grid.count]
+        sizes = missing.sum(axis=1)
+        if sizes.any() or self.format.pruned_exponent == "coded":
+            values[pruned] = self._pruned(region, missing, sizes)
+        return values
+
+    def _low(self, region: _Region, draft: _Draft) -> Octets:
+        planes = region.rows(self.format.truncated, "low")
+        fields = bitops.fields_from_planes(planes, range(self.format.truncated))
+        return self._unblocked(fields, draft.counts.sum(axis=1))
+
+    def _pruned(self, region: _Region, missing: Ints, sizes: Ints) -> Values:
+        if self.format.pruned_exponent == "coded":
+            return self._coded_pruned(region, missing, sizes)
+        return self._raw(region, sizes)
+
+    def _raw(self, region: _Region, sizes: Ints) -> Values:
+        """Values stored whole, ``sizes`` of them in each segment."""
+        octets = bitops.to_bytes(region.rows(1, "pruned"))
+        return bitops.trimmed(octets, 2 * sizes, self.format.beat // 8).view("<u2")
+
+    def _coded_pruned(self, region: _Region, missing: Ints, sizes: Ints) -> Values:
+        book = self._packed.pruned_codebook
+        ranks = region.coded(missing)
+        bad = ranks > len(book)
+        if bad.any():
+            self.reject(
+                "rank",
+                self._by_segment(bad, sizes),
+                lambda s: f"a pruned rank with no entry in a codebook of {len(book)}",
+            )
+        escape = ranks == len(book)
+        widths = 1 + escape.astype(np.int64)
+        owners = np.repeat(np.arange(sizes.size), sizes)
+        totals = np.bincount(owners, weights=widths, minlength=sizes.size).astype(np.int64)
+        octets = bitops.to_bytes(region.rows(1, "pruned"))
+        octets = bitops.trimmed(octets, totals, self.format.beat // 8)
+        first = np.cumsum(widths) - widths
+        low = octets[first]
+        table = np.zeros(256, dtype=np.uint8)
+        table[: len(book)] = book
+        exponents = table.take(ranks)
+        exponents[escape] = octets[first[escape] + 1]
+        return arithmetic.restore(low >> 7, exponents, low & 0x7F, self.format.scheme)
+
+    def _exact(self, draft: _Draft, rows: RegionRows) -> Values:
+        missing = self.existing - draft.counts
+        sizes = draft.counts.sum(axis=1)
+        counts, decoded = walk_exact(
+            rows, self.grid, draft.counts, missing, self._dense(draft.blocks, sizes)
+        )
+        region = self._region(rows, verification_rules(self.format), counts)
+        region.check_length()
+        windows, residue = self._windows(decoded, sizes)
+        values, escape, broken = arithmetic.restore_exact(
+            draft.signs, draft.exponents, windows, residue
+        )
+        if broken.any():
+            self.reject(
+                "window",
+                self._by_segment(broken, sizes),
+                lambda s: "a window below the exponent of its group",
+            )
+        stored = ~draft.kept[: self.grid.count]
+        stored[draft.kept[: self.grid.count]] = escape
+        result = self._spread(draft.kept, values)
+        result[stored] = self._raw(region, self._stored_sizes(stored))
+        return result
+
+    def _stored_sizes(self, stored: Flags) -> Ints:
+        starts = np.arange(0, self.grid.count, self.format.segment)
+        return np.add.reduceat(stored, starts, dtype=np.int64)
+
+    def _dense(self, blocks: Octets, sizes: Ints) -> Octets:
+        """Blocks of all segments as [segments, blocks, beat]."""
+        counts = -(-sizes // self.format.beat)
+        if (counts == self.grid.beats).all():
+            return blocks.reshape(self.grid.segments, self.grid.beats, self.format.beat)
+        shape = (self.grid.segments, self.grid.beats, self.format.beat)
+        dense = np.zeros(shape, dtype=np.uint8)
+        dense[np.arange(self.grid.beats) < counts[:, None]] = blocks
+        return dense
+
+    def _windows(self, decoded: Windows, sizes: Ints) -> tuple[Octets, Octets]:
+        """Windows and residue fields of the kept values."""
+        segments = self.grid.segments
+        room = decoded.windows.size // segments
+        index = bitops.span_indices(np.arange(segments) * room, sizes)
+        windows = decoded.windows.reshape(-1)[index]
+        stride = decoded.offsets.shape[1]
+        within = decoded.offsets.reshape(-1)[
+            bitops.span_indices(np.arange(segments) * stride, sizes)
+        ]
+        octets = bitops.to_bytes(decoded.residue)
+        start = np.repeat(np.arange(segments) * (octets.size // segments), sizes) + (within >> 3)
+        pair = octets[start] | octets.take(start + 1, mode="clip").astype(np.uint16) << 8
+        pair >>= (within & 7).astype(np.uint16)
+        mask = (1 << arithmetic.RESIDUE_WIDTH.take(windows).astype(np.uint16)) - 1
+        return windows, (pair & mask).astype(np.uint8)
+
+
+def decode_run(packed: Packed, segments: Sequence[Segment], target: bool) -> Values:
+    """Decode consecutive segments of a tensor, all but the last of them whole.
+
+    Raises :class:`cassandra_spec.golden.errors.DecodeError` for the first segment that breaks the
+    format.
+    """
+    try:
+        run = _Run(packed, segments)
+        return run.target_values() if target else run.draft_values()
+    except DecodeError:
+        # Together they tell that one is broken; one by one, which is the first and why.
+        for segment in segments if len(segments) > 1 else ():
+            decode_run(packed, [segment], target)
+        raise

@@ -1,0 +1,352 @@
+"""Segments to regions, many segments at once (docs/format.md, sections 3 to 6)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from cassandra_spec.golden.arrays import arithmetic, bitops
+from cassandra_spec.golden.arrays.bitops import Flags, Ints, Octets, Rows
+from cassandra_spec.golden.arrays.schedule import (
+    Grid,
+    Layout,
+    blocked_counts,
+    coded_counts,
+    exponent_needs,
+    mask_counts,
+    packed_counts,
+    speculation_rules,
+    verification_rules,
+)
+from cassandra_spec.golden.format import FLAG_MASK, Format
+from cassandra_spec.golden.packed import Bytes, Values
+
+__all__ = ["Books", "EncodedRun", "encode_run", "ranks_of"]
+
+MISSING = 255
+"""Rank of an exponent that is not in a codebook."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Books:
+    """The codebooks of a tensor."""
+
+    codebook: tuple[int, ...] = ()
+    pruned: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodedRun:
+    """Regions of consecutive segments; offsets of the directory count from the first of them."""
+
+    speculation: Bytes
+    verification: Bytes
+    directory: Ints  # [segments, 5]
+    stream_bits: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Coded:
+    """A coded stream: its windows, and which rule takes them at which beat."""
+
+    rows: Rows  # [windows, rows of a window]
+    starve: Ints  # [segments, beats]
+    prefetch: Ints
+    bits: int
+
+
+def ranks_of(book: tuple[int, ...], missing: int = MISSING) -> Octets:
+    """Rank of each of the 256 exponents, ``missing`` where the book has none."""
+    table = np.full(256, missing, dtype=np.uint8)
+    table[list(book)] = np.arange(len(book), dtype=np.uint8)
+    return table
+
+
+def _code(ranks: Octets, beat_counts: Ints, exists: Flags, format: Format) -> _Coded:
+    """Code ``ranks`` (segment by segment); ``beat_counts`` has the codes of each beat."""
+    segments, _ = beat_counts.shape
+    beat, window = format.beat, format.window_bits
+    sizes = beat_counts.sum(axis=1)
+    # A beat of rank 0 after each segment stands for the ones that complete its last windows.
+    spread = np.zeros(ranks.size + segments * beat, dtype=np.int64)
+    first = np.arange(segments) * beat + np.cumsum(sizes) - sizes
+    spread[bitops.span_indices(first, sizes)] = ranks
+    spread += 1
+    ones = np.cumsum(spread) - 1
+    before = np.zeros(segments, dtype=np.int64)
+    before[1:] = ones[first[1:] - 1] + 1
+    ones -= np.repeat(before, sizes + beat)  # place of each one in its segment's stream
+    ends = first[:, None] + np.cumsum(beat_counts, axis=1)
+    needed = np.where(ends > first[:, None], ones[ends - 1] // window + 1, 0)
+    starve, prefetch = coded_counts(needed, ones[ends + beat - 1] // window + 1, exists)
+    room = (starve.sum(axis=1) + prefetch.sum(axis=1)) * window
+    lengths = np.where(sizes > 0, ones[first + sizes - 1] + 1, 0)
+    bits = _place_ones(ones[bitops.span_indices(first, sizes)], sizes, lengths, room)
+    rows = bitops.to_rows(bitops.pack_bits(bits), beat).reshape(-1, format.window)
+    return _Coded(rows=rows, starve=starve, prefetch=prefetch, bits=int(lengths.sum()))
+
+
+def _place_ones(ones: Ints, sizes: Ints, lengths: Ints, room: Ints) -> Octets:
+    """Bits of the streams, each in ``room`` bits, completed with ones after ``lengths`` bits."""
+    bits = np.zeros(int(room.sum()), dtype=np.uint8)
+    starts = np.cumsum(room) - room
+    bits[ones + np.repeat(starts, sizes)] = 1
+    for start, length, space in zip(starts, lengths, room, strict=True):
+        bits[start + length : start + space] = 1
+    return bits
+
+
+class _Run:
+    """Values of consecutive segments on their grid, and the streams that they make."""
+
+    def __init__(
+        self,
+        values: Values,
+        format: Format,
+        kept: Flags | None,
+        groups: Octets | None,
+        books: Books,
+        *,
+        always_mask: bool = False,
+    ) -> None:
+        self.format = format
+        self.grid = Grid(format=format, count=values.size)
+        self._books = books
+        self.values = np.zeros(self.grid.padded, dtype=np.uint16)
+        self.values[: values.size] = values
+        self.exponents = arithmetic.exponents_of(self.values)
+        self.kept = self._choose_kept(kept)
+        self.existing = self.grid.existing
+        shape = (self.grid.segments, self.grid.beats, format.beat)
+        self.kept_counts: Ints = np.count_nonzero(self.kept.reshape(shape), axis=2).astype(np.int64)
+        self.kept_sizes: Ints = self.kept_counts.sum(axis=1)
+        self.missing: Ints = self.existing - self.kept_counts
+        self.has_mask: Flags = self.missing.any(axis=1) | always_mask
+        self.groups = self._choose_groups(groups)
+        per_value = np.repeat(self.groups, format.group) if self.groups.size else self.exponents
+        self.magnitudes = arithmetic.magnitudes(
+            self.values, self.exponents, per_value, format.scheme
+        )
+
+    def _choose_kept(self, kept: Flags | None) -> Flags:
+        chosen = np.zeros(self.grid.padded, dtype=np.bool_)
+        chosen[: self.grid.count] = True if kept is None else kept
+        if self.format.scheme == "unary":
+            chosen &= (ranks_of(self._books.codebook) != MISSING)[self.exponents]
+        return chosen
+
+    def _choose_groups(self, groups: Octets | None) -> Octets:
+        if self.format.scheme == "unary":
+            return np.zeros(0, dtype=np.uint8)
+        if groups is None:
+            return arithmetic.default_group_exponents(
+                self.values, self.kept, self.format.group, self.format.scheme
+            )
+        chosen = np.ones(self.grid.padded // self.format.group, dtype=np.uint8)
+        chosen[: groups.size] = groups
+        return chosen
+
+    # -- speculation ------------------------------------------------------------------------------
+
+    def mask_rows(self) -> Rows:
+        rows = bitops.to_rows(bitops.pack_bits(self.kept), self.format.beat)
+        rows = rows.reshape(self.grid.segments, self.grid.beats)
+        return rows[(self.existing > 0) & self.has_mask[:, None]]
+
+    def exponent_codes(self) -> _Coded:
+        ranks = ranks_of(self._books.codebook).take(self.exponents[self.kept])
+        return _code(ranks, self.kept_counts, self.existing > 0, self.format)
+
+    def exponent_rows(self) -> Rows:
+        sizes = -(-self.grid.sizes // self.format.group)
+        flat = self.groups[: int(sizes.sum())]
+        return bitops.to_rows(
+            bitops.completed(flat, sizes, self.format.beat // 8), self.format.beat
+        )
+
+    def _blocks(self, fields: Octets) -> Octets:
+        """Kept values, segment by segment, completed to whole blocks."""
+        return bitops.completed(fields[self.kept], self.kept_sizes, self.format.beat)
+
+    def sign_high_rows(self) -> Rows:
+        top, beat = self.format.magnitude_bits - 1, self.format.beat
+        signs = self._blocks((self.values >> 15).astype(np.uint8))
+        high = self._blocks(self.magnitudes)
+        if signs.size % beat:  # the last segment has no block to share
+            signs, high = self._padded(signs), self._padded(high)
+        places = range(top, self.format.truncated - 1, -1)
+        planes = bitops.planes_from_fields(high, places, beat)
+        sign = bitops.planes_from_fields(signs, (0,), beat)
+        return np.concatenate([sign, planes], axis=1)
+
+    def _padded(self, fields: Octets) -> Octets:
+        return np.pad(fields, (0, -fields.size % self.format.beat))
+
+    # -- verification -----------------------------------------------------------------------------
+
+    def low_rows(self) -> Rows:
+        low = self._padded(self._blocks(self.magnitudes))
+        return bitops.planes_from_fields(low, range(self.format.truncated), self.format.beat)
+
+    def escapes(self) -> Flags:
+        """Kept values that are stored whole (exact)."""
+        window = self.magnitudes
+        tiny = (window == 0) & ((self.values & 0x7FFF) != 0)
+        return np.asarray(self.kept & (tiny | (window == arithmetic.ESCAPE_WINDOW)))
+
+    def residue(self) -> tuple[Rows, Ints]:
+        """Rows, and bits of each beat."""
+        fields, widths = arithmetic.residues(self.values, self.magnitudes)
+        widths[~self.kept] = 0
+        shape = (self.grid.segments, self.grid.beats, self.format.beat)
+        needs = widths.reshape(shape).sum(axis=2, dtype=np.int64)
+        bits = bitops.pack_fields(fields, widths)
+        bits = bitops.completed(bits, needs.sum(axis=1), self.format.beat)
+        return bitops.to_rows(bitops.pack_bits(bits), self.format.beat), needs
+
+    def pruned_positions(self) -> Flags:
+        """Positions that are pruned."""
+        pruned = ~self.kept
+        pruned[self.grid.count :] = False
+        return pruned
+
+    def raw(self) -> tuple[Rows, Ints]:
+        """Rows of ``pruned`` that hold whole values, and bits of each beat."""
+        stored = self.pruned_positions()
+        if self.format.scheme == "exact":
+            stored |= self.escapes()
+        shape = (self.grid.segments, self.grid.beats, self.format.beat)
+        counts = np.count_nonzero(stored.reshape(shape), axis=2).astype(np.int64)
+        octets = bitops.to_bytes(self.values[stored].astype("<u2"))
+        return self._octet_rows(octets, 2 * counts.sum(axis=1)), 16 * counts
+
+    def _octet_rows(self, octets: Octets, sizes: Ints) -> Rows:
+        unit = self.format.beat // 8
+        return bitops.to_rows(bitops.completed(octets, sizes, unit), self.format.beat)
+
+    def coded(self) -> tuple[_Coded, Rows, Ints]:
+        """``pruned_exponent``, then rows of ``pruned`` and bits of each beat."""
+        stored = self.pruned_positions()
+        values = self.values[stored]
+        escape = len(self._books.pruned)
+        ranks = ranks_of(self._books.pruned, escape).take(self.exponents[stored])
+        codes = _code(ranks, self.missing, self.existing > 0, self.format)
+        pairs = np.empty((values.size, 2), dtype=np.uint8)
+        pairs[:, 0] = (values & 0x7F) | (values >> 15) << 7
+        pairs[:, 1] = self.exponents[stored]
+        present = np.ones(pairs.shape, dtype=np.bool_)
+        present[:, 1] = ranks == escape
+        wide = np.zeros(self.grid.padded, dtype=np.int64)
+        wide[stored] = present.sum(axis=1)
+        needs = wide.reshape(self.missing.shape + (self.format.beat,)).sum(axis=2)
+        return codes, self._octet_rows(pairs[present], needs.sum(axis=1)), 8 * needs
+
+
+class _Region:
+    """Puts the rows of streams where a layout says."""
+
+    def __init__(self, layout: Layout, format: Format) -> None:
+        self._layout = layout
+        self._format = format
+        in_superblock = format.superblock * 8 // format.beat
+        self.lengths: Ints = -(-layout.lengths // in_superblock)
+        self.offsets: Ints = np.cumsum(self.lengths) - self.lengths
+        self._bases = self.offsets * in_superblock
+        total = int(self.lengths.sum()) * in_superblock
+        self._rows = np.zeros(total, dtype=bitops.row_dtype(format.beat))
+
+    def put(self, rows: Rows, *names: str) -> None:
+        """Store the rows [units, rows of a unit] or [rows] of the stream of these rules."""
+        places = self._layout.places(self._bases, *names)
+        if rows.ndim == 1:
+            self._rows[places] = rows
+            return
+        for row in range(rows.shape[1]):
+            self._rows[places + row] = rows[:, row]
+
+    @property
+    def octets(self) -> Bytes:
+        return bitops.to_bytes(self._rows)
+
+
+def _speculation(run: _Run, bits: dict[str, int]) -> _Region:
+    format, grid = run.format, run.grid
+    counts = {
+        "mask": mask_counts(grid, run.has_mask),
+        "sign_high": blocked_counts(run.kept_counts, format.beat),
+    }
+    bits["mask"] = int(grid.sizes[run.has_mask].sum())
+    bits["sign_high"] = int(run.kept_sizes.sum()) * format.high_planes
+    codes = run.exponent_codes() if format.scheme == "unary" else None
+    if codes is not None:
+        counts |= {"starve": codes.starve, "prefetch": codes.prefetch}
+        bits["exponent"] = codes.bits
+    else:
+        needs = exponent_needs(grid)
+        counts["exponent"] = packed_counts(needs, format.beat)
+        bits["exponent"] = int(needs.sum())
+    region = _Region(Layout(speculation_rules(format), counts), format)
+    if run.has_mask.any():
+        region.put(run.mask_rows(), "mask")
+    region.put(run.sign_high_rows(), "sign_high")
+    if codes is not None:
+        region.put(codes.rows, "starve", "prefetch")
+    else:
+        region.put(run.exponent_rows(), "exponent")
+    return region
+
+
+def _verification(run: _Run, bits: dict[str, int]) -> _Region:
+    format = run.format
+    counts: dict[str, Ints] = {}
+    rows: dict[tuple[str, ...], Rows] = {}
+    if format.pruned_exponent == "coded":
+        codes, pruned, needs = run.coded()
+        counts |= {"starve": codes.starve, "prefetch": codes.prefetch}
+        rows["starve", "prefetch"] = codes.rows
+        bits["pruned_exponent"] = codes.bits
+    else:
+        pruned, needs = run.raw()
+    counts["pruned"], rows["pruned",] = packed_counts(needs, format.beat), pruned
+    bits["pruned"] = int(needs.sum())
+    if format.truncated:
+        counts["low"] = blocked_counts(run.kept_counts, format.beat)
+        rows["low",] = run.low_rows()
+        bits["low"] = int(run.kept_sizes.sum()) * format.truncated
+    if format.scheme == "exact":
+        rows["residue",], needs = run.residue()
+        counts["residue"] = packed_counts(needs, format.beat)
+        bits["residue"] = int(needs.sum())
+    region = _Region(Layout(verification_rules(format), counts), format)
+    for names, stream in rows.items():
+        region.put(stream, *names)
+    return region
+
+
+def encode_run(
+    values: Values,
+    format: Format,
+    kept: Flags | None,
+    groups: Octets | None,
+    books: Books,
+    *,
+    always_mask: bool = False,
+) -> EncodedRun:
+    """Encode at least one value that starts a segment.
+
+    ``kept`` [values], ``groups`` [groups] and ``values`` are slices of a tensor's checked
+    arguments. With ``always_mask`` each segment has a mask stream.
+    """
+    run = _Run(values, format, kept, groups, books, always_mask=always_mask)
+    bits: dict[str, int] = {}
+    spec, ver = _speculation(run, bits), _verification(run, bits)
+    flags = run.has_mask * FLAG_MASK
+    columns = (spec.offsets, spec.lengths, ver.offsets, ver.lengths, flags)
+    return EncodedRun(
+        speculation=spec.octets,
+        verification=ver.octets,
+        directory=np.stack(columns, axis=1).astype(np.int64),
+        stream_bits={stream.name: bits[stream.name] for stream in format.streams},
+    )

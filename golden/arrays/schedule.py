@@ -1,0 +1,193 @@
+"""The demand schedule (docs/format.md, section 6) in closed form, for many segments at once.
+
+A region is described by how many *units* (rows, blocks or windows) each rule takes for each beat:
+arrays [segments, beats]. :class:`Layout` turns these into the place of every unit. The encoder
+knows the counts from its values; the decoder finds them by walking the slots
+(:mod:`cassandra_spec.golden.arrays.walk`), and then uses the same layout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from cassandra_spec.golden.arrays.bitops import Flags, Ints
+from cassandra_spec.golden.format import Format
+
+__all__ = [
+    "Grid",
+    "Layout",
+    "Rule",
+    "blocked_counts",
+    "coded_counts",
+    "exponent_needs",
+    "mask_counts",
+    "packed_counts",
+    "speculation_rules",
+    "verification_rules",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule of section 6: at slot s it handles beat ``s + offset``; it takes units of ``rows``."""
+
+    name: str
+    offset: int
+    rows: int
+
+
+def speculation_rules(format: Format) -> tuple[Rule, ...]:
+    """Rules of the speculation region, in order within a slot; the first slot is -1."""
+    unary = format.scheme == "unary"
+    return (
+        Rule(name="starve", offset=0, rows=format.window),
+        Rule(name="mask", offset=1, rows=1),
+        Rule(name="prefetch", offset=1, rows=format.window)
+        if unary
+        else Rule(name="exponent", offset=0, rows=1),
+        Rule(name="sign_high", offset=0, rows=format.high_planes),
+    )
+
+
+def verification_rules(format: Format) -> tuple[Rule, ...]:
+    """Rules of the verification region, in order within a slot; the first slot is -2 lead."""
+    lead = format.lead
+    return (
+        Rule(name="pruned", offset=0, rows=1),
+        Rule(name="starve", offset=lead, rows=format.window),
+        Rule(name="prefetch", offset=lead + 1, rows=format.window),
+        Rule(name="low", offset=2 * lead, rows=format.truncated),
+        Rule(name="residue", offset=lead, rows=1),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Consecutive segments as an array of positions [segments, beats, beat].
+
+    The last segment may be short; positions past its end are there, but do not exist.
+    """
+
+    format: Format
+    count: int  # values, at least 1
+
+    @property
+    def segments(self) -> int:
+        """Segments, the last possibly short."""
+        return -(-self.count // self.format.segment)
+
+    @property
+    def beats(self) -> int:
+        """Beats of a segment, a whole number of groups; the last ones may not exist."""
+        values = min(self.count, self.format.segment)
+        return -(-values // self.format.group) * (self.format.group // self.format.beat)
+
+    @property
+    def padded(self) -> int:
+        """Positions, those included that do not exist."""
+        return self.segments * self.beats * self.format.beat
+
+    @property
+    def sizes(self) -> Ints:
+        """Values of each segment."""
+        starts = np.arange(self.segments, dtype=np.int64) * self.format.segment
+        return np.asarray(np.minimum(self.count - starts, self.format.segment))
+
+    @property
+    def existing(self) -> Ints:
+        """Positions that exist, [segments, beats]; 0 where a beat does not exist."""
+        before = np.arange(self.beats, dtype=np.int64) * self.format.beat
+        return np.asarray(np.clip(self.sizes[:, None] - before, 0, self.format.beat))
+
+
+class Layout:
+    """Where the units of each rule lie in the regions of a grid's segments.
+
+    ``counts`` maps rule names to units taken, [segments, beats]; a rule that is not in it takes
+    none. ``lengths`` is the number of rows of each region.
+    """
+
+    def __init__(self, rules: tuple[Rule, ...], counts: Mapping[str, Ints]) -> None:
+        segments, beats = next(iter(counts.values())).shape
+        first = -max(rule.offset for rule in rules)
+        taken = np.zeros((segments, beats - first, len(rules)), dtype=np.int64)
+        for column, rule in enumerate(rules):
+            if rule.name in counts:
+                slot = -rule.offset - first
+                taken[:, slot : slot + beats, column] = counts[rule.name]
+        rows = taken * np.array([rule.rows for rule in rules])
+        ends = np.cumsum(rows.reshape(segments, -1), axis=1)
+        self.lengths: Ints = ends[:, -1].copy()
+        self._taken = taken
+        self._starts = ends.reshape(rows.shape) - rows
+        self._rules = rules
+
+    def taken(self, *names: str) -> Ints:
+        """Units that the rules ``names`` take in all, [segments]."""
+        columns = [i for i, rule in enumerate(self._rules) if rule.name in names]
+        return np.asarray(self._taken[:, :, columns].sum(axis=(1, 2)))
+
+    def places(self, bases: Ints, *names: str) -> Ints:
+        """First row of every unit of a stream, segment by segment in stream order.
+
+        ``names`` are the rules that take the stream, ``bases`` the first row of each region.
+        """
+        columns = [i for i, rule in enumerate(self._rules) if rule.name in names]
+        rows = self._rules[columns[0]].rows
+        counts = self._taken[:, :, columns].reshape(-1)
+        starts = (self._starts[:, :, columns] + bases[:, None, None]).reshape(-1)
+        cells = np.flatnonzero(counts)
+        counts, starts = counts[cells], starts[cells]
+        if (counts == 1).all():
+            return np.asarray(starts)
+        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        places: Ints = np.repeat(starts, counts) + rows * within
+        return places
+
+
+def packed_counts(needs: Ints, beat: int) -> Ints:
+    """Rows that rule ``packed`` takes for each beat; ``needs`` in bits, [segments, beats]."""
+    rows: Ints = -(-np.cumsum(needs, axis=1) // beat)
+    return np.asarray(np.diff(rows, axis=1, prepend=0))
+
+
+def blocked_counts(kept: Ints, beat: int) -> Ints:
+    """Blocks that rule ``blocked`` takes for each beat; ``kept`` values, [segments, beats]."""
+    return packed_counts(kept, beat)
+
+
+def mask_counts(grid: Grid, has_mask: Flags) -> Ints:
+    """Rows of ``mask`` for each beat: one where the segment has a mask."""
+    present: Ints = ((grid.existing > 0) & has_mask[:, None]).astype(np.int64)
+    return present
+
+
+def exponent_needs(grid: Grid) -> Ints:
+    """Bits of ``exponent`` that each beat adds in mx and exact."""
+    first = np.arange(grid.beats) % (grid.format.group // grid.format.beat) == 0
+    return np.where((grid.existing > 0) & first, 8, 0).astype(np.int64)
+
+
+def coded_counts(needed: Ints, wanted: Ints, exists: Flags) -> tuple[Ints, Ints]:
+    """Windows that rules ``starve`` and ``prefetch`` take for each beat.
+
+    ``needed`` is the number of windows that hold the codes up to and with each beat, ``wanted``
+    the number that hold ``beat`` more codes; ``exists`` tells which beats exist. All [segments,
+    beats].
+    """
+    segments, beats = needed.shape
+    starve = np.zeros((beats, segments), dtype=np.int64)
+    prefetch = np.zeros((beats, segments), dtype=np.int64)
+    need, want = np.ascontiguousarray(needed.T), np.ascontiguousarray(wanted.T)
+    prefetch[0] = 1  # every segment has a beat, and its queue is empty
+    taken = prefetch[0].copy()
+    for beat in range(beats):
+        np.maximum(need[beat] - taken, 0, out=starve[beat])
+        taken += starve[beat]
+        if beat + 1 < beats:
+            prefetch[beat + 1] = (taken < want[beat]) & exists[:, beat + 1]
+            taken += prefetch[beat + 1]
+    return starve.T, prefetch.T

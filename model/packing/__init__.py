@@ -1,0 +1,1 @@
+"""Whole models into the format and back: calibration, masks, plans, the packer."""

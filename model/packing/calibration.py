@@ -1,0 +1,286 @@
+"""How large the inputs of each linear layer are on a text: the norms of Wanda (paper, IV.A).
+
+For a matrix with inputs X [tokens, inputs] the norm of input channel j is ||X_j||_2 over all tokens
+of the calibration text. Wanda prunes by |W_ij| ||X_j||, and the error of a draft is weighted by
+||X_j||^2 (docs/packing.md). The norms are gathered with the model's own BF16 weights, in one pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+from tqdm import tqdm
+
+from cassandra_spec.golden.errors import CassandraError, FileError
+from cassandra_spec.golden.file import SafetensorsFile
+from cassandra_spec.model.output import write_file
+from cassandra_spec.model.weights.sources import Source, fingerprint, packed_tensors
+
+__all__ = [
+    "DEFAULT",
+    "HELD_OUT",
+    "Calibration",
+    "Norms",
+    "cache_directory",
+    "calibrate",
+    "load_or_calibrate",
+    "read_text",
+]
+
+DEFAULT = "calibration.txt"
+"""The bundled text (model/data/README.md says where it is from)."""
+
+HELD_OUT = "heldout.txt"
+"""Another one, for evaluation."""
+
+_KEY = "cassandra_norms"
+_VERSION = 1
+_BATCH = 2048  # tokens in a pass, at least one sample
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """What the norms are gathered over."""
+
+    text: str | Path | None = None  # a file; the bundled text by default
+    samples: int = 128  # pieces of the text, spread evenly over it
+    length: int = 256  # tokens of each
+
+    def __post_init__(self) -> None:
+        for field in ("samples", "length"):
+            value = getattr(self, field)
+            if value < 1:
+                raise CassandraError(f"{field} must be at least 1, not {value}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Norms:
+    """Norms of the input channels of every packed matrix, float32 [inputs], by tensor name."""
+
+    values: Mapping[str, NDArray[np.float32]]
+    tokens: int  # that they were gathered over
+    origin: Mapping[str, str | int]  # model, text, samples and length; for information
+
+    def digest(self) -> str:
+        """A hash of names and values."""
+        found = hashlib.sha256()
+        for name, values in sorted(self.values.items()):
+            found.update(name.encode() + b"\0" + values.astype("<f4").tobytes())
+        return found.hexdigest()
+
+    def of(self, name: str, inputs: int) -> NDArray[np.float32]:
+        """The norms of one tensor with ``inputs`` columns."""
+        if name not in self.values:
+            raise CassandraError(f"calibration must have norms of {name}, and has none")
+        found = self.values[name]
+        if found.shape != (inputs,):
+            raise CassandraError(
+                f"norms of {name} must be {inputs}, not {found.size} (another model's?)"
+            )
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write a safetensors file: F32 [inputs] for each tensor. Whole or not at all."""
+        about = {"version": _VERSION, "tokens": self.tokens, "origin": dict(self.origin)}
+        write_file(path, save(dict(self.values), {_KEY: json.dumps(about)}))
+
+    @classmethod
+    def load(cls, path: Path) -> Norms:
+        """Read what :meth:`save` wrote. Raises :class:`FileError`."""
+        file = SafetensorsFile(path)
+        about = _about(file)
+        values = {name: _read_norms(file, name) for name in file.tensors}
+        return cls(values=values, tokens=about["tokens"], origin=about["origin"])
+
+
+def _about(file: SafetensorsFile) -> dict[str, Any]:
+    try:
+        about = json.loads(file.metadata.get(_KEY, "null"))
+    except (ValueError, RecursionError):
+        about = None
+    if not isinstance(about, dict):
+        raise FileError(f"{file.path} must be a file of norms: its metadata has no '{_KEY}'")
+    if about.get("version") != _VERSION:
+        raise FileError(f"{file.path}: version must be {_VERSION}, not {about.get('version')!r}")
+    if not isinstance(about.get("tokens"), int) or not isinstance(about.get("origin"), dict):
+        raise FileError(f"{file.path}: tokens must be a number and origin an object")
+    return about
+
+
+def _read_norms(file: SafetensorsFile, name: str) -> NDArray[np.float32]:
+    raw = file.tensors[name]
+    if raw.dtype != "F32" or len(raw.shape) != 1:
+        raise FileError(
+            f"{file.path}: {name} must be F32 [inputs], not {raw.dtype} {list(raw.shape)}"
+        )
+    values = file.read(name).view("<f4").astype(np.float32)
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise FileError(f"{file.path}: {name} must be finite and not negative")
+    return values
+
+
+def read_text(path: str | Path | None, default: str = DEFAULT) -> str:
+    """The text of a file, or a bundled one; it must be UTF-8 and have a word in it."""
+    if path is None:
+        return (
+            resources.files("cassandra_spec.model")
+            .joinpath("data", default)
+            .read_text(encoding="utf-8")
+        )
+    file = Path(path)
+    if not file.is_file():
+        raise FileError(f"{file} must be a text file, and is missing")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{file} must be text in UTF-8 ({error.reason})") from error
+    if not text.strip():
+        raise FileError(f"{file} must have some text, and has none")
+    return text
+
+
+def calibrate(
+    source: Source, settings: Calibration | None = None, *, progress: bool = False
+) -> Norms:
+    """Run the model over the text and gather the norms of every matrix that can be packed.
+
+    The whole model is in memory in BF16 while it runs. Raises :class:`CassandraError`, also if
+    there is not enough of it.
+    """
+    settings = Calibration() if settings is None else settings
+    text = read_text(settings.text)
+    with tempfile.TemporaryDirectory() as folder:
+        source.save_companions(Path(folder))
+        samples = _samples(Path(folder), text, settings)
+        squares = _gather(source, Path(folder), samples, progress)
+    values = {name: np.sqrt(total).astype(np.float32) for name, total in squares.items()}
+    for name, found in values.items():
+        if not np.isfinite(found).all():
+            raise CassandraError(f"calibration must give finite norms, and {name} has others")
+    origin: dict[str, str | int] = {
+        "model": Path(source.label).name,
+        "text": DEFAULT if settings.text is None else Path(settings.text).name,
+        "samples": settings.samples,
+        "length": settings.length,
+    }
+    return Norms(values=values, tokens=int(samples.size), origin=origin)
+
+
+def _samples(folder: Path, text: str, settings: Calibration) -> NDArray[np.int64]:
+    """Tokens of the samples, [samples, length]; they overlap if the text is short."""
+    from transformers import AutoTokenizer  # slow to import
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)
+    room = tokens.size - settings.length
+    if room < 0:
+        raise CassandraError(
+            f"calibration text must have at least length = {settings.length} tokens, "
+            f"not {tokens.size}"
+        )
+    starts = np.arange(settings.samples) * room // max(settings.samples - 1, 1)
+    return tokens[starts[:, None] + np.arange(settings.length)]
+
+
+def _gather(
+    source: Source, folder: Path, samples: NDArray[np.int64], progress: bool
+) -> dict[str, NDArray[np.float64]]:
+    """Sums of squares of the input channels, by tensor name."""
+    import torch
+
+    from cassandra_spec.model.reply import build_model
+    from cassandra_spec.model.speculative.memory import require_memory
+
+    require_memory(2 * sum(tensor.count for tensor in source.tensors.values()), source.label)
+    network = build_model(folder, source.read)
+    kinds = {tensor.name: tensor.kind for tensor in packed_tensors(source)}
+    head = next(name for name, kind in kinds.items() if kind == "head")
+    step = max(_BATCH // samples.shape[1], 1)
+    bar = tqdm(desc="calibrating", total=samples.size, unit=" tokens", disable=not progress)
+    with torch.inference_mode(), _watched(network, kinds) as sums, bar:
+        for start in range(0, len(samples), step):
+            batch = torch.from_numpy(samples[start : start + step])
+            hidden = network.model(input_ids=batch, use_cache=False).last_hidden_state
+            sums.add(head, hidden)
+            bar.update(batch.numel())
+    return sums.totals
+
+
+class _Sums:
+    """Sums of squares by channel: in float32 within a pass, in float64 over passes."""
+
+    def __init__(self) -> None:
+        self.totals: dict[str, NDArray[np.float64]] = {}
+
+    def add(self, name: str, inputs: Any) -> None:
+        flat = inputs.reshape(-1, inputs.shape[-1]).float()
+        squares = flat.square().sum(dim=0).double().numpy()
+        self.totals[name] = self.totals.get(name, 0.0) + squares
+
+
+@contextmanager
+def _watched(network: Any, kinds: Mapping[str, str]) -> Iterator[_Sums]:
+    """Sum the inputs of the linear layers as they come, and stop when the block ends."""
+    sums = _Sums()
+
+    def watch(name: str, layer: Any) -> Any:
+        return layer.register_forward_pre_hook(lambda _, inputs: sums.add(name, inputs[0]))
+
+    handles = [
+        watch(f"{name}.weight", layer)
+        for name, layer in network.named_modules()
+        if kinds.get(f"{name}.weight") == "linear"
+    ]
+    try:
+        yield sums
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def load_or_calibrate(
+    source: Source,
+    settings: Calibration | None = None,
+    *,
+    cache: Path | None = None,
+    progress: bool = False,
+) -> Norms:
+    """Norms from a file that :meth:`Norms.save` wrote, from the cache, or by :func:`calibrate`.
+
+    ``settings.text`` is a file of norms if it ends in ``.safetensors``. ``cache`` is a directory
+    (:func:`cache_directory`); by default nothing is cached.
+    """
+    settings = Calibration() if settings is None else settings
+    if settings.text is not None and Path(settings.text).suffix == ".safetensors":
+        return Norms.load(Path(settings.text))
+    if cache is None:
+        return calibrate(source, settings, progress=progress)
+    file = cache / f"norms-{_cache_key(source, settings)}.safetensors"
+    if not file.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        calibrate(source, settings, progress=progress).save(file)
+    return Norms.load(file)
+
+
+def cache_directory() -> Path:
+    """``cassandra`` in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cassandra"
+
+
+def _cache_key(source: Source, settings: Calibration) -> str:
+    """A hash of all that norms depend on, the arithmetic of the machine apart."""
+    text = hashlib.sha256(read_text(settings.text).encode()).hexdigest()
+    body = [_VERSION, fingerprint(source), text, settings.samples, settings.length]
+    return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:32]

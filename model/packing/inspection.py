@@ -1,0 +1,90 @@
+"""What a packed file holds and what it costs, from its header alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from cassandra_spec.golden.file import PackedFile, PackedTensor
+
+__all__ = ["inspect_file", "kind_of_name", "mean_bits"]
+
+
+def inspect_file(packed: PackedFile) -> dict[str, Any]:
+    """A JSON-ready description.
+
+    ``tensors`` maps each packed tensor to its format, shape, codebooks and ``bits``: bits per
+    value by stream, then padding, both regions, the directory and the total, all as stored.
+    ``bits`` at the top is the mean over all packed values; ``ratio`` compares the file with one
+    that has these values in BF16.
+    """
+    tensors = {name: _describe(packed, name) for name in packed.tensors}
+    values = sum(spec.count for spec in packed.tensors.values())
+    plain = 2 * values + sum(spec.nbytes for spec in packed.others.values())
+    size = packed.path.stat().st_size
+    return {
+        "file": str(packed.path),
+        "bytes": size,
+        "bf16_bytes": plain,
+        "ratio": plain / size,
+        "values": values,
+        "bits": mean_bits(tensors.values()),
+        "tensors": tensors,
+        "others": {
+            name: {"dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.nbytes}
+            for name, spec in packed.others.items()
+        },
+    }
+
+
+def mean_bits(tensors: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Bits per value by stream over several tensors, weighted by their sizes."""
+    sums: dict[str, float] = {}
+    values = 0
+    for tensor in tensors:
+        values += tensor["values"]
+        for name, bits in tensor["bits"].items():
+            sums[name] = sums.get(name, 0.0) + bits * tensor["values"]
+    return {name: total / max(values, 1) for name, total in sums.items()}
+
+
+def kind_of_name(name: str) -> str:
+    """The name with its layer left open, so that tensors of one kind share it."""
+    return re.sub(r"\.\d+\.", ".*.", name)
+
+
+def _describe(packed: PackedFile, name: str) -> dict[str, Any]:
+    spec = packed.tensors[name]
+    description: dict[str, Any] = {
+        "shape": list(spec.shape),
+        "values": spec.count,
+        "segments": spec.segments,
+        "kept": _kept(spec) / max(spec.count, 1),
+        "format": spec.format.to_dict(),
+        "bits": _bits(spec, packed.stored_bytes(name)),
+    }
+    if spec.format.scheme == "unary":
+        description["codebook"] = list(spec.codebook)
+        description["code_bits"] = spec.stream_bits.get("exponent", 0) / max(_kept(spec), 1)
+    if spec.format.pruned_exponent == "coded":
+        description["pruned_codebook"] = list(spec.pruned_codebook)
+    return description
+
+
+def _kept(spec: PackedTensor) -> int:
+    """Values with a draft: each has a bit in every plane of ``sign_high``."""
+    return spec.stream_bits.get("sign_high", 0) // spec.format.high_planes
+
+
+def _bits(spec: PackedTensor, stored: dict[str, int]) -> dict[str, float]:
+    count = max(spec.count, 1)
+    regions = 8 * (stored["speculation"] + stored["verification"])
+    names = [stream.name for stream in spec.format.streams]
+    bits = {name: spec.stream_bits.get(name, 0) / count for name in names}
+    bits["padding"] = (regions - sum(spec.stream_bits.values())) / count
+    bits["directory"] = 8 * stored["directory"] / count
+    bits["speculation"] = 8 * stored["speculation"] / count
+    bits["verification"] = 8 * stored["verification"] / count
+    bits["total"] = (regions + 8 * stored["directory"]) / count
+    return bits

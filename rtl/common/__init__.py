@@ -1,0 +1,1 @@
+"""Parts that decoder, encoder and DMA share."""

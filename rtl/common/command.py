@@ -1,0 +1,165 @@
+"""Layouts of what travels between the blocks of the decoder."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+from amaranth.hdl import Const, Mux, Value
+from amaranth.lib import data
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import COMMAND_FIELDS, ERROR_CAUSES, SCHEMES, Format, Scheme
+from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+
+__all__ = [
+    "COMMAND_WIDTH",
+    "CommandLayout",
+    "DecoderConfig",
+    "ErrorLayout",
+    "SpeculationBeat",
+    "TargetRate",
+    "present_lanes",
+]
+
+TargetRate = Literal["half", "full"]
+"""Beats of a target in a cycle: one in two, or one in each."""
+
+COMMAND_WIDTH = 32
+"""Bits of a command word on the bus."""
+
+CommandLayout = data.StructLayout({field.name: field.width for field in COMMAND_FIELDS})
+"""The command word that starts a segment."""
+
+
+def ErrorLayout(*causes: str) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """One bit for each of some causes of an error; by default for all of them."""
+    return data.StructLayout(dict.fromkeys(causes or ERROR_CAUSES, 1))
+
+
+_RATES: dict[int, TargetRate] = {1: "half", 2: "full"}  # by the lead of the format
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """What is fixed when a decoder is elaborated; all else comes with the command word.
+
+    Raises CassandraError that names the field, the value and what was expected.
+    """
+
+    lanes: int = 16  # values in a cycle; the format's beat
+    schemes: tuple[Scheme, ...] = SCHEMES
+    codebook: int = 16  # entries of the codebook = longest code
+    window: int = 2  # rows of a unary-coded stream in a cycle
+    superblock: int = 128  # bytes
+    target_rate: TargetRate = "half"
+    coded: bool = False  # pruned exponents may be coded, beside raw
+
+    def __post_init__(self) -> None:
+        Format(
+            beat=self.lanes,
+            codebook=self.codebook,
+            window=self.window,
+            superblock=self.superblock,
+            group=max(32, self.lanes),
+        )
+        if self.target_rate not in get_args(TargetRate):
+            raise CassandraError(f"target_rate must be half or full, not {self.target_rate!r}")
+        known = bool(self.schemes) and all(name in SCHEMES for name in self.schemes)
+        if not known or len(set(self.schemes)) != len(self.schemes):
+            names = ", ".join(SCHEMES)
+            raise CassandraError(f"schemes must be distinct names of {names}, not {self.schemes!r}")
+        if not isinstance(self.coded, bool) or (self.coded and "unary" not in self.schemes):
+            expected = "False or, with scheme unary, True"
+            raise CassandraError(f"coded must be {expected}, not {self.coded!r}")
+        if self.coded and self.target_rate != "half":
+            raise CassandraError("coded must be False at full rate, not True")
+
+    @classmethod
+    def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> DecoderConfig:
+        """The decoder that reads ``fmt`` (and, with ``schemes``, other schemes besides).
+
+        Raises CassandraError for formats that the gateware does not decode: leads above 2, and
+        coded pruned exponents with a lead of 2. A lead of 1 asks for a target at half rate, 2 for
+        full.
+        """
+        if fmt.lead not in _RATES:
+            raise CassandraError(f"lead must be 1 or 2 for the gateware, not {fmt.lead!r}")
+        return cls(
+            lanes=fmt.beat,
+            schemes=(fmt.scheme,) if schemes is None else schemes,
+            codebook=fmt.codebook,
+            window=fmt.window,
+            superblock=fmt.superblock,
+            target_rate=_RATES[fmt.lead],
+            coded=fmt.pruned_exponent == "coded",
+        )
+
+    @property
+    def lead(self) -> int:
+        """The lead of the formats that it reads (docs/format.md, section 6)."""
+        return next(lead for lead, rate in _RATES.items() if rate == self.target_rate)
+
+    @property
+    def verification_rows(self) -> int:
+        """Rows in a word of the verification bus: a full rate needs twice as many."""
+        return BUS_ROWS * (2 if self.target_rate == "full" else 1)
+
+    @property
+    def module_name(self) -> str:
+        """Name of the exported top; one for each configuration."""
+        parts = [f"cassandra_decoder_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
+        default = DecoderConfig()
+        if self.window != default.window:
+            parts.append(f"w{self.window}")
+        if self.superblock != default.superblock:
+            parts.append(f"s{self.superblock}")
+        if self.target_rate != default.target_rate:
+            parts.append(self.target_rate)
+        if self.coded:
+            parts.append("coded")
+        return "_".join(parts)
+
+    def has(self, scheme: Scheme) -> bool:
+        """Whether the decoder holds this scheme."""
+        return scheme in self.schemes
+
+    def selects(self, command: data.View, scheme: Scheme) -> Value:
+        """1 if the command asks for this scheme; a constant where the choice is built in.
+
+        Commands for schemes that are not built in are rejected elsewhere.
+        """
+        if self.schemes == (scheme,):
+            return Const(1, 1)
+        if not self.has(scheme):
+            return Const(0, 1)
+        return command.scheme == SCHEMES.index(scheme)
+
+
+def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """One beat as the speculation path hands it on.
+
+    ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponents of unary
+    values; both arbitrary in lanes that are not ``kept``. ``shared`` is the exponent of the group
+    (mx, exact). ``begins`` says that the beat takes a new block of ``sign_high``, and so one of
+    ``low``. ``abort`` ends the segment: nothing else counts.
+    """
+    return data.StructLayout(
+        {
+            "high": data.ArrayLayout(HIGH_PLANES, lanes),
+            "exponent": data.ArrayLayout(8, lanes),
+            "shared": 8,
+            "kept": lanes,
+            "begins": 1,
+            "last": 1,
+            "abort": 1,
+        }
+    )
+
+
+def present_lanes(command: data.View, last: Value, lanes: int) -> Value:
+    """Lanes that have a value: all but in the last beat of a segment, there those of its tail."""
+    tail = command.count[: (lanes - 1).bit_length()]
+    every = Const((1 << lanes) - 1, lanes)
+    return Mux(last, ((2 << tail) - 1)[:lanes], every)

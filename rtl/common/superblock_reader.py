@@ -1,0 +1,160 @@
+"""The superblock reader: a region as a sequential burst, handed out in rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.networks import shift
+
+__all__ = ["BUS_ROWS", "WORDS", "SuperblockReader"]
+
+BUS_ROWS = 8
+"""Rows in a word of the bus."""
+
+WORDS = 3
+"""Words that a reader holds, unless it is told otherwise."""
+
+
+class SuperblockReader(wiring.Component):
+    """Rows of one region, as many as the demand schedule asks for in a cycle.
+
+    Latency: a word accepted in cycle c can be taken from cycle c + 1. Throughput: one word
+    (``word_rows`` rows, a power of two) in and up to ``take_max`` rows out in each cycle, at most
+    all words but one, less one row. Buffering: ``depth`` words.
+    ``words.ready`` depends on registers alone; if the reader is ``eager``, also on ``sure``: a
+    word is accepted in the cycle in which the last row of the one in its place is taken.
+
+    A packet on ``words`` is a region. When the schedule is complete, ``finish`` makes the reader
+    discard what is left of the packet; ``drained`` pulses when that is done, with ``finish`` if
+    nothing is left, and the next packet is taken from the cycle after. Illegal input: a packet that
+    ends early shows as ``ended`` with too few rows; one that is a superblock or more too long
+    raises ``overlong`` with ``drained``.
+
+    Members
+    -------
+    words : In(stream of {data: word_rows * lanes, last: 1})
+    rows : Out(array of take_max, lanes)
+        The next rows; only the first ``level`` are meaningful.
+    level : Out(range(depth * word_rows + 1))
+        Rows that are present.
+    ended : Out(1)
+        The last word of the packet is inside: no more rows will come.
+    take : In(range(take_max + 1))
+        Rows used up in this cycle, at most ``level``.
+    sure : In(range(take_max + 1))
+        Of an eager reader: so many of them at least, known early.
+    finish : In(1)
+        One cycle: the schedule has all its rows. ``take`` must be zero.
+    drained, overlong : Out(1)
+    """
+
+    def __init__(
+        self,
+        *,
+        lanes: int,
+        take_max: int,
+        superblock: int,
+        word_rows: int = BUS_ROWS,
+        depth: int = WORDS,
+        eager: bool = False,
+    ) -> None:
+        self.lanes = lanes
+        self.take_max = take_max
+        self.word_rows = word_rows
+        self.depth = depth
+        self.eager = eager
+        self.superblock_rows = 8 * superblock // lanes
+        self.word_layout = data.StructLayout({"data": word_rows * lanes, "last": 1})
+        super().__init__(
+            {
+                "words": In(stream.Signature(self.word_layout)),
+                "rows": Out(data.ArrayLayout(lanes, take_max)),
+                "level": Out(range(depth * word_rows + 1)),
+                "ended": Out(1),
+                "take": In(range(take_max + 1)),
+                **({"sure": In(range(take_max + 1))} if eager else {}),
+                "finish": In(1),
+                "drained": Out(1),
+                "overlong": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        draining, accept = Signal(), Signal()
+        discard = draining | self.finish
+        room = self.level <= (self.depth - 1) * self.word_rows
+        leaves = Signal()  # the last row of a word is surely taken
+        m.d.comb += [
+            self.words.ready.eq(~self.ended & (discard | room | leaves)),
+            accept.eq(self.words.valid & self.words.ready),
+        ]
+        with m.If(accept & self.words.payload.last):
+            m.d.sync += self.ended.eq(1)
+        row = self._store(m, accept & ~discard)
+        if self.eager:
+            m.d.comb += leaves.eq((row + self.sure)[len(row) :].any())
+        self._drain(m, accept, draining)
+        return m
+
+    def _store(self, m: Module, accept: Value) -> Value:
+        """The ring of words; returns the place of the next row in its word."""
+        size = self.word_rows * self.lanes
+        words = [Signal(size, name=f"word_{i}", reset_less=True) for i in range(self.depth)]
+        first, fill = Signal(self.depth, init=1), Signal(self.depth, init=1)  # a bit for each word
+        row = Signal(range(self.word_rows))
+        end = Signal(range(self.word_rows + self.take_max))
+        m.d.comb += end.eq(row + self.take)
+        m.d.sync += [
+            row.eq(end),
+            self.level.eq(self.level - self.take + Mux(accept, self.word_rows, 0)),
+        ]
+        self._turn(m, first, end[len(row) :])
+        for i, word in enumerate(words):
+            with m.If(accept & fill[i]):
+                m.d.sync += word.eq(self.words.payload.data)
+        with m.If(accept):
+            m.d.sync += fill.eq(fill.rotate_left(1))
+        with m.If(self.drained):
+            m.d.sync += [first.eq(1), fill.eq(1), row.eq(0), self.level.eq(0)]
+        ring = _in_order(m, words, first)
+        rows = [ring.word_select(i, self.lanes) for i in range(self.word_rows + self.take_max - 1)]
+        for i, node in enumerate(shift(m, rows, row, self.take_max, "next")):
+            m.d.comb += self.rows[i].eq(node)
+        return row
+
+    def _turn(self, m: Module, first: Signal, words: Value) -> None:
+        """The word of the next row, when the rows of some words have been taken."""
+        for count in range(1, (self.word_rows - 1 + self.take_max) // self.word_rows + 1):
+            with m.If(words == count):
+                m.d.sync += first.eq(first.rotate_left(count % self.depth))
+
+    def _drain(self, m: Module, accept: Signal, draining: Signal) -> None:
+        spare = Signal(range(self.superblock_rows + (self.depth + 1) * self.word_rows))
+        left = Mux(draining, spare, self.level)
+        m.d.comb += [
+            self.drained.eq((draining | self.finish) & self.ended),
+            self.overlong.eq(left >= self.superblock_rows),
+        ]
+        with m.If(self.finish):
+            m.d.sync += [
+                draining.eq(1),
+                spare.eq(self.level + Mux(accept, self.word_rows, 0)),
+            ]
+        with m.Elif(draining & accept & ~self.overlong):
+            m.d.sync += spare.eq(spare + self.word_rows)
+        with m.If(self.drained):
+            m.d.sync += [draining.eq(0), self.ended.eq(0)]
+
+
+def _in_order(m: Module, words: Sequence[Value], first: Value) -> Signal:
+    """All words, beginning with the one that a bit of ``first`` stands for."""
+    ring = Signal(sum(len(word) for word in words))
+    for i in range(len(words)):
+        with m.If(first[i]):
+            m.d.comb += ring.eq(Cat(*words[i:], *words[:i]))
+    return ring

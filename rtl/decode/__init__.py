@@ -1,0 +1,1 @@
+"""The decoder's parts: the two paths, their blocks, and the exported top."""

@@ -1,0 +1,160 @@
+"""Unary exponents at a fixed rate: windows in, ranks out, decoupled by a queue of ranks."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.networks import compact, expand, popcount, prefix_sums
+from cassandra_spec.rtl.zero_counter import CHUNK, ParallelZeroCounter
+
+__all__ = ["ExponentPath", "queue_entries"]
+
+
+def queue_entries(lanes: int, window: int) -> int:
+    """Places of the rank queue, a power of two.
+
+    The schedule leaves at most ``lanes - 1`` ranks before it takes a window of ``window * lanes``,
+    and the beat before may still have its ``lanes`` ranks in the queue.
+    """
+    most = (lanes - 1) + window * lanes + lanes
+    return 1 << (most - 1).bit_length()
+
+
+class ExponentPath(wiring.Component):
+    """Ranks of the kept values of a beat from the ``exponent`` stream (paper, V.A steps 3 and 4).
+
+    Latency: a window taken in cycle c is counted in cycle c + 1 and its ranks can be used from
+    cycle c + 2. Throughput: one window and one beat in each cycle. Buffering: one window and
+    ``queue_entries`` ranks; whoever drives it counts ranks by the demand schedule, which bounds
+    the queue, so there is no back-pressure.
+
+    Illegal input (a run of ``limit`` zeros) raises ``overflow``, which stays until ``clear``.
+
+    Members
+    -------
+    window : In(window * lanes), window_valid : In(1)
+        A window of the stream.
+    lane_mask : In(lanes)
+        Lanes of the beat that take a rank, lowest lane first.
+    ranks : Out(array of lanes, range(limit))
+        Rank of each lane of ``lane_mask``; arbitrary in the other lanes, and after an illegal code;
+        combinational.
+    advance : In(1)
+        The ranks of ``lane_mask`` are used up.
+    clear : In(1)
+        A new stream begins: empties the queue and the carry.
+    overflow : Out(1)
+        A run of ``limit`` zeros or more has been seen since ``clear``.
+    busy : Out(1)
+        A window is waiting to be counted.
+    level : Out
+        Ranks in the queue, those of the beat included.
+    """
+
+    def __init__(self, *, lanes: int, window: int, limit: int) -> None:
+        self.lanes = lanes
+        self.window_bits = window * lanes
+        self.limit = limit
+        self.entries = queue_entries(lanes, window)
+        super().__init__(
+            {
+                "window": In(self.window_bits),
+                "window_valid": In(1),
+                "lane_mask": In(lanes),
+                "ranks": Out(data.ArrayLayout(range(limit), lanes)),
+                "advance": In(1),
+                "clear": In(1),
+                "overflow": Out(1),
+                "busy": Out(1),
+                "level": Out(range(self.entries)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        width = (self.entries - 1).bit_length()
+        rank = range(self.limit)
+        places = range(self.entries)
+        queue = [Signal(rank, name=f"queue_{i}", reset_less=True) for i in places]
+        head, tail = Signal(width), Signal(width)
+        self._push(m, queue, tail, width)
+        self._pop(m, queue, head, width)
+        m.d.comb += self.level.eq(tail - head)
+        with m.If(self.clear):
+            m.d.sync += [head.eq(0), tail.eq(0), self.overflow.eq(0), self.busy.eq(0)]
+        return m
+
+    def _push(self, m: Module, queue: list[Signal], tail: Signal, width: int) -> None:
+        m.submodules.counter = counter = ParallelZeroCounter(self.window_bits, limit=self.limit)
+        held = Signal(self.window_bits, reset_less=True)
+        carry = Signal(range(self.limit + 1))
+        m.d.sync += self.busy.eq(self.window_valid)
+        with m.If(self.window_valid):
+            m.d.sync += held.eq(self.window)
+        m.d.comb += [counter.bits.eq(held), counter.carry_in.eq(carry)]
+        starts, end = self._starts(m, held, tail)
+        with m.If(self.busy):
+            m.d.sync += [
+                carry.eq(counter.carry_out),
+                tail.eq(end),
+                self.overflow.eq(self.overflow | counter.overflow),
+            ]
+        with m.If(self.clear):
+            m.d.sync += carry.eq(0)
+        self._write(m, queue, starts, counter, held)
+
+    def _starts(self, m: Module, held: Signal, tail: Signal) -> tuple[list[Value], Value]:
+        """The place of each code of the window in the queue, and the place after the last one.
+
+        The codes of each chunk are counted before the window is held, so that only the places
+        within a chunk wait for a count.
+        """
+        width = len(tail)
+        bases: list[Value] = [tail]
+        counts = []
+        for low in range(0, self.window_bits, CHUNK):
+            codes = Signal(range(CHUNK + 1), name=f"codes_{low // CHUNK}", reset_less=True)
+            with m.If(self.window_valid):
+                m.d.sync += codes.eq(popcount(self.window[low : low + CHUNK]))
+            counts.append(codes)
+        bases += [(tail + count)[:width] for count in prefix_sums(m, counts, width, "chunk")]
+        starts: list[Value] = []
+        for chunk, base in enumerate(bases[:-1]):
+            ones = list(held[CHUNK * chunk : CHUNK * (chunk + 1)])[:-1]
+            before = prefix_sums(m, ones, (CHUNK - 1).bit_length(), f"ones_{chunk}")
+            starts += [base, *((base + count)[:width] for count in before)]
+        places = 1 << (self.window_bits - 1).bit_length()
+        return starts + bases[-1:] * (places - len(starts)), bases[-1]
+
+    def _write(
+        self,
+        m: Module,
+        queue: list[Signal],
+        starts: list[Value],
+        counter: ParallelZeroCounter,
+        held: Signal,
+    ) -> None:
+        """Compact the ranks of the window to their places, from ``starts[0]``, the tail, on."""
+        size, tail, width = len(starts), starts[0], len(starts[0])
+        rank = (self.limit - 1).bit_length()  # bits of a legal one
+        runs = [counter.runs[min(i, self.window_bits - 1)][:rank] for i in range(size)]
+        codes = [held[i] if i < self.window_bits else Const(0, 1) for i in range(size)]
+        items = [Cat(code, run) for code, run in zip(codes, runs, strict=True)]
+        low = size.bit_length() - 1  # bits of a place that the network sorts by
+        for i, item in enumerate(compact(m, items, starts, "ranks")):
+            turn = Signal(max(width - low, 1), name=f"turn_{i}")  # which of the places i mod size
+            after = tail[:low] > i if i < size - 1 else 0
+            m.d.comb += turn.eq(tail[low:] + after)
+            for j, entry in enumerate(queue[i::size]):
+                with m.If(self.busy & item[0] & (turn == j)):
+                    m.d.sync += entry.eq(item[1:])
+
+    def _pop(self, m: Module, queue: list[Signal], head: Signal, width: int) -> None:
+        terms = [self.lane_mask[i] for i in range(self.lanes)]
+        counts = prefix_sums(m, terms, width, "lane")
+        starts = [head] + [(head + count)[:width] for count in counts[:-1]]
+        lanes = expand(m, queue, starts, "lane")
+        m.d.comb += [self.ranks[i].eq(rank) for i, rank in enumerate(lanes)]
+        m.d.sync += head.eq(Mux(self.advance, head + counts[-1], head))

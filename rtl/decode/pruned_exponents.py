@@ -1,0 +1,240 @@
+"""Pruned values with coded exponents: the stream of ranks, and the bytes that go with them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.common.networks import expand, popcount, prefix_sums
+from cassandra_spec.rtl.decode.codebook import Codebook
+from cassandra_spec.rtl.decode.exponent_path import ExponentPath
+
+__all__ = ["PrunedBytes", "PrunedExponents"]
+
+_BYTE = 8
+_VALUE = 16
+_PLACE = 7
+"""Where the exponent of a BF16 value begins; a rank waits there for its exponent."""
+
+
+class PrunedExponents(wiring.Component):
+    """Ranks of the pruned values of a beat from the ``pruned_exponent`` stream.
+
+    Says which windows the schedule takes (docs/format.md, section 6) and hands out the ranks of
+    the beat that waits for its pruned values. The exponents are looked up later, by
+    :class:`PrunedBytes`.
+
+    Latency: the ranks of a window that is taken in cycle c can be used from cycle c + 2; until
+    then ``waiting`` is set. Throughput: a window in two cycles, a beat in each. Buffering: that of
+    :class:`cassandra_spec.rtl.decode.exponent_path.ExponentPath`.
+
+    Illegal input (a code that is too long, a rank past the escape) raises ``bad_code``, which
+    stays until ``clear``, or ``bad_rank``, for ranks that are asked for.
+
+    Members
+    -------
+    entries : In(range(codebook))
+        Of the codebook of pruned values; this rank is the escape.
+    lane_mask : In(lanes)
+        Pruned values of the beat, none if there is no beat.
+    more : In(1)
+        Another beat follows.
+    starved : Out(1)
+        The beat needs another window before it can go on.
+    prefetch : Out(1)
+        A window is to be taken when the beat goes on.
+    waiting : Out(1)
+        A window is being counted: the two above, and the ranks, are not known yet.
+    window : In(window * lanes), take : In(1)
+        A window of the stream.
+    ranks : Out(array of lanes, 7 + 8 bits)
+        The rank of each lane of ``lane_mask``, where the exponent of its value will be; 0 in the
+        others.
+    escapes : Out(lanes)
+        Lanes whose exponent is stored beside the value.
+    advance : In(1), clear : In(1)
+        The beat goes on; a new segment begins.
+    bad_code, bad_rank : Out(1)
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        lanes = config.lanes
+        super().__init__(
+            {
+                "entries": In(range(config.codebook)),
+                "lane_mask": In(lanes),
+                "more": In(1),
+                "starved": Out(1),
+                "prefetch": Out(1),
+                "waiting": Out(1),
+                "window": In(config.window * lanes),
+                "take": In(1),
+                "ranks": Out(data.ArrayLayout(_VALUE, lanes)),
+                "escapes": Out(lanes),
+                "advance": In(1),
+                "clear": In(1),
+                "bad_code": Out(1),
+                "bad_rank": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        m.submodules.path = path = ExponentPath(
+            lanes=config.lanes, window=config.window, limit=config.codebook
+        )
+        m.d.comb += [
+            path.window.eq(self.window),
+            path.window_valid.eq(self.take),
+            path.lane_mask.eq(self.lane_mask),
+            path.advance.eq(self.advance),
+            path.clear.eq(self.clear),
+            self.waiting.eq(path.busy),
+            self.bad_code.eq(path.overflow),
+        ]
+        self._demand(m, path.level)
+        self._ranks(m, path)
+        return m
+
+    def _demand(self, m: Module, level: Value) -> None:
+        needed = popcount(self.lane_mask)
+        m.d.comb += [
+            self.starved.eq(level < needed),
+            self.prefetch.eq(self.more & (level < needed + self.config.lanes)),
+        ]
+
+    def _ranks(self, m: Module, path: ExponentPath) -> None:
+        bad = Signal(self.config.lanes)
+        m.d.comb += self.bad_rank.eq(bad.any())
+        for lane in range(self.config.lanes):
+            used, rank = self.lane_mask[lane], path.ranks[lane]
+            m.d.comb += [
+                self.ranks[lane].eq(Mux(used, rank << _PLACE, 0)),
+                self.escapes[lane].eq(used & (rank == self.entries)),
+                bad[lane].eq(used & (rank > self.entries)),
+            ]
+
+
+class PrunedBytes(wiring.Component):
+    """Put pruned values and escapes into their lanes, stored whole or with coded exponents.
+
+    Combinational, but for what is left of a row. A value takes one byte or two of the ``pruned``
+    stream: sign and mantissa, and the exponent of an escape; or the 16 bits of the value.
+    Latency and throughput: a beat in each cycle. Buffering: less than a row of bytes. Every input
+    is legal.
+
+    Members
+    -------
+    coded : In(1)
+        Exponents are coded: a lane that takes one byte has a rank in place of its exponent.
+    rows : In(array of 16, lanes)
+    beat_values : In(array of lanes, 16), raw : In(lanes), long : In(lanes)
+        The beat. ``raw`` lanes take their value from ``rows``; those that are ``long`` take two
+        bytes.
+    load : In(stream of {exponent: 8, last: 1, empty: 1}), load_enable : In(1), idle : Out(1)
+        The codebook of pruned values, see :class:`cassandra_spec.rtl.decode.codebook.Codebook`.
+    entries : Out(range(codebook))
+        Of the codebook.
+    enable : In(1), clear : In(1)
+        The beat moves on; a new segment begins.
+    wanted : Out(range(17))
+        Rows that the beat needs.
+    values : Out(array of lanes, 16)
+        The beat with all its values.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        lanes = config.lanes
+        self.book = Codebook(lanes=lanes, size=config.codebook - 1, may_be_empty=True)
+        super().__init__(
+            {
+                "coded": In(1),
+                "rows": In(data.ArrayLayout(lanes, _VALUE)),
+                "beat_values": In(data.ArrayLayout(_VALUE, lanes)),
+                "raw": In(lanes),
+                "long": In(lanes),
+                "load": In(stream.Signature(self.book.load_layout)),
+                "load_enable": In(1),
+                "idle": Out(1),
+                "entries": Out(range(config.codebook)),
+                "enable": In(1),
+                "clear": In(1),
+                "wanted": Out(range(_VALUE + 1)),
+                "values": Out(data.ArrayLayout(_VALUE, lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.book = book = self.book
+        wiring.connect(m, wiring.flipped(self.load), book.load)
+        m.d.comb += [
+            book.enable.eq(self.load_enable),
+            self.idle.eq(book.idle),
+            self.entries.eq(book.count),
+        ]
+        found = self._bytes(m)
+        for lane in range(self.config.lanes):
+            low, high = found[2 * lane], found[2 * lane + 1]
+            m.d.comb += book.ranks[lane].eq(self.beat_values[lane][_PLACE:])
+            exponent = Mux(self.long[lane], high, book.exponents[lane])
+            small = Cat(low[:_PLACE], exponent, low[_PLACE])
+            value = Mux(self.coded, small, Cat(low, high))
+            m.d.comb += self.values[lane].eq(Mux(self.raw[lane], value, self.beat_values[lane]))
+        return m
+
+    def _bytes(self, m: Module) -> list[Value]:
+        """Two bytes for each lane, as far as it takes them.
+
+        Bytes are numbered so that the first of the rows is 0. What is left of the row before,
+        ``level`` bytes, has the numbers before it, and stays where it was in its row: in the place
+        of the last row, whose end cannot be needed as well.
+        """
+        lanes = self.config.lanes
+        per_row = lanes // _BYTE
+        store = [byte for row in range(_VALUE) for byte in _cut(self.rows[row])]
+        flags = Cat(Cat(self.raw[i], self.long[i]) for i in range(lanes))
+        used = popcount(flags)
+        level = self._keep(m, store, used)
+        m.d.comb += self.wanted.eq((used + (per_row - 1) - level) >> (per_row - 1).bit_length())
+        bits = (len(store) - 1).bit_length()
+        first = Signal(bits)
+        m.d.comb += first.eq(-level)
+        terms = [first + flags[0], *(flags[i] for i in range(1, len(store)))]
+        counts = prefix_sums(m, terms, bits, "byte")
+        return expand(m, store, [first, *counts[:-1]], "byte")
+
+    def _keep(self, m: Module, store: list[Value], used: Value) -> Value:
+        """Hold the last row that was taken; returns how many of its bytes are not used up.
+
+        These, its last ones, take the places of the same bytes of the last row in ``store``.
+        """
+        per_row = self.config.lanes // _BYTE
+        if per_row == 1:
+            return Const(0, 1)
+        level = Signal(range(per_row))
+        held = Signal(self.config.lanes, reset_less=True)
+        for byte in range(1, per_row):
+            place = len(store) - per_row + byte
+            store[place] = Mux(level >= per_row - byte, _cut(held)[byte], store[place])
+        last = Signal(self.config.lanes)
+        for row in range(_VALUE):
+            with m.If(self.wanted == row + 1):
+                m.d.comb += last.eq(self.rows[row])
+        with m.If(self.enable):
+            m.d.sync += level.eq(level - used)
+            with m.If(self.wanted != 0):
+                m.d.sync += held.eq(last)
+        with m.If(self.clear):
+            m.d.sync += level.eq(0)
+        return level
+
+
+def _cut(row: Value) -> list[Value]:
+    """Bytes of a row."""
+    return [row[place : place + _BYTE] for place in range(0, len(row), _BYTE)]

@@ -1,0 +1,190 @@
+"""The exported top: the decoder with flat AXI4-Stream names (docs/microarchitecture.md)."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from amaranth.back import rtlil, verilog
+from amaranth.hdl import Cat, Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES, Scheme
+from cassandra_spec.rtl.common.command import COMMAND_WIDTH, DecoderConfig, TargetRate
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.rtl.decode.verification import VALUE
+from cassandra_spec.rtl.decoder import Decoder
+
+__all__ = ["DecoderTop", "Top", "axi_stream", "to_rtlil", "to_verilog"]
+
+_BLOCK = re.compile(r"^  always @\*\n    (.*;)$", re.MULTILINE)
+_STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S*) *= 0;$", re.MULTILINE)
+
+
+class DecoderTop(wiring.Component):
+    """:class:`cassandra_spec.rtl.decoder.Decoder` behind AXI4-Stream ports; it has no logic of its
+    own.
+    """
+
+    def __init__(
+        self,
+        *,
+        lanes: int = 16,
+        schemes: tuple[Scheme, ...] = SCHEMES,
+        codebook: int = 16,
+        window: int = 2,
+        superblock: int = 128,
+        target_rate: TargetRate = "half",
+        coded: bool = False,
+    ) -> None:
+        self.config = config = DecoderConfig(
+            lanes=lanes,
+            schemes=schemes,
+            codebook=codebook,
+            window=window,
+            superblock=superblock,
+            target_rate=target_rate,
+            coded=coded,
+        )
+        lanes = config.lanes
+        book = {"tuser": 2} if config.coded else {}
+        super().__init__(
+            {
+                **axi_stream("s_axis_command", In, tdata=COMMAND_WIDTH),
+                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1, **book),
+                **axi_stream("s_axis_speculation", In, tdata=BUS_ROWS * lanes, tlast=1),
+                **axi_stream(
+                    "s_axis_verification", In, tdata=config.verification_rows * lanes, tlast=1
+                ),
+                **axi_stream(
+                    "m_axis_values",
+                    Out,
+                    tdata=VALUE * lanes,
+                    tkeep=VALUE // 8 * lanes,
+                    tlast=1,
+                    tuser=1,
+                ),
+                "error": Out(len(ERROR_CAUSES)),
+                "clear_error": In(1),
+                "busy": Out(1),
+            }
+        )
+
+    @classmethod
+    def of(cls, config: DecoderConfig) -> DecoderTop:
+        """The top of a configuration."""
+        return cls(
+            lanes=config.lanes,
+            schemes=config.schemes,
+            codebook=config.codebook,
+            window=config.window,
+            superblock=config.superblock,
+            target_rate=config.target_rate,
+            coded=config.coded,
+        )
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module, one for each configuration."""
+        return self.config.module_name
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.decoder = decoder = Decoder(self.config)
+        command = decoder.command.payload
+        m.d.comb += [
+            command.eq(self.s_axis_command_tdata),
+            decoder.codebook.payload.exponent.eq(self.s_axis_codebook_tdata),
+            decoder.codebook.payload.last.eq(self.s_axis_codebook_tlast),
+            decoder.clear_error.eq(self.clear_error),
+            self.error.eq(decoder.error),
+            self.busy.eq(decoder.busy),
+        ]
+        if self.config.coded:
+            word = decoder.codebook.payload
+            m.d.comb += Cat(word.pruned, word.empty).eq(self.s_axis_codebook_tuser)
+        for name in ("command", "codebook", "speculation", "verification"):
+            port = getattr(decoder, name)
+            m.d.comb += [
+                port.valid.eq(getattr(self, f"s_axis_{name}_tvalid")),
+                getattr(self, f"s_axis_{name}_tready").eq(port.ready),
+            ]
+        for name in ("speculation", "verification"):
+            payload = getattr(decoder, name).payload
+            m.d.comb += [
+                payload.data.eq(getattr(self, f"s_axis_{name}_tdata")),
+                payload.last.eq(getattr(self, f"s_axis_{name}_tlast")),
+            ]
+        self._values(m, decoder)
+        return m
+
+    def _values(self, m: Module, decoder: Decoder) -> None:
+        beat = decoder.values.payload
+        keep = Cat(beat.present[lane].replicate(VALUE // 8) for lane in range(self.config.lanes))
+        m.d.comb += [
+            self.m_axis_values_tdata.eq(beat.values),
+            self.m_axis_values_tkeep.eq(keep),
+            self.m_axis_values_tlast.eq(beat.last),
+            self.m_axis_values_tuser.eq(beat.error),
+            self.m_axis_values_tvalid.eq(decoder.values.valid),
+            decoder.values.ready.eq(self.m_axis_values_tready),
+        ]
+
+
+def axi_stream(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, object]:
+    """Ports of an AXI4-Stream that flows this way: ``name_tvalid``, ``name_tready``, and fields."""
+    back = In if flow is Out else Out
+    ports: dict[str, object] = {f"{name}_{field}": flow(width) for field, width in fields.items()}
+    ports[f"{name}_tvalid"] = flow(1)
+    ports[f"{name}_tready"] = back(1)
+    return ports
+
+
+class Top(Protocol):
+    """A component that is exported: it has a module name of its own."""
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module."""
+        ...
+
+    @property
+    def signature(self) -> wiring.Signature:
+        """Its ports."""
+        ...
+
+
+def to_verilog(top: Top) -> str:
+    """Verilog of a top and everything below it, in one text."""
+    text = verilog.convert(top, name=top.module_name, emit_src=False, strip_internal_attrs=True)
+    return "".join(_start_blocks(module) for module in re.split(r"(?m)^(?=module )", text))
+
+
+def _start_blocks(module: str) -> str:
+    """Let every ``always @*`` of a module run at time zero.
+
+    Yosys lets longer blocks look at a variable whose initial value starts them, but gives that
+    value in the declaration, which in SystemVerilog is no event; and it forgets the blocks of one
+    line, which assign some bits of a variable. If the inputs of a block never change, its outputs
+    then stay X in simulators that follow the letter of the standard (Icarus Verilog does,
+    Verilator does not). Here all blocks look at the variable, and it gets its value after they
+    have begun to.
+    """
+    found = _STARTER.search(module)
+    if not _BLOCK.search(module) and not found:
+        return module
+    name = found[1] if found else "\\$start"
+    block = f"  always @* begin\n    if ({name} ) begin end\n    "
+    module = _BLOCK.sub(lambda match: f"{block}{match[1]}\n  end", module)
+    declared = f"  reg {name} ;"
+    if found:
+        module = _STARTER.sub(lambda _: declared, module)
+    else:
+        module = module.replace(";\n", f";\n{declared}\n", 1)
+    return module.replace("\nendmodule", f"\n  initial {name} = 0;\nendmodule", 1)
+
+
+def to_rtlil(top: Top) -> str:
+    """RTLIL of a top, for Yosys and proofs."""
+    return rtlil.convert(top, name=top.module_name, emit_src=False)

@@ -1,0 +1,48 @@
+"""How many units of each stream can wait in the encoder's memories (docs/encoder.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cassandra_spec.rtl.encode.types import EncoderConfig
+
+__all__ = ["Depths"]
+
+_SLACK = 4  # units on their way: in the queue's output, in hand of packer and schedule
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Depths:
+    """Entries of the memories between packers and schedules.
+
+    With these, a segment that is cut off from its region by a unit that is not complete always
+    comes to its end: the packers are never held up by a memory that cannot be emptied first.
+    ``docs/encoder.md`` has the argument, ``tests/verif/test_encoder_regions.py`` the worst cases.
+    """
+
+    beats: int  # beats of a segment
+    exponents: int  # windows, or rows of shared exponents
+    high: int  # blocks of sign and high bits
+    low: int  # blocks of low bits
+    pruned: int  # blocks of pruned values and escapes
+    residue: int  # words of eight rows
+
+    @classmethod
+    def of(cls, config: EncoderConfig) -> Depths:
+        """The depths that a configuration needs."""
+        lanes, window = config.lanes, config.window
+        beats = -(-config.segment // lanes)
+        grouped = config.has("mx") or config.has("exact")
+        # Of codes that are not complete, and up to two that wait with their slot.
+        windows = config.codebook // window + 2 if config.has("unary") else 0
+        shared = beats * 8 // lanes if grouped else 0
+        neighbours = (lanes // 8 - 1) * config.group // lanes if grouped else 0
+        halves = lanes > 16  # of rows of pruned values can be missing
+        return cls(
+            beats=beats + _SLACK,
+            exponents=max(windows, shared) + _SLACK,
+            high=max(window, neighbours) + _SLACK,
+            low=(beats if halves or config.has("exact") else 0) + _SLACK,
+            pruned=beats + _SLACK,
+            residue=(beats if halves else 3) + _SLACK if config.has("exact") else 0,
+        )

@@ -1,0 +1,95 @@
+"""The front end of the encoder: from vectors of values to records, one for each beat."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.encode.group_buffer import GroupBuffer
+from cassandra_spec.rtl.encode.rank_map import RankMap
+from cassandra_spec.rtl.encode.record_path import RecordPath
+from cassandra_spec.rtl.encode.types import (
+    EncodeCommandLayout,
+    EncoderConfig,
+    RecordBeat,
+    TensorWord,
+)
+from cassandra_spec.rtl.encode.vector_buffer import VectorBuffer
+
+__all__ = ["EncoderFront"]
+
+
+class EncoderFront(wiring.Component):
+    """Chooses, ranks and aligns: commands, a codebook and values in, records out.
+
+    Latency: a vector and a group, and about ten cycles; with top-k about eight turns more (see
+    :class:`cassandra_spec.rtl.encode.topk.RadixSelect`). Throughput: a beat in each cycle if all
+    is kept; else a vector in four turns, 16 cycles for 64 values in 16 lanes. Buffering: four
+    vectors, two groups. Illegal input is named in ``errors`` of the segment's last record
+    (docs/encoder.md).
+
+    Members
+    -------
+    command : In(stream of EncodeCommandLayout)
+        One for each segment, after the codebook that it needs.
+    codebook : In(stream of {exponent: 8, last: 1})
+        A packet replaces the codebook; taken when no segment is in flight here, before a waiting
+        command.
+    values : In(stream of TensorWord)
+        A packet for each segment.
+    records : Out(stream of RecordBeat)
+    busy : Out(1)
+        A segment has been begun whose last record has not been taken.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        self.book = RankMap(lanes=config.lanes, size=config.codebook)
+        super().__init__(
+            {
+                "command": In(stream.Signature(EncodeCommandLayout)),
+                "codebook": In(stream.Signature(self.book.load_layout)),
+                "values": In(stream.Signature(TensorWord(config.lanes))),
+                "records": Out(stream.Signature(RecordBeat(config))),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.vectors = vectors = VectorBuffer(self.config)
+        m.submodules.groups = groups = GroupBuffer(self.config)
+        m.submodules.book = book = self.book
+        m.submodules.path = path = RecordPath(self.config)
+        wiring.connect(m, wiring.flipped(self.command), vectors.command)
+        wiring.connect(m, wiring.flipped(self.codebook), book.load)
+        wiring.connect(m, wiring.flipped(self.values), vectors.values)
+        wiring.connect(m, groups.beats, path.beats)
+        m.d.comb += path.again.eq(groups.again)
+        wiring.connect(m, path.records, wiring.flipped(self.records))
+        m.d.comb += [
+            vectors.grant.eq(groups.grant),
+            groups.issued.eq(vectors.issued),
+            groups.valid.eq(vectors.valid),
+            groups.beat.eq(vectors.beat),
+            groups.chosen.eq(vectors.chosen),
+            book.exponents.eq(path.exponents),
+            book.part.eq(path.part),
+            path.ranks.eq(book.ranks),
+            path.found.eq(book.found),
+        ]
+        self._flight(m, vectors, book)
+        return m
+
+    def _flight(self, m: Module, vectors: VectorBuffer, book: RankMap) -> None:
+        """Segments in flight; the codebook changes between them."""
+        flight = Signal(8)  # more than the buffers have beats
+        begun = self.command.valid & self.command.ready
+        done = self.records.valid & self.records.ready & self.records.payload.last
+        m.d.sync += flight.eq(flight + begun - done)
+        m.d.comb += [
+            self.busy.eq(flight != 0),
+            book.enable.eq(~self.busy),
+            vectors.enable.eq(book.idle),
+        ]

@@ -1,0 +1,391 @@
+"""From the lanes of a beat to units of a stream: blocks, windows, rows and words, in stream order.
+
+What the decoder takes apart (docs/format.md, section 3), these put together. A unit leaves when it
+is complete; what is left at the end of a segment is completed with zeros, or ones in a unary code.
+None of them drops or repeats a bit whatever the other end of its output does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.networks import (
+    compact,
+    popcount,
+    prefix_sums,
+    prefix_sums_from,
+    rotate,
+)
+from cassandra_spec.rtl.common.queues import PairLayout
+from cassandra_spec.rtl.common.residue import FIELD_MAX
+
+__all__ = [
+    "BUS_ROWS",
+    "BlockPacker",
+    "ResiduePacker",
+    "SharedPacker",
+    "UnaryPacker",
+    "WindowLayout",
+]
+
+BUS_ROWS = 8
+"""Rows in a word of the bus."""
+
+
+def _of_bits(starts: Sequence[Value]) -> list[Value]:
+    return [start for start in starts for _ in range(BUS_ROWS)]
+
+
+def WindowLayout(bits: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """A window of a unary code and how many ones it has; ``last`` ends its segment."""
+    return data.StructLayout({"bits": bits, "ones": range(bits + 1), "last": 1})
+
+
+class BlockPacker(wiring.Component):
+    """Put the chosen values of each beat behind each other and cut them into blocks of ``lanes``.
+
+    Latency: none; a block leaves in the cycle of the beat that completes it. Throughput: a beat in
+    each cycle, and one more cycle at the end of a segment whose last block is not full. Buffering:
+    ``lanes - 1`` values. Every input is legal.
+
+    Members
+    -------
+    beats : In(stream of {fields: array of lanes of ``width`` bits, chosen: lanes, last: 1})
+        Fields of lanes that are not chosen are arbitrary; ``last`` ends a segment.
+    blocks : Out(stream of array of lanes, width)
+        Zero past the last value of a segment. A segment without a chosen value has no block.
+    begun : Out(array of lanes, width), level : Out(range(lanes))
+        The block that is not complete, and how many values it has; arbitrary past these.
+    flushing : Out(1)
+        The block that is offered ends a segment whose last beat has been taken already.
+    """
+
+    def __init__(self, *, lanes: int, width: int) -> None:
+        self.lanes = lanes
+        self.width = width
+        beat = {"fields": data.ArrayLayout(width, lanes), "chosen": lanes, "last": 1}
+        super().__init__(
+            {
+                "beats": In(stream.Signature(data.StructLayout(beat))),
+                "blocks": Out(stream.Signature(data.ArrayLayout(width, lanes))),
+                "begun": Out(data.ArrayLayout(width, lanes)),
+                "level": Out(range(lanes)),
+                "flushing": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, beat = self.lanes, self.beats.payload
+        bits = (lanes - 1).bit_length()
+        level, flushing = self.level, self.flushing
+        counts = prefix_sums(m, [beat.chosen[i] for i in range(lanes)], bits + 1, "lane")
+        starts = [level] + [(level + count)[:bits] for count in counts[:-1]]
+        placed = compact(m, [beat.fields[i] for i in range(lanes)], starts, "field")
+        end = Signal(bits + 1)  # of the values in hand, and with it whether a block is full
+        full, move = end[bits], Signal()
+        m.d.comb += [
+            end.eq(level + counts[-1]),
+            self.blocks.valid.eq(flushing | (self.beats.valid & full)),
+            self.beats.ready.eq(~flushing & (~full | self.blocks.ready)),
+            move.eq(self.beats.valid & self.beats.ready),
+        ]
+        for i in range(lanes):
+            held = Signal(self.width, name=f"held_{i}", reset_less=True)
+            new = Mux(flushing, 0, placed[i])  # a block that leaves with its beat is full
+            m.d.comb += [
+                self.begun[i].eq(held),
+                self.blocks.payload[i].eq(Mux(level > i, held, new)),
+            ]
+            with m.If(move & (full | (level <= i))):
+                m.d.sync += held.eq(placed[i])
+        with m.If(move):
+            m.d.sync += [level.eq(end), flushing.eq(beat.last & (end[:bits] != 0))]
+        with m.If(flushing & self.blocks.ready):
+            m.d.sync += [level.eq(0), flushing.eq(0)]
+        return m
+
+
+class ResiduePacker(wiring.Component):
+    """Put fields of 0 to 7 bits behind each other and cut them into words of eight rows.
+
+    Latency: two cycles from the beat that completes a word. Throughput: a beat in each cycle, and
+    one more cycle at the end of a segment whose last word is not full. Buffering: a beat and less
+    than a word.
+
+    A field must be zero from its width on; then every input is legal.
+
+    Members
+    -------
+    beats : In(stream of {fields: array of lanes, 7; widths: array of lanes, 3; last: 1})
+    need : Out(range(7 * lanes + 1))
+        Bits of the beat that ``beats`` shows; combinational.
+    words : Out(stream of 8 * lanes)
+        Zero past the last field of a segment. A segment without a bit has no word.
+    """
+
+    def __init__(self, *, lanes: int) -> None:
+        self.lanes = lanes
+        self.most = FIELD_MAX * lanes
+        self.size = BUS_ROWS * lanes  # bits of a word
+        self.place = (self.size - 1).bit_length()
+        beat = {
+            "fields": data.ArrayLayout(FIELD_MAX, lanes),
+            "widths": data.ArrayLayout(3, lanes),
+            "last": 1,
+        }
+        super().__init__(
+            {
+                "beats": In(stream.Signature(data.StructLayout(beat))),
+                "need": Out(range(self.most + 1)),
+                "words": Out(stream.Signature(BUS_ROWS * lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        starts, need = self._starts(m)
+        fields, begins = self._stage(m, starts, need)
+        turned = self._turned(m, fields, begins)
+        self._cut(m, Cat(compact(m, turned, _of_bits(begins), "placed", BUS_ROWS)))
+        return m
+
+    def _starts(self, m: Module) -> tuple[list[Signal], Value]:
+        """Where the field of each lane begins in its word, and the bits of the beat."""
+        beat, level = self.beats.payload, Signal(self.place)
+        widths = [beat.widths[lane] for lane in range(self.lanes)]
+        ends = prefix_sums(m, widths, Shape.cast(range(self.most + 1)).width, "end")
+        starts = [Signal(self.place, name=f"start_{lane}") for lane in range(self.lanes)]
+        m.d.comb += [start.eq(level + end) for start, end in zip(starts, [0, *ends], strict=False)]
+        m.d.comb += self.need.eq(ends[-1])
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += level.eq(Mux(beat.last, 0, level + ends[-1]))
+        return starts, ends[-1]
+
+    def _stage(
+        self, m: Module, starts: Sequence[Value], need: Value
+    ) -> tuple[data.View, data.View]:
+        """A register in the middle of the way: the fields, and where they begin."""
+        beat = self.beats.payload
+        fields = Signal(beat.fields.shape(), reset_less=True)
+        begins = Signal(data.ArrayLayout(self.place, self.lanes), reset_less=True)
+        self.end = Signal(self.place + 1, reset_less=True)
+        self.valid, self.ready, self.last = Signal(), Signal(), Signal(reset_less=True)
+        m.d.comb += self.beats.ready.eq(~self.valid | self.ready)
+        with m.If(self.beats.ready):
+            m.d.sync += self.valid.eq(self.beats.valid)
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += [
+                *(fields.eq(beat.fields), self.last.eq(beat.last)),
+                *(begins.eq(Cat(starts)), self.end.eq(starts[0] + need)),
+            ]
+        return fields, begins
+
+    def _turned(self, m: Module, fields: data.View, begins: data.View) -> list[Value]:
+        """Each field in eight places, turned to where it begins; the others are zero."""
+        turned: list[Value] = []
+        for lane, begin in enumerate(begins):
+            places = list(Cat(fields[lane], 0))
+            turned += rotate(m, places, (-begin)[:3], BUS_ROWS, f"turned_{lane}")
+        return turned
+
+    def _cut(self, m: Module, placed: Value) -> None:
+        """Rows that are whole stay in the word; a beat's last row is completed by the next one.
+
+        A beat has less than a word: what it has of the next word ends before the row in which it
+        began.
+        """
+        flushing, row = Signal(), Signal(3)  # where the held bits end
+        full = self.end[self.place]
+        move = self.valid & self.ready
+        m.d.comb += [
+            self.words.valid.eq(flushing | (self.valid & full)),
+            self.ready.eq(~flushing & (~full | self.words.ready)),
+        ]
+        for i in range(BUS_ROWS):
+            held = Signal(self.lanes, name=f"held_{i}", reset_less=i > 0)
+            new = placed.word_select(i, self.lanes)
+            old = Mux(row >= i, held, 0) if i else held
+            m.d.comb += self.words.payload.word_select(i, self.lanes).eq(
+                old | Mux((row <= i) & ~flushing, new, 0)
+            )
+            with m.If(move & (full | (row <= i))):
+                m.d.sync += held.eq(new | Mux((row == i) & ~full, held, 0))
+            if i == 0:  # where the next segment begins
+                with m.If(flushing & self.words.ready):
+                    m.d.sync += held.eq(0)
+        with m.If(move):
+            m.d.sync += [
+                flushing.eq(self.last & (self.end[: self.place] != 0)),
+                row.eq(self.end[self.place - 3 : self.place]),
+            ]
+        with m.If(flushing & self.words.ready):
+            m.d.sync += [flushing.eq(0), row.eq(0)]
+
+
+class UnaryPacker(wiring.Component):
+    """Code the ranks of the kept lanes in unary and cut the code into windows.
+
+    Latency: one cycle from the beat that completes a window. Throughput: a beat and two windows in
+    each cycle, so a beat of more than two windows of code stays longer; one more cycle at the end
+    of a segment. Buffering: a beat and less than a window. Every input is legal.
+
+    Members
+    -------
+    beats : In(stream of {ranks: array of lanes; kept: lanes; last: 1})
+    windows : Out(stream of PairLayout(WindowLayout))
+        The first window, or with ``two`` both. The last of each segment comes alone; it is
+        completed with ones, and is nothing but ones where the codes end with the window before it.
+    busy : Out(1)
+        A beat is in hand, or the end of a segment.
+    """
+
+    def __init__(self, *, lanes: int, window: int, limit: int) -> None:
+        self.lanes = lanes
+        self.window_bits = window * lanes
+        self.limit = limit
+        beat = {"ranks": data.ArrayLayout(range(limit), lanes), "kept": lanes, "last": 1}
+        super().__init__(
+            {
+                "beats": In(stream.Signature(data.StructLayout(beat))),
+                "windows": Out(stream.Signature(PairLayout(WindowLayout(self.window_bits)))),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self.valid, self.ready, self.flushing = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.beats.ready.eq(~self.valid | self.ready),
+            self.busy.eq(self.valid | self.flushing),
+        ]
+        self._place(m)
+        self._cut(m)
+        return m
+
+    def _place(self, m: Module) -> None:
+        """Behind which place each lane has its one, counted from the window that is filled."""
+        lanes, beat, size = self.lanes, self.beats.payload, self.window_bits
+        most = lanes * self.limit
+        # What has been written is at zero or below: modulo ``2^reach`` that is behind all windows.
+        reach = Shape.cast(range(most + 4 * size)).width
+        terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
+        total = prefix_sums(m, terms, reach, "sum")[-1]
+        self.places = [
+            Signal(reach, name=f"place_{i}", reset_less=i < lanes - 1) for i in range(lanes)
+        ]
+        self.kept, self.last = Signal(lanes, reset_less=True), Signal()
+        self.end = self.places[-1]  # all lanes count in the last sum
+        self.level, begin = Signal(range(size)), Signal(range(size))  # of the latest one, and now
+        self.origin = Signal(range(size))  # where the beat in hand begins, or the codes have ended
+        self.long = Signal()  # it has more than two windows
+        over = Mux(self.end >= size, size, 0)
+        m.d.comb += [
+            self.level.eq(self.end - Mux(self.end >= 2 * size, 2 * size, over)),
+            begin.eq(Mux(self.last, 0, self.level)),
+        ]
+        sums = prefix_sums_from(m, begin, terms, reach, "behind")
+        with m.If(self.beats.ready):
+            m.d.sync += self.valid.eq(self.beats.valid)
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += [
+                *(self.kept.eq(beat.kept), self.last.eq(beat.last)),
+                *(place.eq(behind) for place, behind in zip(self.places, sums, strict=True)),
+                self.long.eq(total > 2 * size),
+            ]
+
+    def _cut(self, m: Module) -> None:
+        """Up to two windows leave at once; a beat stays as long as it has more than two."""
+        size, (one, two) = self.window_bits, self.windows.payload.items
+        held, full = Signal(size), self.end >= size
+        again = self.end >= 2 * size
+        this, following, third = self._ones(m)
+        free = self.windows.ready
+        moves = self.valid & ~self.flushing & (~full | free)
+        m.d.comb += [
+            self.ready.eq(~self.flushing & (~full | free) & ~self.long),
+            self.windows.valid.eq(self.flushing | (self.valid & full)),
+            self.windows.payload.two.eq(~self.flushing & again),
+            *(one.bits.eq(held | this), one.last.eq(self.flushing)),
+            *(two.bits.eq(following), two.last.eq(0)),
+            *(window.ones.eq(popcount(window.bits)) for window in (one, two)),
+        ]
+        with m.If(moves):
+            m.d.sync += held.eq(Mux(again, third, Mux(full, following, held | this)))
+        with m.If(moves & self.long):
+            m.d.sync += [place.eq(place - 2 * size) for place in self.places]
+            m.d.sync += [self.origin.eq(0), self.long.eq(self.end > 4 * size)]
+        with m.If(self.valid & self.ready):
+            m.d.sync += [self.origin.eq(self.level), self.flushing.eq(self.last)]
+        with m.If(self.flushing & free):
+            m.d.sync += [held.eq(0), self.flushing.eq(0), self.origin.eq(0)]
+
+    def _ones(self, m: Module) -> tuple[Value, Signal, Value]:
+        """The ones in the window that is filled and in the two behind it.
+
+        A beat that is not long has no ones a pair of windows apart. So those of the third window
+        come out in the first, before the place where the beat begins. At the end of a segment, what
+        is behind its codes is filled with ones.
+        """
+        size = self.window_bits
+        fine = 2 if size % 2 == 0 else 0  # a place is decoded in two parts
+        places = (2 * size) >> fine
+        lines: list[list[Value]] = [[] for _ in range(2 * size)]
+        for kept, place in zip(self.kept, self.places, strict=True):
+            low, high = Const(1) << place[:fine], kept << place[fine:]
+            for j, line in enumerate(lines, 1):
+                part = high[j >> fine]
+                if j <= size:
+                    part |= high[(j >> fine) + places] & ~self.long
+                line.append(part & low[j % (1 << fine)])
+        this, following, behind = Signal(size), Signal(size), Signal(size)
+        m.d.comb += [
+            Cat(this, following).eq(Cat(Cat(line).any() for line in lines)),
+            behind.eq(Cat(self.origin <= i for i in range(size))),
+        ]
+        return (this | self.flushing.replicate(size)) & behind, following, this & ~behind
+
+
+class SharedPacker(wiring.Component):
+    """Put the exponents of groups behind each other, ``lanes / 8`` in a row.
+
+    Latency: none. Throughput: a beat in each cycle. Buffering: less than a row. Every input is
+    legal.
+
+    Members
+    -------
+    beats : In(stream of {shared: 8, begins: 1, last: 1})
+        ``begins`` says that the beat is the first of a group, whose exponent is ``shared``.
+    rows : Out(stream of lanes bits)
+        The last row of a segment is completed with zeros.
+    """
+
+    def __init__(self, *, lanes: int) -> None:
+        self.lanes = lanes
+        beat = data.StructLayout({"shared": 8, "begins": 1, "last": 1})
+        super().__init__(
+            {"beats": In(stream.Signature(beat)), "rows": Out(stream.Signature(lanes))}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        beat, places = self.beats.payload, self.lanes // 8
+        held, level = Signal(self.lanes), Signal(range(places + 1))
+        row, end, leaves = Signal(self.lanes), Signal(range(places + 1)), Signal()
+        shared = Mux(beat.begins, beat.shared, Const(0, 8))
+        m.d.comb += [
+            row.eq(held | (shared << (level << 3))),
+            end.eq(level + beat.begins),
+            leaves.eq((end == places) | (beat.last & (end != 0))),
+            self.rows.payload.eq(row),
+            self.rows.valid.eq(self.beats.valid & leaves),
+            self.beats.ready.eq(~leaves | self.rows.ready),
+        ]
+        with m.If(self.beats.valid & self.beats.ready):
+            m.d.sync += [held.eq(Mux(leaves, 0, row)), level.eq(Mux(leaves, 0, end))]
+        return m

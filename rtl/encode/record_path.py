@@ -1,0 +1,221 @@
+"""From beats with their group's exponent to records: ranks, alignment, and what is stored whole."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.encode.align import Aligner, Distance
+from cassandra_spec.rtl.encode.group_buffer import GroupBeat
+from cassandra_spec.rtl.encode.rank_map import AT_ONCE
+from cassandra_spec.rtl.encode.types import (
+    COUNT_WIDTH,
+    EncodeErrorLayout,
+    EncoderConfig,
+    RecordBeat,
+)
+
+__all__ = ["RecordPath"]
+
+_NOT_FINITE = 255
+_LARGEST = 0x7F7F
+_CONTROL = ("last", "abort", "scheme", "truncated", "mask")
+
+
+class RecordPath(wiring.Component):
+    """The exponent paths of all schemes, in two stages.
+
+    Latency: two cycles. Throughput: a beat in each cycle; in unary one more for each further part
+    of the codebook that is looked at, until all chosen lanes are found. Buffering: a beat in each
+    stage; both wait if the second is not taken. Every input is legal; causes of errors are
+    collected until the segment's last record.
+
+    Members
+    -------
+    beats : In(stream of GroupBeat)
+    again : In(array of lanes, 16)
+        The values of the beat that was taken last, as long as no other is.
+    exponents : Out(array of lanes, 8), part : Out
+        To the codebook: what is looked for, and in which of its parts.
+    ranks : In(array of lanes), found : In(lanes)
+        From the codebook, in the same cycle; ``ranks`` are looked at where ``found`` is set.
+    records : Out(stream of RecordBeat)
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        self.parts = -(-config.codebook // AT_ONCE) if config.has("unary") else 1
+        super().__init__(
+            {
+                "beats": In(stream.Signature(GroupBeat(config))),
+                "again": In(data.ArrayLayout(16, config.lanes)),
+                "exponents": Out(data.ArrayLayout(8, config.lanes)),
+                "part": Out(range(max(self.parts, 2))),
+                "ranks": In(data.ArrayLayout(range(config.codebook), config.lanes)),
+                "found": In(config.lanes),
+                "records": Out(stream.Signature(RecordBeat(config))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self.config
+        step = max(4, (config.codebook - 1).bit_length())
+        middle = data.StructLayout(
+            {
+                "step": data.ArrayLayout(step, config.lanes),  # rank, or distance to the group
+                "infinite": config.lanes,  # not finite
+                "kept": config.lanes,
+                "present": config.lanes,
+                "shared": 8,
+                "begins": 1,
+                "errors": EncodeErrorLayout,
+                "replaced": range(config.lanes + 1),
+                "last": 1,
+                "abort": 1,
+                "scheme": 2,
+                "truncated": 3,
+                "mask": 1,
+            }
+        )
+        self.stage = Signal(middle, reset_less=True)
+        self.stage_valid = Signal()
+        self.move, self.advance = Signal(), Signal()
+        self.more = Signal()  # the beat stays: another part of the codebook is looked at
+        m.d.comb += [
+            self.advance.eq(~self.records.valid | self.records.ready),
+            self.move.eq(~self.stage_valid | self.advance),
+            self.beats.ready.eq(self.move & ~self.more),
+        ]
+        with m.If(self.move):
+            m.d.sync += self.stage_valid.eq(self.beats.valid & ~self.more)
+        with m.If(self.advance):
+            m.d.sync += self.records.valid.eq(self.stage_valid)
+        self._look_up(m)
+        self._finish(m)
+        return m
+
+    def _look_up(self, m: Module) -> None:
+        """First stage: saturation (mx), rank (unary), distance to the group's exponent."""
+        config = self.config
+        beat, stored = self.beats.payload, self.beats.payload.stored
+        mx = config.selects(stored.scheme, "mx")
+        unary = config.selects(stored.scheme, "unary")
+        infinite, kept = Signal(config.lanes), Signal(config.lanes)
+        known, missing = Signal(config.lanes), Signal(config.lanes)  # in the book, and not yet
+        first, moves = self.part == 0, self.move & self.beats.valid
+        following = Signal(self.stage.shape())
+        for lane in range(config.lanes):
+            value = stored.values[lane]
+            m.submodules[f"distance_{lane}"] = distance = Distance()
+            saturated = infinite[lane] & mx
+            m.d.comb += [
+                infinite[lane].eq((value[7:15] == _NOT_FINITE) & stored.present[lane]),
+                self.exponents[lane].eq(value[7:15]),
+                distance.shared.eq(beat.shared),
+                distance.exponent.eq(Cat(value[7] & ~saturated, value[8:15])),
+            ]
+            with m.If(moves & (first | self.found[lane])):
+                step = Mux(unary, self.ranks[lane], distance.distance)
+                m.d.sync += self.stage.step[lane].eq(step)
+        m.d.comb += [
+            known.eq(Mux(first, 0, self.stage.kept)),
+            missing.eq(beat.chosen & ~self.found & ~known),
+            self.more.eq(unary & missing.any() & (self.part != self.parts - 1)),
+            kept.eq(Mux(unary, (beat.chosen & self.found) | known, beat.chosen)),
+            following.infinite.eq(infinite),
+            following.kept.eq(kept),
+            following.present.eq(stored.present),
+            following.shared.eq(beat.shared),
+            following.begins.eq(beat.begins),
+            following.replaced.eq(popcount(infinite & mx.replicate(config.lanes))),
+            following.errors.command.eq(stored.abort),
+            following.errors.short.eq(stored.short),
+            following.errors.long.eq(stored.long),
+            following.errors.nonfinite.eq(mx & ~stored.saturate & infinite.any()),
+            following.errors.miss.eq(unary & ~stored.mask & missing.any()),
+        ]
+        m.d.comb += [following[name].eq(stored[name]) for name in _CONTROL]
+        part = Signal.like(self.part)
+        m.d.comb += self.part.eq(part)
+        names = [name for name in self.stage.shape().members if name != "step"]
+        with m.If(moves):
+            m.d.sync += [self.stage[name].eq(following[name]) for name in names]
+            m.d.sync += part.eq(Mux(self.more, part + 1, 0))
+
+    def _finish(self, m: Module) -> None:
+        """Second stage: the record. Rank and width are never of use together."""
+        config, stage = self.config, self.stage
+        exact = config.selects(stage.scheme, "exact")
+        unary = config.selects(stage.scheme, "unary")
+        mx = config.selects(stage.scheme, "mx")
+        lanes = config.lanes
+        record = Signal(RecordBeat(config), reset_less=True)
+        steps = data.ArrayLayout(self.stage.step[0].shape(), lanes)
+        step, lowest = Signal(steps, reset_less=True), Signal(lanes, reset_less=True)
+        following = Signal(record.shape())
+        move = self.advance & self.stage_valid
+        for lane in range(lanes):
+            m.submodules[f"aligner_{lane}"] = aligner = Aligner()
+            kept = stage.kept[lane]
+            value = self.again[lane]
+            raw = Signal(16, name=f"raw_{lane}")
+            largest = Cat(Const(_LARGEST, 15), value[15])
+            m.d.comb += [
+                raw.eq(Mux(stage.infinite[lane] & mx, largest, value)),
+                aligner.magnitude.eq(raw[:15]),
+                aligner.distance.eq(stage.step[lane]),
+                aligner.saturated.eq(stage.infinite[lane] & exact),
+                following.raw[lane].eq(raw),
+                aligner.round.eq(mx),
+                following.field[lane].eq(Mux(unary, raw[:7], aligner.field)),
+                following.stored[lane].eq(stage.present[lane] & (~kept | (exact & aligner.escape))),
+            ]
+            width = Mux(kept, aligner.width, 0)
+            with m.If(move):
+                m.d.sync += [
+                    step[lane].eq(Mux(unary, stage.step[lane], width)),
+                    lowest[lane].eq(aligner.residue[0]),
+                ]
+        m.d.comb += [
+            following.kept.eq(stage.kept),
+            following.present.eq(stage.present),
+            following.count.eq(popcount(stage.kept)),
+            following.shared.eq(stage.shared),
+            following.begins.eq(stage.begins),
+        ]
+        m.d.comb += [following[name].eq(stage[name]) for name in _CONTROL]
+        self._collect(m, following)
+        names = [
+            name for name in record.shape().members if name not in ("rank", "residue", "width")
+        ]
+        with m.If(move):
+            m.d.sync += [record[name].eq(following[name]) for name in names]
+        m.d.comb += [self.records.payload[name].eq(record[name]) for name in names]
+        self._unfold(m, step, lowest)
+
+    def _unfold(self, m: Module, step: data.View, lowest: Value) -> None:
+        """Rank or width of each lane, and the residue: the bits of the value below the width."""
+        record = self.records.payload
+        for lane in range(self.config.lanes):
+            width = step[lane]
+            bits = [lowest[lane], *(record.raw[lane][bit] for bit in range(1, 7))]
+            m.d.comb += [
+                record.rank[lane].eq(step[lane]),
+                record.width[lane].eq(width),
+                record.residue[lane].eq(Cat(bit & (width > i) for i, bit in enumerate(bits))),
+            ]
+
+    def _collect(self, m: Module, record: Value) -> None:
+        """Causes and replaced values of the whole segment, up to the last record."""
+        errors, saturated = Signal(EncodeErrorLayout), Signal(COUNT_WIDTH)
+        m.d.comb += [
+            record.errors.eq(errors.as_value() | self.stage.errors.as_value()),
+            record.saturated.eq(saturated + self.stage.replaced),
+        ]
+        with m.If(self.advance & self.stage_valid):
+            m.d.sync += [errors.eq(record.errors), saturated.eq(record.saturated)]
+            with m.If(self.stage.last):
+                m.d.sync += [errors.eq(0), saturated.eq(0)]

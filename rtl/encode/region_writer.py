@@ -1,0 +1,115 @@
+"""From rows to the words of a region: eight rows each, completed to whole superblocks."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.networks import rotate
+from cassandra_spec.rtl.encode.packers import BUS_ROWS
+
+__all__ = ["LENGTH_WIDTH", "RegionWord", "RegionWriter", "RowsLayout"]
+
+LENGTH_WIDTH = 16
+"""Bits of the length of a region, in superblocks."""
+
+
+def RegionWord(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """A word of a region on the bus; ``last`` ends the region."""
+    return data.StructLayout({"data": BUS_ROWS * lanes, "last": 1})
+
+
+def RowsLayout(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """Up to eight rows of a region; ``end`` says that no more come."""
+    return data.StructLayout(
+        {
+            "rows": data.ArrayLayout(lanes, BUS_ROWS),  # arbitrary from ``count`` on
+            "count": range(BUS_ROWS + 1),
+            "end": 1,
+        }
+    )
+
+
+class RegionWriter(wiring.Component):
+    """Collect rows into words, and complete the region with zeros to whole superblocks.
+
+    Latency: two cycles, and a word waits until it is known whether more rows follow. Throughput:
+    eight rows in each cycle in which no word waits for its taker. Buffering: two words. Every input
+    is legal.
+
+    Members
+    -------
+    rows : In(stream of RowsLayout)
+    words : Out(stream of RegionWord)
+        A region without rows has no word.
+    ended : Out(1), length : Out(16)
+        The region is complete, all of its words are taken, and it has so many superblocks. Stays
+        so, and no row is taken, until ``next``.
+    next : In(1)
+        Begin another region; only while ``ended``.
+    """
+
+    def __init__(self, *, lanes: int, superblock: int) -> None:
+        self.lanes = lanes
+        self.words_per_superblock = superblock // lanes
+        super().__init__(
+            {
+                "rows": In(stream.Signature(RowsLayout(lanes))),
+                "words": Out(stream.Signature(RegionWord(lanes))),
+                "ended": Out(1),
+                "length": Out(LENGTH_WIDTH),
+                "next": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self.level = Signal(range(BUS_ROWS + 1))  # rows that are held: none, or 1 to 8
+        self.flushing, self.done = Signal(), Signal()
+        place = Signal(range(self.words_per_superblock))
+        final = place == self.words_per_superblock - 1
+        free, send, total = Signal(), Signal(), Signal(range(2 * BUS_ROWS + 1))
+        move = self.rows.valid & self.rows.ready
+        over = total > BUS_ROWS
+        m.d.comb += [
+            total.eq(self.level + self.rows.payload.count),
+            free.eq(~self.words.valid | self.words.ready),
+            # Not even if they fit beside a word that waits: ready would come as late as the rows.
+            self.rows.ready.eq(~self.flushing & ~self.done & free),
+            send.eq((free & self.flushing) | (move & over)),
+            self.ended.eq(self.done & ~self.words.valid),
+        ]
+        self._words(m, move, over, send)
+        with m.If(move):
+            m.d.sync += self.level.eq(Mux(over, total - BUS_ROWS, total))
+            with m.If(self.rows.payload.end):
+                m.d.sync += [self.flushing.eq(total != 0), self.done.eq(total == 0)]
+        with m.If(self.words.ready):
+            m.d.sync += self.words.valid.eq(0)
+        with m.If(send):
+            m.d.sync += [
+                self.words.valid.eq(1),
+                self.words.payload.last.eq(self.flushing & final),
+                place.eq(Mux(final, 0, place + 1)),
+                self.length.eq(self.length + final),
+            ]
+            with m.If(self.flushing):  # nothing but zeros follow
+                m.d.sync += [self.level.eq(0), self.flushing.eq(~final), self.done.eq(final)]
+        with m.If(self.next):
+            m.d.sync += [self.done.eq(0), self.length.eq(0), self.level.eq(0)]
+        return m
+
+    def _words(self, m: Module, move: Value, over: Value, send: Value) -> None:
+        """The rows are turned to their places behind those that are held."""
+        lanes, rows = self.lanes, self.rows.payload.rows
+        word = Signal(BUS_ROWS * lanes, reset_less=True)
+        turned = rotate(m, [rows[i] for i in range(BUS_ROWS)], (-self.level)[:3], BUS_ROWS, "row")
+        for i, row in enumerate(turned):
+            held = Signal(lanes, name=f"held_{i}", reset_less=True)
+            new = Mux(self.flushing, 0, row)
+            with m.If(send):
+                m.d.sync += word.word_select(i, lanes).eq(Mux(self.level > i, held, new))
+            with m.If(move & (over | (self.level <= i))):
+                m.d.sync += held.eq(row)
+        m.d.comb += self.words.payload.data.eq(word)

@@ -1,0 +1,166 @@
+"""What travels between the blocks of the encoder, and what is fixed when it is elaborated."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from amaranth.hdl import Const, Shape, Value
+from amaranth.lib import data
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import (
+    ENCODE_COMMAND_FIELDS,
+    ENCODE_ERROR_CAUSES,
+    SCHEMES,
+    Format,
+    Scheme,
+)
+from cassandra_spec.rtl.common.command import DecoderConfig
+
+__all__ = [
+    "COUNT_WIDTH",
+    "ENCODE_COMMAND_WIDTH",
+    "EncodeCommandLayout",
+    "EncodeErrorLayout",
+    "EncoderConfig",
+    "RecordBeat",
+    "TensorWord",
+]
+
+ENCODE_COMMAND_WIDTH = 64
+"""Bits of a command word on the bus."""
+
+COUNT_WIDTH = 17
+"""Bits of a number of values of a segment, 0 to 65,536."""
+
+_VECTOR_MAX = 256
+_GROUP_MAX = 256
+
+EncodeCommandLayout = data.StructLayout(
+    {field.name: field.width for field in ENCODE_COMMAND_FIELDS}
+)
+"""The command word that starts a segment."""
+
+EncodeErrorLayout = data.StructLayout(dict.fromkeys(ENCODE_ERROR_CAUSES, 1))
+"""One bit for each cause of an error."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """What is fixed when an encoder is elaborated; all else comes with the command word.
+
+    Raises CassandraError that names the field, the value and what was expected.
+    """
+
+    lanes: int = 16  # values in a cycle; the format's beat
+    schemes: tuple[Scheme, ...] = SCHEMES
+    codebook: int = 16  # entries of the codebook = longest code
+    window: int = 2  # rows in a window of a unary-coded stream
+    superblock: int = 128  # bytes
+    vector: int = 128  # most values in a vector
+    group: int = 128  # most values in a group
+    segment: int = 16384  # most values in a segment; sizes the memories of the back end
+
+    def __post_init__(self) -> None:
+        DecoderConfig(
+            lanes=self.lanes,
+            schemes=self.schemes,
+            codebook=self.codebook,
+            window=self.window,
+            superblock=self.superblock,
+        )
+        for name, most in (("vector", _VECTOR_MAX), ("group", _GROUP_MAX)):
+            value = getattr(self, name)
+            power = isinstance(value, int) and value > 0 and value & (value - 1) == 0
+            if not power or not self.lanes <= value <= most:
+                expected = f"a power of two from {self.lanes} (lanes) to {most}"
+                raise CassandraError(f"{name} must be {expected}, not {value!r}")
+        Format(segment=self.segment, group=max(32, self.lanes))
+
+    @classmethod
+    def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> EncoderConfig:
+        """The encoder that writes ``fmt`` (and, with ``schemes``, other schemes besides).
+
+        Raises CassandraError for formats that the gateware does not handle.
+        """
+        if fmt.pruned_exponent != "raw":
+            raise CassandraError("pruned_exponent must be 'raw' for the encoder, not 'coded'")
+        base = DecoderConfig.of(fmt, schemes=schemes)
+        if fmt.lead != 1:
+            raise CassandraError(f"lead must be 1 for the encoder, not {fmt.lead!r}")
+        return cls(
+            lanes=base.lanes,
+            schemes=base.schemes,
+            codebook=base.codebook,
+            window=base.window,
+            superblock=base.superblock,
+            group=max(fmt.group, cls.group),
+        )
+
+    @property
+    def module_name(self) -> str:
+        """Name of the exported top; one for each configuration."""
+        parts = [f"cassandra_encoder_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
+        letters = {"window": "w", "superblock": "s", "vector": "v", "group": "g", "segment": "n"}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in letters and value != field.default:
+                parts.append(f"{letters[field.name]}{value}")
+        return "_".join(parts)
+
+    def has(self, scheme: Scheme) -> bool:
+        """Whether the encoder holds this scheme."""
+        return scheme in self.schemes
+
+    def selects(self, scheme: Value, name: Scheme) -> Value:
+        """1 if ``scheme``, a field of a command or record, is the one called ``name``.
+
+        A constant where the choice is built in. Commands for schemes that are not built in never
+        come as far as a record.
+        """
+        if self.schemes == (name,):
+            return Const(1, 1)
+        if not self.has(name):
+            return Const(0, 1)
+        return scheme == SCHEMES.index(name)
+
+
+def TensorWord(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+    """A beat of BF16 values as it comes in; ``keep`` has one bit for each lane."""
+    return data.StructLayout({"values": data.ArrayLayout(16, lanes), "keep": lanes, "last": 1})
+
+
+def RecordBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
+    """One beat of a segment, ready to be packed: what each stream gets of each lane.
+
+    The fields of the command (``scheme``, ``truncated``, ``mask``) are the same in all beats of a
+    segment. Lanes that are not ``kept`` have arbitrary ``field`` and ``rank``, and in exact
+    ``width`` 0; in other schemes ``residue`` and ``width`` are arbitrary. Lanes that are not
+    ``present`` are neither ``kept`` nor ``stored``.
+
+    ``abort`` comes alone: a segment of a command that the encoder cannot obey is one record with
+    ``last`` and ``abort`` set and no lane present; it has no regions, only a result.
+    """
+    lanes = config.lanes
+    return data.StructLayout(
+        {
+            "raw": data.ArrayLayout(16, lanes),  # the value (saturated in mx); bit 15 is its sign
+            "field": data.ArrayLayout(8, lanes),  # mantissa (7 bits), significand or window
+            "rank": data.ArrayLayout(range(config.codebook), lanes),  # unary: of the exponent
+            "residue": data.ArrayLayout(7, lanes),  # exact: zero from bit ``width`` on
+            "width": data.ArrayLayout(3, lanes),  # exact: bits of residue, 1 for a zero flag
+            "kept": lanes,  # the row of ``mask``
+            "stored": lanes,  # pruned values and escapes: ``raw`` goes to ``pruned``
+            "present": lanes,  # contiguous from lane 0; all but in the last beat
+            "count": Shape.cast(range(lanes + 1)),  # number of kept lanes
+            "shared": 8,  # mx, exact: the group's exponent
+            "begins": 1,  # first beat of a group
+            "last": 1,  # last beat of the segment
+            "abort": 1,
+            "scheme": 2,
+            "truncated": 3,
+            "mask": 1,  # the segment gets a ``mask`` stream
+            "errors": EncodeErrorLayout,  # of the segment; valid in its last beat
+            "saturated": COUNT_WIDTH,  # values that were replaced; valid in the last beat
+        }
+    )

@@ -1,0 +1,352 @@
+"""Vectors of a segment: in as they come, out with the lanes that a draft sees."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Module, Mux, Shape, Signal, Value
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.beat_memory import BeatMemory
+from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.encode.topk import MAGNITUDE, RadixSelect, SelectShape, ThresholdChoice
+from cassandra_spec.rtl.encode.types import (
+    COUNT_WIDTH,
+    EncodeCommandLayout,
+    EncoderConfig,
+    TensorWord,
+)
+
+__all__ = ["CHOICE_LATENCY", "StoredBeat", "VectorBuffer", "VectorLoader"]
+
+CHOICE_LATENCY = 2
+"""Cycles from a beat to the lanes that are chosen of it."""
+
+_SLOTS = 4  # vectors: two are searched, one comes in, one goes out
+
+
+def StoredBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
+    """A beat of values and what the stages after the vector buffer must know of its segment."""
+    return data.StructLayout(
+        {
+            "values": data.ArrayLayout(16, config.lanes),
+            "present": config.lanes,
+            "ends": 1,  # last beat of its group
+            "last": 1,  # last beat of its segment
+            "abort": 1,  # stands for a segment whose command cannot be obeyed
+            "short": 1,
+            "long": 1,
+            "scheme": 2,
+            "truncated": 3,
+            "saturate": 1,
+            "mask": 1,
+        }
+    )
+
+
+def select_shape(config: EncoderConfig) -> SelectShape:
+    """The selection of an encoder."""
+    return SelectShape(
+        lanes=config.lanes, beats=max(config.vector // config.lanes, 2), slots=_SLOTS
+    )
+
+
+class _State(enum.Enum):
+    IDLE = 0
+    LOAD = 1
+    ABORT = 2  # a beat that says so, then DRAIN
+    DRAIN = 3
+
+
+class VectorLoader(wiring.Component):
+    """Commands and words to beats of vectors in their slots.
+
+    Latency: a word is written in the cycle in which it is taken; its vector is announced two cycles
+    after its last word. Throughput: a word in each cycle while a slot is free. Buffering: what is
+    known of the vectors that are announced.
+
+    A packet that is too short ends its segment there, one that is too long is drained; a command
+    that cannot be obeyed becomes one beat with ``abort``, and its packet is drained.
+
+    Members
+    -------
+    command : In(stream of EncodeCommandLayout), values : In(stream of TensorWord)
+    enable : In(1)
+        A command may be taken.
+    slot, place, beat, write : Out
+        Where and what to write.
+    vectors : Out(stream of SelectShape.vector)
+    free : In(1)
+        A slot, the oldest, has become free.
+    idle : Out(1)
+        No segment is being loaded.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        self.shape = select_shape(config)
+        super().__init__(
+            {
+                "command": In(stream.Signature(EncodeCommandLayout)),
+                "values": In(stream.Signature(TensorWord(config.lanes))),
+                "enable": In(1),
+                "slot": Out(range(_SLOTS)),
+                "place": Out(self.shape.beat),
+                "beat": Out(StoredBeat(config)),
+                "write": Out(1),
+                "vectors": Out(stream.Signature(self.shape.vector)),
+                "free": In(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self.state = Signal(_State)
+        self.remaining = Signal(COUNT_WIDTH)
+        self.word_taken = Signal()
+        self.segment_ends, self.vector_ends = Signal(), Signal()
+        self.held = Signal(EncodeCommandLayout, reset_less=True)
+        used = Signal(range(_SLOTS + 1))
+        self.room = Signal()  # a slot for a new vector
+        m.d.comb += [self.room.eq(used != _SLOTS), self.idle.eq(self.state == _State.IDLE)]
+        self._sequence(m)
+        self._fill(m)
+        self._place(m)
+        self._announce(m)
+        opened = self.write & (self.place == 0)
+        m.d.sync += used.eq(used + opened - self.free)
+        return m
+
+    def _legal(self, command: Value) -> Value:
+        """The command can be obeyed."""
+        config = self.config
+        lanes_log2 = (config.lanes - 1).bit_length()
+        group_log2 = (config.group - 1).bit_length()
+        schemes = Cat(config.selects(command.scheme, name) for name in config.schemes)
+        known = schemes.any() if len(config.schemes) > 1 else self._only(command)
+        whole = command.vector[:lanes_log2].all()
+        everything = command.keep > command.vector
+        return (
+            known
+            & (command.log2_group >= lanes_log2)
+            & (command.log2_group <= group_log2)
+            & whole
+            & (command.vector < config.vector)
+            & (command.count < config.segment)
+            & (command.mask | everything)
+        )
+
+    def _only(self, command: Value) -> Value:
+        """The command asks for the one scheme that is built in."""
+        names = ("unary", "mx", "exact")
+        return command.scheme == names.index(self.config.schemes[0])
+
+    def _sequence(self, m: Module) -> None:
+        """From command to command."""
+        word = self.values.payload
+        lanes = self.config.lanes
+        with m.Switch(self.state):
+            with m.Case(_State.IDLE):
+                m.d.comb += self.command.ready.eq(self.enable)
+                with m.If(self.command.valid & self.enable):
+                    payload = self.command.payload
+                    m.d.sync += [
+                        self.held.eq(payload),
+                        self.remaining.eq(payload.count + 1),
+                        self.state.eq(Mux(self._legal(payload), _State.LOAD, _State.ABORT)),
+                    ]
+            with m.Case(_State.LOAD):
+                m.d.comb += [
+                    self.values.ready.eq(self.room | (self.place != 0)),
+                    self.word_taken.eq(self.values.valid & self.values.ready),
+                    self.write.eq(self.word_taken),
+                ]
+                with m.If(self.word_taken):
+                    m.d.sync += self.remaining.eq(self.remaining - lanes)
+                with m.If(self.word_taken & self.segment_ends):
+                    m.d.sync += self.state.eq(Mux(word.last, _State.IDLE, _State.DRAIN))
+            with m.Case(_State.ABORT):
+                m.d.comb += self.write.eq(self.room)
+                with m.If(self.room):
+                    m.d.sync += self.state.eq(_State.DRAIN)
+            with m.Case(_State.DRAIN):
+                m.d.comb += self.values.ready.eq(1)
+                with m.If(self.values.valid & word.last):
+                    m.d.sync += self.state.eq(_State.IDLE)
+
+    def _fill(self, m: Module) -> None:
+        """The beat: which of its lanes exist, and what ends with it."""
+        word, lanes = self.values.payload, self.config.lanes
+        abort = self.state == _State.ABORT
+        wanted, given = Signal(lanes), Signal(lanes)
+        final = Signal()  # of the segment, by the command
+        short = Signal()
+        m.d.comb += final.eq(self.remaining <= lanes)
+        for lane in range(lanes):
+            m.d.comb += wanted[lane].eq(self.remaining > lane)
+            m.d.comb += given[lane].eq(~word.last | word.keep[1 : lane + 1].all())
+        m.d.comb += [
+            short.eq(word.last & (~final | (wanted & ~given).any())),
+            self.segment_ends.eq(word.last | final | abort),
+            self.beat.values.eq(word.values),
+            self.beat.present.eq(Mux(abort, 0, wanted & given)),
+            self.beat.last.eq(self.segment_ends),
+            self.beat.abort.eq(abort),
+            self.beat.short.eq(short & ~abort),
+            self.beat.long.eq(final & ~short & ~abort & (~word.last | (given & ~wanted).any())),
+            self.beat.scheme.eq(self.held.scheme),
+            self.beat.truncated.eq(self.held.truncated),
+            self.beat.saturate.eq(self.held.saturate),
+            self.beat.mask.eq(self.held.mask),
+        ]
+
+    def _place(self, m: Module) -> None:
+        """Slots, beats of a vector, and beats of a group."""
+        lanes_log2 = (self.config.lanes - 1).bit_length()
+        most = max(self.config.group // self.config.lanes, 2)
+        in_group = Signal(range(most))
+        final = Signal(range(most))
+        for log2 in range((self.config.group - 1).bit_length() - lanes_log2 + 1):
+            with m.If(self.held.log2_group == lanes_log2 + log2):
+                m.d.comb += final.eq((1 << log2) - 1)
+        whole = self.place == self.held.vector[lanes_log2:]
+        m.d.comb += [
+            self.vector_ends.eq(self.segment_ends | whole),
+            self.beat.ends.eq(self.segment_ends | (in_group == final)),
+        ]
+        with m.If(self.write):
+            m.d.sync += [
+                self.place.eq(Mux(self.vector_ends, 0, self.place + 1)),
+                self.slot.eq(self.slot + self.vector_ends),
+                in_group.eq(Mux(self.beat.ends, 0, in_group + 1)),
+            ]
+
+    def _announce(self, m: Module) -> None:
+        """A queue of vectors; it has room for one in each slot."""
+        shape, lanes = self.shape, self.config.lanes
+        ended = Signal()
+        slot = Signal(range(_SLOTS), reset_less=True)
+        final = Signal(shape.beat, reset_less=True)
+        count = Signal(shape.counter, reset_less=True)
+        keep = Signal(len(self.held.keep), reset_less=True)
+        m.d.sync += [
+            ended.eq(self.write & self.vector_ends),
+            slot.eq(self.slot),
+            final.eq(self.place),
+            count.eq(self.place * lanes + popcount(self.beat.present)),
+            keep.eq(self.held.keep),
+        ]
+        entries = [Signal(shape.vector, name=f"entry_{i}", reset_less=True) for i in range(_SLOTS)]
+        for i, entry in enumerate(entries):
+            with m.If(ended & (slot == i)):
+                m.d.sync += [
+                    entry.slot.eq(i),
+                    entry.final.eq(final),
+                    entry.keep.eq(keep),
+                    entry.all.eq(keep >= count),
+                    entry.none.eq(keep == 0),
+                ]
+        head, waiting = Signal(range(_SLOTS)), Signal(range(_SLOTS + 1))
+        taken = self.vectors.valid & self.vectors.ready
+        m.d.comb += [
+            self.vectors.valid.eq(waiting != 0),
+            self.vectors.payload.eq(Array(entries)[head]),
+        ]
+        m.d.sync += [head.eq(head + taken), waiting.eq(waiting + ended - taken)]
+
+
+class VectorBuffer(wiring.Component):
+    """Vectors in their slots, the search for their thresholds, and the lanes that these choose.
+
+    Latency: three cycles after a threshold is found. Throughput: a beat in each cycle while vectors
+    are kept whole; else a vector in four turns of
+    :class:`cassandra_spec.rtl.encode.topk.RadixSelect`. Buffering: four vectors. Illegal input:
+    see :class:`VectorLoader`.
+
+    Members
+    -------
+    command, values, enable, idle
+        As of :class:`VectorLoader`.
+    grant : In(1)
+        Whoever takes beats has room for one more.
+    issued : Out(1)
+        A beat is on its way: ``beat`` has it in the next cycle.
+    valid : Out(1), beat : Out(StoredBeat)
+    chosen : Out(lanes)
+        Of the beat ``CHOICE_LATENCY`` cycles ago.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+        self.shape = select_shape(config)
+        super().__init__(
+            {
+                "command": In(stream.Signature(EncodeCommandLayout)),
+                "values": In(stream.Signature(TensorWord(config.lanes))),
+                "enable": In(1),
+                "idle": Out(1),
+                "grant": In(1),
+                "issued": Out(1),
+                "valid": Out(1),
+                "beat": Out(StoredBeat(config)),
+                "chosen": Out(config.lanes),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        shape = self.shape
+        places = 1 << Shape.cast(shape.beat).width
+        m.submodules.loader = loader = VectorLoader(self.config)
+        m.submodules.select = select = RadixSelect(shape)
+        m.submodules.choice = choice = ThresholdChoice(shape)
+        m.submodules.held = store = BeatMemory(
+            width=StoredBeat(self.config).size, depth=_SLOTS * places, ports=2
+        )
+        wiring.connect(m, wiring.flipped(self.command), loader.command)
+        wiring.connect(m, wiring.flipped(self.values), loader.values)
+        wiring.connect(m, loader.vectors, select.vectors)
+        m.d.comb += [
+            loader.enable.eq(self.enable),
+            self.idle.eq(loader.idle),
+            store.write_address.eq(Cat(loader.place, loader.slot)),
+            store.write_data.eq(loader.beat),
+            store.write_enable.eq(loader.write),
+            store.read_address[0].eq(Cat(select.beat, select.slot)),
+            store.read_enable.eq(0b11),
+            self.beat.eq(store.read_data[1]),
+        ]
+        searched = data.View(StoredBeat(self.config), store.read_data[0])
+        self._connect(m, select.read, searched)
+        self._connect(m, choice.beat, self.beat)
+        place = self._issue(m, loader, select)
+        m.d.comb += [
+            store.read_address[1].eq(Cat(place, select.thresholds.payload.slot)),
+            choice.valid.eq(self.valid),
+            self.chosen.eq(choice.chosen),
+        ]
+        m.d.sync += [
+            self.valid.eq(self.issued),
+            choice.first.eq(place == 0),
+            choice.threshold.eq(select.thresholds.payload),
+        ]
+        return m
+
+    def _connect(self, m: Module, read: data.View, beat: data.View) -> None:
+        m.d.comb += read.present.eq(beat.present)
+        for lane in range(self.config.lanes):
+            m.d.comb += read.magnitudes[lane].eq(beat.values[lane][:MAGNITUDE])
+
+    def _issue(self, m: Module, loader: VectorLoader, select: RadixSelect) -> Signal:
+        """Read the vector whose threshold is next, beat by beat."""
+        place = Signal(self.shape.beat)
+        found, last = select.thresholds, Signal()
+        m.d.comb += [
+            self.issued.eq(found.valid & self.grant),
+            last.eq(self.issued & (place == found.payload.final)),
+            found.ready.eq(last),
+            loader.free.eq(last),
+        ]
+        with m.If(self.issued):
+            m.d.sync += place.eq(Mux(last, 0, place + 1))
+        return place

@@ -1,0 +1,1 @@
+"""The main job, ``make sim``: a real model through the format and the gateware, bit for bit."""

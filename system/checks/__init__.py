@@ -1,0 +1,1 @@
+"""Checks of the closed forms: an event model, and SCALE-Sim."""

@@ -1,0 +1,1 @@
+"""The paper's figures and tables, computed beside what the paper says."""

@@ -1,0 +1,235 @@
+"""Figure 14: how many tokens fit, and which assumptions give the paper's ratios."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from cassandra_spec.system.costs import FormatCost, load_format, load_formats
+from cassandra_spec.system.decoding import cache_tokens, weight_bytes
+from cassandra_spec.system.device import Device, load_device
+from cassandra_spec.system.figures.figure_13 import eagle_weights
+from cassandra_spec.system.figures.paper_file import claim
+from cassandra_spec.system.tables import Table, difference
+from cassandra_spec.system.workload import Model, load_model
+
+__all__ = ["CLOSE", "Assumed", "Capacity", "capacity", "figure_14", "search", "whole_model"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """Tokens whose cache fits on a device, by method."""
+
+    bf16: int
+    cassandra: int
+    eagle: int
+    llama: int
+
+    @property
+    def over_eagle(self) -> float:
+        """The paper's 1.81."""
+        return self.cassandra / self.eagle
+
+    @property
+    def over_llama(self) -> float:
+        """The paper's 11.59."""
+        return self.cassandra / self.llama if self.llama else float("inf")
+
+
+def whole_model(cost: FormatCost, model: Model) -> float:
+    """Bytes of a model with every matrix in the format, the embedding too."""
+    return model.weights * cost.weight.whole / 8
+
+
+def capacity(
+    device: Device,
+    *,
+    drafter: str = "llama-3.2-3b",
+    packed_embedding: bool = True,
+    scheme: str = "cassandra-1",
+    eagle_layers: int = 1,
+) -> Capacity:
+    """Figure 14: tokens on a device, for Llama3-8B with each drafter beside it.
+
+    Args:
+        device: where.
+        drafter: the smaller Llama.
+        packed_embedding: whether the embedding is in the format, too.
+        scheme: of weights and cache.
+        eagle_layers: layers of cache that EAGLE-3's drafter has of its own.
+    """
+    model, cost, bf16 = load_model("llama3-8b"), load_format(scheme), load_format("bf16")
+    small = load_model(drafter)
+    token = model.layers * model.kv_values * 2
+    left = device.usable - weight_bytes(model, bf16)
+    packed = whole_model(cost, model) if packed_embedding else weight_bytes(model, cost)
+    drafter_bytes = small.weights * 2
+    return Capacity(
+        bf16=cache_tokens(device, model, bf16),
+        cassandra=int((device.usable - packed) / (token * cost.kv.whole / 16)),
+        eagle=int((left - eagle_weights(model) * 2) / (token + eagle_layers * model.kv_values * 2)),
+        llama=max(0, int((left - drafter_bytes) / (token + small.layers * small.kv_values * 2))),
+    )
+
+
+def figure_14() -> tuple[Table, ...]:
+    """Figure 14: tokens by assumption, and the search for those that give the paper's."""
+    return _variants(), search_table()
+
+
+def _variants() -> Table:
+    """Figure 14: tokens in a fixed memory, under the assumptions found and under others."""
+    device = load_device("rtx4090")
+    whole = dataclasses.replace(device, reserved=0.0)
+    decimal = dataclasses.replace(whole, memory=24e9)
+    variants = {
+        "23 GiB, every matrix packed, Llama-3.2-3B": capacity(device),
+        "the first, embedding in BF16": capacity(device, packed_embedding=False),
+        "the first, all 24 GiB": capacity(whole),
+        "the first, 24e9 bytes": capacity(decimal),
+        "the first, Llama-3.2-1B as drafter": capacity(device, drafter="llama-3.2-1b"),
+        "the first, cache not pruned (11.1 bits)": capacity(device, scheme="unary"),
+        "the first, pruned exponents coded": capacity(device, scheme="unary-coded"),
+        "the first, 30 % pruned, midpoint fill": capacity(device, scheme="unary-midpoint"),
+        "the first, mx (target rounded)": capacity(device, scheme="mx"),
+        "the first, exact": capacity(device, scheme="exact"),
+    }
+    eagle, llama = claim("tokens_eagle"), claim("tokens_llama")
+    rows = []
+    for name, found in variants.items():
+        figures = (
+            f"{found.bf16:,}",
+            f"{found.cassandra:,}",
+            f"{found.eagle:,}",
+            f"{found.llama:,}",
+        )
+        over = (found.over_eagle, eagle), (found.over_llama, llama)
+        ratios = [text for a, b in over for text in (f"{a:.2f}", difference(a, b))]
+        rows.append((name, *figures, *ratios))
+    return Table(
+        title="Figure 14: tokens of Llama3-8B that fit on an RTX 4090",
+        header=(
+            "assumption",
+            "BF16",
+            "Cassandra",
+            "EAGLE-3",
+            "Llama draft",
+            f"paper {eagle}",
+            "difference",
+            f"paper {llama}",
+            "difference",
+        ),
+        rows=tuple(rows),
+        notes=(
+            "The first row is the set of assumptions that gives both of the paper's ratios: 1 GiB",
+            "kept for context and work space, weights and cache at 13.31 bits (pruned values raw),",
+            "EAGLE-3 with one layer of cache and its own head, a drafter of 3.2 billion weights.",
+        ),
+    )
+
+
+# --- the search for the assumptions ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assumed:
+    """One set of assumptions about Figure 14, and what it gives.
+
+    Attributes:
+        reserved: GiB of the 24 that are not for the model.
+        scheme: of weights and cache.
+        packed_embedding: whether the embedding is in the format, too.
+        drafter: the smaller Llama.
+        eagle_layers: layers of cache of EAGLE-3's drafter.
+        found: tokens.
+    """
+
+    reserved: float
+    scheme: str
+    packed_embedding: bool
+    drafter: str
+    eagle_layers: int
+    found: Capacity
+
+    @property
+    def off(self) -> float:
+        """The larger of the two differences from the paper's ratios."""
+        pairs = (
+            (self.found.over_eagle, claim("tokens_eagle")),
+            (self.found.over_llama, claim("tokens_llama")),
+        )
+        return max(abs(ours / paper - 1) for ours, paper in pairs)
+
+
+def search() -> list[Assumed]:
+    """Every combination of what the paper leaves open, the closest first."""
+    device = load_device("rtx4090")
+    schemes = [cost.name for cost in load_formats().values() if cost.coded]
+    choices = itertools.product(
+        [step / 4 for step in range(13)],
+        schemes,
+        (True, False),
+        ("llama-3.2-1b", "llama-3.2-3b"),
+        (0, 1, 2),
+    )
+    tried = []
+    for reserved, scheme, packed, drafter, layers in choices:
+        found = capacity(
+            dataclasses.replace(device, reserved=reserved * 2**30),
+            drafter=drafter,
+            packed_embedding=packed,
+            scheme=scheme,
+            eagle_layers=layers,
+        )
+        tried.append(
+            Assumed(
+                reserved=reserved,
+                scheme=scheme,
+                packed_embedding=packed,
+                drafter=drafter,
+                eagle_layers=layers,
+                found=found,
+            )
+        )
+    return sorted(tried, key=lambda one: one.off)
+
+
+CLOSE = 0.05
+"""How close to both ratios is close enough."""
+
+
+def search_table() -> Table:
+    """The closest combinations, and how many are close."""
+    tried = search()
+    close = sum(one.off <= CLOSE for one in tried)
+    rows = [
+        (
+            f"{one.reserved:g}",
+            one.scheme,
+            "packed" if one.packed_embedding else "BF16",
+            one.drafter,
+            f"{one.eagle_layers}",
+            f"{one.found.over_eagle:.2f}",
+            f"{one.found.over_llama:.2f}",
+            f"{one.off:.1%}",
+        )
+        for one in tried[:8]
+    ]
+    return Table(
+        title="Figure 14: assumptions searched, the closest",
+        header=(
+            "GiB kept",
+            "scheme",
+            "embedding",
+            "Llama drafter",
+            "EAGLE-3's layers of cache",
+            f"paper {claim('tokens_eagle')}",
+            f"paper {claim('tokens_llama')}",
+            "off by",
+        ),
+        rows=tuple(rows),
+        notes=(
+            f"{close:,} of {len(tried):,} combinations meet both ratios within {CLOSE:.0%}: a fit,"
+            " no evidence.",
+        ),
+    )

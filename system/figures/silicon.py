@@ -1,0 +1,150 @@
+"""Area and power of our decoders at the paper's node, from the reports of ``make synth``.
+
+Areas come as gate equivalents, so a gate's area at the node is all that is needed. Energies of a
+cycle are scaled by published factors, and by the classical rule beside them. docs/system.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.system.errors import SystemModelError, check_count, check_number, unknown
+from cassandra_spec.system.files import HERE, read_json, read_toml, signed_constant
+
+__all__ = ["REPORTS", "Synthesis", "classical_factor", "energy_factor", "load_reports", "mm2"]
+
+REPORTS = HERE / "records" / "synthesis"
+"""The reports that come with the package, as ``make synth`` wrote them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Synthesis:
+    """A decoder in some library.
+
+    Attributes:
+        name: lanes and schemes, for people.
+        schemes: that it decodes.
+        lanes: values in a cycle of a draft, where nothing holds it up.
+        gates: gate equivalents of all of it.
+        buffers: gate equivalents among them that buffer the streams.
+        energy: joules of a cycle in that library, leakage left out; None in a report without power.
+        activity: the activity that the energy is of.
+        library: the library's name.
+        made: date and tools.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    lanes: int
+    gates: float
+    buffers: float
+    energy: float | None
+    activity: str
+    library: str
+    made: str
+
+    def __post_init__(self) -> None:
+        check_count("lanes", self.lanes, 1)
+        check_number("total", self.gates)
+        check_number("readers", self.buffers, zero=True)
+        if self.energy is not None:
+            check_number("energy", self.energy)
+
+
+def load_reports(path: Path = REPORTS) -> list[Synthesis]:
+    """A report, or all of a folder that ``make synth`` wrote, most lanes last.
+
+    Raises:
+        SystemModelError: a file is no such report, or the folder has none.
+        OSError: a file cannot be read.
+    """
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise SystemModelError(f"{path} must have reports of make synth (.json), not none")
+    return sorted((_report(file) for file in files), key=lambda report: report.lanes)
+
+
+def _report(path: Path) -> Synthesis:
+    content = read_json(path)
+    try:
+        config, made = content["config"], content.get("made", {})
+        return Synthesis(
+            name=f"{config['lanes']} lanes, {' + '.join(config['schemes'])}",
+            schemes=tuple(config["schemes"]),
+            lanes=config["lanes"],
+            gates=content["total"],
+            buffers=content["readers"],
+            energy=_energy(content),
+            activity=content["power"]["activity"] if "power" in content else "",
+            library=made.get("library", ""),
+            made=", ".join(f"{key} {value}" for key, value in made.items()),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise SystemModelError(f"{path} must be a report of make synth: {error!r}") from None
+    except SystemModelError as error:
+        raise SystemModelError(f"{path}: {error}") from None
+
+
+def _energy(content: Mapping[str, Any]) -> float | None:
+    """Joules of a cycle; the period is in ns."""
+    if "power" not in content:
+        return None
+    power = content["power"]
+    return float((power["internal"] + power["switching"]) * content["period"] * 1e-9)
+
+
+# --- scaling ------------------------------------------------------------------------------------
+
+
+@cache
+def _scaling() -> Mapping[str, Any]:
+    return read_toml(HERE / "scaling.toml")
+
+
+def _value(table: Mapping[str, Any], name: str, unit: str) -> float:
+    return signed_constant("scaling.toml", name, table[name], unit)
+
+
+def mm2(gates: float) -> float:
+    """Area of gate equivalents at the paper's node, in mm2."""
+    return gates * _value(_scaling(), "gate", "um2") / 1e6
+
+
+def _energy_of_node(node: int, voltage: float) -> float:
+    table = _scaling()["energy"][str(node)]
+    square, linear = _value(table, "square", "1/V2"), _value(table, "linear", "1/V")
+    return square * voltage**2 + linear * voltage + _value(table, "constant", "1")
+
+
+def _library(name: str) -> tuple[float, float]:
+    """Node in nm and voltage of a library."""
+    known = _scaling()["libraries"]
+    if name not in known:
+        unknown("library", name, known)
+    return _value(known[name], "node", "nm"), _value(known[name], "voltage", "V")
+
+
+def energy_factor(library: str) -> float:
+    """Energy at the paper's node over that in a library, by the factors of Stillmaker and Baas.
+
+    Raises:
+        SystemModelError: the library is not in ``scaling.toml``.
+    """
+    node, voltage = _library(library)
+    to, supply = _value(_scaling(), "node", "nm"), _value(_scaling(), "voltage", "V")
+    part = math.log(32 / to) / math.log(32 / 20)
+    ends = [_energy_of_node(end, supply) for end in (32, 20)]
+    here = math.exp((1 - part) * math.log(ends[0]) + part * math.log(ends[1]))
+    return here / _energy_of_node(round(node), voltage)
+
+
+def classical_factor(library: str) -> float:
+    """The same by the classical rule: capacitance shrinks with the node, energy is C V^2."""
+    node, voltage = _library(library)
+    to, supply = _value(_scaling(), "node", "nm"), _value(_scaling(), "voltage", "V")
+    return to / node * (supply / voltage) ** 2

@@ -1,0 +1,204 @@
+"""Segments that break the format, each in one way, and the cause that must be reported."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.format import Format, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.verif.decoder.bulk import Request
+from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.library.command import command_fields, pack_fields
+from cassandra_spec.verif.library.payloads import Payload, draw, gaussian
+
+__all__ = ["Fault", "coded_faults", "faults", "flip_bits"]
+
+Bytes = NDArray[np.uint8]
+Generator = np.random.Generator
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A request that must be flagged."""
+
+    bin: str  # of the coverage plan
+    cause: str
+    request: Request
+
+
+def faults(
+    rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...], lead: int = 1
+) -> Iterator[Fault]:
+    """Every fault of the plan that a decoder of these schemes can have, on random segments."""
+    base = Format(beat=lanes, lead=lead)
+    for target in (False, True):
+        for scheme in schemes:
+            yield from _wrong_lengths(rng, base, scheme, target)
+            yield _bad_scheme(_job(rng, base, scheme, target))
+        if "unary" in schemes:
+            yield from _bad_codes(rng, base, target)
+        for scheme in schemes:
+            if scheme != "unary":
+                yield from _bad_groups(rng, base, scheme, target)
+                yield _coded_command(_job(rng, base, scheme, target))
+    if "exact" in schemes:
+        yield _bad_window(rng, base)
+
+
+def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
+    """Faults of coded exponents of pruned values, in a segment of this format."""
+    payload = Payload(
+        name="pruned",
+        format=fmt,
+        values=gaussian(rng, fmt.segment),
+        kept=np.zeros(fmt.segment, bool),
+    )
+    request = Job(payload=payload, index=0, target=True).request
+    for cause, changed in _changed_lengths(rng, request, "verification"):
+        yield Fault(bin=f"{cause}.coded", cause=cause, request=changed)
+    bits = np.unpackbits(request.segment.verification, bitorder="little")
+    bits[: fmt.codebook] = 0
+    changed = _with(request, verification=np.packbits(bits, bitorder="little"))
+    yield Fault(bin="code.pruned", cause="code", request=changed)
+    cut = dataclasses.replace(request, pruned_codebook=request.pruned_codebook[:1])
+    yield Fault(bin="rank.pruned", cause="rank", request=cut)
+
+
+def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
+    """The request of a job with some bits of its regions flipped."""
+    request = job.request
+    regions = {"speculation": request.segment.speculation}
+    if job.target and request.segment.verification.size:
+        regions["verification"] = request.segment.verification
+    regions = {name: region.copy() for name, region in regions.items()}
+    for _ in range(flips):
+        region = regions[str(rng.choice(list(regions)))]
+        region[rng.integers(region.size)] ^= 1 << rng.integers(8)
+    return _with(request, **regions)
+
+
+def _job(rng: Generator, base: Format, scheme: Scheme, target: bool, kind: str = "weights") -> Job:
+    """A segment of several superblocks."""
+    fmt = dataclasses.replace(
+        base,
+        scheme=scheme,
+        segment=1024,
+        group=int(rng.choice([32, 64, 256])),
+        truncated=int(rng.integers(1, 6)),
+        fill=("zero", "midpoint")[rng.integers(2)],
+    )
+    payload = draw(rng, fmt, int(rng.integers(900, 1025)), kind)
+    return Job(payload=payload, index=0, target=target)
+
+
+def _mode(target: bool) -> str:
+    return "target" if target else "draft"
+
+
+def _with(request: Request, **regions: Any) -> Request:
+    return dataclasses.replace(request, segment=dataclasses.replace(request.segment, **regions))
+
+
+def _word_bytes(fmt: Format, region: str) -> int:
+    """Bytes in a word of a region's bus."""
+    rows = DecoderConfig.of(fmt).verification_rows if region == "verification" else BUS_ROWS
+    return rows * fmt.beat // 8
+
+
+def _wrong_lengths(rng: Generator, base: Format, scheme: Scheme, target: bool) -> Iterator[Fault]:
+    for name in ("speculation", "verification") if target else ("speculation",):
+        where = f"{name}.{scheme}"
+        if name == "speculation":
+            where += f".{_mode(target)}"
+        request = _job(rng, base, scheme, target).request
+        for cause, wrong in _changed_lengths(rng, request, name):
+            yield Fault(bin=f"{cause}.{where}", cause=cause, request=wrong)
+    if target:
+        none = _with(request, verification=np.zeros(0, np.uint8))
+        yield Fault(bin=f"short.no_verification.{scheme}", cause="short", request=none)
+
+
+def _changed_lengths(rng: Generator, request: Request, name: str) -> Iterator[tuple[str, Request]]:
+    """A request whose region ``name`` is too short, and too long."""
+    region: Bytes = getattr(request.segment, name)
+    word = _word_bytes(request.format, name)
+    words = (region.size - request.format.superblock) // word
+    short = region[: word * int(rng.integers(1, words + 1))]
+    more = request.format.superblock * int(rng.integers(1, 4))
+    long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
+    for cause, changed in (("short", short), ("long", long)):
+        yield cause, _with(request, **{name: changed})
+
+
+def _coded_command(job: Job) -> Fault:
+    """Coded exponents in a scheme that cannot have them."""
+    fields = command_fields(job.payload.format, job.request.segment, target=job.target)
+    word = pack_fields({**fields, "coded": 1})
+    request = dataclasses.replace(job.request, command=word)
+    return Fault(bin=f"command.coded.{_mode(job.target)}", cause="command", request=request)
+
+
+def _bad_scheme(job: Job) -> Fault:
+    fields = command_fields(job.payload.format, job.request.segment, target=job.target)
+    word = pack_fields({**fields, "scheme": 3})
+    request = dataclasses.replace(job.request, command=word)
+    return Fault(bin=f"command.scheme.{_mode(job.target)}", cause="command", request=request)
+
+
+def _bad_codes(rng: Generator, base: Format, target: bool) -> Iterator[Fault]:
+    mode = _mode(target)
+    request = _job(rng, base, "unary", target).request
+    first = request.format.beat * int(request.segment.has_mask)
+    bits = np.unpackbits(request.segment.speculation, bitorder="little")
+    start = first + int(rng.integers(request.format.window_bits - request.format.codebook + 1))
+    bits[start : start + request.format.codebook] = 0
+    changed = np.packbits(bits, bitorder="little")
+    yield Fault(bin=f"code.{mode}", cause="code", request=_with(request, speculation=changed))
+    request = _job(rng, base, "unary", target, "longest").request
+    cut = request.codebook[: -int(rng.integers(1, 15))]
+    yield Fault(
+        bin=f"rank.{mode}", cause="rank", request=dataclasses.replace(request, codebook=cut)
+    )
+
+
+def _dense(rng: Generator, fmt: Format, target: bool) -> Job:
+    payload = Payload(name="dense", format=fmt, values=gaussian(rng, 500))
+    return Job(payload=payload, index=0, target=target)
+
+
+def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> Iterator[Fault]:
+    """The first byte of a segment without a mask is the exponent of its first group."""
+    group = int(rng.choice([32, 64, 256]))
+    fmt = dataclasses.replace(base, scheme=scheme, segment=512, group=group)
+    request = _dense(rng, fmt, target).request
+    for name, exponent in (("zero", 0), ("255", 255)):
+        if (scheme, name) != ("exact", "255"):
+            changed = request.segment.speculation.copy()
+            changed[0] = exponent
+            yield Fault(
+                bin=f"group.{scheme}_{name}.{_mode(target)}",
+                cause="group",
+                request=_with(request, speculation=changed),
+            )
+    fields = command_fields(fmt, request.segment, target=target)
+    word = pack_fields({**fields, "log2_group": int(rng.choice([0, 2, 9, 15]))})
+    yield Fault(
+        bin=f"command.group.{_mode(target)}",
+        cause="command",
+        request=dataclasses.replace(request, command=word),
+    )
+
+
+def _bad_window(rng: Generator, base: Format) -> Fault:
+    """An exponent of 1 for values whose windows have leading zeros."""
+    fmt = dataclasses.replace(base, scheme="exact", segment=512)
+    request = _dense(rng, fmt, True).request
+    changed = request.segment.speculation.copy()
+    changed[0] = 1
+    return Fault(bin="window.target", cause="window", request=_with(request, speculation=changed))

@@ -1,0 +1,82 @@
+"""Segments to decode and what must come out: the scoreboard's side of a request."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.verif.decoder.bulk import Request
+from cassandra_spec.verif.library.payloads import Payload, draw, random_format
+
+__all__ = ["Job", "jobs_of", "mixed_jobs"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """One segment of a payload in one mode."""
+
+    payload: Payload
+    index: int  # of the segment
+    target: bool
+
+    @property
+    def span(self) -> slice:
+        """Its values in the tensor."""
+        size = self.payload.format.segment
+        return slice(self.index * size, min((self.index + 1) * size, len(self.payload.values)))
+
+    @property
+    def expected(self) -> NDArray[np.uint16]:
+        """What golden decodes."""
+        values = self.payload.target if self.target else self.payload.draft
+        return values[self.span]
+
+    @property
+    def request(self) -> Request:
+        """What the ports of the decoder are to be given."""
+        packed = self.payload.packed
+        return Request(
+            segment=packed.segment(self.index),
+            format=packed.format,
+            target=self.target,
+            codebook=packed.codebook,
+            pruned_codebook=packed.pruned_codebook,
+        )
+
+    def __str__(self) -> str:
+        mode = "target" if self.target else "draft"
+        return f"segment {self.index} of {self.payload.name}, {mode}, {self.payload.format}"
+
+
+def jobs_of(payload: Payload, modes: Sequence[bool] = (False, True)) -> Iterator[Job]:
+    """Every segment in every mode."""
+    for index in range(len(payload.packed.directory)):
+        for target in modes:
+            yield Job(payload=payload, index=index, target=target)
+
+
+def mixed_jobs(
+    rng: np.random.Generator,
+    *,
+    lanes: int,
+    count: int,
+    segment: int = 512,
+    schemes: Sequence[Scheme] = SCHEMES,
+    **fixed: Any,
+) -> list[Job]:
+    """Random segments of random payloads in random order: every neighbour is a switch.
+
+    ``fixed`` goes to :func:`cassandra_spec.verif.library.payloads.random_format` (codebook,
+    window, superblock, lead, coded).
+    """
+    jobs: list[Job] = []
+    while len(jobs) < count:
+        scheme = schemes[int(rng.integers(len(schemes)))]
+        fmt = random_format(rng, lanes=lanes, scheme=scheme, segment=segment, **fixed)
+        jobs.extend(jobs_of(draw(rng, fmt, int(rng.integers(1, 3 * fmt.segment)))))
+    return [jobs[place] for place in rng.permutation(len(jobs))[:count]]

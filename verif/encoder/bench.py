@@ -1,0 +1,222 @@
+"""The encoder's top in cocotb: its ports, the order of commands, and a scoreboard."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
+from cassandra_spec.rtl.encode.regions import EncodeResult
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.library.bank import fields_of
+from cassandra_spec.verif.library.packets import codebook_packet, values_packet
+from cassandra_spec.verif.library.patterns import Pattern
+from cassandra_spec.verif.library.streams import Bench, Item, Port
+
+__all__ = ["EncoderBench", "Ended", "Order"]
+
+REGIONS = ("speculation", "verification")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """What the encoder is asked for, and what must come out.
+
+    By default that is ``segment``. ``word`` and ``values`` are sent in place of its own command
+    and values; ``expected`` is the segment that comes out then, None if there are no regions.
+    Regions that are ``useless`` may have any bytes.
+    """
+
+    segment: Segment
+    word: int | None = None
+    values: tuple[int, ...] | None = None
+    expected: Segment | None
+    causes: frozenset[str] = frozenset()
+    useless: bool = False
+
+    @classmethod
+    def of(cls, segment: Segment) -> Order:
+        """A segment as it should be."""
+        return cls(segment=segment, expected=segment)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A segment that came out as it was expected."""
+
+    order: Order
+    held: frozenset[str]  # outputs that offered something of it in vain
+
+
+class EncoderBench(Bench):
+    """Drives segments into the encoder and compares its regions and results with golden's.
+
+    Values are offered as early as the patterns let them; a command follows the codebook that it
+    needs, and the command before it.
+    """
+
+    def __init__(self, dut: Any, seed: int, config: EncoderConfig) -> None:
+        super().__init__(dut, seed)
+        self.config = config
+        self._control = _Control(self)
+        self.agents.append(self._control)
+        self.sources = {
+            "command": self.source(Port.axis(dut, "s_axis_command")),
+            "codebook": self.source(Port.axis(dut, "s_axis_codebook", ("tdata", "tlast"))),
+            "values": self.source(Port.axis(dut, "s_axis_values", ("tdata", "tkeep", "tlast"))),
+        }
+        self.sinks = {
+            name: self.sink(Port.axis(dut, f"m_axis_{name}", ("tdata", "tlast")))
+            for name in REGIONS
+        }
+        self.sinks["result"] = self.sink(Port.axis(dut, "m_axis_result"))
+        self.scoreboard = _Scoreboard(self)
+        self.agents.append(self.scoreboard)
+
+    def use(self, patterns: dict[str, Pattern]) -> None:
+        """Move the named ports as these patterns say from now on."""
+        ports = {**self.sources, **self.sinks}
+        for name, pattern in patterns.items():
+            ports[name].use(pattern)
+
+    def submit(self, orders: Sequence[Order]) -> None:
+        """Queue segments, and what must come out."""
+        for order in orders:
+            self._control.pending.append(order)
+            values = order.values or tuple(order.segment.values.tolist())
+            self.sources["values"].send(values_packet(values, self.config.lanes))
+            self.scoreboard.expected.append(order)
+
+    def take_ended(self) -> list[Ended]:
+        """Segments that came out right since the last call, in order."""
+        ended, self.scoreboard.ended = self.scoreboard.ended, []
+        return ended
+
+    async def finish(self, limit: int = 200_000) -> None:
+        """Run until every result is out; nothing may follow, and every input must be used up."""
+        board = self.scoreboard
+        try:
+            await self.until(lambda: not board.expected, limit, "the last result")
+        except AssertionError as error:
+            raise AssertionError(f"no result for {board.expected[0]}") from error
+        await self.until(lambda: not int(self.dut.busy.value), 100, "the end of busy")
+        await self.run(20)
+        unused = [name for name, source in self.sources.items() if not source.idle]
+        assert not unused, f"input that was not taken: {', '.join(unused)}"
+        assert self.scoreboard.empty, "words that no result has told of"
+
+
+class _Control:
+    """Offers codebooks and commands in their order."""
+
+    def __init__(self, bench: EncoderBench) -> None:
+        self._bench = bench
+        self._loaded: tuple[int, ...] = ()
+        self.reset()
+
+    def drive(self) -> None:
+        """Offer the next item when the one before it is taken."""
+        sources = self._bench.sources
+        if not self.pending or not sources["command"].idle or not sources["codebook"].idle:
+            return
+        book = self.pending[0].segment.codebook
+        if book and book != self._loaded:
+            self._loaded = book
+            sources["codebook"].send(codebook_packet(book))
+            return
+        order = self.pending.popleft()
+        word = order.segment.word if order.word is None else order.word
+        sources["command"].send([{"tdata": word}])
+
+    def sample(self) -> None:
+        """Nothing to read."""
+
+    def reset(self) -> None:
+        """Forget what was to come; no codebook is loaded."""
+        self.pending: deque[Order] = deque()
+        self._loaded = ()
+
+
+class _Scoreboard:
+    """Collects words, and compares a segment when its result comes."""
+
+    def __init__(self, bench: EncoderBench) -> None:
+        self._bench = bench
+        self.reset()
+
+    def drive(self) -> None:
+        """Nothing to drive."""
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.expected: deque[Order] = deque()
+        self.ended: list[Ended] = []
+        self.cycles: list[int] = []  # in which a result was taken
+        self._words = {name: bytearray() for name in REGIONS}
+        self._ended = {name: deque[bytes]() for name in REGIONS}
+        self._stalled = {name: sink.stalled for name, sink in self._bench.sinks.items()}
+        self._held = dict.fromkeys(REGIONS, False)  # the packet that comes
+        self._were_held = {name: deque[bool]() for name in REGIONS}  # those that ended
+
+    @property
+    def empty(self) -> bool:
+        """No word has come since the last result."""
+        return not any(self._words.values()) and not any(self._ended.values())
+
+    def sample(self) -> None:
+        """Take what came in this cycle."""
+        for name in REGIONS:
+            received = self._bench.sinks[name].received
+            while received:
+                self._take(name, received.popleft())
+        results = self._bench.sinks["result"].received
+        while results:
+            order, held = self._compare(fields_of(EncodeResult(), results.popleft()["tdata"]))
+            held |= {"result"} if self._waited("result") else set()
+            self.ended.append(Ended(order=order, held=frozenset(held)))
+            self.cycles.append(self._bench.cycle)
+
+    def _take(self, name: str, word: Item) -> None:
+        self._words[name] += word["tdata"].to_bytes(self._bench.config.lanes, "little")
+        self._held[name] |= self._waited(name)
+        if word["tlast"]:
+            self._ended[name].append(bytes(self._words[name]))
+            self._were_held[name].append(self._held[name])
+            self._words[name].clear()
+            self._held[name] = False
+
+    def _waited(self, name: str) -> bool:
+        """Whether what was taken from a port had been held since the transfer before it."""
+        before, self._stalled[name] = self._stalled[name], self._bench.sinks[name].stalled
+        return self._stalled[name] > before
+
+    def _compare(self, result: dict[str, Any]) -> tuple[Order, set[str]]:
+        """The order that has ended, and regions of it that were held."""
+        assert self.expected, "a result that nothing asked for"
+        order = self.expected.popleft()
+        names = [n for n in ENCODE_ERROR_CAUSES if result["errors"][n]]
+        assert set(names) == order.causes, f"{order}: causes {names}"
+        segment = order.expected
+        packed = segment.packed if segment else None
+        held = set[str]()
+        for name in REGIONS:
+            length = result[name] * self._bench.config.superblock
+            got = self._ended[name].popleft() if length else b""
+            held |= {name} if length and self._were_held[name].popleft() else set()
+            wanted = getattr(packed, name).tobytes() if packed else b""
+            wanted = got if order.useless else wanted
+            assert length == len(wanted), f"{order}: {name} of {length} bytes, not {len(wanted)}"
+            _compare_bytes(f"{order}: {name}", got, wanted)
+        if segment and packed:
+            assert result["mask"] == packed.directory[0, 4], str(order)
+            assert result["saturated"] == segment.replaced(), str(order)
+        return order, held
+
+
+def _compare_bytes(what: str, got: bytes, wanted: bytes) -> None:
+    assert len(got) == len(wanted), f"{what}: {len(got)} bytes came, not {len(wanted)}"
+    wrong = [i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
+    assert not wrong, f"{what}: {len(wrong)} wrong bytes of {len(wanted)}, the first is {wrong[0]}"

@@ -1,0 +1,352 @@
+"""The encoder's gateware behind golden's interface: the Verilated top as a shared library.
+
+:class:`RtlEncoder` hands batches of segments to ``verif/encoder/bulk.cpp`` (a C++ loop around the
+Verilated top) and puts together what comes out, as ``golden.encode`` does. Libraries are built as
+those of :mod:`cassandra_spec.verif.decoder.bulk`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.arguments import check_arguments
+from cassandra_spec.golden.codec import choose_books
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, FLAG_MASK, Format
+from cassandra_spec.golden.packed import Packed
+from cassandra_spec.golden.selection import keep_largest
+from cassandra_spec.rtl.decode.top import to_verilog
+from cassandra_spec.rtl.encode.regions import EncodeResult
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.verif.decoder.bulk import GatewareError, PortCount
+from cassandra_spec.verif.library.command import encode_command_fields, encode_command_word
+from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
+from cassandra_spec.verif.tools.verilated import BUILD, build_library
+
+__all__ = [
+    "PORTS",
+    "EncodeRequest",
+    "EncodeStatistics",
+    "EncodeTraffic",
+    "Encoded",
+    "RtlEncoder",
+    "requests_of",
+]
+
+PORTS = ("command", "codebook", "values", "speculation", "verification", "result")
+"""Streams of the top, in the order of ``bulk.cpp``."""
+
+_SEGMENT = np.dtype(
+    [
+        *(("values", "u8"), ("codebook", "u8"), ("regions", "u8", 2), ("room", "u8")),
+        *(("command", "u8"), ("codebook_size", "u4"), ("count", "u4")),
+    ]
+)
+_OUTCOME = np.dtype([("result", "u8"), ("bytes", "u8", 2), ("cycles", "u8"), ("packets", "u4", 2)])
+_PATTERN = np.dtype([("kind", "u4"), ("on", "u4"), ("off", "u4"), ("reserved", "u4")])
+_OPTIONS = np.dtype([("patterns", _PATTERN, len(PORTS)), ("seed", "u8"), ("hang_cycles", "u8")])
+_STATISTICS = np.dtype([("cycles", "u8"), ("ports", "u8", (len(PORTS), 3))])
+
+_BROKEN_RULES = {
+    2: "valid fell before the transfer was taken",
+    3: "a payload changed while it waited",
+    4: "a region is too long, or comes after its end",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodeRequest:
+    """One segment to encode: what the ports of the encoder are to be given."""
+
+    values: NDArray[np.uint16]
+    command: int
+    codebook: tuple[int, ...] = ()  # of unary; loaded if it differs from the one in place
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """What became of one segment."""
+
+    speculation: NDArray[np.uint8]  # the region's bytes
+    verification: NDArray[np.uint8]
+    has_mask: bool
+    saturated: int  # values that were replaced
+    causes: tuple[str, ...]  # cassandra_spec.golden.format.ENCODE_ERROR_CAUSES
+    cycle: int  # of the batch, in which the result left
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodeTraffic:
+    """How the ports are driven. The default is as fast as the encoder takes and gives."""
+
+    patterns: Mapping[str, Pattern] = dataclasses.field(default_factory=dict)  # by PORTS
+    seed: int = 1
+    hang_cycles: int = 20_000  # cycles without any transfer that count as a hang
+
+    def __post_init__(self) -> None:
+        for name in self.patterns:
+            if name not in PORTS:
+                raise CassandraError(f"port must be one of {', '.join(PORTS)}, not {name!r}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodeStatistics:
+    """What a batch cost."""
+
+    cycles: int
+    ports: Mapping[str, PortCount]
+
+
+class RtlEncoder:
+    """The encoder gateware as a :class:`cassandra_spec.golden.encoders.Encoder`.
+
+    Arguments:
+        config: what is fixed at elaboration.
+        traffic: how ports are driven in :meth:`encode`.
+        verilog: text to simulate instead of the gateware's own, with the same ports.
+        build: folder for the library.
+
+    ``latest`` has the counts of the last batch. One encoder serves one thread.
+    Raises CassandraError if there is no Verilator or no C++ compiler.
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig | None = None,
+        *,
+        traffic: EncodeTraffic | None = None,
+        verilog: str | None = None,
+        build: Path = BUILD,
+    ) -> None:
+        self.config = config or EncoderConfig()
+        self.traffic = traffic or EncodeTraffic()
+        text = _verilog_of(self.config) if verilog is None else verilog
+        module = self.config.module_name
+        self.library = build_library(text, module, self.config.lanes, build, kind="encoder")
+        self._library = _load(self.library)
+        self._handle = ctypes.c_void_p(self._library.cassandra_create())
+        self.latest = EncodeStatistics(cycles=0, ports={})
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self._library.cassandra_destroy(self._handle)
+
+    def encode(
+        self,
+        values: NDArray[np.uint16],
+        format: Format,
+        *,
+        vector: int,
+        keep: int | None = None,
+        codebook: Sequence[int] | None = None,
+    ) -> Packed:
+        """Pack whole segments of vectors; see :class:`cassandra_spec.golden.encoders.Encoder`.
+
+        The regions and the directory are those of ``golden.encode`` with ``always_mask`` where
+        something may be pruned (``stream_bits``, which only informs, is left empty). Raises
+        CassandraError if the gateware cannot have the arguments or names a cause, and
+        GatewareError if it hangs or breaks a rule of its ports.
+        """
+        work = list(requests_of(values, format, vector=vector, keep=keep, codebook=codebook))
+        self._check(format, vector, min(format.segment, len(values)))
+        parts = self.run(work)
+        for index, part in enumerate(parts):
+            if part.causes:
+                raise CassandraError(f"segment {index}: the encoder names {part.causes[0]!r}")
+        return _packed(parts, format, len(values), work[0].codebook if work else ())
+
+    def run(
+        self, requests: Iterable[EncodeRequest], traffic: EncodeTraffic | None = None
+    ) -> list[Encoded]:
+        """Encode segments of any formats that the gateware has, back to back."""
+        batch = _Batch(list(requests), self.config)
+        counts, at = np.zeros((), _STATISTICS), ctypes.c_uint64()
+        options = _options(traffic or self.traffic)
+        status = self._library.cassandra_run(
+            self._handle,
+            *(_address(batch.table), ctypes.c_uint64(len(batch.table)), _address(batch.outcomes)),
+            *(_address(options), _address(counts), ctypes.byref(at)),
+        )
+        ports = {
+            name: PortCount(moved=int(row[0]), stalled=int(row[1]), starved=int(row[2]))
+            for name, row in zip(PORTS, counts["ports"], strict=True)
+        }
+        self.latest = EncodeStatistics(cycles=int(counts["cycles"]), ports=ports)
+        if status:
+            what = ", ".join(f"{name} {count.moved}" for name, count in ports.items())
+            problem = _BROKEN_RULES.get(status, f"nothing moves any more; transfers: {what}")
+            raise GatewareError(f"segment {at.value}, cycle {self.latest.cycles}: {problem}")
+        return [batch.encoded(index) for index in range(len(batch.table))]
+
+    def _check(self, format: Format, vector: int, segment: int) -> None:
+        ours = self.config
+        if not ours.has(format.scheme):
+            expected = ", ".join(ours.schemes)
+            raise CassandraError(
+                f"scheme must be one of {expected} for this encoder, not {format.scheme!r}"
+            )
+        pairs = {
+            "beat": ours.lanes,
+            "codebook": ours.codebook,
+            "window": ours.window,
+            "superblock": ours.superblock,
+            "lead": 1,
+            "pruned_exponent": "raw",
+        }
+        for name, value in pairs.items():
+            if getattr(format, name) != value:
+                theirs = getattr(format, name)
+                raise CassandraError(f"{name} must be {value!r} for this encoder, not {theirs!r}")
+        limits = {"group": format.group, "segment": segment, "vector": vector}
+        for name, number in limits.items():
+            if number > getattr(ours, name):
+                most = getattr(ours, name)
+                raise CassandraError(
+                    f"{name} must be at most {most} for this encoder, not {number}"
+                )
+
+
+def requests_of(
+    values: NDArray[np.uint16],
+    format: Format,
+    *,
+    vector: int,
+    keep: int | None = None,
+    codebook: Sequence[int] | None = None,
+) -> Iterator[EncodeRequest]:
+    """The segments of a tensor; arguments as of
+    :meth:`cassandra_spec.golden.encoders.Encoder.encode`.
+    """
+    book: tuple[int, ...] = ()
+    if format.scheme == "unary" and len(values):
+        kept = None if keep is None else keep_largest(values, vector, keep)
+        book = choose_books(check_arguments(values, format, kept=kept, codebook=codebook)).codebook
+    for start in range(0, len(values), format.segment):
+        part = values[start : start + format.segment]
+        fields = encode_command_fields(
+            format,
+            len(part),
+            vector=vector,
+            keep=keep,
+            mask=keep is not None or format.scheme == "unary",
+            saturate=format.scheme == "mx",
+        )
+        yield EncodeRequest(values=part, command=encode_command_word(fields), codebook=book)
+
+
+class _Batch:
+    """Segments as ``bulk.cpp`` reads them, and room for what comes out."""
+
+    def __init__(self, requests: Sequence[EncodeRequest], config: EncoderConfig) -> None:
+        self.table = np.zeros(len(requests), _SEGMENT)
+        self.outcomes = np.zeros(len(requests), _OUTCOME)
+        self._superblock = config.superblock
+        self._keep: list[NDArray[Any]] = []
+        self._regions: list[list[NDArray[np.uint8]]] = []
+        loaded: tuple[int, ...] = ()
+        for row, request in zip(self.table, requests, strict=True):
+            change = bool(request.codebook) and request.codebook != loaded
+            loaded = request.codebook if change else loaded
+            book = np.array(request.codebook if change else (), np.uint8)
+            values = np.ascontiguousarray(request.values, np.uint16)
+            # More than any scheme writes: 32 bits a code, and 16 bits twice, beside padding.
+            room = 12 * (len(values) + config.lanes) + 2 * config.superblock
+            regions = [np.zeros(room, np.uint8) for _ in range(2)]
+            self._keep += [values, book]
+            self._regions.append(regions)
+            row["values"], row["codebook"] = values.ctypes.data, book.ctypes.data
+            row["regions"] = [region.ctypes.data for region in regions]
+            row["room"], row["command"] = room, request.command
+            row["codebook_size"], row["count"] = book.size, len(values)
+
+    def encoded(self, index: int) -> Encoded:
+        """What came out; the lengths in the result must be those of the packets."""
+        outcome = self.outcomes[index]
+        result = _result(int(outcome["result"]))
+        sizes = [int(size) for size in outcome["bytes"]]
+        for which, name in enumerate(("speculation", "verification")):
+            told = result[name] * self._superblock
+            if told != sizes[which] or outcome["packets"][which] != (told > 0):
+                raise GatewareError(
+                    f"segment {index}: {name} has {sizes[which]} bytes, and a length of {told}"
+                )
+        causes = tuple(
+            cause for bit, cause in enumerate(ENCODE_ERROR_CAUSES) if result["errors"] >> bit & 1
+        )
+        return Encoded(
+            speculation=self._regions[index][0][: sizes[0]],
+            verification=self._regions[index][1][: sizes[1]],
+            has_mask=bool(result["mask"]),
+            saturated=result["saturated"],
+            causes=causes,
+            cycle=int(outcome["cycles"]),
+        )
+
+
+def _result(word: int) -> dict[str, int]:
+    return {
+        str(name): word >> field.offset & ((1 << field.width) - 1) for name, field in EncodeResult()
+    }
+
+
+def _packed(
+    parts: Sequence[Encoded], format: Format, count: int, codebook: tuple[int, ...]
+) -> Packed:
+    directory = np.zeros((len(parts), 5), np.uint32)
+    unit = format.superblock
+    for column, name in ((0, "speculation"), (2, "verification")):
+        lengths = np.array([getattr(part, name).size // unit for part in parts], np.uint32)
+        directory[:, column] = np.cumsum(lengths) - lengths
+        directory[:, column + 1] = lengths
+    directory[:, 4] = [FLAG_MASK if part.has_mask else 0 for part in parts]
+    empty = [np.zeros(0, np.uint8)]
+    return Packed(
+        format=format,
+        count=count,
+        speculation=np.concatenate([*empty, *(part.speculation for part in parts)]),
+        verification=np.concatenate([*empty, *(part.verification for part in parts)]),
+        directory=directory,
+        codebook=codebook,
+        saturated=sum(part.saturated for part in parts),
+    )
+
+
+def _options(traffic: EncodeTraffic) -> NDArray[Any]:
+    options = np.zeros((), _OPTIONS)
+    for place, name in enumerate(PORTS):
+        pattern = traffic.patterns.get(name, ALWAYS)
+        options["patterns"][place] = (pattern.kind, pattern.on, pattern.off, 0)
+    options["seed"], options["hang_cycles"] = traffic.seed, traffic.hang_cycles
+    return options
+
+
+def _address(array: NDArray[Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+@functools.cache
+def _verilog_of(config: EncoderConfig) -> str:
+    return to_verilog(EncoderTop(config))
+
+
+@functools.cache
+def _load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    library.cassandra_create.restype = ctypes.c_void_p
+    library.cassandra_run.restype = ctypes.c_int
+    sizes = (ctypes.c_uint32 * 5)()
+    library.cassandra_sizes(sizes)
+    expected = [kind.itemsize for kind in (_SEGMENT, _OUTCOME, _OPTIONS, _STATISTICS)]
+    if list(sizes)[1:] != expected:
+        what = f"structures of bulk.cpp must be {expected} bytes, not {list(sizes)[1:]}"
+        raise GatewareError(what)
+    return library

@@ -1,0 +1,101 @@
+"""Segments for the encoder: values of every kind, in every setting that a command can carry."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.format import Format, Scheme
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.encoder.model import Segment
+
+__all__ = ["KINDS", "draw_segment", "every_kind", "values_of"]
+
+KINDS = ("normal", "any", "equal", "zeros", "ties", "edges", "small", "wide", "infinite")
+"""Kinds of values: see :func:`values_of`."""
+
+_EDGES = (0, 0x8000, 1, 0x7F, 0x80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF, 0x3FFF, 0x4000)
+
+
+def values_of(rng: np.random.Generator, kind: str, count: int) -> NDArray[np.uint16]:
+    """BF16 patterns: as they come, and directed ones."""
+    signs = rng.integers(0, 2, count) << 15
+    if kind == "normal":
+        numbers = rng.normal(scale=2.0 ** rng.integers(-8, 8), size=count)
+        return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    magnitudes = {
+        "any": rng.integers(0, 1 << 15, count),
+        "equal": np.full(count, rng.integers(0, 1 << 15)),
+        "zeros": np.zeros(count, dtype=np.int64),
+        "ties": rng.choice(rng.integers(0x3F00, 0x4080, 3), count),  # across the whole vector
+        "edges": rng.choice(np.array(_EDGES) & 0x7FFF, count),
+        "small": rng.integers(0, 11 << 7, count),  # subnormals, zeros, the least normals
+        "wide": rng.integers(110, 130, count) << 7 | rng.integers(0, 128, count),
+        "infinite": 0x7F80 | rng.integers(0, 2, count) * rng.integers(0, 128, count),
+    }[kind]
+    return (signs | magnitudes).astype(np.uint16)
+
+
+def _codebook(rng: np.random.Generator, fmt: Format, values: NDArray[np.uint16]) -> list[int]:
+    """The most frequent exponents, more or fewer, in any order; sometimes foreign ones."""
+    found, counts = np.unique((values >> 7) & 0xFF, return_counts=True)
+    size = int(rng.integers(1, fmt.codebook + 1))
+    if rng.random() < 0.2:
+        return [int(e) for e in rng.permutation(256)[:size]]
+    chosen = found[np.argsort(-counts)][:size]
+    return [int(e) for e in rng.permutation(chosen)]
+
+
+def _format(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> Format:
+    groups = [g for g in (8, 16, 32, 64, 128, 256) if config.lanes <= g <= config.group]
+    return Format(
+        scheme=scheme,
+        truncated=int(rng.integers(0, 8)),
+        group=int(rng.choice(groups)),
+        segment=config.segment,
+        codebook=config.codebook,
+        beat=config.lanes,
+        window=config.window,
+        superblock=config.superblock,
+    )
+
+
+def _keep(rng: np.random.Generator, vector: int) -> int | None:
+    kinds: Sequence[int | None] = (None, None, 0, 1, vector - 1, vector // 2, vector // 4)
+    if rng.random() < 0.3:
+        return int(rng.integers(0, vector + 2))
+    return kinds[int(rng.integers(len(kinds)))]
+
+
+def draw_segment(
+    rng: np.random.Generator,
+    config: EncoderConfig,
+    scheme: Scheme,
+    kind: str,
+    *,
+    beats: int = 24,
+    whole_vectors: bool = False,
+) -> Segment:
+    """A random segment of at most ``beats`` beats."""
+    fmt = _format(rng, config, scheme)
+    vector = config.lanes * int(rng.integers(1, config.vector // config.lanes + 1))
+    count = int(rng.integers(1, beats * config.lanes + 1))
+    if whole_vectors or rng.random() < 0.3:
+        count = max(count // vector, 1) * vector
+    values = values_of(rng, kind, min(count, config.segment))
+    keep = _keep(rng, vector)
+    everything = keep is None or keep >= vector
+    mask = bool(scheme == "unary" or not everything or rng.random() < 0.4)
+    book = tuple(_codebook(rng, fmt, values)) if scheme == "unary" else ()
+    return Segment(format=fmt, values=values, vector=vector, keep=keep, mask=mask, codebook=book)
+
+
+def every_kind(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
+    """Endless: each scheme with each kind of values, in a shuffled order."""
+    pairs = list(itertools.product(config.schemes, KINDS))
+    while True:
+        for place in rng.permutation(len(pairs)):
+            yield draw_segment(rng, config, *pairs[place])

@@ -1,0 +1,233 @@
+"""The encoder's front end: segments of every kind in, records out, at every pace."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+
+from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
+from cassandra_spec.rtl.encode.front import EncoderFront
+from cassandra_spec.rtl.encode.types import EncoderConfig, RecordBeat, TensorWord
+from cassandra_spec.verif.blocks.paths import LIMIT, mismatch
+from cassandra_spec.verif.encoder.cases import every_kind
+from cassandra_spec.verif.encoder.model import Segment, records_of
+from cassandra_spec.verif.library.bank import SideBySide, number_of
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.streams import Bench, Port
+from cassandra_spec.verif.library.workloads import PACES
+
+CONFIGS = {
+    "l8": EncoderConfig(lanes=8, codebook=32, group=64),
+    "l16": EncoderConfig(vector=64),
+}
+"""Encoders by the name of the instance."""
+
+
+def design() -> SideBySide:
+    """A front end of each configuration."""
+    return SideBySide({name: EncoderFront(config) for name, config in CONFIGS.items()})
+
+
+def words_of(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]:
+    """A packet of values; lanes that do not exist carry the first value.
+
+    Some words do not say that they have their first lane, which counts all the same.
+    """
+    shape = TensorWord(lanes)
+    for start in range(0, len(values), lanes):
+        part = list(values[start : start + lanes])
+        word = {
+            "values": part + [values[0]] * (lanes - len(part)),
+            "keep": (1 << len(part)) - 1 & ~(part[0] & 1),
+            "last": int(start + lanes >= len(values)),
+        }
+        yield {"payload": number_of(shape, word)}
+
+
+class _Front:
+    """One instance, its streams, and what must come out."""
+
+    def __init__(self, dut: Any, instance: str) -> None:
+        self.config = CONFIGS[instance]
+        self.shape = RecordBeat(self.config)
+        self.bench = Bench(dut, cocotb.RANDOM_SEED)
+        self.sources = {
+            name: self.bench.source(Port.amaranth(dut, f"{instance}__{name}"))
+            for name in ("command", "codebook", "values")
+        }
+        self.sink = self.bench.sink(Port.amaranth(dut, f"{instance}__records"))
+        self._dut = dut
+        self._book: tuple[int, ...] = ()
+
+    async def start(self) -> None:
+        """Clock and reset."""
+        Clock(self._dut.clk, 2, unit="ns").start()
+        await self.bench.reset()
+
+    def use(self, idle: str, pressure: str) -> None:
+        """Patterns of all sources, and of the sink."""
+        for source in self.sources.values():
+            source.use(PATTERNS[idle])
+        self.sink.use(PATTERNS[pressure])
+
+    async def taken(self, name: str) -> None:
+        """Until everything that was sent to this source is taken."""
+        await self.bench.until(lambda: self.sources[name].idle, LIMIT, f"the end of {name}")
+
+    async def command(self, segment: Segment) -> None:
+        """The codebook, if it changes, and the command, until it is taken."""
+        book = segment.codebook
+        if book and book != self._book:
+            last = len(book) - 1
+            self.sources["codebook"].send(
+                {"payload": entry | (place == last) << 8} for place, entry in enumerate(book)
+            )
+            await self.taken("codebook")
+            self._book = book
+        self.sources["command"].send([{"payload": segment.word}])
+        await self.taken("command")
+
+    def values(self, segment: Segment) -> None:
+        """Queue the packet of values."""
+        self.sources["values"].send(words_of(segment.values.tolist(), self.config.lanes))
+
+    async def records(self, count: int) -> list[int]:
+        """The next records; nothing may follow."""
+        received = self.sink.received
+        await self.bench.until(lambda: len(received) >= count, LIMIT, "all records")
+        items = [item["payload"] for item in received]
+        received.clear()
+        assert len(items) == count, f"{len(items)} records must be {count}"
+        return items
+
+    async def check(self, segments: list[Segment]) -> int:
+        """Commands as early as they are taken; compare record by record. Returns the cycles."""
+        start = self.bench.cycle
+        for segment in segments:
+            self.values(segment)
+        for segment in segments:
+            await self.command(segment)
+        expected = [(segment, beat) for segment in segments for beat in records_of(segment)]
+        items = await self.records(len(expected))
+        for (segment, beat), item in zip(expected, items, strict=True):
+            wrong = mismatch(self.shape, item, beat)
+            assert not wrong, f"{segment}: {wrong}"
+        return self.bench.cycle - start
+
+
+async def _start(dut: Any, instance: str) -> _Front:
+    front = _Front(dut, instance)
+    await front.start()
+    return front
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def records_of_every_kind_of_segment(dut: Any, instance: str) -> None:
+    """Idle x back-pressure x values of all kinds in all schemes."""
+    front = await _start(dut, instance)
+    segments = every_kind(front.bench.rng, front.config)
+    for idle, pressure in itertools.product(PACES, PACES):
+        dut._log.info("idle %s, back-pressure %s", idle, pressure)
+        front.use(idle, pressure)
+        await front.check([next(segments) for _ in range(6)])
+
+
+def _causes(front: _Front, record: int) -> set[str]:
+    place = front.shape["errors"].offset
+    return {name for bit, name in enumerate(ENCODE_ERROR_CAUSES) if record >> place + bit & 1}
+
+
+def _flag(front: _Front, record: int, name: str) -> int:
+    return record >> front.shape[name].offset & 1
+
+
+async def _faulty(front: _Front, segment: Segment, packet: list[dict[str, int]]) -> list[int]:
+    """Records of a segment whose packet of values is another, and of the next, which is right."""
+    front.sources["values"].send(packet)
+    await front.command(segment)
+    received = front.sink.received
+    last = front.shape["last"].offset
+    await front.bench.until(
+        lambda: bool(received) and bool(received[-1]["payload"] >> last & 1), LIMIT, "last"
+    )
+    items = [item["payload"] for item in received]
+    received.clear()
+    return items
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def packets_of_another_length(dut: Any, instance: str) -> None:
+    """Too short: as if it had fewer values. Too long: the rest is drained. Both are named."""
+    front = await _start(dut, instance)
+    segments = every_kind(front.bench.rng, front.config)
+    for idle, pressure in itertools.product(("always", "half"), PACES):
+        front.use(idle, pressure)
+        for segment in itertools.islice(segments, 6):
+            count, lanes = segment.values.size, front.config.lanes
+            values = segment.values.tolist()
+            other = int(front.bench.rng.integers(1, count + 3 * lanes))
+            given = (values * (other // count + 1))[:other]
+            shorter = dataclasses.replace(segment, values=segment.values[:other])
+            records = await _faulty(front, segment, list(words_of(given, lanes)))
+            expected = records_of(shorter)
+            causes = {"short"} if other < count else {"long"} if other > count else set()
+            assert _causes(front, records[-1]) == causes, (other, count)
+            for beat, record in zip(expected, records, strict=True):
+                wrong = mismatch(front.shape, record, beat | {"errors": None})
+                assert not wrong, f"{segment}, {other} values: {wrong}"
+            await front.check([next(segments)])
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def commands_that_cannot_be_obeyed(dut: Any, instance: str) -> None:
+    """One record that says so; the packet is drained, and the next segment is right."""
+    front = await _start(dut, instance)
+    config = front.config
+    segments = every_kind(front.bench.rng, config)
+    low, group, vector = (config.lanes - 1).bit_length(), 23, 27
+    faults = [
+        ("scheme", 16, 2, 3),
+        ("group", group, 4, low - 1),
+        ("group", group, 4, config.group.bit_length()),
+        ("vector", vector, 8, 2 * config.lanes - 2),
+        ("vector", vector, 8, config.vector + config.lanes - 1),
+    ]
+    for name, place, width, value in faults:
+        segment = next(segments)
+        ones = (1 << width) - 1
+        word = segment.word & ~(ones << place) | value << place
+        front.values(segment)
+        front.sources["command"].send([{"payload": word}])
+        (record,) = await front.records(1)
+        assert _causes(front, record) == {"command"}, name
+        assert _flag(front, record, "last"), name
+        assert _flag(front, record, "abort"), name
+        assert not record >> front.shape["present"].offset & 1, name
+        await front.check([next(segments)])
+
+
+@cocotb.test()
+@cocotb.parametrize(instance=list(CONFIGS))
+async def causes_in_the_values(dut: Any, instance: str) -> None:
+    """What mx without saturation, and unary or k without a mask, cannot do is named."""
+    front = await _start(dut, instance)
+    segments = every_kind(front.bench.rng, front.config)
+    met = set()
+    for segment in itertools.islice(segments, 60):
+        whole = dataclasses.replace(segment, keep=None, mask=False, saturate=False)
+        await front.check([whole])
+        met.add((whole.format.scheme, whole.errors()))
+    assert {("mx", 8), ("unary", 16)} <= met
+    pruned = dataclasses.replace(whole, keep=whole.vector - 1)
+    front.values(pruned)
+    front.sources["command"].send([{"payload": pruned.word}])
+    (record,) = await front.records(1)
+    assert _causes(front, record) == {"command"}

@@ -1,0 +1,177 @@
+"""Records of a segment, one value at a time: a naive model of the encoder's front end."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden import Format, Packed, encode, keep_largest
+from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, SCHEMES
+from cassandra_spec.verif.library.command import encode_command_fields, encode_command_word
+from cassandra_spec.verif.library.models import kept_field, number_of_bits
+
+__all__ = ["Segment", "records_of"]
+
+_LARGEST = 0x7F7F
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A segment that the encoder is asked to write."""
+
+    format: Format
+    values: NDArray[np.uint16]
+    vector: int
+    keep: int | None  # None: all
+    mask: bool
+    saturate: bool = True
+    codebook: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{v:#06x}" for v in self.values[:8])
+        return (
+            f"{self.values.size} values {shown}..., {self.format}, vectors of {self.vector}, "
+            f"keep {self.keep}, mask {self.mask}, codebook {self.codebook}"
+        )
+
+    @property
+    def word(self) -> int:
+        """The command word."""
+        return encode_command_word(
+            encode_command_fields(
+                self.format,
+                self.values.size,
+                vector=self.vector,
+                keep=self.keep,
+                mask=self.mask,
+                saturate=self.saturate,
+            )
+        )
+
+    @property
+    def chosen(self) -> NDArray[np.bool_]:
+        """What the selection keeps."""
+        keep = self.vector if self.keep is None else self.keep
+        return keep_largest(self.values, self.vector, keep)
+
+    @property
+    def packed(self) -> Packed:
+        """What golden makes of it; its regions are what the encoder must write."""
+        unary = self.format.scheme == "unary"
+        return encode(
+            self.values,
+            self.format,
+            kept=self.chosen,
+            codebook=self.codebook if unary else None,
+            nonfinite="saturate",
+            always_mask=self.mask,
+        )
+
+    def replaced(self) -> int:
+        """Values that mx saturates."""
+        infinite = (self.values & 0x7F80) == 0x7F80
+        return int(infinite.sum()) if self.format.scheme == "mx" else 0
+
+    def errors(self) -> int:
+        """Causes, as bits."""
+        causes = set()
+        if self.replaced() and not self.saturate:
+            causes.add("nonfinite")
+        if self.format.scheme == "unary" and not self.mask and not all(self._kept()):
+            causes.add("miss")
+        return number_of_bits(cause in causes for cause in ENCODE_ERROR_CAUSES)
+
+    def _kept(self) -> list[bool]:
+        kept = [bool(flag) for flag in self.chosen]
+        if self.format.scheme != "unary":
+            return kept
+        exponents = [int(v) >> 7 & 0xFF for v in self.values]
+        return [flag and e in self.codebook for flag, e in zip(kept, exponents, strict=True)]
+
+    def _stored_values(self) -> list[int]:
+        """Patterns after saturation."""
+        values = [int(v) for v in self.values]
+        if self.format.scheme != "mx":
+            return values
+        return [v if v >> 7 & 0xFF != 255 else v & 0x8000 | _LARGEST for v in values]
+
+
+def _group_exponent(scheme: str, values: list[int]) -> int:
+    """Of the kept values of a group (docs/format.md, sections 4.2 and 4.3)."""
+    shared = 1
+    for value in values:
+        exponent, mantissa = value >> 7 & 0xFF, value & 0x7F
+        if scheme == "exact" and exponent == 255:
+            continue
+        shared = max(shared, exponent)
+        if scheme == "exact" and exponent == 0 and mantissa:
+            shared = max(shared, 9)
+    return shared
+
+
+def _lane(segment: Segment, value: int, kept: bool, shared: int) -> dict[str, Any]:
+    """Fields of one lane; None where anything goes."""
+    scheme = segment.format.scheme
+    if not kept:
+        return {"raw": value, "kept": 0, "stored": 1} | _no_residue(segment)
+    _, magnitude, exponent = kept_field(scheme, value, shared)
+    lane: dict[str, Any] = {"raw": value, "field": magnitude, "kept": 1, "stored": 0}
+    if scheme == "unary":
+        lane["rank"] = segment.codebook.index(exponent)
+    if scheme == "exact":
+        zero = value & 0x7FFF == 0
+        lane["stored"] = int(magnitude == 255 or (magnitude == 0 and not zero))
+        distance = shared - max(value >> 7 & 0xFF, 1)
+        lane["width"] = {0: 1, 255: 0}.get(magnitude, distance)
+        low = value & ((1 << lane["width"]) - 1)
+        lane["residue"] = int(zero) if magnitude == 0 else low
+    return lane
+
+
+def _no_residue(segment: Segment) -> dict[str, Any]:
+    return {"width": 0} if segment.format.scheme == "exact" else {}
+
+
+def records_of(segment: Segment) -> list[dict[str, Any]]:
+    """The beats of ``cassandra_spec.rtl.encode.types.RecordBeat``, None where anything goes."""
+    fmt = segment.format
+    values, kept = segment._stored_values(), segment._kept()
+    beats = []
+    for start in range(0, len(values), fmt.beat):
+        group = start // fmt.group * fmt.group
+        inside = range(group, min(group + fmt.group, len(values)))
+        shared = _group_exponent(fmt.scheme, [values[i] for i in inside if kept[i]])
+        places = range(start, min(start + fmt.beat, len(values)))
+        lanes = [_lane(segment, values[i], kept[i], shared) for i in places]
+        last = start + fmt.beat >= len(values)
+        beats.append(_beat(segment, lanes, shared, begins=start == group, last=last))
+    return beats
+
+
+def _beat(
+    segment: Segment, lanes: list[dict[str, Any]], shared: int, *, begins: bool, last: bool
+) -> dict[str, Any]:
+    fmt = segment.format
+    absent = [{"kept": 0, "stored": 0} | _no_residue(segment)] * (fmt.beat - len(lanes))
+    every = [*lanes, *absent]
+    beat: dict[str, Any] = {
+        name: [lane.get(name) for lane in every]
+        for name in ("raw", "field", "rank", "residue", "width")
+    }
+    beat |= {name: number_of_bits(lane[name] for lane in every) for name in ("kept", "stored")}
+    return beat | {
+        "present": (1 << len(lanes)) - 1,
+        "count": sum(lane["kept"] for lane in lanes),
+        "shared": None if fmt.scheme == "unary" else shared,
+        "begins": int(begins),
+        "last": int(last),
+        "abort": 0,
+        "scheme": SCHEMES.index(fmt.scheme),
+        "truncated": fmt.truncated,
+        "mask": int(segment.mask),
+        "errors": segment.errors() if last else None,
+        "saturated": segment.replaced() if last else None,
+    }

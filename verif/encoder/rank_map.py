@@ -1,0 +1,86 @@
+"""Exponents to ranks: packets of every length, loaded with pauses, looked up all the time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+
+from cassandra_spec.rtl.encode.rank_map import AT_ONCE, MORE, RankMap
+from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
+from cassandra_spec.verif.library.workloads import Pace, paces
+
+BOOKS = ((1, 16), (8, 32), (16, 16))  # lanes, entries
+LENGTHS = ("one", "full", "less", "more", "any", "far_more", "any")
+
+
+def design() -> Bank:
+    """Maps of all sizes."""
+    return Bank({_name(*book): RankMap(lanes=book[0], size=book[1]) for book in BOOKS})
+
+
+def _name(lanes: int, size: int) -> str:
+    return f"map_{lanes}_{size}"
+
+
+def _packet(rng: random.Random, kind: str, size: int) -> list[int]:
+    """Distinct exponents."""
+    lengths = {"one": 1, "less": size - 1, "full": size, "more": size + 1, "far_more": 3 * size}
+    return rng.sample(range(256), lengths.get(kind, rng.randint(1, size)))
+
+
+def _lookup(
+    rng: random.Random, lanes: int, size: int, book: list[int]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Exponents of all lanes, half of them from the book; what the map must say of a part of it."""
+    known = book or [0]
+    part = rng.randrange(size // AT_ONCE)
+    wanted = [rng.choice(known) if rng.random() < 0.5 else rng.randrange(256) for _ in range(lanes)]
+    places = [book.index(e) if e in book else None for e in wanted]
+    shown = {*range(AT_ONCE * part, AT_ONCE * (part + 1)), *range(AT_ONCE, AT_ONCE + MORE)}
+    ranks = [place if place in shown else None for place in places]
+    found = sum((rank is not None) << lane for lane, rank in enumerate(ranks))
+    return {"exponents": wanted, "part": part}, {"ranks": ranks, "found": found}
+
+
+def _load(
+    rng: random.Random, lanes: int, size: int, book: list[int], packet: list[int], sides: Any
+) -> Iterator[Case]:
+    """One packet; ``book`` becomes what the map must hold."""
+    offer, allow = sides
+    place, offered = 0, False
+    while place < len(packet):
+        offered = offered or offer()
+        enable = allow()
+        last = int(place == len(packet) - 1)
+        payload = {"exponent": packet[place], "last": last} if offered else {"exponent": 7}
+        looked, expected = _lookup(rng, lanes, size, book)
+        inputs = {"load__valid": int(offered), "load__payload": payload, "enable": int(enable)}
+        outputs = {"load__ready": int(enable), "idle": int(place == 0 and not offered)}
+        yield Case({**inputs, **looked}, {**outputs, **expected})
+        if offered and enable:
+            book[:] = [*(book if place else []), packet[place]][:size]
+            place, offered = place + 1, False
+
+
+def _script(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
+    """Packets under every pair of paces, and lookups between them."""
+    book: list[int] = []
+    lengths = itertools.cycle(LENGTHS)
+    sides: tuple[Pace, Pace]
+    for sides in paces(rng):
+        packet = _packet(rng, next(lengths), size)
+        yield from _load(rng, lanes, size, book, packet, sides)
+        for _ in range(size):
+            looked, expected = _lookup(rng, lanes, size, book)
+            yield Case(looked, {**expected, "idle": 1})
+
+
+@cocotb.test()
+async def packets_of_every_length(dut: Any) -> None:
+    """Idle x enable x length; what is not in the book is not found, also during a load."""
+    scripts = {_name(*book): _script(rng_of("load", *book), *book) for book in BOOKS}
+    await play(dut, design(), scripts, clocked=True)

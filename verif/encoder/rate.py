@@ -1,0 +1,84 @@
+"""Rates of the encoder: cycles for a vector, by scheme and by how many values are kept.
+
+``python -m cassandra_spec.verif.encoder.rate [--document docs/encoder.md]`` runs the Verilated top
+in bulk and prints a table, or puts it between the ``<!-- rates -->`` marks of a document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.rtl.encode.types import EncodeCommandLayout, EncoderConfig
+from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder, requests_of
+from cassandra_spec.verif.library.payloads import exponents_of, gaussian
+from cassandra_spec.verif.tools.recording import between
+
+__all__ = ["main", "measure", "rates"]
+
+VECTOR = 64
+SEGMENTS = 8
+_MASK = 1 << EncodeCommandLayout["mask"].offset
+KEEPS = (None, 38, 26, 0)
+SIZES = (1024, 4096, 16384)
+
+
+def rates(results: list[Encoded], segment: int) -> float:
+    """Cycles for a vector in steady state: between the ends of segments, the first left out."""
+    ends = [result.cycle for result in results]
+    return (ends[-1] - ends[0]) / (len(ends) - 1) * VECTOR / segment
+
+
+def measure(
+    encoder: RtlEncoder, scheme: Scheme, keep: int | None, segment: int, *, mask: bool = True
+) -> float:
+    """Cycles for a vector of 64 values, segments back to back, everything at full speed.
+
+    Without ``mask`` (unary, all kept), values whose exponent is not in the codebook are ones.
+    """
+    values = gaussian(np.random.default_rng(11), SEGMENTS * segment, 1.0)
+    fmt = Format(scheme=scheme, segment=segment)
+    requests = list(requests_of(values, fmt, vector=VECTOR, keep=keep))
+    if not mask:
+        requests = [_without_mask(request) for request in requests]
+    return rates(encoder.run(requests), segment)
+
+
+def _without_mask(request: EncodeRequest) -> EncodeRequest:
+    known = np.isin(exponents_of(request.values), request.codebook)
+    values = np.where(known, request.values, np.uint16(0x3F80))
+    return dataclasses.replace(request, values=values, command=request.command & ~_MASK)
+
+
+def _rows(encoder: RtlEncoder) -> Iterator[str]:
+    heads = ["all" if keep is None else str(keep) for keep in KEEPS]
+    yield f"| scheme | segment | {' | '.join(f'k = {head}' for head in heads)} |"
+    yield "|---" * (len(KEEPS) + 2) + "|"
+    for scheme in SCHEMES:
+        for segment in SIZES:
+            cells = [f"{measure(encoder, scheme, keep, segment):.2f}" for keep in KEEPS]
+            if scheme == "unary":
+                cells[0] += f" ({measure(encoder, scheme, None, segment, mask=False):.2f})"
+            yield f"| {scheme} | {segment:,} | {' | '.join(cells)} |"
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, and print or write the table."""
+    parser = argparse.ArgumentParser(description="cycles of the encoder for a vector of 64 values")
+    parser.add_argument("--document", type=Path, help="put the table there instead of printing it")
+    args = parser.parse_args(argv)
+    table = "\n".join(_rows(RtlEncoder(EncoderConfig())))
+    if args.document:
+        text = between(args.document.read_text(encoding="utf-8"), "rates", table)
+        args.document.write_text(text, encoding="utf-8")
+    else:
+        print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,388 @@
+"""The encoder's back end in cocotb: records in, the bytes of golden's regions out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+from collections import deque
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.golden.packed import Segment
+from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions
+from cassandra_spec.rtl.encode.types import EncoderConfig, RecordBeat
+from cassandra_spec.verif.encoder.records import Record, records_of
+from cassandra_spec.verif.library.bank import fields_of, number_of
+from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Pattern
+from cassandra_spec.verif.library.payloads import Payload, directed, draw, random_format
+from cassandra_spec.verif.library.streams import Bench, Port
+
+REGIONS = ("speculation", "verification")
+PACES = ("always", "half", "burst", "stall")
+ABORT: Record = {"abort": 1, "last": 1, "errors": 1}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A segment of a payload, or one that the front end gave up (no segment)."""
+
+    name: str
+    segment: Segment | None
+    records: tuple[Record, ...]
+
+
+def config() -> EncoderConfig:
+    """The configuration under test, as the environment names it."""
+    return EncoderConfig(
+        lanes=int(os.environ.get("CASSANDRA_LANES", "8")),
+        codebook=int(os.environ.get("CASSANDRA_CODEBOOK", "16")),
+        window=int(os.environ.get("CASSANDRA_WINDOW", "2")),
+        segment=int(os.environ.get("CASSANDRA_SEGMENT", "256")),
+        group=256,
+    )
+
+
+def design() -> EncoderRegions:
+    """The back end in that configuration."""
+    return EncoderRegions(config())
+
+
+def pieces_of(payload: Payload) -> list[Piece]:
+    """All segments of a payload."""
+    return [
+        Piece(name=payload.name, segment=segment, records=tuple(records_of(payload, segment)))
+        for segment in payload.packed.segments()
+    ]
+
+
+class RegionsBench(Bench):
+    """Drives records and compares regions and results with golden's segments."""
+
+    def __init__(self, dut: Any) -> None:
+        super().__init__(dut, cocotb.RANDOM_SEED)
+        self.config = config()
+        self.layout = RecordBeat(self.config)
+        self.records = self.source(Port.amaranth(dut, "records"))
+        self.outputs = {name: self.sink(Port.amaranth(dut, name)) for name in (*REGIONS, "results")}
+        self.scoreboard = _Scoreboard(self)
+        self.agents.append(self.scoreboard)
+
+    def use(self, records: str, out: dict[str, Pattern]) -> None:
+        """Patterns from now on; outputs that are not named take all the time."""
+        self.records.use(PATTERNS[records])
+        for name, sink in self.outputs.items():
+            sink.use(out.get(name, ALWAYS))
+
+    def submit(self, pieces: list[Piece]) -> None:
+        """Queue segments at both ends."""
+        for piece in pieces:
+            self.records.send({"payload": self._number(record)} for record in piece.records)
+            self.scoreboard.expected.append(piece)
+
+    def _number(self, record: Record) -> int:
+        errors = int(record["errors"]) << self.layout["errors"].offset
+        return number_of(self.layout, {**record, "errors": None}) | errors
+
+    async def finish(self, limit: int = 200_000) -> None:
+        """Run until all results are there; nothing may follow."""
+        expected = self.scoreboard.expected
+        if expected:
+            await self.until(lambda: not expected, limit, "the last result")
+        await self.run(20)
+        assert not int(self.dut.busy.value), "busy must fall"
+        assert self.records.idle
+        assert self.scoreboard.empty
+
+
+class _Scoreboard:
+    """Collects words, and compares a segment when its result comes."""
+
+    def __init__(self, bench: RegionsBench) -> None:
+        self._bench = bench
+        self.reset()
+
+    def drive(self) -> None:
+        """Nothing to drive."""
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.expected: deque[Piece] = deque()
+        self.cycles: list[int] = []  # in which a result came
+        self._words = {name: bytearray() for name in REGIONS}
+        self._ended = {name: deque[bytes]() for name in REGIONS}
+
+    @property
+    def empty(self) -> bool:
+        """No word has come since the last result."""
+        return not any(self._words.values()) and not any(self._ended.values())
+
+    def sample(self) -> None:
+        """Take what came in this cycle."""
+        for name in REGIONS:
+            received = self._bench.outputs[name].received
+            while received:
+                self._take(name, received.popleft()["payload"])
+        results = self._bench.outputs["results"].received
+        while results:
+            self._compare(fields_of(EncodeResult(), results.popleft()["payload"]))
+            self.cycles.append(self._bench.cycle)
+
+    def _take(self, name: str, word: int) -> None:
+        size = self._bench.config.lanes
+        waits = self._bench.outputs["results"].valid
+        assert waits or not self._ended[name], f"{name}: a word before the result of its region"
+        self._words[name] += (word & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+        if word >> 8 * size:
+            self._ended[name].append(bytes(self._words[name]))
+            self._words[name].clear()
+
+    def _compare(self, result: dict[str, Any]) -> None:
+        assert self.expected, "a result that nothing asked for"
+        piece = self.expected.popleft()
+        last, segment = piece.records[-1], piece.segment
+        for name in REGIONS:
+            wanted = getattr(segment, name).tobytes() if segment else b""
+            self._compare_region(f"{piece.name}: {name}", name, result[name] * 128, wanted)
+        assert result["mask"] == (segment.has_mask if segment else 0), piece.name
+        assert result["saturated"] == last.get("saturated", 0), piece.name
+        causes = sum(bit << i for i, bit in enumerate(result["errors"].values()))
+        assert causes == last["errors"], piece.name
+
+    def _compare_region(self, what: str, name: str, length: int, wanted: bytes) -> None:
+        assert length == len(wanted), f"{what}: length {length}, not {len(wanted)}"
+        got = self._ended[name].popleft() if length else b""
+        assert len(got) == length, f"{what}: {len(got)} bytes came of {length}"
+        wrong = [i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
+        assert not wrong, f"{what}: {len(wrong)} wrong bytes of {length}, the first is {wrong[0]}"
+
+
+async def start(dut: Any) -> RegionsBench:
+    """A bench, out of reset."""
+    bench = RegionsBench(dut)
+    Clock(dut.clk, 2, unit="ns").start()
+    await bench.reset()
+    return bench
+
+
+def some_format(bench: RegionsBench, scheme: str | None = None) -> Format:
+    """A random format that the configuration writes."""
+    chosen = bench.config
+    return random_format(
+        bench.rng,
+        lanes=chosen.lanes,
+        scheme=scheme,  # type: ignore[arg-type]
+        segment=chosen.segment,
+        codebook=chosen.codebook,
+        window=chosen.window,
+    )
+
+
+def some_pieces(bench: RegionsBench, number: int) -> list[Piece]:
+    """Segments of random payloads, and now and then one that was given up; shuffled."""
+    pieces: list[Piece] = []
+    while len(pieces) < number:
+        fmt = some_format(bench)
+        count = int(bench.rng.integers(1, 2 * fmt.segment + 1))
+        pieces += pieces_of(draw(bench.rng, fmt, count))
+    pieces.append(Piece(name="abort", segment=None, records=(ABORT,)))
+    order = bench.rng.permutation(len(pieces))[:number]
+    return [pieces[i] for i in order]
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def directed_payloads(dut: Any, scheme: str) -> None:
+    """Every kind and every size of interest, at full speed."""
+    bench = await start(dut)
+    fmt = dataclasses.replace(some_format(bench, scheme), group=32, segment=64)
+    for payload in directed(bench.rng, fmt):
+        bench.submit(pieces_of(payload))
+    await bench.finish()
+
+
+@cocotb.test()
+async def idle_and_back_pressure(dut: Any) -> None:
+    """Patterns of records x patterns of each output x payloads."""
+    bench = await start(dut)
+    for records, pressure in itertools.product(PACES, PACES):
+        bench.use(records, dict.fromkeys(bench.outputs, PATTERNS[pressure]))
+        bench.submit(some_pieces(bench, 3))
+        await bench.finish()
+
+
+@cocotb.test()
+async def each_output_alone_is_slow(dut: Any) -> None:
+    """The others wait for it or not; nothing is lost, and nothing hangs."""
+    bench = await start(dut)
+    for name, pressure in itertools.product(bench.outputs, ("rare", "stall")):
+        bench.use("always", {name: PATTERNS[pressure]})
+        bench.submit(some_pieces(bench, 3))
+        await bench.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def every_truncation(dut: Any, scheme: str) -> None:
+    """All t: with all planes a slot has more rows than a word."""
+    bench = await start(dut)
+    for truncated in range(8):
+        fmt = dataclasses.replace(some_format(bench, scheme), truncated=truncated)
+        bench.submit(pieces_of(draw(bench.rng, fmt, int(bench.rng.integers(1, fmt.segment + 1)))))
+    await bench.finish()
+
+
+def _sparse(fmt: Format, keep: list[int], values: Any) -> Payload:
+    """Only the values at ``keep`` are kept."""
+    kept = np.zeros(fmt.segment, bool)
+    kept[keep] = True
+    book = (127, *range(60, 60 + fmt.codebook - 1)) if fmt.scheme == "unary" else None
+    return Payload(name="sparse", format=fmt, values=values, kept=kept, codebook=book)
+
+
+def worst_cases(config: EncoderConfig, scheme: str) -> list[Payload]:
+    """Segments of full length in which a unit is complete only at the very end.
+
+    One kept value and nothing after it: the block and the window of the first beat wait for all
+    the others. A residue of one bit, then values without one: its row waits, and all blocks of
+    ``low`` behind it. A lone escape, which is half a row with 32 lanes, then values with residue.
+    """
+    fmt = Format(
+        scheme=scheme,  # type: ignore[arg-type]
+        beat=config.lanes,
+        group=max(config.lanes, 16),
+        segment=config.segment,
+        codebook=config.codebook,
+        window=config.window,
+        truncated=7,
+    )
+    wide = dataclasses.replace(fmt, group=256)
+    count = config.segment
+    one = np.full(count, 0x3F80, np.uint16)  # exponent 127
+    two = one + np.uint16(0x80)
+    late = np.full(count, (60 + config.codebook - 2) << 7, np.uint16)  # the longest code
+    late[0] = 0x3F80
+    half = np.where(np.arange(count) == 1, one, two)
+    cases = [_sparse(form, keep, one) for form in (fmt, wide) for keep in ([], [0], [0, count - 1])]
+    cases += [_sparse(wide, list(range(config.lanes - 1)), late)]
+    cases += [Payload(name="equal", format=form, values=one) for form in (fmt, wide)]
+    cases += [Payload(name="one residue", format=form, values=half) for form in (fmt, wide)]
+    small = np.full(count, 121 << 7, np.uint16)
+    small[::256] = 128 << 7  # so that the others have seven bits of residue
+    for escapes in ([], [1], [1, count - 1]):
+        values = small.copy()
+        values[escapes] = 100 << 7
+        cases += [Payload(name=f"escapes at {escapes}", format=wide, values=values)]
+        cases += [_sparse(wide, np.setdiff1d(np.arange(count), escapes).tolist(), values)]
+    return cases
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def what_waits_fits_in_the_memories(dut: Any, scheme: str) -> None:
+    """The longest waits, back to back, and with outputs that are slow."""
+    bench = await start(dut)
+    for slow in ("always", "stall"):
+        bench.use("always", dict.fromkeys(bench.outputs, PATTERNS[slow]))
+        for payload in worst_cases(bench.config, scheme):
+            bench.submit(pieces_of(payload))
+        await bench.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def reset_in_the_middle(dut: Any, scheme: str) -> None:
+    """After any number of records; what follows is right."""
+    bench = await start(dut)
+    for _ in range(10):
+        fmt = some_format(bench, scheme)
+        bench.use("half", {"speculation": PATTERNS["half"], "verification": PATTERNS["half"]})
+        bench.submit(pieces_of(draw(bench.rng, fmt, fmt.segment)))
+        before = bench.records.moved
+        goal = before + int(bench.rng.integers(1, 12))
+        await bench.until(functools.partial(_past, bench, goal), 20_000, "some records")
+        await bench.reset()
+        bench.submit(some_pieces(bench, 1))
+        await bench.finish()
+
+
+def _past(bench: RegionsBench, goal: int) -> bool:
+    return bench.records.moved >= goal or bench.records.idle
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=["mx", "exact"], truncated=[1, 4])
+async def a_record_in_each_cycle(dut: Any, scheme: str, truncated: int) -> None:
+    """Without pruning a segment takes a cycle for each slot, or for each word, and a few.
+
+    At t = 1 a slot has eight rows, or nine where a row of shared exponents comes with it.
+    """
+    bench = await start(dut)
+    size = bench.config.segment // 32 * 32
+    chosen = some_format(bench, scheme)
+    fmt = dataclasses.replace(chosen, truncated=truncated, group=32, segment=size)
+    values = np.full(8 * fmt.segment, 0x3FA0, np.uint16)
+    pieces = pieces_of(Payload(name="equal", format=fmt, values=values))
+    bench.submit(pieces)
+    await bench.finish()
+    nines = -(-fmt.segment // fmt.group * 8 // fmt.beat) if truncated == 1 else 0
+    slots = fmt.segment // fmt.beat + nines
+    words = max(piece.segment.speculation.size for piece in pieces if piece.segment) // fmt.beat
+    steps = np.diff(bench.scoreboard.cycles)
+    assert max(steps[2:]) <= max(slots, words) + 16, steps
+
+
+def _ones_then_many(fmt: Format, ones: int) -> Any:
+    """So many beats with one pruned value, one of nothing else, and two without: what is kept."""
+    kept = np.ones((ones + 3, fmt.beat), bool)
+    kept[:ones, 0] = False
+    kept[ones] = False
+    return kept.ravel()
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def a_block_is_completed_as_its_values_are_wanted(dut: Any, scheme: str) -> None:
+    """Its rows are wanted while it is not readable yet, and the next block has begun behind it.
+
+    The schedule, idle before, wants them some cycles after the first record; which record completes
+    the block and begins the next one is tried from the second on.
+    """
+    bench = await start(dut)
+    lanes, chosen = bench.config.lanes, some_format(bench, scheme)
+    fmt = dataclasses.replace(chosen, group=max(lanes, 16), segment=bench.config.segment)
+    for ones in range(1, lanes):
+        kept = _ones_then_many(fmt, ones)
+        values = bench.rng.integers(0x3F80, 0x4000, size=len(kept), dtype=np.uint16)
+        bench.submit(pieces_of(Payload(name=f"{ones} ones", format=fmt, values=values, kept=kept)))
+        await bench.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=["unary", "exact"])
+async def two_windows_or_an_escape_in_each_cycle(dut: Any, scheme: str) -> None:
+    """As before, if codes are one and a half windows for a beat, or each has one escape.
+
+    Codes of three bits; with windows of one row, of one bit and of two. Of windows of three rows
+    only one fits into a slot.
+    """
+    bench = await start(dut)
+    size = bench.config.segment // 32 * 32
+    fmt = dataclasses.replace(some_format(bench, scheme), truncated=4, group=32, segment=size)
+    values = np.full(8 * fmt.segment, 0x3FA0, np.uint16)  # exponent 127
+    book = None
+    if scheme == "unary":
+        book = (127, 126) if bench.config.window == 1 else (1, 2, 127)
+        values[1::2] = (book[-1] if bench.config.window == 1 else 127) << 7
+    else:
+        values[1::2] = 124 << 7  # three bits of residue
+        values[3 :: fmt.beat] = 100 << 7
+    bench.submit(pieces_of(Payload(name=scheme, format=fmt, values=values, codebook=book)))
+    await bench.finish()
+    steps = np.diff(bench.scoreboard.cycles)
+    assert max(steps[2:]) <= fmt.segment // fmt.beat + 16, steps

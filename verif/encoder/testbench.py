@@ -1,0 +1,223 @@
+"""The encoder's top against golden.encode, byte for byte, at every pace.
+
+``CASSANDRA_COVERAGE`` names the file for the coverage counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.clock import Clock
+
+from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.encoder.bench import EncoderBench, Ended, Order
+from cassandra_spec.verif.encoder.cases import KINDS, draw_segment, every_kind, values_of
+from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.encoder.sampling import sample_segment, share_of
+from cassandra_spec.verif.library.coverage import Coverage
+from cassandra_spec.verif.library.patterns import PATTERNS
+
+COVERAGE = Coverage()
+PACES = ("always", "half", "burst", "stall")
+
+CONFIGS = {
+    8: EncoderConfig(lanes=8, codebook=32, window=3, group=64, segment=2048),
+    16: EncoderConfig(segment=2048),
+    32: EncoderConfig(lanes=32, window=1, vector=64, segment=2048, superblock=256),
+}
+"""Encoders under test, by lanes."""
+
+
+async def _start(dut: Any) -> EncoderBench:
+    bench = EncoderBench(dut, cocotb.RANDOM_SEED, CONFIGS[int(os.environ["CASSANDRA_LANES"])])
+    Clock(dut.clk, 2, unit="ns").start()
+    await bench.reset()
+    return bench
+
+
+async def encode(bench: EncoderBench, orders: list[Order]) -> None:
+    """Everything in, everything compared and sampled."""
+    bench.submit(orders)
+    await bench.finish()
+    ended = bench.take_ended()
+    for one in ended:
+        _sample(one)
+    for before, after in itertools.pairwise(one.order for one in ended):
+        for cause in before.causes if not after.causes else ():
+            COVERAGE.sample(f"encode_recovery.{cause}")
+    for name, agent in (*bench.sources.items(), *bench.sinks.items()):
+        COVERAGE.sample_if(agent.stalled > 0, f"encode_stall.{name}.held")
+        COVERAGE.sample_if(agent.starved > 0, f"encode_stall.{name}.starved")
+
+
+def _sample(ended: Ended) -> None:
+    """What a segment shows on its own; one with a cause shows that alone."""
+    segment, causes = ended.order.segment, ended.order.causes
+    for cause in causes:
+        COVERAGE.sample(f"encode_error.{cause}")
+    if not causes:
+        sample_segment(COVERAGE, segment)
+        share = share_of(segment.chosen)
+        for port in ended.held:
+            COVERAGE.sample(f"encode_held.{segment.format.scheme}.{share}.{port}")
+
+
+@cocotb.test()
+async def segments_of_every_kind(dut: Any) -> None:
+    """Idle x back-pressure x values of all kinds in all schemes and settings."""
+    bench = await _start(dut)
+    segments = every_kind(bench.rng, bench.config)
+    for idle, pressure in itertools.product(PACES, PACES):
+        dut._log.info("idle %s, back-pressure %s", idle, pressure)
+        bench.use(dict.fromkeys(bench.sources, PATTERNS[idle]))
+        bench.use(dict.fromkeys(bench.sinks, PATTERNS[pressure]))
+        await encode(bench, [Order.of(next(segments)) for _ in range(8)])
+
+
+@cocotb.test()
+async def each_output_waits_alone(dut: Any) -> None:
+    """A region, or the results, are held while the others are taken."""
+    bench = await _start(dut)
+    segments = every_kind(bench.rng, bench.config)
+    for name in bench.sinks:
+        bench.use(dict.fromkeys(bench.sinks, PATTERNS["always"]))
+        bench.use({name: PATTERNS["stall"]})
+        await encode(bench, [Order.of(next(segments)) for _ in range(12)])
+
+
+def _directed(bench: EncoderBench, scheme: Scheme, kind: str) -> list[Segment]:
+    """Every kind of k over vectors of 64 values and of the longest length.
+
+    From kind to kind, t and the length of the last vector run through all that there are.
+    """
+    config = bench.config
+    found = []
+    for which, vector in enumerate((64, config.vector)):
+        number = 2 * (SCHEMES.index(scheme) * len(KINDS) + KINDS.index(kind)) + which
+        base = draw_segment(bench.rng, config, scheme, kind, whole_vectors=True)
+        fmt = dataclasses.replace(base.format, truncated=number % 8)
+        base = dataclasses.replace(base, format=fmt, vector=vector, mask=True)
+        values = values_of(bench.rng, kind, 2 * vector + 1 + number)
+        for keep in (0, 1, vector // 2, vector - 1, vector, None):
+            found.append(dataclasses.replace(base, values=values, keep=keep))
+    return found
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def k_of_every_kind(dut: Any, scheme: Scheme) -> None:
+    """None, one, half, all but one and all are kept; the last vector is cut short.
+
+    Outputs are held in every other kind.
+    """
+    bench = await _start(dut)
+    free = dict.fromkeys(bench.sinks, PATTERNS["always"])
+    slow = dict.fromkeys(bench.sinks, PATTERNS["half"]) | {"result": PATTERNS["rare"]}
+    for number, kind in enumerate(KINDS):
+        bench.use(slow if number % 2 else free)
+        await encode(bench, [Order.of(segment) for segment in _directed(bench, scheme, kind)])
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def whole_segments(dut: Any, scheme: Scheme) -> None:
+    """As many values as the encoder takes: all, none, half and all but one are kept."""
+    bench = await _start(dut)
+    count, vector = bench.config.segment, 64
+    for kind in ("normal", "wide", "any"):
+        base = draw_segment(bench.rng, bench.config, scheme, kind)
+        values = values_of(bench.rng, kind, count)
+        base = dataclasses.replace(base, values=values, vector=vector, mask=True)
+        keeps = (None, 0, vector // 2, vector - 1)
+        await encode(bench, [Order.of(dataclasses.replace(base, keep=keep)) for keep in keeps])
+
+
+@cocotb.test()
+async def a_segment_without_a_mask(dut: Any) -> None:
+    """Everything is kept; in unary every exponent is in the codebook, or the miss is named."""
+    bench = await _start(dut)
+    orders = []
+    for segment in itertools.islice(every_kind(bench.rng, bench.config), 60):
+        plain = dataclasses.replace(segment, keep=None, mask=False)
+        missed = plain.errors() != 0
+        if missed:
+            values = np.full_like(plain.values, plain.codebook[0] << 7)
+            plain = dataclasses.replace(plain, values=values)
+        orders.append(Order.of(plain))
+    await encode(bench, orders)
+
+
+def _broken(bench: EncoderBench, segment: Segment) -> Order:
+    """A packet of another length, a command that cannot be obeyed, or values that are refused."""
+    count = segment.values.size
+    given = tuple(segment.values.tolist())
+    kind = int(bench.rng.integers(5))
+    if kind == 0 and count > 1:
+        short = dataclasses.replace(segment, values=segment.values[: count // 2])
+        return Order(
+            segment=segment,
+            values=given[: count // 2],
+            expected=short,
+            causes=frozenset({"short"}),
+        )
+    if kind == 1:
+        longer = given + given[:1] * int(bench.rng.integers(1, 60))
+        return Order(segment=segment, values=longer, expected=segment, causes=frozenset({"long"}))
+    if kind == 2:
+        base = draw_segment(bench.rng, bench.config, "mx", "infinite")
+        refused = dataclasses.replace(base, saturate=False)
+        return Order(segment=refused, expected=refused, causes=frozenset({"nonfinite"}))
+    if kind == 3:
+        base = draw_segment(bench.rng, bench.config, "unary", "normal")
+        foreign = dataclasses.replace(base, keep=None, mask=False, codebook=(0,))
+        causes = frozenset({"miss"})
+        return Order(segment=foreign, expected=None, causes=causes, useless=True)
+    return Order(
+        segment=segment,
+        word=segment.word | 3 << 16,
+        expected=None,
+        causes=frozenset({"command"}),
+    )
+
+
+@cocotb.test()
+async def after_an_error_the_next_segment_is_right(dut: Any) -> None:
+    """Broken packets and commands between good ones."""
+    bench = await _start(dut)
+    segments = every_kind(bench.rng, bench.config)
+    for pace in PACES:
+        bench.use(dict.fromkeys(bench.sources, PATTERNS[pace]))
+        orders = []
+        for _ in range(12):
+            orders += [_broken(bench, next(segments)), Order.of(next(segments))]
+        await encode(bench, orders)
+
+
+@cocotb.test()
+async def reset_in_the_middle(dut: Any) -> None:
+    """Whatever was inside, what comes after a reset is right."""
+    bench = await _start(dut)
+    segments = every_kind(bench.rng, bench.config)
+    for cycles in (1, 5, 20, 33, 60, 100, 200):
+        bench.submit([Order.of(next(segments)) for _ in range(6)])
+        await bench.run(cycles)
+        busy = bool(dut.busy.value)
+        await bench.reset()
+        await encode(bench, [Order.of(next(segments)) for _ in range(2)])
+        COVERAGE.sample_if(busy, "encode_reset.busy")
+
+
+@cocotb.test()
+async def the_coverage_is_saved(dut: Any) -> None:
+    """Last of the module."""
+    path = os.environ.get("CASSANDRA_COVERAGE")
+    if path:
+        COVERAGE.save(Path(path))
+    assert any(COVERAGE.hits.values())

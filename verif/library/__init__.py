@@ -1,0 +1,1 @@
+"""What suites share: drivers, patterns, payloads, coverage, naive models, traces."""

@@ -1,0 +1,99 @@
+"""The command words that start a segment in the decoder and in the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import (
+    COMMAND_FIELDS,
+    ENCODE_COMMAND_FIELDS,
+    SCHEMES,
+    CommandField,
+    Format,
+)
+from cassandra_spec.golden.packed import Segment
+
+__all__ = [
+    "command_fields",
+    "command_word",
+    "encode_command_fields",
+    "encode_command_word",
+    "pack_fields",
+    "unpack_fields",
+]
+
+
+def command_fields(fmt: Format, segment: Segment, *, target: bool) -> dict[str, int]:
+    """Fields of the command word of one segment, by name
+    (``cassandra_spec.golden.format.COMMAND_FIELDS``).
+    """
+    return {
+        "count": segment.count - 1,
+        "scheme": SCHEMES.index(fmt.scheme),
+        "truncated": fmt.truncated,
+        "target": int(target),
+        "midpoint": int(fmt.fill == "midpoint"),
+        "mask": int(segment.has_mask),
+        "verification": int(segment.verification.size > 0),
+        "log2_group": fmt.group.bit_length() - 1,
+        "coded": int(fmt.pruned_exponent == "coded"),
+    }
+
+
+def command_word(fmt: Format, segment: Segment, *, target: bool) -> int:
+    """The command word that makes the gateware decode ``segment`` in draft or target mode."""
+    return pack_fields(command_fields(fmt, segment, target=target))
+
+
+def encode_command_fields(
+    fmt: Format,
+    count: int,
+    *,
+    vector: int = 64,
+    keep: int | None = None,
+    mask: bool = True,
+    saturate: bool = False,
+) -> dict[str, int]:
+    """Fields of the encoder's command word for a segment of ``count`` values.
+
+    ``vector`` values make a vector, of which ``keep`` are kept (None: all).
+    """
+    return {
+        "count": count - 1,
+        "scheme": SCHEMES.index(fmt.scheme),
+        "truncated": fmt.truncated,
+        "saturate": int(saturate),
+        "mask": int(mask),
+        "log2_group": fmt.group.bit_length() - 1,
+        "vector": vector - 1,
+        "keep": vector if keep is None else keep,
+    }
+
+
+def encode_command_word(fields: dict[str, int]) -> int:
+    """The encoder's command word of these fields."""
+    return pack_fields(fields, ENCODE_COMMAND_FIELDS)
+
+
+def pack_fields(fields: dict[str, int], layout: Sequence[CommandField] = COMMAND_FIELDS) -> int:
+    """Pack fields, least significant first; a value that its field cannot hold is an error."""
+    word, place = 0, 0
+    for field in layout:
+        value = fields[field.name]
+        if not 0 <= value < 1 << field.width:
+            raise CassandraError(
+                f"command field {field.name} must be a {field.width}-bit number, not {value!r}"
+            )
+        word |= value << place
+        place += field.width
+    return word
+
+
+def unpack_fields(word: int) -> dict[str, int]:
+    """The fields of a command word; inverse of :func:`pack_fields`."""
+    fields: dict[str, int] = {}
+    for field in COMMAND_FIELDS:
+        fields[field.name] = word & ((1 << field.width) - 1)
+        word >>= field.width
+    return fields

@@ -1,0 +1,143 @@
+"""Traces of tops in Amaranth's own simulator: what drives their ports, and what was seen there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from amaranth.sim import Simulator
+
+from cassandra_spec.rtl.dma.registers import register_of
+from cassandra_spec.verif.library.waves import Trace
+
+__all__ = ["Access", "Driver", "Host", "Packets", "Ready", "codebook_writes", "run", "writes_of"]
+
+Access = tuple[int, int | None]
+"""An address of a register, and what to write; None to read."""
+
+
+class Driver(Protocol):
+    """What sits at some ports of a top."""
+
+    def drive(self, ctx: Any, top: Any) -> None:
+        """Set inputs for the coming edge."""
+        ...
+
+    def see(self, cycle: Mapping[str, int]) -> None:
+        """All ports as they are just before that edge."""
+        ...
+
+
+def run(top: Any, drivers: Sequence[Driver], cycles: int) -> Trace:
+    """All ports of a top in each of so many cycles."""
+    trace = Trace()
+
+    async def bench(ctx: Any) -> None:
+        for _ in range(cycles):
+            for driver in drivers:
+                driver.drive(ctx, top)
+            cycle = {name: ctx.get(getattr(top, name)) for name in top.signature.members}
+            trace.append(cycle)
+            for driver in drivers:
+                driver.see(cycle)
+            await ctx.tick()
+
+    simulator = Simulator(top)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return trace
+
+
+class Ready:
+    """A ready that is 1 in all cycles, or in those that ``when`` chooses by their number."""
+
+    def __init__(self, name: str, when: Callable[[int], bool] = lambda cycle: True) -> None:
+        self._name, self._when, self._cycle = name, when, 0
+
+    def drive(self, ctx: Any, top: Any) -> None:
+        """Set it."""
+        ctx.set(getattr(top, self._name), int(self._when(self._cycle)))
+
+    def see(self, cycle: Mapping[str, int]) -> None:
+        """Count cycles."""
+        self._cycle += 1
+
+
+class Packets:
+    """Words for the AXI4-Stream inputs of a top, offered as early as may be.
+
+    Commands wait until the codebook has been taken.
+    """
+
+    def __init__(self, **streams: Iterable[dict[str, int]]) -> None:
+        self._queues = {name: deque(words) for name, words in streams.items()}
+
+    def drive(self, ctx: Any, top: Any) -> None:
+        """Offer the first word of each queue."""
+        for name, queue in self._queues.items():
+            waits = name == "command" and bool(self._queues.get("codebook"))
+            ctx.set(getattr(top, f"s_axis_{name}_tvalid"), int(bool(queue) and not waits))
+            for field, value in (queue[0] if queue else {}).items():
+                ctx.set(getattr(top, f"s_axis_{name}_{field}"), value)
+
+    def see(self, cycle: Mapping[str, int]) -> None:
+        """Drop what was taken."""
+        for name, queue in self._queues.items():
+            if cycle[f"s_axis_{name}_tvalid"] and cycle[f"s_axis_{name}_tready"]:
+                queue.popleft()
+
+
+class Host:
+    """Software on AXI4-Lite: accesses one by one, each when the one before it is answered.
+
+    Accesses of ``later`` begin when the top raises its interrupt.
+    """
+
+    def __init__(
+        self,
+        accesses: Iterable[Access],
+        later: Iterable[Access] = (),
+    ) -> None:
+        self._accesses, self._later = deque(accesses), deque(later)
+        self._sent = set[str]()  # channels that the access at hand has used
+
+    def drive(self, ctx: Any, top: Any) -> None:
+        """Set the port."""
+        address, value = self._accesses[0] if self._accesses else (0, 0)
+        writes = bool(self._accesses) and value is not None
+        ctx.set(top.s_axil_awaddr, address if writes else 0)
+        ctx.set(top.s_axil_awvalid, int(writes and "aw" not in self._sent))
+        ctx.set(top.s_axil_wdata, value or 0)
+        ctx.set(top.s_axil_wstrb, 15)
+        ctx.set(top.s_axil_wvalid, int(writes and "w" not in self._sent))
+        ctx.set(top.s_axil_bready, 1)
+        ctx.set(top.s_axil_araddr, 0 if writes else address)
+        reads = bool(self._accesses) and not writes
+        ctx.set(top.s_axil_arvalid, int(reads and "ar" not in self._sent))
+        ctx.set(top.s_axil_rready, 1)
+
+    def see(self, cycle: Mapping[str, int]) -> None:
+        """What was taken, and answered."""
+        for name in ("aw", "w", "ar"):
+            if cycle[f"s_axil_{name}valid"] and cycle[f"s_axil_{name}ready"]:
+                self._sent.add(name)
+        if cycle["s_axil_bvalid"] or cycle["s_axil_rvalid"]:
+            self._accesses.popleft()
+            self._sent.clear()
+        if cycle["irq"] and not self._accesses:
+            self._accesses, self._later = self._later, deque()
+
+
+def writes_of(values: Mapping[str, int]) -> list[Access]:
+    """Registers by name, written in this order."""
+    return [(register_of(name).offset, value) for name, value in values.items()]
+
+
+def codebook_writes(book: Sequence[int]) -> list[Access]:
+    """A codebook for slot 0."""
+    offset, last = register_of("codebook").offset, len(book) - 1
+    return [
+        (offset, entry | place << 8 | int(place == last) << 24) for place, entry in enumerate(book)
+    ]

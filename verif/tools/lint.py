@@ -1,0 +1,60 @@
+"""``verilator --lint-only -Wall`` on every exported top, with the waivers of ``lint.vlt``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.tools.toolchain import verilator_binary, verilator_environment
+
+__all__ = ["lint", "main"]
+
+WAIVERS = Path(__file__).with_name("lint.vlt")
+
+
+def lint(file_list: Path) -> str:
+    """Warnings and errors of Verilator for the top that ``file_list`` (a ``.f``) describes.
+
+    The top module is named after the file. Returns an empty text if there are none.
+    """
+    command = [
+        str(verilator_binary()),
+        "--lint-only",
+        "-Wall",
+        "--top-module",
+        file_list.stem,
+        str(WAIVERS),
+        "-F",
+        str(file_list),
+    ]
+    run = subprocess.run(
+        command, env=verilator_environment(), capture_output=True, text=True, check=False
+    )
+    if run.returncode and not run.stderr:
+        return f"verilator ended with status {run.returncode}"
+    return run.stderr
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lint every ``.f`` in the folder that is named; 1 if any top has a warning."""
+    folder = Path((sys.argv[1:] if argv is None else list(argv))[0])
+    lists = sorted(folder.glob("*.f"))
+    if not lists:
+        raise CassandraError(f"folder must hold exported file lists (*.f), not {folder}")
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file_list, report in zip(lists, pool.map(lint, lists), strict=True):
+            print(f"{file_list.stem}: {'clean' if not report else 'warnings'}")
+            if report:
+                failed = 1
+                print(report, file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,49 @@
+"""Objects of Verilator's run-time library, compiled once for all suites.
+
+They are the same whatever the design is, and a small design takes less time to compile than they
+do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+__all__ = ["KEPT", "shared_objects"]
+
+KEPT = Path(__file__).resolve().parents[2] / "build" / "verilated"
+"""A folder of objects for each set of flags."""
+
+_LIBRARY = "verilated*.o"  # objects of the design are Vtop*.o
+
+
+@contextlib.contextmanager
+def shared_objects(folder: Path, flags: Sequence[str], kept: Path = KEPT) -> Iterator[None]:
+    """While ``make`` runs in ``folder``: it finds the library of an earlier build there.
+
+    ``flags`` are all that the library depends on: options, version and compiler. After a build
+    without an exception its objects are kept for later ones, unless there are some.
+    """
+    store = kept / hashlib.sha256("\0".join(flags).encode()).hexdigest()[:16]
+    for item in store.glob(_LIBRARY):
+        if not (folder / item.name).exists():
+            shutil.copy(item, folder)
+    yield
+    if not store.is_dir():
+        _keep(sorted(folder.glob(_LIBRARY)), store)
+
+
+def _keep(objects: Sequence[Path], store: Path) -> None:
+    """Copy them into a folder aside that becomes ``store``, if no other process was faster."""
+    store.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=store.parent))
+    for item in objects:
+        shutil.copy(item, aside)
+    try:
+        aside.rename(store)
+    except OSError:
+        shutil.rmtree(aside)
