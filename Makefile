@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test lint verilog waves bench native sanitize soak regression synth energy fpga formal mutants scalesim clean
+.PHONY: help setup sim test test-all lint verilog waves bench native sanitize soak regression synth energy fpga formal mutants scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -16,7 +16,8 @@ BUILD := build
 SEED ?= 1
 # More arguments for pytest: make test ARGS="tests/house -k layers"
 ARGS ?=
-# make sim QUICK=1: one layer of each kind instead of the whole model.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# QUICK=1: a part of `make sim` (one layer of each kind) or of `make sanitize`.
 QUICK ?=
 quick := $(filter-out 0,$(QUICK))
 # The cocotb suites: the decoder's top and its blocks.
@@ -30,7 +31,7 @@ export HF_HUB_OFFLINE := 1
 export PYTHONUNBUFFERED := 1
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when it is current.
 
@@ -46,12 +47,15 @@ $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 	@touch $@
 
 sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through format and gateware (QUICK=1: a part).
-	$(PY) -m pytest -n 2 --dist loadfile $(if $(quick),-k "test_decoder and 16") $(SUITES)
+	$(PYTEST) $(if $(quick),-k "test_decoder and 16") $(SUITES)
 	$(PY) -m cassandra_spec.verif.library.coverage
 	$(PY) -m cassandra_spec.sim $(if $(quick),--quick)
 
-test: $(STAMP) ## Run all tests, the cocotb suites included (ARGS="..." for pytest, SEED=n or random).
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(STAMP) ## Run the tests that are not marked slow, in about ten minutes (ARGS="..." for pytest, SEED=n or random).
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(STAMP) ## Run all tests, in about half an hour (ARGS and SEED as for `make test`).
+	$(PYTEST) $(ARGS)
 
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
 	$(PY) -m ruff check
@@ -75,8 +79,8 @@ bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on t
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
 	$(PY) -m cassandra_spec.native
 
-sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer.
-	$(PY) -m cassandra_spec.native.sanitize $(ARGS)
+sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer (QUICK=1: a part).
+	$(PY) -m cassandra_spec.native.sanitize $(if $(quick),tests/native -m "not slow") $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
 	$(PY) -m tests.soak --out $(BUILD)/soak $(ARGS)

@@ -9,11 +9,12 @@ import pytest
 
 from cassandra_spec.verif.mutation.check import module_of
 from cassandra_spec.verif.tools.runner import run_suite
+from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "suites"
 
 BLOCKS = (
-    "zero_counter",
+    slow("zero_counter"),
     "networks",
     "mantissa",
     "shifter",
@@ -22,16 +23,15 @@ BLOCKS = (
     "codebook",
     "exponent_path",
     "superblock_reader",
-    "speculation",
-    "verification",
+    slow("speculation"),
+    slow("verification"),
     "pruned_bytes",
     "encoder.align",
     "encoder.rank_map",
-    "encoder.front",
+    slow("encoder.front"),
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block: str) -> None:
     module = module_of(block)

@@ -19,6 +19,7 @@ from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import Payload, draw, gaussian, kinds_of
 
+pytestmark = pytest.mark.slow
 COVERAGE = Coverage()
 
 

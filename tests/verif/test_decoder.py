@@ -9,6 +9,7 @@ import pytest
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.tools.runner import run_suite
+from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -20,8 +21,7 @@ DEMANDS = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lanes", [8, 16, 32])
+@pytest.mark.parametrize("lanes", [slow(8), 16, slow(32)])
 def test_decoder(lanes: int) -> None:
     top = DecoderTop(lanes=lanes)
     saved = FOLDER / f"cocotb_{lanes}.json"

@@ -22,9 +22,10 @@ from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import KINDS, directed, random_format
+from tests.marks import slow
 
 CodecOf = Callable[[int], RtlCodec]
-LANES = (8, 16, 32)
+LANES = (slow(8), 16, slow(32))
 
 # What this suite shows without question; the rest is the business of the cocotb suite.
 DEMANDS = (
@@ -101,6 +102,7 @@ def test_every_directed_payload(
     coverage.require(f"last_beat.{lanes}.*")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "lanes", "fixed"),
     [

@@ -11,6 +11,7 @@ from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.top import CassandraDma
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.tools.runner import run_suite
+from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -24,8 +25,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [slow("l16"), "l8", slow("l32")])
 def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
     run_suite(top, MODULES, top.module_name, build_dir=BUILD / f"dma_{name}")

@@ -10,6 +10,7 @@ from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.verif.encoder.testbench import CONFIGS
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.tools.runner import run_suite
+from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -20,8 +21,7 @@ DEMANDS = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lanes", list(CONFIGS))
+@pytest.mark.parametrize("lanes", [8, slow(16), slow(32)])
 def test_encoder(lanes: int) -> None:
     config = CONFIGS[lanes]
     top = EncoderTop(config)

@@ -15,7 +15,6 @@ BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 CONFIGS = {"l8": small(8, 32)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_encoder_dma(name: str) -> None:
     top = CassandraEncoderDma(CONFIGS[name])

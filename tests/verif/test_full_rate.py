@@ -21,6 +21,8 @@ from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import directed, random_format
 from tests.verif.test_decoder_bulk import LANES, check, check_faults, check_flips, traffic_of
 
+pytestmark = pytest.mark.slow
+
 
 @functools.cache
 def codec_of(lanes: int) -> RtlCodec:

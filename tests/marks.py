@@ -1,0 +1,13 @@
+"""Marks of parametrized tests."""
+
+from __future__ import annotations
+
+import pytest
+from _pytest.mark import ParameterSet
+
+__all__ = ["slow"]
+
+
+def slow(*values: object) -> ParameterSet:
+    """A set of parameters that only `make test-all` runs."""
+    return pytest.param(*values, marks=pytest.mark.slow)
