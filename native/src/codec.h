@@ -46,16 +46,16 @@ struct Buffer {
 
 // The streams of one segment, apart, and what kernels make of them.
 //
-// `mask` is a bitmap of positions, `signs` one of kept values. `highs` and `lows` have `beat` bytes,
-// which are 8 rows, for each block: the planes of sign_high below the sign, and those of low.
-// `magnitudes`, `exponents` and `residues` have one byte for each kept value.
+// `mask` is a bitmap of positions, `signs` one of kept values. `highs` and `lows` have `beat`
+// bytes, which are 8 rows, for each block: the planes of sign_high below the sign, and those of
+// low. `magnitudes`, `exponents` and `residues` have one byte for each kept value.
 struct Streams {
     Buffer mask, codes, groups, signs, highs, lows, residue, pruned, pruned_codes;
     Buffer magnitudes, exponents, residues, spread, spread_more, spread_signs, stored, ranks;
     std::vector<int32_t> needs;   // bits of `pruned` of each beat
     std::vector<int32_t> starts;  // first bit of each beat's residues
-    int64_t kept = 0;            // kept values
-    int64_t code_bytes = 0;      // taken from `codes`
+    int64_t kept = 0;             // kept values
+    int64_t code_bytes = 0;       // taken from `codes`
     int64_t residue_bits = 0;
     int64_t pruned_bits = 0;
     int64_t escapes = 0;  // kept values that are stored whole
@@ -64,7 +64,9 @@ struct Streams {
         const size_t n = p.segment, codes_size = code_room(p, p.segment);
         const size_t rows = n + p.beat * 2;  // bytes of a byte for each value, whole blocks
         for (Buffer* b : {&mask, &signs, &spread_signs, &stored}) b->resize(rows / 8);
-        for (Buffer* b : {&groups, &highs, &lows, &magnitudes, &exponents, &residues, &spread, &spread_more, &residue}) b->resize(rows);
+        for (Buffer* b : {&groups, &highs, &lows, &magnitudes, &exponents, &residues, &spread,
+                          &spread_more, &residue})
+            b->resize(rows);
         pruned.resize(2 * rows);
         if (p.unary()) codes.resize(codes_size);
         if (p.coded) pruned_codes.resize(codes_size);

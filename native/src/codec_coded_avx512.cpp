@@ -1,8 +1,8 @@
 // The target of scheme unary with coded exponents of pruned values, where a beat has 16 values.
 //
-// How many bytes the pruned values of a beat have depends on how many of their exponents are escapes. These are runs
-// of zeros of one length, and rare: the walk looks for runs that are as long in each window, all at once, and looks
-// closer only at windows that have one.
+// How many bytes the pruned values of a beat have depends on how many of their exponents are
+// escapes. These are runs of zeros of one length, and rare: the walk looks for runs that are as
+// long in each window, all at once, and looks closer only at windows that have one.
 #include <algorithm>
 
 #include "codec_masked_avx512.h"
@@ -33,11 +33,13 @@ class Runs {
 class PrunedCodes {
   public:
     PrunedCodes(const Params& p, int64_t count, Streams& s)
-        : windows_(p, s.pruned_codes), escape_(p.pruned_size), room_(count), runs_(p.pruned_size), escapes_(s.stored.data()) {
+        : windows_(p, s.pruned_codes), escape_(p.pruned_size), room_(count), runs_(p.pruned_size),
+          escapes_(s.stored.data()) {
         std::memset(escapes_, 0, count / 8 + 8);
     }
 
-    // Windows from `at` on, until there are `wanted` ranks, which are then used. False if something is unusual.
+    // Windows from `at` on, until there are `wanted` ranks, which are then used. False if something
+    // is unusual.
     bool starve(const uint8_t*& at, const uint8_t* end, int64_t wanted) {
         while (__builtin_expect(windows_.queued < wanted, 0)) {
             if (at > end || windows_.full()) return false;
@@ -69,7 +71,8 @@ class PrunedCodes {
                 continue;
             }
             good_ &= zeros_ <= escape_ && ranks_ < room_;
-            if (good_ && zeros_ == escape_) escapes_[ranks_ / 8] |= static_cast<uint8_t>(1 << ranks_ % 8);
+            if (good_ && zeros_ == escape_)
+                escapes_[ranks_ / 8] |= static_cast<uint8_t>(1 << ranks_ % 8);
             zeros_ = 0;
             ++ranks_;
         }
@@ -86,10 +89,12 @@ class PrunedCodes {
 // The pruned values: a byte of each to `s.pruned`, and the exponents of escapes to `s.residue`.
 class PrunedBytes {
   public:
-    explicit PrunedBytes(Streams& s) : escapes_(s.stored.data()), bytes_(s.pruned.data()), exponents_(s.residue.data()) {}
+    explicit PrunedBytes(Streams& s)
+        : escapes_(s.stored.data()), bytes_(s.pruned.data()), exponents_(s.residue.data()) {}
 
     void take(const uint8_t*& at, int64_t missing) {
-        const uint64_t escapes = _bzhi_u64(bits_from(escapes_, taken_), static_cast<unsigned>(missing));
+        const uint64_t escapes =
+            _bzhi_u64(bits_from(escapes_, taken_), static_cast<unsigned>(missing));
         const int64_t size = missing + ones(escapes), rows = (size - over_ + 1) & ~int64_t{1};
         std::memcpy(bytes_ + taken_ + over_, at, 2 * BEAT);
         at += rows;
@@ -139,10 +144,13 @@ const uint8_t* walk_pruned(const Params& p, const Region& region, int64_t count,
 bool read_pruned_exponents(const Params& p, const uint8_t* codes_end, int64_t n, Streams& s) {
     uint8_t* const out = s.residues.data();
     const int size = p.pruned_size + 1;  // with the escape
-    if (!read_exponents(p, s.pruned_codes.data(), codes_end, p.pruned_book, size, n, s.ranks.data(), out)) return false;
+    if (!read_exponents(p, s.pruned_codes.data(), codes_end, p.pruned_book, size, n, s.ranks.data(),
+                        out))
+        return false;
     const uint8_t* exponent = s.residue.data();
     for (int64_t at = 0; at < n; at += STEP)
-        for (uint64_t left = load<uint64_t>(s.stored.data() + at / 8) & lanes64(n, at); left; left &= left - 1)
+        for (uint64_t left = load<uint64_t>(s.stored.data() + at / 8) & lanes64(n, at); left;
+             left &= left - 1)
             out[at + static_cast<int64_t>(_tzcnt_u64(left))] = *exponent++;
     return true;
 }
@@ -163,7 +171,8 @@ void put_coded(int64_t count, Streams& s, uint16_t* out) {
 }
 
 template <bool MASKED>
-bool decode_coded(const Params& p, const Region& spec, const Region& ver, int64_t count, Streams& s, uint16_t* out) {
+bool decode_coded(const Params& p, const Region& spec, const Region& ver, int64_t count, Streams& s,
+                  uint16_t* out) {
     HighWalk<true, MASKED> walk(p, spec, s);
     if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
     if (!read_kept_exponents(p, walk, s)) return false;

@@ -5,7 +5,8 @@ namespace cassandra::codec {
 namespace {
 
 // Bytes of a region, cut off where the array ends, as slices of arrays are.
-Region region_of(const uint8_t* bytes, int64_t size, uint64_t offset, uint64_t length, uint64_t unit) {
+Region region_of(const uint8_t* bytes, int64_t size, uint64_t offset, uint64_t length,
+                 uint64_t unit) {
     const uint64_t total = static_cast<uint64_t>(size);
     const uint64_t first = offset * unit < total ? offset * unit : total;
     const uint64_t last = (offset + length) * unit < total ? (offset + length) * unit : total;
@@ -77,7 +78,8 @@ int Decoder::read_codes() {
 }
 
 int Decoder::read_speculation(Segment& segment) {
-    int cause = walks_.speculation(p_, segment.speculation, s_, segment.count, segment.has_mask, false);
+    int cause =
+        walks_.speculation(p_, segment.speculation, s_, segment.count, segment.has_mask, false);
     // Zeros that run on and on make a region seem too short.
     if (cause == CAUSE_SHORT && p_.unary() && !codes_are_good()) return CAUSE_CODE;
     if (cause == OK) cause = check_length(segment.speculation);
@@ -135,7 +137,8 @@ bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
     if (want_target && p_.coded)
         return fused_coded_avx512(p_, speculation, rest, segment.has_mask, segment.count, s_, out);
     if (p_.unary() || segment.has_mask)
-        return fused_masked_avx512(p_, speculation, verification, segment.has_mask, segment.count, s_, out);
+        return fused_masked_avx512(p_, speculation, verification, segment.has_mask, segment.count,
+                                   s_, out);
     return fused_avx512(p_, speculation, verification, segment.count, s_.groups.data(), out);
 #else
     (void)segment, (void)want_target, (void)out;
@@ -158,7 +161,8 @@ int Decoder::target(Segment& segment, uint16_t* out) {
         plain.fill = 0;
         k_.unblock(plain, s_.highs.data(), nullptr, blocks(), s_.magnitudes.data());
     }
-    int cause = walks_.verification(p_, segment.verification, s_, segment.count, segment.has_mask, false);
+    int cause =
+        walks_.verification(p_, segment.verification, s_, segment.count, segment.has_mask, false);
     if (cause == OK) cause = check_length(segment.verification);
     if (cause != OK) return cause;
     if (p_.exact()) {
@@ -174,9 +178,9 @@ int Decoder::target(Segment& segment, uint16_t* out) {
 int Decoder::exact_target(const Segment& segment, uint16_t* out) {
     const uint8_t* const windows = placed(segment, s_.magnitudes, s_.spread);
     const uint8_t* const residues = placed(segment, s_.residues, s_.spread_more);
-    const bool good = k_.restore_exact(windows, residues, s_.groups.data(), p_.group,
-                                       placed_signs(segment), mask_or_null(segment), segment.count,
-                                       out, s_.stored.data());
+    const bool good =
+        k_.restore_exact(windows, residues, s_.groups.data(), p_.group, placed_signs(segment),
+                         mask_or_null(segment), segment.count, out, s_.stored.data());
     if (!good) return CAUSE_WINDOW;
     if (segment.has_mask || s_.escapes)
         k_.put_words(s_.stored.data(), segment.count, s_.pruned.data(), out);

@@ -21,7 +21,8 @@ enum { BITS_MASK, BITS_EXPONENT, BITS_SIGN_HIGH, BITS_LOW, BITS_RESIDUE, BITS_CO
 class Encoder {
   public:
     Encoder(const Params& p, bool always_mask)
-        : p_(p), always_mask_(always_mask), s_(p), k_(kernels()), walks_(walks()), ranks_(p.book, p.book_size, 255),
+        : p_(p), always_mask_(always_mask), s_(p), k_(kernels()), walks_(walks()),
+          ranks_(p.book, p.book_size, 255),
           pruned_ranks_(p.pruned_book, p.pruned_size, static_cast<uint8_t>(p.pruned_size)) {
         for (int e = 0; e < 256; ++e) wanted_[e] = !p.unary() || ranks_.of[e] != 255;
         positional_.resize(p.segment + 2 * p.beat);
@@ -119,7 +120,8 @@ void Encoder::make_coded(const uint16_t* values, int64_t count, int64_t* bits) {
     complement(s_.mask.data(), count, s_.stored.data());
     const int64_t n = k_.gather_words(s_.stored.data(), count, values, fields_.data());
     uint8_t *const ranks = s_.ranks.data(), *field = s_.pruned.data();
-    k_.look_up_exponents(reinterpret_cast<const uint16_t*>(fields_.data()), n, pruned_ranks_.of, ranks);
+    k_.look_up_exponents(reinterpret_cast<const uint16_t*>(fields_.data()), n, pruned_ranks_.of,
+                         ranks);
     for (int64_t i = 0; i < n; ++i) {
         const uint16_t value = load<uint16_t>(fields_.data() + 2 * i);
         field[0] = static_cast<uint8_t>((value & 0x7F) | value >> 15 << 7);
@@ -163,8 +165,8 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
     bits[BITS_PRUNED] += s_.pruned_bits;
 }
 
-// Adds 1 for each value to `counts` at the place of its exponent, 256 further if `is_kept`. There are four tables, as an
-// entry that was just written has to be waited for.
+// Adds 1 for each value to `counts` at the place of its exponent, 256 further if `is_kept`. There
+// are four tables, as an entry that was just written has to be waited for.
 template <class IsKept>
 void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, IsKept is_kept) {
     uint32_t tables[4][512] = {};
@@ -189,7 +191,8 @@ void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, IsK
 
 // Most bytes of the regions of a segment of `count` values, with what a walk may touch beyond:
 // speculation, then verification.
-CASSANDRA_API void cassandra_encode_room(const cassandra::codec::Params* p, int64_t count, int64_t* room) {
+CASSANDRA_API void cassandra_encode_room(const cassandra::codec::Params* p, int64_t count,
+                                         int64_t* room) {
     using namespace cassandra::codec;
     const int64_t whole = ceil_div(count, p->group) * p->group + p->beat;
     const int64_t codes = p->unary() ? static_cast<int64_t>(Streams::code_room(*p, count)) : 0;
@@ -231,10 +234,12 @@ CASSANDRA_API void cassandra_encode(const cassandra::codec::Params* p, const uin
     sizes[1] = offsets[1];
 }
 
-// Adds the frequency of each exponent among values that `kept` (null: all) does not keep to the first half of `counts`,
-// among those that it keeps to the second.
-CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept, int64_t count, int64_t* counts) {
+// Adds the frequency of each exponent among values that `kept` (null: all) does not keep to the
+// first half of `counts`, among those that it keeps to the second.
+CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept,
+                                             int64_t count, int64_t* counts) {
     using cassandra::codec::count_exponents;
-    if (kept) return count_exponents(values, count, counts, [=](int64_t i) { return kept[i] != 0; });
+    if (kept)
+        return count_exponents(values, count, counts, [=](int64_t i) { return kept[i] != 0; });
     count_exponents(values, count, counts, [](int64_t) { return true; });
 }

@@ -1,9 +1,9 @@
 // The target of scheme exact where nothing is pruned, a beat has 16 values and the lead is 1.
 //
-// Where the rows of a beat lie depends on the residues of earlier ones. So a walk over 16 beats finds
-// no more than that: it needs the widths of residues, which are the leading zeros of windows, and
-// counts these in planes, 16 values at a time. What speculation data say of it is prepared before,
-// and values are put together after it, both 64 at a time.
+// Where the rows of a beat lie depends on the residues of earlier ones. So a walk over 16 beats
+// finds no more than that: it needs the widths of residues, which are the leading zeros of windows,
+// and counts these in planes, 16 values at a time. What speculation data say of it is prepared
+// before, and values are put together after it, both 64 at a time.
 #include <algorithm>
 #include <cstddef>
 
@@ -23,11 +23,12 @@ struct Record {
 
 // Two chunks: positions modulo RING.
 struct alignas(64) Ring {
-    uint8_t highs[RING];       // high bits of windows, in ORDER
+    uint8_t highs[RING];  // high bits of windows, in ORDER
     Record records[RING / BEAT];
     uint64_t signs[RING / STEP];
     // Of each beat, lanes whose high bits are not 0, and all 1 (in the top word, the others are 0
-    // and ones); and bits of its residues, were the low bits of windows 0 and windows of 0 not special.
+    // and ones); and bits of its residues, were the low bits of windows 0 and windows of 0 not
+    // special.
     uint64_t some[RING / BEAT], full[RING / BEAT];
     int64_t bits[RING / BEAT];
 };
@@ -37,7 +38,8 @@ class Highs {
   public:
     Highs(const Params& p, const Speculation& from, Ring& ring)
         : from_(from), ring_(ring), planes_(p, false, 0), fixed_(16 * p.truncated - 7 * BEAT),
-          high_bits_(static_cast<char>(p.high_bits())), all_(static_cast<char>(0xFF << p.truncated)) {
+          high_bits_(static_cast<char>(p.high_bits())),
+          all_(static_cast<char>(0xFF << p.truncated)) {
         alignas(64) uint8_t index[64] = {};  // masks in ORDER to the top words of four beats
         for (int beat = 0; beat < 4; ++beat)
             for (int half = 0; half < 2; ++half) {
@@ -55,23 +57,31 @@ class Highs {
         _mm512_store_si512(ring_.highs + at, window);
         ring_.signs[at / STEP] = planes_.signs(rows);
         const __m512i below = _mm512_sub_epi8(leading_power(window), _mm512_set1_epi8(1));
-        const __m512i zeros = _mm512_min_epu8(_mm512_popcnt_epi8(below), _mm512_set1_epi8(high_bits_));
+        const __m512i zeros =
+            _mm512_min_epu8(_mm512_popcnt_epi8(below), _mm512_set1_epi8(high_bits_));
         const __m512i blocks = _mm512_sad_epu8(zeros, _mm512_setzero_si512());
         const __m512i beats = _mm512_add_epi64(blocks, _mm512_permutex_epi64(blocks, 0x4E));
-        const __m512i bits = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 0, 0, 0, 0), beats);
-        store256(ring_.bits + beat, _mm256_add_epi64(_mm512_castsi512_si256(bits), _mm256_set1_epi64x(fixed_)));
+        const __m512i bits =
+            _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 0, 0, 0, 0), beats);
+        store256(ring_.bits + beat,
+                 _mm256_add_epi64(_mm512_castsi512_si256(bits), _mm256_set1_epi64x(fixed_)));
         const __m256i others = _mm256_set1_epi64x(static_cast<long long>(~uint64_t{0} >> 16));
         store256(ring_.some + beat, tops(_mm512_test_epi8_mask(window, window)));
-        store256(ring_.full + beat, _mm256_or_si256(tops(_mm512_cmpeq_epi8_mask(window, _mm512_set1_epi8(all_))), others));
+        store256(
+            ring_.full + beat,
+            _mm256_or_si256(tops(_mm512_cmpeq_epi8_mask(window, _mm512_set1_epi8(all_))), others));
     }
 
   private:
     __m256i tops(uint64_t mask) const {
-        const __m256i bytes = _mm256_castsi128_si256(_mm_cvtsi64_si128(static_cast<long long>(mask)));
+        const __m256i bytes =
+            _mm256_castsi128_si256(_mm_cvtsi64_si128(static_cast<long long>(mask)));
         return _mm256_maskz_permutexvar_epi8(0xC0C0C0C0, tops_, bytes);
     }
     template <class Word>
-    static void store256(Word* to, __m256i words) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
+    static void store256(Word* to, __m256i words) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to), words);
+    }
 
     const Speculation& from_;
     Ring& ring_;
@@ -87,8 +97,8 @@ struct Needs {
     int64_t escapes;  // bytes of values that are stored whole, if no window of 0 is a zero
 };
 
-// Four low planes are taken as the words of a number; a one spreads to the planes below, whose zeros are
-// then leading zeros.
+// Four low planes are taken as the words of a number; a one spreads to the planes below, whose
+// zeros are then leading zeros.
 template <int TRUNCATED>
 inline Needs needs_of(const Ring& ring, int64_t beat, const uint8_t* low) {
     constexpr int LAST = TRUNCATED < 4 ? TRUNCATED : 4, REPEATED = 4 - LAST;
@@ -114,7 +124,8 @@ inline Needs needs_of(const Ring& ring, int64_t beat, const uint8_t* low) {
 }
 
 // Zeros among the windows of 0 of a beat whose residues begin at `bit` of `residue`.
-int64_t zeros_of(const Params& p, const uint8_t* high, const uint8_t* low, const uint8_t* residue, int64_t bit) {
+int64_t zeros_of(const Params& p, const uint8_t* high, const uint8_t* low, const uint8_t* residue,
+                 int64_t bit) {
     uint32_t empty[8], some = 0;  // lanes that are 0 down to each plane
     for (int plane = 7; plane >= 0; --plane) {
         some |= load<uint16_t>(plane < p.truncated ? low + ROW * plane : high + ROW * (7 - plane));
@@ -134,11 +145,13 @@ int64_t zeros_of(const Params& p, const uint8_t* high, const uint8_t* low, const
 template <int TRUNCATED>
 class Walk {
   public:
-    Walk(const Params& p, const Speculation& from, const Region& region, int64_t count, Streams& s, Ring& ring)
-        : p_(p), from_(from), ring_(ring), beats_(count / BEAT), residue_(s.residue.data()), rows_(region.bytes),
-          stored_(s.pruned.data()), now_(low(0)), next_(low(1)) {}
+    Walk(const Params& p, const Speculation& from, const Region& region, int64_t count, Streams& s,
+         Ring& ring)
+        : p_(p), from_(from), ring_(ring), beats_(count / BEAT), residue_(s.residue.data()),
+          rows_(region.bytes), stored_(s.pruned.data()), now_(low(0)), next_(low(1)) {}
 
-    // `beats` beats more, an even number. Without `flags` it is a guess that no window of 0 is a zero.
+    // `beats` beats more, an even number. Without `flags` it is a guess that no window of 0 is a
+    // zero.
     void go(bool flags, int64_t beats) { flags ? go_with<true>(beats) : go_with<false>(beats); }
 
     void restore(const Walk& w) {
@@ -179,7 +192,8 @@ class Walk {
         record.start = static_cast<uint16_t>(bits_);
         int64_t escapes = needs.escapes;
         if (FLAGS && escapes)
-            escapes -= 2 * zeros_of(p_, from_.block(BEAT * beat_) + ROW, record.low, residue_, bits_);
+            escapes -=
+                2 * zeros_of(p_, from_.block(BEAT * beat_) + ROW, record.low, residue_, bits_);
         bits_ += needs.bits;
         std::memcpy(stored_, rows_ + taken(), 32);
         rows_ += escapes;
@@ -206,12 +220,15 @@ class LowBytes {
         alignas(64) uint8_t index[64] = {};
         for (int word = 0; word < 8; ++word)
             for (int place = 0; place < truncated; ++place) {
-                index[8 * word + 7 - place] = static_cast<uint8_t>(8 * (ORDER[word] & ~1) + ROW * place + ORDER[word] % 2);
+                index[8 * word + 7 - place] =
+                    static_cast<uint8_t>(8 * (ORDER[word] & ~1) + ROW * place + ORDER[word] % 2);
                 used_ |= uint64_t{1} << (8 * word + 7 - place);
             }
         places_ = load512(index);
     }
-    __m512i of(__m512i records) const { return transposed(_mm512_maskz_permutexvar_epi8(used_, places_, records)); }
+    __m512i of(__m512i records) const {
+        return transposed(_mm512_maskz_permutexvar_epi8(used_, places_, records));
+    }
 
   private:
     uint64_t used_ = 0;
@@ -224,17 +241,21 @@ class Values {
     using Found = ExactValues::Found;
 
     Values(const Params& p, const Speculation& from, Streams& s, const Ring& ring)
-        : lows_(p.truncated), values_(from.log2_group, s, sizeof(Record) / 2, offsetof(Record, start) / 2), ring_(ring) {}
+        : lows_(p.truncated),
+          values_(from.log2_group, s, sizeof(Record) / 2, offsetof(Record, start) / 2),
+          ring_(ring) {}
 
-    // 64 values from `position` on. `bits` is at most 2^16 less than the first bit of their residues;
-    // `stored` is moved on.
-    void put(int64_t position, int64_t bits, const uint8_t*& stored, uint16_t* out, Found& found) const {
+    // 64 values from `position` on. `bits` is at most 2^16 less than the first bit of their
+    // residues; `stored` is moved on.
+    void put(int64_t position, int64_t bits, const uint8_t*& stored, uint16_t* out,
+             Found& found) const {
         const int64_t at = position % RING;
         const Record* const record = ring_.records + at / BEAT;
         const __m512i records = load512(record);
         bits += static_cast<uint16_t>(record->start - bits);
         const __m512i window = _mm512_or_si512(load512(ring_.highs + at), lows_.of(records));
-        values_.put(position, window, ~uint64_t{0}, ring_.signs[at / STEP], records, bits, stored, out, found);
+        values_.put(position, window, ~uint64_t{0}, ring_.signs[at / STEP], records, bits, stored,
+                    out, found);
     }
 
   private:
@@ -244,7 +265,8 @@ class Values {
 };
 
 template <int TRUNCATED>
-bool decode_exact(const Params& p, const Speculation& from, const Region& region, int64_t count, Streams& s, uint16_t* out) {
+bool decode_exact(const Params& p, const Speculation& from, const Region& region, int64_t count,
+                  Streams& s, uint16_t* out) {
     Ring ring{};  // beats beyond the last one are looked at, too
     Highs highs(p, from, ring);
     const auto prepare = [&](int64_t first) {
@@ -258,7 +280,8 @@ bool decode_exact(const Params& p, const Speculation& from, const Region& region
         const uint8_t* stored = walk.stored();
         const int64_t bits = walk.bits();
         walk.go(flags, (last - first) / BEAT);
-        for (int64_t at = first; at < last; at += STEP) values.put(at, bits, stored, out + at, found);
+        for (int64_t at = first; at < last; at += STEP)
+            values.put(at, bits, stored, out + at, found);
         return found;
     };
     const uint8_t* const end = region.bytes + region.size;

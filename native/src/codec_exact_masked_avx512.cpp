@@ -1,8 +1,9 @@
 // The target of scheme exact with a mask, where a beat has 16 values and the lead is 1.
 //
-// The walk over speculation data brings blocks of kept values together. Then a walk over verification data
-// needs the widths of residues to know where rows lie: leading zeros of windows, which it counts in planes, up to the
-// lane of a block with which a beat ends. Values are put together in the end, as without a mask.
+// The walk over speculation data brings blocks of kept values together. Then a walk over
+// verification data needs the widths of residues to know where rows lie: leading zeros of windows,
+// which it counts in planes, up to the lane of a block with which a beat ends. Values are put
+// together in the end, as without a mask.
 #include "codec_exact_avx512.h"
 #include "codec_masked_avx512.h"
 #include "codec_windows_avx512.h"
@@ -13,18 +14,21 @@ namespace {
 
 constexpr int LANES = 0xFFFF, BLOCK = 16;  // bytes
 
-// Prepares what high bits say of each block, 16 bytes each; before the first block stands one whose values have
-// no residues and are no escapes. `s.spread` gets the planes of windows from 0 on, each with a one where it or a higher one
-// has it; `s.spread_more`, first, the lanes with a zero among their high bits.
+// Prepares what high bits say of each block, 16 bytes each; before the first block stands one whose
+// values have no residues and are no escapes. `s.spread` gets the planes of windows from 0 on, each
+// with a one where it or a higher one has it; `s.spread_more`, first, the lanes with a zero among
+// their high bits.
 void prepare(const Params& p, int64_t kept, Streams& s) {
     alignas(16) uint8_t index[16], present[16];
     for (int place = 0; place < 8; ++place)
         for (int byte = 0; byte < ROW; ++byte) {
             const bool high = place >= p.truncated;
-            index[ROW * place + byte] = static_cast<uint8_t>(high ? ROW * (8 - place) + byte : 0x80);
+            index[ROW * place + byte] =
+                static_cast<uint8_t>(high ? ROW * (8 - place) + byte : 0x80);
             present[ROW * place + byte] = high ? 0xFF : 0;
         }
-    const __m512i rows = _mm512_broadcast_i32x4(load128(index)), is_high = _mm512_broadcast_i32x4(load128(present));
+    const __m512i rows = _mm512_broadcast_i32x4(load128(index)),
+                  is_high = _mm512_broadcast_i32x4(load128(present));
     const auto down = [](__m512i planes) {
         planes = _mm512_or_si512(planes, _mm512_bsrli_epi128(planes, ROW));
         planes = _mm512_or_si512(planes, _mm512_bsrli_epi128(planes, 2 * ROW));
@@ -35,7 +39,8 @@ void prepare(const Params& p, int64_t kept, Streams& s) {
     for (int64_t at = 0; at < kept; at += STEP) {
         const __m512i planes = _mm512_shuffle_epi8(load512(s.highs.data() + at), rows);
         _mm512_storeu_si512(s.spread.data() + BLOCK + at, down(planes));
-        _mm512_storeu_si512(s.spread_more.data() + BLOCK + at, down(_mm512_andnot_si512(planes, is_high)));
+        _mm512_storeu_si512(s.spread_more.data() + BLOCK + at,
+                            down(_mm512_andnot_si512(planes, is_high)));
     }
 }
 
@@ -48,7 +53,8 @@ struct LaneMasks {
 };
 constexpr LaneMasks FIRST;
 
-// Planes of a block, those above or'ed to each: 7 to 4 and 3 to 0, the highest on top. And lanes of windows of 0 or 255.
+// Planes of a block, those above or'ed to each: 7 to 4 and 3 to 0, the highest on top. And lanes of
+// windows of 0 or 255.
 struct Block {
     uint64_t upper, lower, special;
 
@@ -80,8 +86,8 @@ struct Block {
         return {upper, lower, (full | ~lower) & LANES};
     }
 
-    // What its first `lanes` values need: bits of residues, were those of windows of 0 eight; and, in the upper half,
-    // special windows.
+    // What its first `lanes` values need: bits of residues, were those of windows of 0 eight; and,
+    // in the upper half, special windows.
     uint64_t needs(int64_t lanes) const {
         const uint64_t first = FIRST.of[lanes];
         const int64_t bits = 8 * lanes - ones(lower & first) - ones(upper & first);
@@ -95,10 +101,12 @@ struct Special {
 
 // Among `n` kept values from `first` on, whose residues begin at `bit`.
 template <int TRUNCATED>
-__attribute__((noinline)) Special count_special(const Planes& planes, Streams& s, int64_t first, int64_t n, int64_t bit) {
+__attribute__((noinline)) Special count_special(const Planes& planes, Streams& s, int64_t first,
+                                                int64_t n, int64_t bit) {
     alignas(64) uint8_t windows[STEP];
     const int64_t block = first / BEAT;
-    const __m512i high = load512(s.highs.data() + BLOCK * block), low = load512(s.lows.data() + ROW * TRUNCATED * block);
+    const __m512i high = load512(s.highs.data() + BLOCK * block),
+                  low = load512(s.lows.data() + ROW * TRUNCATED * block);
     _mm512_store_si512(windows, planes.bytes(high, low));
     const uint8_t* const some = windows + first % BEAT;
     const __m128i window = load128(some);
@@ -111,10 +119,12 @@ template <int TRUNCATED>
 class ExactWalk {
   public:
     ExactWalk(const Params& p, const Region& region, int64_t beats, Streams& s)
-        : planes_(p, true, SIZE, NATURAL), s_(s), beats_(beats), superblock_(p.superblock), end_(region.bytes + region.size),
-          masks_(reinterpret_cast<const uint16_t*>(s.mask.data())), highs_(s.spread.data()), zeros_(s.spread_more.data()),
-          lows_(s.lows.data()), residue_(s.residue.data()), starts_(s.starts.data()), at_(region.bytes),
-          low_(region.bytes), pruned_(s.pruned.data()) {}
+        : planes_(p, true, SIZE, NATURAL), s_(s), beats_(beats), superblock_(p.superblock),
+          end_(region.bytes + region.size),
+          masks_(reinterpret_cast<const uint16_t*>(s.mask.data())), highs_(s.spread.data()),
+          zeros_(s.spread_more.data()), lows_(s.lows.data()), residue_(s.residue.data()),
+          starts_(s.starts.data()), at_(region.bytes), low_(region.bytes),
+          pruned_(s.pruned.data()) {}
 
     // False if the region is too short or too long.
     bool go() {
@@ -155,7 +165,8 @@ class ExactWalk {
         low_ += (at_ - low_) & taken;
         at_ += SIZE & taken;
         available_ += (BEAT & taken) - kept;
-        const Block block = Block::of<TRUNCATED>(highs_ + BLOCK * blocks_, zeros_ + BLOCK * blocks_, low_);
+        const Block block =
+            Block::of<TRUNCATED>(highs_ + BLOCK * blocks_, zeros_ + BLOCK * blocks_, low_);
         const uint64_t had = upto_;
         whole_ = block.needs(BEAT);
         upto_ = before_ + block.needs(BEAT - available_);
@@ -169,7 +180,8 @@ class ExactWalk {
         starts_[beat] = static_cast<int32_t>(bits_);
         escapes_ = 0;
         if (__builtin_expect(needs >> 32 != 0, 0)) {
-            const auto special = count_special<TRUNCATED>(planes_, s_, first(beat), ones(masks_[beat]), bits_);
+            const auto special =
+                count_special<TRUNCATED>(planes_, s_, first(beat), ones(masks_[beat]), bits_);
             bits -= 7 * special.empty;
             escapes_ = special.escapes;
         }
@@ -194,7 +206,8 @@ class ExactWalk {
     const uint8_t *at_, *low_;
     uint8_t* pruned_;
     int64_t available_ = 0, blocks_ = 0, escapes_ = 0, bits_ = 0;
-    uint64_t whole_ = 0, before_ = 0, upto_ = 0;  // see Block: of this block, of those before it, of all beats
+    uint64_t whole_ = 0, before_ = 0,
+             upto_ = 0;  // see Block: of this block, of those before it, of all beats
 };
 
 // False if a group exponent is not legal, or a window is broken.
@@ -207,16 +220,19 @@ bool put_exact(const Params& p, int64_t count, Streams& s, uint16_t* out) {
     for (int64_t at = 0; at < count; at += STEP, out += STEP) {
         const uint64_t mask = spread.mask(at);
         const int32_t* const starts = s.starts.data() + at / BEAT;
-        const __m512i places = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(starts)));
+        const __m512i places =
+            _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(starts)));
         const uint64_t minus = _pdep_u64(bits_from(s.signs.data(), from), mask);
-        values.put(at, spread.bytes(mask, s.magnitudes.data() + from), out_of_order(mask), minus, places, *starts, stored, out, found);
+        values.put(at, spread.bytes(mask, s.magnitudes.data() + from), out_of_order(mask), minus,
+                   places, *starts, stored, out, found);
         from += ones(mask);
     }
     return found.broken == 0 && legal_groups(p, s.groups.data(), count);
 }
 
 template <int TRUNCATED>
-bool decode_exact_masked(const Params& p, const Region& ver, int64_t count, int64_t kept, Streams& s, uint16_t* out) {
+bool decode_exact_masked(const Params& p, const Region& ver, int64_t count, int64_t kept,
+                         Streams& s, uint16_t* out) {
     prepare(p, kept, s);
     ExactWalk<TRUNCATED> walk(p, ver, count / BEAT, s);
     if (!walk.go()) return false;
@@ -234,8 +250,9 @@ bool fused_exact_masked_avx512(const Params& p, const Region& spec, const Region
     HighWalk<false, true> walk(p, spec, s);
     if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
     constexpr decltype(&decode_exact_masked<1>) decode[] = {
-        decode_exact_masked<1>, decode_exact_masked<2>, decode_exact_masked<3>, decode_exact_masked<4>,
-        decode_exact_masked<5>, decode_exact_masked<6>, decode_exact_masked<7>};
+        decode_exact_masked<1>, decode_exact_masked<2>, decode_exact_masked<3>,
+        decode_exact_masked<4>, decode_exact_masked<5>, decode_exact_masked<6>,
+        decode_exact_masked<7>};
     return decode[p.truncated - 1](p, ver, count, walk.kept(), s, out);
 }
 

@@ -11,8 +11,8 @@ constexpr int IMPORTANCE_BITS = 22;  // see golden/arrays/exponents.py
 
 struct Group {
     const uint16_t* values;
-    const uint8_t* kept;         // may be null
-    const uint64_t* importance;  // may be null
+    const uint8_t* kept;            // may be null
+    const uint64_t* importance;     // may be null
     const uint8_t *first, *second;  // magnitudes in the default exponent, and in one less
     int64_t count;
     int exponent;
@@ -20,7 +20,8 @@ struct Group {
 
 int importance_shift(const Group& g) {
     uint64_t largest = 0;
-    for (int64_t i = 0; g.importance && i < g.count; ++i) largest = std::max(largest, g.importance[i]);
+    for (int64_t i = 0; g.importance && i < g.count; ++i)
+        largest = std::max(largest, g.importance[i]);
     int bits = 0;
     while (bits < 64 && largest >> bits) ++bits;
     return std::max(0, bits - IMPORTANCE_BITS);

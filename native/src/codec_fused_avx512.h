@@ -44,8 +44,8 @@ inline __m512i transposed(__m512i rows) {
     return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64(0x8040201008040201ll), rows, 0);
 }
 
-// Planes of four beats to 64 bytes in `order`. `high` has the planes of sign_high, from the sign on, of each
-// beat in 16 bytes, `low` those of low in `low_stride` bytes.
+// Planes of four beats to 64 bytes in `order`. `high` has the planes of sign_high, from the sign
+// on, of each beat in 16 bytes, `low` those of low in `low_stride` bytes.
 struct Planes {
     __m512i places, sign_places;
     uint64_t used = 0;
@@ -64,7 +64,8 @@ struct Planes {
                 used |= uint64_t{1} << (8 * word + 7 - place);
             }
         }
-        for (int byte = 0; byte < 8; ++byte) sign_index[byte] = static_cast<uint8_t>(16 * (byte / 2) + byte % 2);
+        for (int byte = 0; byte < 8; ++byte)
+            sign_index[byte] = static_cast<uint8_t>(16 * (byte / 2) + byte % 2);
         places = load512(index);
         sign_places = load512(sign_index);
     }
@@ -95,7 +96,8 @@ class GroupBytes {
   public:
     explicit GroupBytes(int log2_group) : shift_(log2_group) {
         alignas(64) uint8_t index[64];
-        for (int lane = 0; lane < 64; ++lane) index[lane] = static_cast<uint8_t>(8 * ORDER[lane / 8] >> shift_);
+        for (int lane = 0; lane < 64; ++lane)
+            index[lane] = static_cast<uint8_t>(8 * ORDER[lane / 8] >> shift_);
         index_ = load512(index);
     }
     __m512i at(const uint8_t* groups, int64_t position) const {
@@ -114,14 +116,16 @@ inline int64_t exponent_rows(int64_t position, int log2_group) {
 }
 
 // Where the rows of a speculation region of mx or exact are, without a mask: `good` if it has the
-// right size and legal group exponents. A row of each plane must fit in 16 bytes with that of signs.
+// right size and legal group exponents. A row of each plane must fit in 16 bytes with that of
+// signs.
 struct Speculation {
     const uint8_t* rows;
     int log2_group, stride;
     bool good = false;
 
     Speculation(const Params& p, const Region& region, int64_t count, uint8_t* groups)
-        : rows(region.bytes), log2_group(__builtin_ctz(p.group)), stride(ROW * (1 + p.high_bits())) {
+        : rows(region.bytes), log2_group(__builtin_ctz(p.group)),
+          stride(ROW * (1 + p.high_bits())) {
         if (p.beat != BEAT || p.group < 32 || count % STEP || p.truncated == 0) return;
         const int64_t size = stride * (count / BEAT) + ROW * exponent_rows(count - 1, log2_group);
         const bool fits = size <= region.size && region.size - size < p.superblock;
@@ -142,15 +146,18 @@ struct Speculation {
 
 // 2^z for bytes with z leading zeros; 0 for 0.
 inline __m512i leading_power(__m512i bytes) {
-    const __m512i reversed = _mm512_gf2p8affine_epi64_epi8(bytes, _mm512_set1_epi64(static_cast<long long>(0x8040201008040201ull)), 0);
+    const __m512i reversed = _mm512_gf2p8affine_epi64_epi8(
+        bytes, _mm512_set1_epi64(static_cast<long long>(0x8040201008040201ull)), 0);
     return _mm512_and_si512(reversed, _mm512_sub_epi8(_mm512_setzero_si512(), reversed));
 }
 
 // 32 words of exponents and mantissas (bit 7 of these is ignored), and their signs.
 inline __m512i assembled(__m512i words, uint32_t minus) {
     const __m512i exponents = _mm512_srli_epi16(words, 1);
-    const __m512i values = _mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0xFF80)), exponents, words, 0xCA);
-    return _mm512_mask_add_epi16(values, minus, values, _mm512_set1_epi16(static_cast<short>(0x8000)));
+    const __m512i values = _mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0xFF80)),
+                                                     exponents, words, 0xCA);
+    return _mm512_mask_add_epi16(values, minus, values,
+                                 _mm512_set1_epi16(static_cast<short>(0x8000)));
 }
 
 }  // namespace

@@ -79,12 +79,14 @@ struct Kernels {
     int64_t (*pack_residues)(const uint8_t* windows, const uint8_t* residues, int64_t n,
                              uint8_t* bits);
     // out[i] = table[exponent of values[i]].
-    void (*look_up_exponents)(const uint16_t* values, int64_t n, const uint8_t* table, uint8_t* out);
+    void (*look_up_exponents)(const uint16_t* values, int64_t n, const uint8_t* table,
+                              uint8_t* out);
     // Codes of ranks below 32, and ones after them; how many bits the codes have.
     int64_t (*code)(const uint8_t* ranks, int64_t n, uint8_t* out);
-    // Positions whose exponent has a true entry, and which `kept` (may be null) keeps; how many there are.
+    // Positions whose exponent has a true entry, and which `kept` (may be null) keeps; how many
+    // there are.
     int64_t (*choose)(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
-                   uint8_t* bitmap);
+                      uint8_t* bitmap);
     void (*signs)(const uint16_t* values, int64_t n, uint8_t* bitmap);
     // Default group exponents of values that `mask` (may be null) keeps.
     void (*group_exponents)(const Params& p, const uint16_t* values, const uint8_t* mask, int64_t n,

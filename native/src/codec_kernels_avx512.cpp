@@ -65,7 +65,8 @@ void unblock(const Params& p, const uint8_t* highs, const uint8_t* lows, int64_t
         for (int place = lows ? 0 : p.truncated; place <= top; ++place) {
             const int row = place >= p.truncated ? top - place : place;
             const int byte = start + row * size;
-            index[8 * word + 7 - place] = static_cast<uint8_t>(place < p.truncated ? 64 + byte : byte);
+            index[8 * word + 7 - place] =
+                static_cast<uint8_t>(place < p.truncated ? 64 + byte : byte);
             used |= uint64_t{1} << (8 * word + 7 - place);
         }
     }
@@ -73,8 +74,8 @@ void unblock(const Params& p, const uint8_t* highs, const uint8_t* lows, int64_t
     const __m512i fill = _mm512_set1_epi8(static_cast<char>(lows ? 0 : p.fill));
     const uint8_t* const second = lows ? lows : highs;
     for (int64_t at = 0; at < blocks * p.beat; at += 64) {
-        const __m512i planes = _mm512_maskz_permutex2var_epi8(used, load512(highs + at), places,
-                                                              load512(second + at));
+        const __m512i planes =
+            _mm512_maskz_permutex2var_epi8(used, load512(highs + at), places, load512(second + at));
         _mm512_storeu_si512(out + at, _mm512_or_si512(transposed(planes), fill));
     }
 }
@@ -91,7 +92,8 @@ void block(const Params& p, const uint8_t* magnitudes, int64_t blocks, uint8_t* 
             low_index[start + row * size] = static_cast<uint8_t>(8 * word + row);
     }
     const __m512i high_places = load512(high_index), low_places = load512(low_index);
-    const __m512i reverse = _mm512_broadcast_i32x4(_mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607));
+    const __m512i reverse =
+        _mm512_broadcast_i32x4(_mm_set_epi64x(0x08090A0B0C0D0E0F, 0x0001020304050607));
     for (int64_t at = 0; at < blocks * p.beat; at += 64) {
         const __m512i planes = transposed(_mm512_shuffle_epi8(load512(magnitudes + at), reverse));
         _mm512_storeu_si512(highs + at, _mm512_permutexvar_epi8(high_places, planes));
@@ -134,13 +136,15 @@ int64_t ranks(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
 }
 
 bool look_up(const uint8_t* in, int64_t n, const uint8_t* table, int size, uint8_t* out) {
-    const __m512i entries = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)));
+    const __m512i entries =
+        _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)));
     const __m512i limit = _mm512_set1_epi8(static_cast<char>(size)), mask = _mm512_set1_epi8(31);
     uint64_t bad = 0;
     for (int64_t i = 0; i < n; i += 64) {
         const __m512i index = load512(in + i);
         bad |= _mm512_mask_cmpge_epu8_mask(lanes64(n, i), index, limit);
-        _mm512_storeu_si512(out + i, _mm512_permutexvar_epi8(_mm512_and_si512(index, mask), entries));
+        _mm512_storeu_si512(out + i,
+                            _mm512_permutexvar_epi8(_mm512_and_si512(index, mask), entries));
     }
     return bad == 0;
 }
@@ -228,7 +232,8 @@ class GroupBytes {
 
 // value(0, E, A) of section 4.2 for 32 words; z has the leading zeros of A.
 static inline __m512i value_of(__m512i group, __m512i magnitude, __m512i zeros) {
-    const __m512i mantissa = _mm512_and_si512(_mm512_sllv_epi16(magnitude, zeros), _mm512_set1_epi16(0x7F));
+    const __m512i mantissa =
+        _mm512_and_si512(_mm512_sllv_epi16(magnitude, zeros), _mm512_set1_epi16(0x7F));
     __m512i value = _mm512_or_si512(_mm512_slli_epi16(_mm512_sub_epi16(group, zeros), 7), mantissa);
     const __mmask32 small = _mm512_cmple_epu16_mask(group, zeros);
     if (small) {
@@ -274,10 +279,14 @@ bool restore_exact(const uint8_t* windows, const uint8_t* residues, const uint8_
         const uint64_t tiny = empty & _mm512_testn_epi8_mask(residue, residue);
         broken |= kept & ~empty & ~saturated & _mm512_cmple_epu8_mask(exponent, zeros);
         store(stored + i / 8, (saturated | tiny | ~kept) & lanes64(n, i));
-        const __m512i low = exact_of(low_words(exponent), low_words(window), low_words(zeros), low_words(residue));
-        const __m512i high = exact_of(high_words(exponent), high_words(window), high_words(zeros), high_words(residue));
-        put32(_mm512_maskz_mov_epi16(static_cast<uint32_t>(~empty), low), signs, nullptr, i, n, out);
-        put32(_mm512_maskz_mov_epi16(static_cast<uint32_t>(~empty >> 32), high), signs, nullptr, i + 32, n, out);
+        const __m512i low =
+            exact_of(low_words(exponent), low_words(window), low_words(zeros), low_words(residue));
+        const __m512i high = exact_of(high_words(exponent), high_words(window), high_words(zeros),
+                                      high_words(residue));
+        put32(_mm512_maskz_mov_epi16(static_cast<uint32_t>(~empty), low), signs, nullptr, i, n,
+              out);
+        put32(_mm512_maskz_mov_epi16(static_cast<uint32_t>(~empty >> 32), high), signs, nullptr,
+              i + 32, n, out);
     }
     return broken == 0;
 }
@@ -287,7 +296,8 @@ void unpack_residues(const uint8_t* windows, int64_t n, const uint8_t* bits, uin
     alignas(64) uint64_t masks[8];
     int64_t at = 0;
     for (int64_t i = 0; i < n; i += 64) {
-        _mm512_store_si512(masks, _mm512_maskz_mov_epi8(lanes64(n, i), table(load512(windows + i))));
+        _mm512_store_si512(masks,
+                           _mm512_maskz_mov_epi8(lanes64(n, i), table(load512(windows + i))));
         for (int word = 0; word < 8; ++word) {  // at most 56 bits each
             const uint64_t field = load<uint64_t>(bits + at / 8) >> at % 8;
             store(out + i + 8 * word, _pdep_u64(field, masks[word]));
@@ -302,7 +312,8 @@ int64_t pack_residues(const uint8_t* windows, const uint8_t* residues, int64_t n
     uint64_t partial = 0;
     int64_t at = 0;
     for (int64_t i = 0; i < n; i += 64) {
-        _mm512_store_si512(masks, _mm512_maskz_mov_epi8(lanes64(n, i), table(load512(windows + i))));
+        _mm512_store_si512(masks,
+                           _mm512_maskz_mov_epi8(lanes64(n, i), table(load512(windows + i))));
         for (int word = 0; word < 8; ++word) {
             const uint64_t field = _pext_u64(load<uint64_t>(residues + i + 8 * word), masks[word]);
             partial |= field << at % 8;
@@ -319,7 +330,8 @@ int64_t pack_residues(const uint8_t* windows, const uint8_t* residues, int64_t n
 // The exponents of 64 values, one byte each; those past the end are 0.
 static inline __m512i exponents64(const uint16_t* values, int64_t i, int64_t n) {
     const __m512i low = _mm512_maskz_loadu_epi16(lanes32(n, i), values + i);
-    const __m512i high = _mm512_maskz_loadu_epi16(n > i + 32 ? lanes32(n, i + 32) : 0, values + i + 32);
+    const __m512i high =
+        _mm512_maskz_loadu_epi16(n > i + 32 ? lanes32(n, i + 32) : 0, values + i + 32);
     const __m256i first = _mm512_cvtepi16_epi8(_mm512_srli_epi16(low, 7));
     const __m256i second = _mm512_cvtepi16_epi8(_mm512_srli_epi16(high, 7));
     return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
@@ -327,7 +339,8 @@ static inline __m512i exponents64(const uint16_t* values, int64_t i, int64_t n) 
 
 static inline __m512i mantissas64(const uint16_t* values, int64_t i, int64_t n) {
     const __m512i low = _mm512_maskz_loadu_epi16(lanes32(n, i), values + i);
-    const __m512i high = _mm512_maskz_loadu_epi16(n > i + 32 ? lanes32(n, i + 32) : 0, values + i + 32);
+    const __m512i high =
+        _mm512_maskz_loadu_epi16(n > i + 32 ? lanes32(n, i + 32) : 0, values + i + 32);
     const __m256i first = _mm512_cvtepi16_epi8(low), second = _mm512_cvtepi16_epi8(high);
     const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
     return _mm512_and_si512(both, _mm512_set1_epi8(0x7F));
@@ -337,7 +350,8 @@ static inline __m512i mantissas64(const uint16_t* values, int64_t i, int64_t n) 
 class Table256 {
   public:
     explicit Table256(const uint8_t* table)
-        : t0_(load512(table)), t1_(load512(table + 64)), t2_(load512(table + 128)), t3_(load512(table + 192)) {}
+        : t0_(load512(table)), t1_(load512(table + 64)), t2_(load512(table + 128)),
+          t3_(load512(table + 192)) {}
     __m512i operator()(__m512i index) const {
         const __m512i small = _mm512_permutex2var_epi8(t0_, index, t1_);
         const __m512i large = _mm512_permutex2var_epi8(t2_, index, t3_);
@@ -350,7 +364,8 @@ class Table256 {
 
 void look_up_exponents(const uint16_t* values, int64_t n, const uint8_t* table, uint8_t* out) {
     const Table256 entries(table);
-    for (int64_t i = 0; i < n; i += 64) _mm512_storeu_si512(out + i, entries(exponents64(values, i, n)));
+    for (int64_t i = 0; i < n; i += 64)
+        _mm512_storeu_si512(out + i, entries(exponents64(values, i, n)));
 }
 
 // Eight codes at a time, where none is longer than 8 bits: a product has all their ends.
@@ -364,9 +379,11 @@ int64_t code(const uint8_t* ranks, int64_t n, uint8_t* out) {
             for (int k = 0; k < 8; ++k) writer.put_rank(ranks[i + k]);
             continue;
         }
-        const __m512i places = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<long long>(ends - EACH)));
+        const __m512i places =
+            _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<long long>(ends - EACH)));
         const __m512i codes = _mm512_sllv_epi64(_mm512_set1_epi64(1), places);
-        writer.put(static_cast<uint64_t>(_mm512_reduce_or_epi64(codes)), static_cast<unsigned>(ends >> 56));
+        writer.put(static_cast<uint64_t>(_mm512_reduce_or_epi64(codes)),
+                   static_cast<unsigned>(ends >> 56));
     }
     for (; i < n; ++i) writer.put_rank(ranks[i]);
     return writer.finish();
@@ -391,7 +408,8 @@ int64_t choose(const uint16_t* values, const uint8_t* kept, const uint8_t* wante
 
 void signs(const uint16_t* values, int64_t n, uint8_t* bitmap) {
     for (int64_t i = 0; i < n; i += 32)
-        store(bitmap + i / 8, static_cast<uint32_t>(_mm512_movepi16_mask(_mm512_maskz_loadu_epi16(lanes32(n, i), values + i))));
+        store(bitmap + i / 8, static_cast<uint32_t>(_mm512_movepi16_mask(
+                                  _mm512_maskz_loadu_epi16(lanes32(n, i), values + i))));
 }
 
 static inline uint8_t largest(__m256i bytes) {
@@ -409,7 +427,8 @@ void group_exponents(const Params& p, const uint16_t* values, const uint8_t* mas
         portable::codec_kernels.group_exponents(p, values, mask, n, groups);
         return;
     }
-    const __m512i floor = _mm512_set1_epi8(SUBNORMAL_FLOOR), none = _mm512_set1_epi8(static_cast<char>(255));
+    const __m512i floor = _mm512_set1_epi8(SUBNORMAL_FLOOR),
+                  none = _mm512_set1_epi8(static_cast<char>(255));
     const int64_t size = ceil_div(n, p.group);
     std::fill(groups, groups + size, 1);
     for (int64_t i = 0; i < n; i += 64) {
@@ -418,7 +437,8 @@ void group_exponents(const Params& p, const uint16_t* values, const uint8_t* mas
         const uint64_t finite = _mm512_cmpneq_epi8_mask(exponent, none);
         if (p.exact()) {
             const __m512i mantissa = mantissas64(values, i, n);
-            const uint64_t subnormal = _mm512_testn_epi8_mask(exponent, exponent) & _mm512_test_epi8_mask(mantissa, mantissa);
+            const uint64_t subnormal = _mm512_testn_epi8_mask(exponent, exponent) &
+                                       _mm512_test_epi8_mask(mantissa, mantissa);
             exponent = _mm512_mask_mov_epi8(exponent, subnormal, floor);
         }
         exponent = _mm512_maskz_mov_epi8(kept & finite, exponent);
@@ -463,8 +483,10 @@ void magnitudes(const Params& p, const uint16_t* values, const uint8_t* groups, 
             continue;
         }
         const __m512i exponent = exponents64(values, i, n), group = shared.at(i);
-        const __m512i low = aligned(low_words(exponent), low_words(mantissa), low_words(group), p.exact());
-        const __m512i high = aligned(high_words(exponent), high_words(mantissa), high_words(group), p.exact());
+        const __m512i low =
+            aligned(low_words(exponent), low_words(mantissa), low_words(group), p.exact());
+        const __m512i high =
+            aligned(high_words(exponent), high_words(mantissa), high_words(group), p.exact());
         const __m256i first = _mm512_cvtepi16_epi8(low), second = _mm512_cvtepi16_epi8(high);
         _mm512_storeu_si512(out + i, _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1));
     }
@@ -477,7 +499,8 @@ void residue_fields(const uint16_t* values, const uint8_t* windows, int64_t n, u
         const __m512i window = load512(windows + i);
         const __m512i any = _mm512_or_si512(mantissa, exponent);
         const __m512i flag = _mm512_maskz_mov_epi8(_mm512_testn_epi8_mask(any, any), one);
-        _mm512_storeu_si512(out + i, _mm512_mask_mov_epi8(flag, _mm512_test_epi8_mask(window, window), mantissa));
+        _mm512_storeu_si512(
+            out + i, _mm512_mask_mov_epi8(flag, _mm512_test_epi8_mask(window, window), mantissa));
     }
 }
 
@@ -486,8 +509,10 @@ void escapes(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask,
     const __m512i full = _mm512_set1_epi8(static_cast<char>(ESCAPE_WINDOW));
     for (int64_t i = 0; i < n; i += 64) {
         const __m512i window = load512(windows + i), field = load512(fields + i);
-        const uint64_t tiny = _mm512_testn_epi8_mask(window, window) & _mm512_testn_epi8_mask(field, field);
-        const uint64_t found = tiny | _mm512_cmpeq_epi8_mask(window, full) | (mask ? ~word_at(mask, i) : 0);
+        const uint64_t tiny =
+            _mm512_testn_epi8_mask(window, window) & _mm512_testn_epi8_mask(field, field);
+        const uint64_t found =
+            tiny | _mm512_cmpeq_epi8_mask(window, full) | (mask ? ~word_at(mask, i) : 0);
         store(stored + i / 8, found & lanes64(n, i));
     }
 }
@@ -495,12 +520,10 @@ void escapes(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask,
 }  // namespace
 
 const Kernels avx512::codec_kernels = {
-    unblock,         block,         ranks,         look_up,
-    spread,          spread_bits,   gather,        gather_bits,
-    gather_words,    put_words,     restore_unary, restore_group,
-    restore_exact,   unpack_residues, pack_residues, look_up_exponents,
-    code,            choose,        signs,         group_exponents,
-    magnitudes,      residue_fields, escapes,
+    unblock,       block,           ranks,         look_up,           spread,        spread_bits,
+    gather,        gather_bits,     gather_words,  put_words,         restore_unary, restore_group,
+    restore_exact, unpack_residues, pack_residues, look_up_exponents, code,          choose,
+    signs,         group_exponents, magnitudes,    residue_fields,    escapes,
 };
 
 }  // namespace cassandra::codec

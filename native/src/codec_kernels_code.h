@@ -1,5 +1,5 @@
-// Kernels without vectors: the reference of the others, and what AVX2 has, with pdep and pext where they help. Included by a
-// file for each of these instruction sets.
+// Kernels without vectors: the reference of the others, and what AVX2 has, with pdep and pext where
+// they help. Included by a file for each of these instruction sets.
 #include "codec_kernels.h"
 
 #ifdef __BMI2__
@@ -67,7 +67,8 @@ int64_t ranks(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
     for (int64_t at = 0; at < bytes; at += 8) {
         const int size = static_cast<int>(std::min<int64_t>(bytes - at, 8)) * 8;
         int next = 0;  // place after the last one
-        for (uint64_t word = load<uint64_t>(codes + at) << (64 - size) >> (64 - size); word; word &= word - 1) {
+        for (uint64_t word = load<uint64_t>(codes + at) << (64 - size) >> (64 - size); word;
+             word &= word - 1) {
             const int place = __builtin_ctzll(word), rank = zeros + place - next;
             most = std::max(most, rank);
             out[found++] = static_cast<uint8_t>(rank);
@@ -92,11 +93,17 @@ bool look_up(const uint8_t* in, int64_t n, const uint8_t* table, int size, uint8
 #ifdef __BMI2__
 
 // All bits of the bytes, or words, of the lowest bits that are set.
-static inline uint64_t byte_mask(uint64_t bits) { return _pdep_u64(bits, 0x0101010101010101) * 0xFF; }
-static inline uint64_t word_mask(uint64_t bits) { return _pdep_u64(bits, 0x0001000100010001) * 0xFFFF; }
+static inline uint64_t byte_mask(uint64_t bits) {
+    return _pdep_u64(bits, 0x0101010101010101) * 0xFF;
+}
+static inline uint64_t word_mask(uint64_t bits) {
+    return _pdep_u64(bits, 0x0001000100010001) * 0xFFFF;
+}
 
 // The 8 bits from place `i` on.
-static inline uint64_t byte_at(const uint8_t* bitmap, int64_t n, int64_t i) { return bitmap[i / 8] & lanes64(n, i); }
+static inline uint64_t byte_at(const uint8_t* bitmap, int64_t n, int64_t i) {
+    return bitmap[i / 8] & lanes64(n, i);
+}
 
 void spread(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t* out) {
     for (int64_t i = 0; i < n; i += 8) {
@@ -304,7 +311,9 @@ void group_exponents(const Params& p, const uint16_t* values, const uint8_t* mas
         for (int64_t i = first; i < last; ++i) {
             const int exponent = values[i] >> 7 & 0xFF;
             const bool subnormal = p.exact() & (exponent == 0) & ((values[i] & 0x7F) != 0);
-            const int least = subnormal ? SUBNORMAL_FLOOR : exponent;  // no branch on the mask: it would be guessed wrong
+            const int least = subnormal
+                                  ? SUBNORMAL_FLOOR
+                                  : exponent;  // no branch on the mask: it would be guessed wrong
             most = std::max(most, is_kept(mask, i) & (exponent != 255) ? least : 1);
         }
         *groups++ = static_cast<uint8_t>(most);
@@ -343,10 +352,10 @@ void escapes(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask,
 }  // namespace
 
 const Kernels codec_kernels = {
-    unblock,       block,         ranks,           look_up,       spread,   spread_bits,
-    gather,        gather_bits,   gather_words,    put_words,     restore_unary,
-    restore_group, restore_exact, unpack_residues, pack_residues, look_up_exponents, code,
-    choose,        signs,         group_exponents, magnitudes,    residue_fields, escapes,
+    unblock,       block,           ranks,         look_up,           spread,        spread_bits,
+    gather,        gather_bits,     gather_words,  put_words,         restore_unary, restore_group,
+    restore_exact, unpack_residues, pack_residues, look_up_exponents, code,          choose,
+    signs,         group_exponents, magnitudes,    residue_fields,    escapes,
 };
 
 }  // namespace CASSANDRA_ISA

@@ -1,17 +1,17 @@
-// Segments with a mask, and all of scheme unary, where a beat has 16 values and neither residues nor
-// coded exponents of pruned values are read.
+// Segments with a mask, and all of scheme unary, where a beat has 16 values and neither residues
+// nor coded exponents of pruned values are read.
 //
 // Walks bring the rows of each stream together, one beat after another and almost without branches.
-// Then planes become bytes and codes ranks, of kept values alone; in the end these are spread to their
-// positions, 64 at a time.
+// Then planes become bytes and codes ranks, of kept values alone; in the end these are spread to
+// their positions, 64 at a time.
 #include "codec_masked_avx512.h"
 
 namespace cassandra::codec {
 namespace CASSANDRA_ISA {
 namespace {
 
-// The rows of a verification region: `s.lows` gets those of low, `s.pruned` pruned values. The former, or null if
-// the region is too short or too long.
+// The rows of a verification region: `s.lows` gets those of low, `s.pruned` pruned values. The
+// former, or null if the region is too short or too long.
 const uint8_t* walk_lows(const Params& p, const Region& region, int64_t beats, Streams& s) {
     const auto* const masks = reinterpret_cast<const uint16_t*>(s.mask.data());
     const uint8_t *at = region.bytes, *const end = at + region.size;
@@ -44,8 +44,10 @@ void put_unary(bool target, int64_t count, Streams& s, uint16_t* out) {
     for (int64_t at = 0; at < count; at += STEP, out += STEP) {
         const uint64_t mask = spread.mask(at);
         const __m512i low = spread.bytes(mask, bytes), high = spread.bytes(mask, exponents);
-        spread.put(signed_values(_mm512_unpacklo_epi8(low, high)), static_cast<uint32_t>(mask), target, out);
-        spread.put(signed_values(_mm512_unpackhi_epi8(low, high)), static_cast<uint32_t>(mask >> 32), target, out + 32);
+        spread.put(signed_values(_mm512_unpacklo_epi8(low, high)), static_cast<uint32_t>(mask),
+                   target, out);
+        spread.put(signed_values(_mm512_unpackhi_epi8(low, high)),
+                   static_cast<uint32_t>(mask >> 32), target, out + 32);
         bytes += ones(mask);
         exponents += ones(mask);
     }
@@ -70,20 +72,27 @@ bool put_groups(const Params& p, bool target, int64_t count, Streams& s, uint16_
         subnormal |= _mm512_mask_cmple_epu8_mask(some, group, zeros);
         const __m512i mantissa = _mm512_gf2p8mul_epi8(magnitude, power);
         const __m512i exponent = _mm512_maskz_sub_epi8(some, group, zeros);
-        spread.put(assembled(_mm512_unpacklo_epi8(mantissa, exponent), static_cast<uint32_t>(minus)), static_cast<uint32_t>(mask), target, out);
-        spread.put(assembled(_mm512_unpackhi_epi8(mantissa, exponent), static_cast<uint32_t>(minus >> 32)), static_cast<uint32_t>(mask >> 32), target, out + 32);
+        spread.put(
+            assembled(_mm512_unpacklo_epi8(mantissa, exponent), static_cast<uint32_t>(minus)),
+            static_cast<uint32_t>(mask), target, out);
+        spread.put(
+            assembled(_mm512_unpackhi_epi8(mantissa, exponent), static_cast<uint32_t>(minus >> 32)),
+            static_cast<uint32_t>(mask >> 32), target, out + 32);
     }
     return subnormal == 0 && legal_groups(p, groups, count);
 }
 
 template <bool UNARY, bool MASKED>
-bool decode(const Params& p, const Region& spec, const Region* ver, int64_t count, Streams& s, uint16_t* out) {
+bool decode(const Params& p, const Region& spec, const Region* ver, int64_t count, Streams& s,
+            uint16_t* out) {
     HighWalk<UNARY, MASKED> walk(p, spec, s);
     if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
     if constexpr (UNARY)
         if (!read_kept_exponents(p, walk, s)) return false;
     const uint8_t* lows = nullptr;
-    if (ver && !(lows = MASKED ? walk_lows(p, *ver, count / BEAT, s) : only_lows(p, *ver, count / BEAT))) return false;
+    if (ver &&
+        !(lows = MASKED ? walk_lows(p, *ver, count / BEAT, s) : only_lows(p, *ver, count / BEAT)))
+        return false;
     read_blocks(p, lows, walk.kept(), s);
     if constexpr (!UNARY) return put_groups(p, ver != nullptr, count, s, out);
     put_unary<MASKED>(ver != nullptr, count, s, out);

@@ -7,7 +7,8 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-// All bits if a < b, else none: for a choice that depends on data, which a branch would guess wrong often.
+// All bits if a < b, else none: for a choice that depends on data, which a branch would guess wrong
+// often.
 inline int64_t if_less(int64_t a, int64_t b) {
     int64_t mask = (a - b) >> 63;
     asm("" : "+r"(mask));  // or it would be made a branch again
@@ -39,14 +40,16 @@ struct Windows {
     bool full() const { return codes > codes_end; }
 };
 
-// The rows of a speculation region. `s.highs` gets 16 bytes for each block, from its row of signs on.
+// The rows of a speculation region. `s.highs` gets 16 bytes for each block, from its row of signs
+// on.
 template <bool UNARY, bool MASKED>
 class HighWalk {
   public:
     HighWalk(const Params& p, const Region& region, Streams& s)
         : stride_(ROW * (1 + p.high_bits())), group_last_(p.group / BEAT - 1),
-          end_(region.bytes + region.size), masks_(reinterpret_cast<uint16_t*>(s.mask.data())), at_(region.bytes),
-          windows_(p, s.codes), groups_(s.groups.data()), blocks_(s.highs.data()) {}
+          end_(region.bytes + region.size), masks_(reinterpret_cast<uint16_t*>(s.mask.data())),
+          at_(region.bytes), windows_(p, s.codes), groups_(s.groups.data()),
+          blocks_(s.highs.data()) {}
 
     // False if the region is too short.
     bool go(int64_t beats) {
@@ -97,7 +100,8 @@ class HighWalk {
     }
 
     void take_block(int64_t wanted) {
-        const int64_t taken = MASKED ? if_less(available_, wanted) : -static_cast<int64_t>(wanted != 0);
+        const int64_t taken =
+            MASKED ? if_less(available_, wanted) : -static_cast<int64_t>(wanted != 0);
         std::memcpy(blocks_, at_, 16);
         blocks_ += 16 & taken;
         at_ += stride_ & taken;
@@ -131,11 +135,12 @@ struct LowRows {
     }
 };
 
-// One more than the rank of each code in `bytes` bytes: how many, or -1 if there are zeros at the end, or
-// in 8 bytes, that can be of no code. Other runs that are too long give ranks that are.
+// One more than the rank of each code in `bytes` bytes: how many, or -1 if there are zeros at the
+// end, or in 8 bytes, that can be of no code. Other runs that are too long give ranks that are.
 inline int64_t ranks_of(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
     alignas(64) uint8_t places[64], before[64];
-    for (int i = 0; i < 64; ++i) places[i] = static_cast<uint8_t>(i), before[i] = static_cast<uint8_t>(i - 1);
+    for (int i = 0; i < 64; ++i)
+        places[i] = static_cast<uint8_t>(i), before[i] = static_cast<uint8_t>(i - 1);
     const __m512i all = load512(places), shift = load512(before);
     const uint8_t* const start = out;
     int64_t zeros = 1;  // before these 8 bytes, and one
@@ -152,10 +157,11 @@ inline int64_t ranks_of(const uint8_t* codes, int64_t bytes, int limit, uint8_t*
     return zeros > limit ? -1 : out - start;
 }
 
-// Exponents of `wanted` codes by a book of `size` entries; false if a code is broken. `ranks` has room for a rank of each
-// bit.
-inline bool read_exponents(const Params& p, const uint8_t* codes, const uint8_t* codes_end, const uint8_t* book, int size,
-                           int64_t wanted, uint8_t* ranks, uint8_t* out) {
+// Exponents of `wanted` codes by a book of `size` entries; false if a code is broken. `ranks` has
+// room for a rank of each bit.
+inline bool read_exponents(const Params& p, const uint8_t* codes, const uint8_t* codes_end,
+                           const uint8_t* book, int size, int64_t wanted, uint8_t* ranks,
+                           uint8_t* out) {
     const int64_t found = ranks_of(codes, codes_end - codes, p.codebook, ranks);
     for (int64_t i = wanted; i < found; ++i)
         if (ranks[i] > p.codebook) return false;  // of a code that is not used
@@ -174,10 +180,12 @@ inline bool read_exponents(const Params& p, const uint8_t* codes, const uint8_t*
 // Those of kept values, from the codes of speculation data.
 template <bool MASKED>
 bool read_kept_exponents(const Params& p, const HighWalk<true, MASKED>& walk, Streams& s) {
-    return read_exponents(p, s.codes.data(), walk.codes_end(), p.book, p.book_size, walk.kept(), s.ranks.data(), s.exponents.data());
+    return read_exponents(p, s.codes.data(), walk.codes_end(), p.book, p.book_size, walk.kept(),
+                          s.ranks.data(), s.exponents.data());
 }
 
-// Bytes of kept values from their blocks, those of sign_high 16 bytes apart; and signs. `lows` is null for a draft.
+// Bytes of kept values from their blocks, those of sign_high 16 bytes apart; and signs. `lows` is
+// null for a draft.
 inline void read_blocks(const Params& p, const uint8_t* lows, int64_t kept, Streams& s) {
     const Planes planes(p, lows != nullptr, ROW * p.truncated, NATURAL);
     const __m512i fill = _mm512_set1_epi8(static_cast<char>(lows ? 0 : p.fill));
@@ -186,7 +194,8 @@ inline void read_blocks(const Params& p, const uint8_t* lows, int64_t kept, Stre
     for (int64_t at = 0; at < kept; at += STEP, lows += stride) {
         const __m512i high = load512(s.highs.data() + at);
         store(s.signs.data() + at / 8, planes.signs(high));
-        _mm512_storeu_si512(s.magnitudes.data() + at, _mm512_or_si512(planes.bytes(high, load512(lows)), fill));
+        _mm512_storeu_si512(s.magnitudes.data() + at,
+                            _mm512_or_si512(planes.bytes(high, load512(lows)), fill));
     }
 }
 
@@ -196,17 +205,21 @@ class Spread {
   public:
     Spread(const uint8_t* masks, const uint8_t* pruned) : masks_(masks), pruned_(pruned) {}
 
-    uint64_t mask(int64_t position) const { return MASKED ? load<uint64_t>(masks_ + position / 8) : ~uint64_t{0}; }
+    uint64_t mask(int64_t position) const {
+        return MASKED ? load<uint64_t>(masks_ + position / 8) : ~uint64_t{0};
+    }
 
     // Bytes of `dense` in ORDER, 0 where nothing is kept.
     __m512i bytes(uint64_t mask, const uint8_t* dense) const {
         const __m512i some = in_register(dense);
-        return _mm512_permutexvar_epi64(order_, MASKED ? _mm512_maskz_expand_epi8(mask, some) : some);
+        return _mm512_permutexvar_epi64(order_,
+                                        MASKED ? _mm512_maskz_expand_epi8(mask, some) : some);
     }
     // Those of `pruned` there.
     __m512i bytes(uint64_t mask, const uint8_t* dense, const uint8_t* pruned) const {
         const __m512i kept = _mm512_maskz_expand_epi8(mask, in_register(dense));
-        return _mm512_permutexvar_epi64(order_, _mm512_mask_expand_epi8(kept, ~mask, in_register(pruned)));
+        return _mm512_permutexvar_epi64(order_,
+                                        _mm512_mask_expand_epi8(kept, ~mask, in_register(pruned)));
     }
 
     // 32 values, with pruned ones in their places if `target`.
@@ -220,24 +233,28 @@ class Spread {
 
   private:
     const uint8_t *masks_, *pruned_;
-    const __m512i order_ = _mm512_setr_epi64(ORDER[0], ORDER[1], ORDER[2], ORDER[3], ORDER[4], ORDER[5], ORDER[6], ORDER[7]);
+    const __m512i order_ = _mm512_setr_epi64(ORDER[0], ORDER[1], ORDER[2], ORDER[3], ORDER[4],
+                                             ORDER[5], ORDER[6], ORDER[7]);
 };
 
 // 32 words of exponents, signs and mantissas, the latter two in the low byte.
 inline __m512i signed_values(__m512i words) {
     const __m512i exponents = _mm512_srli_epi16(words, 1), signs = _mm512_slli_epi16(words, 8);
-    const __m512i values = _mm512_ternarylogic_epi64(_mm512_set1_epi16(0x7F80), exponents, words, 0xCA);
+    const __m512i values =
+        _mm512_ternarylogic_epi64(_mm512_set1_epi16(0x7F80), exponents, words, 0xCA);
     return _mm512_ternarylogic_epi64(_mm512_set1_epi16(0x7FFF), values, signs, 0xCA);
 }
 
 // 64 bits of a bitmap from bit `from` on.
 inline uint64_t bits_from(const uint8_t* bitmap, int64_t from) {
-    return load<uint64_t>(bitmap + from / 8) >> from % 8 | uint64_t{bitmap[from / 8 + 8]} << 1 << (63 - from % 8);
+    return load<uint64_t>(bitmap + from / 8) >> from % 8 | uint64_t{bitmap[from / 8 + 8]}
+                                                               << 1 << (63 - from % 8);
 }
 
 inline bool legal_groups(const Params& p, const uint8_t* groups, int64_t count) {
     bool good = true;
-    for (int64_t i = 0; i < ceil_div(count, p.group); ++i) good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
+    for (int64_t i = 0; i < ceil_div(count, p.group); ++i)
+        good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
     return good;
 }
 

@@ -3,11 +3,15 @@
 // Compiled once for each instruction set, in a namespace of its own. Before it is included, that
 // namespace must have
 //
-//   LowPlanes: of Params; add<B>(lows, windows) adds the low bits of one block to its windows
-//   Widths{bits, special} widths_of<B>(windows, n): of the residues of n windows, and whether one of
-//   them may be an escape
-//   escapes_of<B>(windows, n, residue, bit): escapes among n windows whose residues begin at `bit`
-//   Matches{equal, above} matches_of<B>(ranks, n, rank): how many of n ranks are `rank`, and whether one is more
+//   LowPlanes: of Params; add<B>(lows, windows) adds the low bits of one block to its windows.
+//
+//   Widths{bits, special} widths_of<B>(windows, n): of the residues of n windows, and whether one
+//   of them may be an escape.
+//
+//   escapes_of<B>(windows, n, residue, bit): escapes among n windows whose residues begin at `bit`.
+//
+//   Matches{equal, above} matches_of<B>(ranks, n, rank): how many of n ranks are `rank`, and
+//   whether one is more.
 #pragma once
 
 #include "codec.h"
@@ -117,8 +121,11 @@ class Walk {
     const bool unary_, exact_, coded_, has_mask_;
     const int window_bytes_, lead_, truncated_, high_bits_, group_, codebook_, pruned_size_;
     const int64_t count_, beats_, code_room_;
-    uint8_t *const mask_, *const groups_, *const signs_, *const highs_, *const lows_,
-        *const residue_, *const pruned_, *const magnitudes_, *const rank_bytes_;
+    uint8_t *const mask_,
+        *const groups_, *const signs_, *const highs_, *const lows_, *const residue_,
+                                                                        *const pruned_,
+                                                                            *const magnitudes_,
+                                                                                *const rank_bytes_;
     int32_t* const needs_;
     uint8_t* const region_;
     const int64_t size_, readable_;
@@ -141,7 +148,8 @@ int Walk<Row, ENCODE>::take_mask(int64_t beat) {
     uint8_t* const place = mask_ + beat * R;
     if (!move_row(place)) return CAUSE_SHORT;
     const int64_t lanes = existing(beat);
-    if (!ENCODE && lanes < B) store(place, static_cast<Row>(load<Row>(place) & ((Row{1} << lanes) - 1)));
+    if (!ENCODE && lanes < B)
+        store(place, static_cast<Row>(load<Row>(place) & ((Row{1} << lanes) - 1)));
     return OK;
 }
 
@@ -215,7 +223,8 @@ template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_low(int64_t wanted) {
     if (available_ < wanted) {
         if (!move(lows_ + blocks_ * B, truncated_ * R)) return CAUSE_SHORT;
-        if (!ENCODE && exact_) low_planes_.template add<B>(lows_ + blocks_ * B, magnitudes_ + blocks_ * B);
+        if (!ENCODE && exact_)
+            low_planes_.template add<B>(lows_ + blocks_ * B, magnitudes_ + blocks_ * B);
         ++blocks_;
         available_ += B;
     }
@@ -234,8 +243,8 @@ int Walk<Row, ENCODE>::take_residue(int64_t beat, int64_t wanted) {
     }
     residue_level_ -= need;
     if (special) {
-        const int64_t escapes = escapes_of<B>(magnitudes_ + first_, static_cast<int>(wanted),
-                                              residue_, residue_bits_);
+        const int64_t escapes =
+            escapes_of<B>(magnitudes_ + first_, static_cast<int>(wanted), residue_, residue_bits_);
         needs_[beat] += 16 * escapes;
         escapes_ += escapes;
     }
@@ -287,7 +296,8 @@ int Walk<Row, ENCODE>::take_pruned_codes(int64_t beat, uint8_t* codes) {
         while (queued_ < missing)
             if (const int cause = take_pruned_window(codes); cause != OK) return cause;
         queued_ -= missing;
-        const auto [escapes, unknown] = matches_of<B>(rank_bytes_ + used_, static_cast<int>(missing), pruned_size_);
+        const auto [escapes, unknown] =
+            matches_of<B>(rank_bytes_ + used_, static_cast<int>(missing), pruned_size_);
         if (unknown) return CAUSE_RANK;
         used_ += missing;
         needs_[beat] = static_cast<int32_t>(8 * (missing + escapes));

@@ -15,18 +15,23 @@ alignas(16) constexpr uint8_t ZEROS_OF_LOW[16] = {8, 7, 6, 6, 5, 5, 5, 5, 4, 4, 
 template <int B>
 inline void store_beat(uint8_t* to, __m256i beat) {
     if constexpr (B == 32) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), beat);
-    if constexpr (B == 16) _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(beat));
-    if constexpr (B == 8) _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(beat));
+    if constexpr (B == 16)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(beat));
+    if constexpr (B == 8)
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(beat));
 }
 
 template <int B>
 inline Widths widths_of(const uint8_t* windows, int n) {
-    const __m256i high_table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_HIGH)));
-    const __m256i low_table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_LOW)));
+    const __m256i high_table = _mm256_broadcastsi128_si256(
+        _mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_HIGH)));
+    const __m256i low_table =
+        _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_LOW)));
     const __mmask32 lanes = _bzhi_u32(~0u, n);
     const __m256i window = load_beat<B>(windows), nibble = _mm256_set1_epi8(15);
     const __m256i low = _mm256_shuffle_epi8(low_table, _mm256_and_si256(window, nibble));
-    const __m256i high = _mm256_shuffle_epi8(high_table, _mm256_and_si256(_mm256_srli_epi16(window, 4), nibble));
+    const __m256i high =
+        _mm256_shuffle_epi8(high_table, _mm256_and_si256(_mm256_srli_epi16(window, 4), nibble));
     __m256i width = _mm256_maskz_min_epu8(lanes, low, high);
     const __mmask32 empty = _mm256_mask_testn_epi8_mask(lanes, window, window);
     const __mmask32 full = _mm256_mask_cmpeq_epi8_mask(lanes, window, _mm256_set1_epi8(-1));

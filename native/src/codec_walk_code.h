@@ -70,6 +70,7 @@ class LowPlanes {
 
 namespace cassandra::codec {
 
-const Walks CASSANDRA_ISA::codec_walks = {CASSANDRA_ISA::walk_speculation, CASSANDRA_ISA::walk_verification};
+const Walks CASSANDRA_ISA::codec_walks = {CASSANDRA_ISA::walk_speculation,
+                                          CASSANDRA_ISA::walk_verification};
 
 }  // namespace cassandra::codec

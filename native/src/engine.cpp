@@ -13,7 +13,7 @@ namespace {
 
 constexpr int LANES = 16;
 constexpr size_t AHEAD = 1 << 16;  // bytes of a matrix that are fetched during a wait, at most
-constexpr int TOGETHER = 4;  // query heads that attend at once, at most
+constexpr int TOGETHER = 4;        // query heads that attend at once, at most
 
 int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -66,7 +66,7 @@ Pages::~Pages() { munmap(data_, bytes_); }
 
 // Rows that a thread has prepared for products, in the kinds that were asked for.
 class Operand {
-public:
+  public:
     explicit Operand(int features) : input_(features) {}
 
     // New rows, `stride` apart; they must stay until the products are done.
@@ -83,7 +83,7 @@ public:
         return input_;
     }
 
-private:
+  private:
     Input input_;
     int rows_ = 0, stride_ = 0;
     unsigned ready_ = 0;  // kinds, a bit each
@@ -99,9 +99,7 @@ std::pair<int, int> outputs_of(const Linear& linear, int thread) {
 
 struct Engine::Scratch {
     explicit Scratch(const ModelShape& shape)
-        : hidden(shape.hidden),
-          attended(shape.heads * shape.head_size),
-          inner(shape.intermediate),
+        : hidden(shape.hidden), attended(shape.heads * shape.head_size), inner(shape.intermediate),
           normed(static_cast<size_t>(MAX_ROWS) * shape.hidden),
           queries(static_cast<size_t>(TOGETHER) * shape.head_size),
           scores(static_cast<size_t>(TOGETHER) * up_to(shape.context, LANES)) {}
@@ -114,24 +112,23 @@ struct Engine::Scratch {
 
 Engine::Engine(const ModelShape& shape, const float* frequencies, float rope_scale,
                const uint16_t* embedding, int threads, bool pin)
-    : shape_(shape),
-      padded_(up_to(shape.head_size, LANES)),
-      blocks_((shape.context + LANES - 1) / LANES),
-      kernels_(engine_kernels()),
-      frequencies_(frequencies, frequencies + shape.head_size / 2),
-      rope_scale_(rope_scale),
-      embedding_(embedding),
-      target_(threads),
-      draft_(threads),
-      layers_(shape.layers),
-      cache_(position_bytes() * blocks_ * LANES),
-      tops_(static_cast<size_t>(threads) * MAX_ROWS),
+    : shape_(shape), padded_(up_to(shape.head_size, LANES)),
+      blocks_((shape.context + LANES - 1) / LANES), kernels_(engine_kernels()),
+      frequencies_(frequencies, frequencies + shape.head_size / 2), rope_scale_(rope_scale),
+      embedding_(embedding), target_(threads), draft_(threads), layers_(shape.layers),
+      cache_(position_bytes() * blocks_ * LANES), tops_(static_cast<size_t>(threads) * MAX_ROWS),
       pool_(threads, pin) {
     const int q = shape.heads * shape.head_size, kv = shape.kv_heads * shape.head_size;
-    for (auto [rows, width] : {std::pair{&x_, shape.hidden}, {&q_, q}, {&k_, kv}, {&v_, kv},
-                               {&attended_, q}, {&gate_, shape.intermediate},
-                               {&up_, shape.intermediate}, {&product_, shape.hidden},
-                               {&logits_, shape.vocabulary}, {&cosines_, shape.head_size / 2},
+    for (auto [rows, width] : {std::pair{&x_, shape.hidden},
+                               {&q_, q},
+                               {&k_, kv},
+                               {&v_, kv},
+                               {&attended_, q},
+                               {&gate_, shape.intermediate},
+                               {&up_, shape.intermediate},
+                               {&product_, shape.hidden},
+                               {&logits_, shape.vocabulary},
+                               {&cosines_, shape.head_size / 2},
                                {&sines_, shape.head_size / 2}})
         rows->resize(static_cast<size_t>(MAX_ROWS) * width);
     for (int thread = 0; thread < threads; ++thread)
@@ -243,7 +240,8 @@ void Engine::write_keys_values(int thread, int rows, int position, Pass pass, in
         if (!weight.empty()) kernels_.norm(key, weight.data(), size, shape_.epsilon, key);
         turn(key, row);
         const int at = position + row;
-        uint16_t* to = keys(index, head) + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
+        uint16_t* to =
+            keys(index, head) + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
         for (int i = 0; i < size; ++i) to[i * LANES] = round_to_bf16(key[i]);
         to = values(index, head) + static_cast<size_t>(at) * padded_;
         for (int i = 0; i < size; ++i) to[i] = round_to_bf16(value[i]);
@@ -296,8 +294,7 @@ void Engine::add_product(int thread, const Linear& linear, int rows, Operand& op
     wait_before(thread, next);
 }
 
-void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer,
-                          const Linear& next) {
+void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next) {
     normalise(thread, rows, layer.vectors[VECTOR_POST_NORM]);
     const Linear& gate = layer.matrices[SLOT_GATE].of(pass);
     const Linear& up = layer.matrices[SLOT_UP].of(pass);
@@ -392,8 +389,8 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
     return found;
 }
 
-// The latest earlier occurrence of the longest run of last tokens, from `longest` to `shortest`, and
-// what followed it. history has position + 1 tokens. Returns how many tokens were found.
+// The latest earlier occurrence of the longest run of last tokens, from `longest` to `shortest`,
+// and what followed it. history has position + 1 tokens. Returns how many tokens were found.
 int Engine::look_up(const int32_t* history, int position, const RoundRequest& request,
                     int32_t* out) {
     const int length = position + 1;

@@ -11,8 +11,8 @@
 
 namespace cassandra {
 
-constexpr int MAX_ROWS = kMaxRows;          // positions of one pass
-constexpr int MAX_GAMMA = MAX_ROWS - 1;     // so that a round is verified in one pass
+constexpr int MAX_ROWS = kMaxRows;       // positions of one pass
+constexpr int MAX_GAMMA = MAX_ROWS - 1;  // so that a round is verified in one pass
 
 // Dimensions of a model. The fields, their order and types are those of native/engine_binding.py.
 struct ModelShape {
@@ -29,11 +29,11 @@ struct ModelShape {
 
 // What a round may do. Also in native/engine_binding.py.
 struct RoundRequest {
-    int32_t gamma;        // most tokens that the draft model drafts, 0 to MAX_GAMMA
-    int32_t copied;       // most that are copied from what was seen; without a copy the model drafts
-    int32_t shortest;     // tokens that must match to copy, at least 1
-    int32_t longest;      // tokens that are tried first
-    float least_lead;     // a drafted token whose logit leads by less is the last
+    int32_t gamma;     // most tokens that the draft model drafts, 0 to MAX_GAMMA
+    int32_t copied;    // most that are copied from what was seen; without a copy the model drafts
+    int32_t shortest;  // tokens that must match to copy, at least 1
+    int32_t longest;   // tokens that are tried first
+    float least_lead;  // a drafted token whose logit leads by less is the last
     int32_t stop_count;
     const int32_t* stops;  // tokens after which nothing is drafted
 };
@@ -41,7 +41,7 @@ struct RoundRequest {
 // What a round did. Also in native/engine_binding.py.
 struct RoundResult {
     int32_t tokens[MAX_ROWS];
-    int32_t count;     // tokens settled, 1 to gamma + 1
+    int32_t count;  // tokens settled, 1 to gamma + 1
     int32_t drafted;
     int32_t accepted;  // count - 1
     int32_t copied;    // whether the draft came by lookup
@@ -82,14 +82,14 @@ struct Layer {
 
 // Zeros that take memory as they are written.
 class Pages {
-public:
+  public:
     explicit Pages(size_t bytes);
     ~Pages();
     Pages(const Pages&) = delete;
     Pages& operator=(const Pages&) = delete;
     uint16_t* get() const { return data_; }
 
-private:
+  private:
     size_t bytes_;
     uint16_t* data_;
 };
@@ -97,15 +97,15 @@ private:
 class Operand;
 
 class Engine {
-public:
+  public:
     Engine(const ModelShape& shape, const float* frequencies, float rope_scale,
            const uint16_t* embedding, int threads, bool pin);
     ~Engine();
 
     int threads() const { return pool_.threads(); }
     const ModelShape& shape() const { return shape_; }
-    // Makes a matrix of BF16 patterns [outputs, inputs]; layer `layers` is the head. Matrices must be
-    // made in the order of use. Throws as Linear::create.
+    // Makes a matrix of BF16 patterns [outputs, inputs]; layer `layers` is the head. Matrices must
+    // be made in the order of use. Throws as Linear::create.
     void set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs, int inputs,
                     Form form, int group);
     const Linear& matrix(int layer, int slot, Pass pass) const;
@@ -127,7 +127,7 @@ public:
     // Bytes of keys and values that a position takes.
     size_t position_bytes() const;
 
-private:
+  private:
     struct Scratch;  // of one thread
 
     void step(int thread, const int32_t* tokens, int rows, int position, Pass pass, int first_row);
@@ -156,8 +156,8 @@ private:
     uint16_t* values(int layer, int head) const;
 
     ModelShape shape_;
-    int padded_;   // head size, up to a multiple of 16
-    int blocks_;   // of 16 positions
+    int padded_;  // head size, up to a multiple of 16
+    int blocks_;  // of 16 positions
     const EngineKernels& kernels_;
     std::vector<float> frequencies_;
     float rope_scale_;

@@ -42,8 +42,8 @@ CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const float* f
 
 CASSANDRA_API void cassandra_engine_free(void* engine) { delete static_cast<Engine*>(engine); }
 
-// Layer `layers` is the head. `form` and `group` are those of linear.h; returns the form that it got,
-// or -1.
+// Layer `layers` is the head. `form` and `group` are those of linear.h; returns the form that it
+// got, or -1.
 CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int slot, int draft,
                                               const uint16_t* values, int outputs, int inputs,
                                               int form, int group) {

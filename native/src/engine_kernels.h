@@ -1,4 +1,5 @@
-// What a step computes beside the products of matrices: norms, attention, activations, the best logit.
+// What a step computes beside the products of matrices: norms, attention, activations, the best
+// logit.
 //
 // Every kernel treats one row; what it does with it does not depend on other rows.
 #pragma once
@@ -41,8 +42,14 @@ struct EngineKernels {
 // By the instruction set that is in use (isa.h).
 const EngineKernels& engine_kernels();
 
-namespace portable { extern const EngineKernels engine_kernels; }
-namespace avx2 { extern const EngineKernels engine_kernels; }
-namespace avx512 { extern const EngineKernels engine_kernels; }
+namespace portable {
+extern const EngineKernels engine_kernels;
+}
+namespace avx2 {
+extern const EngineKernels engine_kernels;
+}
+namespace avx512 {
+extern const EngineKernels engine_kernels;
+}
 
 }  // namespace cassandra

@@ -39,7 +39,8 @@ void norm(const float* x, const float* weight, int count, float epsilon, float* 
     const float scale = 1.0f / std::sqrt(mean + epsilon);
     const V16 scales = set(scale);
     int i = 0;
-    for (; i + 16 <= count; i += 16) store(out + i, mul(mul(load(x + i), scales), load(weight + i)));
+    for (; i + 16 <= count; i += 16)
+        store(out + i, mul(mul(load(x + i), scales), load(weight + i)));
     for (; i < count; ++i) out[i] = x[i] * scale * weight[i];
 }
 
@@ -74,7 +75,8 @@ void score(const Attention& task, int stride) {
                 odd[h] = madd(second, set(query[1]), odd[h]);
             }
         }
-        for (int h = 0; h < N; ++h) store(task.scores + h * stride + 16 * block, add(even[h], odd[h]));
+        for (int h = 0; h < N; ++h)
+            store(task.scores + h * stride + 16 * block, add(even[h], odd[h]));
     }
 }
 
@@ -120,8 +122,10 @@ void blend(const Attention& task, int stride, int start, const float* inverse) {
         for (int v = 0; v < Vectors; ++v) {
             const int at = start + 16 * v, left = task.size - at;
             const V16 scaled = mul(total[h][v], set(inverse[h]));
-            if (left >= 16) store(task.out + h * task.size + at, scaled);
-            else store_part(task.out + h * task.size + at, left, scaled);
+            if (left >= 16)
+                store(task.out + h * task.size + at, scaled);
+            else
+                store_part(task.out + h * task.size + at, left, scaled);
         }
 }
 
@@ -138,10 +142,14 @@ void attend(const Attention& task) {
 
 void attend_heads(const Attention& task) {
     switch (task.heads) {
-        case 1: return attend<1>(task);
-        case 2: return attend<2>(task);
-        case 3: return attend<3>(task);
-        default: return attend<4>(task);
+        case 1:
+            return attend<1>(task);
+        case 2:
+            return attend<2>(task);
+        case 3:
+            return attend<3>(task);
+        default:
+            return attend<4>(task);
     }
 }
 

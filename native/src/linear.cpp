@@ -20,15 +20,19 @@ const LinearKernels& kernels() {
     switch (current_isa()) {
 #ifdef CASSANDRA_HAVE_AVX512BF16
         // Without a matrix unit: vpdpbf16ps is slower than two fused multiplications.
-        case Isa::avx512bf16: return has_amx() ? linear_kernels_amx : linear_kernels_avx512;
+        case Isa::avx512bf16:
+            return has_amx() ? linear_kernels_amx : linear_kernels_avx512;
 #endif
 #ifdef CASSANDRA_HAVE_AVX512
-        case Isa::avx512: return linear_kernels_avx512;
+        case Isa::avx512:
+            return linear_kernels_avx512;
 #endif
 #ifdef CASSANDRA_HAVE_AVX2
-        case Isa::avx2: return linear_kernels_avx2;
+        case Isa::avx2:
+            return linear_kernels_avx2;
 #endif
-        default: return linear_kernels_portable;
+        default:
+            return linear_kernels_portable;
     }
 }
 
@@ -36,12 +40,18 @@ LinearKernel kernel_of(Form form, int group) {
     const LinearKernels& all = kernels();
     const int wide = group == 64;
     switch (form) {
-        case Form::packed12: return all.packed12;
-        case Form::packed8: return all.packed8;
-        case Form::draft5: return all.draft5[wide];
-        case Form::draft4: return all.draft4[wide];
-        case Form::mx9: return all.mx9[wide];
-        default: return all.bf16;
+        case Form::packed12:
+            return all.packed12;
+        case Form::packed8:
+            return all.packed8;
+        case Form::draft5:
+            return all.draft5[wide];
+        case Form::draft4:
+            return all.draft4[wide];
+        case Form::mx9:
+            return all.mx9[wide];
+        default:
+            return all.bf16;
     }
 }
 
@@ -94,9 +104,12 @@ InputKind Linear::input() const {
     const bool wide = group_ == 64;
     switch (form_) {
         case Form::draft5:
-        case Form::draft4: return wide ? InputKind::int8_64 : InputKind::int8_32;
-        case Form::mx9: return wide ? InputKind::int16_64 : InputKind::int16_32;
-        default: return InputKind::bf16;
+        case Form::draft4:
+            return wide ? InputKind::int8_64 : InputKind::int8_32;
+        case Form::mx9:
+            return wide ? InputKind::int16_64 : InputKind::int16_32;
+        default:
+            return InputKind::bf16;
     }
 }
 
@@ -177,8 +190,10 @@ void Linear::values(uint16_t* result) const {
         const int lanes = static_cast<int>(std::min<int64_t>(kTile, out_ - kTile * t));
         uint16_t* rows = result + kTile * t * in_;
         unpack_tile(layout, tile(t), lanes, rows);
-        const size_t start = t && !escape_ends_.empty() ? escape_ends_[static_cast<size_t>(t - 1)] : 0;
-        for (size_t i = start; !escape_ends_.empty() && i < escape_ends_[static_cast<size_t>(t)]; ++i) {
+        const size_t start =
+            t && !escape_ends_.empty() ? escape_ends_[static_cast<size_t>(t - 1)] : 0;
+        for (size_t i = start; !escape_ends_.empty() && i < escape_ends_[static_cast<size_t>(t)];
+             ++i) {
             uint32_t bits;
             std::memcpy(&bits, &escapes_[i].value, 4);
             rows[escapes_[i].lane * in_ + escapes_[i].feature] = static_cast<uint16_t>(bits >> 16);

@@ -29,8 +29,8 @@ enum class Form : int {
 };
 constexpr int kForms = 6;
 
-// What a form wants the input as: floats rounded to BF16, or integers with one float scale per group
-// of features.
+// What a form wants the input as: floats rounded to BF16, or integers with one float scale per
+// group of features.
 enum class InputKind : int { bf16 = 0, int8_32, int8_64, int16_32, int16_64 };
 constexpr int kInputKinds = 5;
 
@@ -139,12 +139,12 @@ class Linear {
     Form form_ = Form::bf16;
     int64_t out_ = 0, in_ = 0;
     int group_ = 32;
-    bool odd_ = false;        // codes stand for odd multiples of the unit (fill midpoint)
+    bool odd_ = false;  // codes stand for odd multiples of the unit (fill midpoint)
     size_t tile_bytes_ = 0;
-    std::vector<const uint8_t*> parts_;     // by thread
-    std::vector<uint16_t> table_;           // packed12, packed8: 32 words
-    std::vector<Escape> escapes_;           // by tile, then feature
-    std::vector<size_t> escape_ends_;       // by tile; empty if there are none
+    std::vector<const uint8_t*> parts_;  // by thread
+    std::vector<uint16_t> table_;        // packed12, packed8: 32 words
+    std::vector<Escape> escapes_;        // by tile, then feature
+    std::vector<size_t> escape_ends_;    // by tile; empty if there are none
 };
 
 // Bytes ahead of use that kernels prefetch, by form; for measurements.

@@ -22,7 +22,9 @@ struct Pairs {
     };
 
     template <class Each>
-    static I both(const I& a, Each each) { return {each(a.low), each(a.high)}; }
+    static I both(const I& a, Each each) {
+        return {each(a.low), each(a.high)};
+    }
 
     static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
     static I integers(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
@@ -76,11 +78,15 @@ struct Pairs {
     }
     template <int n>
     static B shift(const B& a) {
-        if constexpr (n >= 0) return both(a, [](__m256i v) { return _mm256_slli_epi16(v, n); });
-        else return both(a, [](__m256i v) { return _mm256_srli_epi16(v, -n); });
+        if constexpr (n >= 0)
+            return both(a, [](__m256i v) { return _mm256_slli_epi16(v, n); });
+        else
+            return both(a, [](__m256i v) { return _mm256_srli_epi16(v, -n); });
     }
     template <int n>
-    static B shift_right(const B& a) { return shift<-n>(a); }
+    static B shift_right(const B& a) {
+        return shift<-n>(a);
+    }
     static B swap_bytes(const B& a) {
         return both(a, [](__m256i v) {
             return _mm256_or_si256(_mm256_slli_epi16(v, 8), _mm256_srli_epi16(v, 8));

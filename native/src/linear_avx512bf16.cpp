@@ -96,7 +96,8 @@ void amx_run(const LinearJob& job) {
         _tile_stored(TILE_TOTAL, all, 64);
         const int64_t lanes = i + 1 < job.tiles ? 16 : job.last_lanes;
         for (int row = 0; row < job.rows; ++row)
-            std::memcpy(y + row * job.y_stride, all[row], static_cast<size_t>(lanes) * sizeof(float));
+            std::memcpy(y + row * job.y_stride, all[row],
+                        static_cast<size_t>(lanes) * sizeof(float));
     }
     _tile_release();
 }

@@ -126,11 +126,12 @@ void Input::prepare(InputKind kind, int row, const float* x) {
     auto* sums = reinterpret_cast<int32_t*>(part.sums.get()) + first_group;
     for (int64_t first = 0; first < features_; first += group) {
         const int64_t count = std::min<int64_t>(group, features_ - first), g = first / group;
-        scales[g] = width_of(kind) == 1
-                        ? quantise<int8_t, 127>(x + first, count,
-                                                reinterpret_cast<int8_t*>(values) + first, sums[g])
-                        : quantise<int16_t, 32767>(
-                              x + first, count, reinterpret_cast<int16_t*>(values) + first, sums[g]);
+        scales[g] =
+            width_of(kind) == 1
+                ? quantise<int8_t, 127>(x + first, count, reinterpret_cast<int8_t*>(values) + first,
+                                        sums[g])
+                : quantise<int16_t, 32767>(x + first, count,
+                                           reinterpret_cast<int16_t*>(values) + first, sums[g]);
     }
 }
 

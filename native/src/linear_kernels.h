@@ -1,8 +1,8 @@
-// What the kernels of linear_*.cpp share: the job they are given, and their bodies as templates over
-// the vectors of an instruction set. Included by those files alone.
+// What the kernels of linear_*.cpp share: the job they are given, and their bodies as templates
+// over the vectors of an instruction set. Included by those files alone.
 //
-// A vector type V offers 16 lanes, one for each output row of a tile: F (float), I (int32) and B (64
-// bytes as loaded; a lane is 4 bytes, 2 words or 1 int32).
+// A vector type V offers 16 lanes, one for each output row of a tile: F (float), I (int32) and B
+// (64 bytes as loaded; a lane is 4 bytes, 2 words or 1 int32).
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,23 @@ namespace cassandra {
 constexpr int kMostRows = 8;
 
 struct LinearJob {
-    const uint8_t* tile;   // the first tile
-    int64_t tiles;         // that many
-    int64_t tile_bytes;    // from one to the next
-    int64_t last_lanes;    // outputs of the last tile, 1..16
-    int64_t features;      // in, as stored: a multiple of 32 (words) or of the group
-    int32_t bias;          // of a code, in the units of a sum (draft5, draft4)
-    const uint16_t* table; // 32 words (packed12, packed8)
-    const void* x;         // [rows, stride] as the form wants it
-    const uint16_t* words; // [rows, stride] BF16 patterns of x, where x are floats
-    int64_t x_stride;      // values from row to row
-    const float* scales;   // [rows, group_stride]
-    const int32_t* sums;   // [rows, group_stride]
+    const uint8_t* tile;    // the first tile
+    int64_t tiles;          // that many
+    int64_t tile_bytes;     // from one to the next
+    int64_t last_lanes;     // outputs of the last tile, 1..16
+    int64_t features;       // in, as stored: a multiple of 32 (words) or of the group
+    int32_t bias;           // of a code, in the units of a sum (draft5, draft4)
+    const uint16_t* table;  // 32 words (packed12, packed8)
+    const void* x;          // [rows, stride] as the form wants it
+    const uint16_t* words;  // [rows, stride] BF16 patterns of x, where x are floats
+    int64_t x_stride;       // values from row to row
+    const float* scales;    // [rows, group_stride]
+    const int32_t* sums;    // [rows, group_stride]
     int64_t group_stride;
-    int rows;              // 1..8
-    float* y;              // of the first tile's first output
+    int rows;  // 1..8
+    float* y;  // of the first tile's first output
     int64_t y_stride;
-    int64_t prefetch;      // bytes ahead
+    int64_t prefetch;  // bytes ahead
 };
 
 using LinearKernel = void (*)(const LinearJob&);
@@ -61,8 +61,9 @@ inline void prefetch_lines(const uint8_t* data, int64_t distance) {
     for (int line = 0; line < kLines; ++line) __builtin_prefetch(data + distance + 64 * line, 0, 3);
 }
 
-// -- words -----------------------------------------------------------------------------------------
-// A block of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
+// -- words
+// ----------------------------------------------------------------------------------------- A block
+// of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
 
 template <class V>
 struct Bf16 {
@@ -168,23 +169,23 @@ inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float*
             for (int c = 0; c < 4; ++c) sums.add(words[c], x, k + 2 * c);
         }
         CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r)
-            total[r] = V::add(total[r], V::add(sums.even[r], sums.odd[r]));
+        for (int r = 0; r < R; ++r) total[r] = V::add(total[r], V::add(sums.even[r], sums.odd[r]));
     }
     CASSANDRA_UNROLL
     for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
 }
 
-// -- integers --------------------------------------------------------------------------------------
+// -- integers
+// --------------------------------------------------------------------------------------
 
 template <class V, int R>
 struct Sums {
     typename V::I low[R], high[R];
 };
 
-// 32 features. Bytes of 4 features a lane: vector 2p in the low nibbles of row p, 2p + 1 in the high.
-// Code 2p has its fifth bit (16) at bit 2p + 1 of the last row; code 2p + 1, which is read as 8
-// times itself, its lowest at bit 2p.
+// 32 features. Bytes of 4 features a lane: vector 2p in the low nibbles of row p, 2p + 1 in the
+// high. Code 2p has its fifth bit (16) at bit 2p + 1 of the last row; code 2p + 1, which is read as
+// 8 times itself, its lowest at bit 2p.
 template <class V, int R>
 struct Draft5 {
     static constexpr int kBlock = 320;
@@ -194,7 +195,8 @@ struct Draft5 {
     static void pair(Sums<V, R>& sums, const uint8_t* data, typename V::B bits,
                      const uint32_t* const* x) {
         const typename V::B codes = V::load(data + 64 * p);
-        const typename V::B fifth = V::bit_and(V::template shift<3 - 2 * p>(bits), V::words(0x1818));
+        const typename V::B fifth =
+            V::bit_and(V::template shift<3 - 2 * p>(bits), V::words(0x1818));
         const typename V::B low = V::select(V::words(0x0F0F), codes, fifth);
         const typename V::B high = V::select(V::words(0xF0F0), codes, fifth);
         CASSANDRA_UNROLL
@@ -324,7 +326,8 @@ inline void mx_tile(const LinearJob& job, const uint8_t* data, int row, float* y
     for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
 }
 
-// -- from tiles to kernels -------------------------------------------------------------------------
+// -- from tiles to kernels
+// -------------------------------------------------------------------------
 
 template <class V, template <class> class Block>
 struct Words {

@@ -56,7 +56,8 @@ int top_power(const Number& n) {  // of its leading one
     return n.power + 31 - __builtin_clz(static_cast<unsigned>(n.odd));
 }
 
-// -- words ------------------------------------------------------------------------------------------
+// -- words
+// ------------------------------------------------------------------------------------------
 
 bool is_table_form(Form form) { return form == Form::packed12 || form == Form::packed8; }
 
@@ -166,7 +167,8 @@ bool pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
     return true;
 }
 
-// -- codes ------------------------------------------------------------------------------------------
+// -- codes
+// ------------------------------------------------------------------------------------------
 
 size_t scale_bytes(const LinearLayout& layout) {
     return static_cast<size_t>(round_up(16 * layout.stored_features() / layout.group, 64));
@@ -181,9 +183,9 @@ bool find_unit(const LinearLayout& layout, const uint16_t* values, int64_t count
         const Number n = number_of(values[i]);
         if (!n.finite) return false;
         if (n.odd == 0) continue;
-        const int own = layout.odd ? n.power
-                                   : top_power(n) + 1 - (layout.form == Form::mx9
-                                                             ? 8 : magnitude_bits(layout));
+        const int own =
+            layout.odd ? n.power
+                       : top_power(n) + 1 - (layout.form == Form::mx9 ? 8 : magnitude_bits(layout));
         unit = found ? std::max(unit, own) : own;
         found = true;
     }
@@ -326,10 +328,10 @@ void pack_share(const LinearLayout& layout, const uint16_t* values, int64_t out,
                 uint8_t* bytes) {
     for (int64_t tile = share.first; tile < share.last; ++tile) {
         const int lanes = static_cast<int>(std::min<int64_t>(kTile, out - kTile * tile));
-        share.good = pack_tile(layout, values + kTile * tile * layout.features, lanes,
-                               bytes + static_cast<size_t>(tile) * layout.tile_bytes(),
-                               share.escapes) &&
-                     few(share.escapes.size(), out * layout.features);
+        share.good =
+            pack_tile(layout, values + kTile * tile * layout.features, lanes,
+                      bytes + static_cast<size_t>(tile) * layout.tile_bytes(), share.escapes) &&
+            few(share.escapes.size(), out * layout.features);
         if (!share.good) return;
         share.ends.push_back(share.escapes.size());
     }
@@ -379,9 +381,9 @@ int32_t LinearLayout::bias() const {
 void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uint16_t* values) {
     for (int lane = 0; lane < lanes; ++lane)
         for (int64_t k = 0; k < layout.features; ++k)
-            values[lane * layout.features + k] =
-                layout.form < Form::draft5 ? get_value(layout, tile, WordPlace(k, lane))
-                                           : coded_value(layout, tile, k, lane);
+            values[lane * layout.features + k] = layout.form < Form::draft5
+                                                     ? get_value(layout, tile, WordPlace(k, lane))
+                                                     : coded_value(layout, tile, k, lane);
 }
 
 PackedTiles pack_tiles(const uint16_t* values, int64_t out, int64_t in, Form form, int group,

@@ -14,9 +14,9 @@ struct LinearLayout {
     Form form = Form::bf16;
     int64_t features = 0;  // in
     int group = 32;
-    bool odd = false;              // draft5, draft4: codes stand for odd multiples
-    std::vector<uint16_t> table;   // packed12, packed8: 32 words
-    std::vector<uint8_t> places;   // of a pattern without its sign, to pack with
+    bool odd = false;             // draft5, draft4: codes stand for odd multiples
+    std::vector<uint16_t> table;  // packed12, packed8: 32 words
+    std::vector<uint8_t> places;  // of a pattern without its sign, to pack with
 
     int64_t stored_features() const;  // padded as the form needs it
     size_t tile_bytes() const;
@@ -26,9 +26,9 @@ struct LinearLayout {
 // All tiles of a matrix, as packed with the layout that holds its values.
 struct PackedTiles {
     LinearLayout layout;
-    std::vector<uint8_t> bytes;        // [tiles, tile_bytes]
-    std::vector<Escape> escapes;       // by tile, then feature
-    std::vector<size_t> escape_ends;   // by tile
+    std::vector<uint8_t> bytes;       // [tiles, tile_bytes]
+    std::vector<Escape> escapes;      // by tile, then feature
+    std::vector<size_t> escape_ends;  // by tile
 };
 
 // Pack values [out, in], in Form::bf16 if the form cannot hold them, on that many threads.

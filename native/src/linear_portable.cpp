@@ -87,21 +87,24 @@ struct Vectors {
     }
     // Bits of a where the mask has ones, else of b.
     static B select(const B& mask, const B& a, const B& b) {
-        return each<B>([&](int i) {
-            return (a.part[i] & mask.part[i]) | (b.part[i] & ~mask.part[i]);
-        });
+        return each<B>(
+            [&](int i) { return (a.part[i] & mask.part[i]) | (b.part[i] & ~mask.part[i]); });
     }
     // Words, left for n > 0, right for n < 0.
     template <int n>
     static B shift(const B& a) {
         return each<B>([&](int i) {
             const Halves words = as<Halves>(a.part[i]);
-            if constexpr (n >= 0) return as<Bits>(words << n);
-            else return as<Bits>(words >> -n);
+            if constexpr (n >= 0)
+                return as<Bits>(words << n);
+            else
+                return as<Bits>(words >> -n);
         });
     }
     template <int n>
-    static B shift_right(const B& a) { return shift<-n>(a); }
+    static B shift_right(const B& a) {
+        return shift<-n>(a);
+    }
     static B swap_bytes(const B& a) {
         return each<B>([&](int i) {
             const Halves words = as<Halves>(a.part[i]);

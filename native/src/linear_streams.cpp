@@ -19,8 +19,8 @@ uint8_t* map(size_t size) {
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (raw == MAP_FAILED) throw std::bad_alloc();
     auto* start = static_cast<uint8_t*>(raw);
-    const size_t before = round_up(reinterpret_cast<uintptr_t>(raw), kHuge) -
-                          reinterpret_cast<uintptr_t>(raw);
+    const size_t before =
+        round_up(reinterpret_cast<uintptr_t>(raw), kHuge) - reinterpret_cast<uintptr_t>(raw);
     if (before) munmap(start, before);
     if (kHuge - before) munmap(start + before + size, kHuge - before);
 #ifdef MADV_HUGEPAGE

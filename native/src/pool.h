@@ -20,11 +20,11 @@ struct Ahead {
 
 // A counter that threads wait on: they spin for a while, then sleep.
 //
-// Spinning pays only while the others run at the same time. A wait that took long all the same halves
-// the time that this event spins, a short one restores it: on a machine with more runnable threads
-// than cores nobody burns the core that the last thread needs.
+// Spinning pays only while the others run at the same time. A wait that took long all the same
+// halves the time that this event spins, a short one restores it: on a machine with more runnable
+// threads than cores nobody burns the core that the last thread needs.
 class Event {
-public:
+  public:
     Event();
     uint32_t value() const { return value_.load(std::memory_order_acquire); }
     // Returns when the value is no longer `seen`; asks the memory for `ahead` meanwhile.
@@ -32,7 +32,7 @@ public:
     // Adds one, and wakes who sleeps.
     void advance();
 
-private:
+  private:
     void sleep(uint32_t seen);
 
     alignas(64) std::atomic<uint32_t> value_{0};
@@ -42,7 +42,7 @@ private:
 
 // The caller is thread 0 of every job; the others are kept waiting between jobs.
 class Pool {
-public:
+  public:
     // Threads are pinned to the processors that the process may use, one each, if `pin` says so and
     // there are enough; the caller for the duration of a job alone.
     Pool(int threads, bool pin);
@@ -56,7 +56,7 @@ public:
     // Within a job, called by all threads: returns when all have called.
     void barrier(Ahead ahead = {});
 
-private:
+  private:
     void work(int thread);
     void pin_thread(int thread);
 

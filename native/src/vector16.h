@@ -1,4 +1,5 @@
-// Sixteen floats at a time, for kernels that are written once and compiled for each instruction set.
+// Sixteen floats at a time, for kernels that are written once and compiled for each instruction
+// set.
 //
 // Lanes are independent and sums go through sum() in one order, so a result depends on the
 // instruction set only through madd(): one rounding with AVX-512, two elsewhere. Portable and AVX2
@@ -51,8 +52,8 @@ struct V16 {
     __m256 low, high;
 };
 
-#define CASSANDRA_BOTH(name, intrinsic)                               \
-    static inline V16 name(V16 a, V16 b) {                            \
+#define CASSANDRA_BOTH(name, intrinsic)                              \
+    static inline V16 name(V16 a, V16 b) {                           \
         return {intrinsic(a.low, b.low), intrinsic(a.high, b.high)}; \
     }
 CASSANDRA_BOTH(add, _mm256_add_ps)
@@ -92,14 +93,14 @@ struct V16 {
     float lane[16];
 };
 
-#define CASSANDRA_EACH(name, expression)                               \
-    static inline V16 name(V16 a, V16 b) {                             \
-        V16 r;                                                         \
-        for (int i = 0; i < 16; ++i) {                                 \
-            const float x = a.lane[i], y = b.lane[i];                  \
-            r.lane[i] = (expression);                                  \
-        }                                                              \
-        return r;                                                      \
+#define CASSANDRA_EACH(name, expression)              \
+    static inline V16 name(V16 a, V16 b) {            \
+        V16 r;                                        \
+        for (int i = 0; i < 16; ++i) {                \
+            const float x = a.lane[i], y = b.lane[i]; \
+            r.lane[i] = (expression);                 \
+        }                                             \
+        return r;                                     \
     }
 CASSANDRA_EACH(add, x + y)
 CASSANDRA_EACH(sub, x - y)
@@ -172,8 +173,8 @@ static inline V16 exponential(V16 x) {
     V16 r = madd(n, set(-0.693359375f), x);
     r = madd(n, set(2.12194440e-4f), r);
     V16 p = set(1.9875691500e-4f);
-    for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
-                    5.0000001201e-1f})
+    for (float c :
+         {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
         p = madd(p, r, set(c));
     p = add(madd(mul(p, r), r, r), set(1.0f));
     return mul(p, power_of_two(shifted));
