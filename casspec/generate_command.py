@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cassandra_spec.casspec.native_generate import TextPrinter, generate_natively
 from cassandra_spec.golden.format import SCHEMES, Format
@@ -25,8 +25,8 @@ examples:
   casspec generate packed --prompt "Hello." --prompt "And again?" --gamma 5 --max-tokens 64
   casspec generate packed --prompt "Hello." --plain
   casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 4
-  casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --least-lead 0.75
-  casspec generate packed --prompt "Hello." --backend native --draft hybrid --least-lead 0.75
+  casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --min-margin 0.75
+  casspec generate packed --prompt "Hello." --backend native --draft hybrid --min-margin 0.75
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
@@ -79,12 +79,14 @@ def register(parser: argparse.ArgumentParser) -> None:
         "(default model)",
     )
     parser.add_argument(
-        "--least-lead",
+        "--min-margin",
         type=float,
         default=0.0,
         metavar="X",
-        help="end a round after a token whose logit leads the next by less (default 0: never)",
+        help="stop drafting after a token whose top logit exceeds the second by less"
+        " (default 0: never)",
     )
+    parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help="the target alone, as with --gamma 0")
     parser.add_argument(
         "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
@@ -107,6 +109,14 @@ def register(parser: argparse.ArgumentParser) -> None:
     _add_backend(parser)
     _add_sampling(parser)
     _add_kv(parser)
+
+
+class _OldMargin(argparse.Action):
+    """``--least-lead``, the name of ``--min-margin`` in version 0.1."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        print("casspec: --least-lead is now --min-margin", file=sys.stderr)
+        namespace.min_margin = values
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
@@ -213,7 +223,7 @@ def generate(args: argparse.Namespace) -> int:
     settings = Settings(
         gamma=0 if args.plain else args.gamma,
         draft=args.draft,
-        least_lead=args.least_lead,
+        min_margin=args.min_margin,
         max_tokens=args.max_tokens,
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),

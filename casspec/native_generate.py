@@ -78,7 +78,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     return Settings(
         gamma=0 if args.plain else args.gamma,
         draft=args.draft,
-        least_lead=args.least_lead,
+        min_margin=args.min_margin,
         max_tokens=args.max_tokens,
     )
 

@@ -23,7 +23,7 @@ examples:
   casspec pack smollm2 packed --recipe tuned.toml
 
 Measures candidates on 8 prompts that no other figure is taken of, coarse to fine, each with the
-gamma and the least lead that suit it best, and writes the best as a file that `casspec pack
+gamma and the minimum margin that suit it best, and writes the best as a file that `casspec pack
 --recipe` takes. What was measured is kept in OUT.state.json: run the command again to go on.
 Scheme mx rounds the target and takes part only if it is named.
 docs/acceptance.md describes the search and both objectives.
@@ -80,7 +80,7 @@ def _save_plan(path: Path, best: Score) -> None:
 
 
 def _flags(score: Score) -> str:
-    return f"--gamma {score.gamma} --least-lead {score.least_lead:g}"
+    return f"--gamma {score.gamma} --min-margin {score.min_margin:g}"
 
 
 def _print(args: argparse.Namespace, scores: list[Score]) -> None:
@@ -101,10 +101,10 @@ _COLUMNS = (
     "draft",
     "whole",
     "gamma",
-    "lead",
+    "margin",
     "accepted",
     "speed-up",
-    "lead 0",
+    "margin 0",
     "plain",
     "Eq. 2",
 )
@@ -116,7 +116,7 @@ def _cells(score: Score) -> list[str]:
         f"{score.draft_bits:.2f}",
         f"{score.target_bits:.2f}",
         str(score.gamma),
-        f"{score.least_lead:g}",
+        f"{score.min_margin:g}",
         f"{score.acceptance:.3f}",
         f"{score.speedup:.3f}",
         f"{score.speedup_without:.3f}",

@@ -26,7 +26,7 @@ class Settings:
 
     gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
     draft: Draft = "model"
-    least_lead: float = 0.0  # a drafted token whose logit leads by less is the round's last
+    min_margin: float = 0.0  # a drafted token with a smaller margin is the round's last
     shortest: int = 2  # last tokens that must have occurred before, for a lookup
     longest: int = 4  # how many are tried first
     max_tokens: int = 128  # generated, the first included
@@ -36,8 +36,8 @@ class Settings:
         _check_gamma(self.gamma)
         if self.draft not in DRAFTS:
             raise CassandraError(f"draft must be one of {', '.join(DRAFTS)}, not {self.draft!r}")
-        if not self.least_lead >= 0:
-            raise CassandraError(f"least_lead must be a number from 0 on, not {self.least_lead}")
+        if not self.min_margin >= 0:
+            raise CassandraError(f"min_margin must be a number from 0 on, not {self.min_margin}")
         if not 1 <= self.shortest <= self.longest:
             raise CassandraError(
                 f"shortest must be from 1 to longest ({self.longest}), not {self.shortest}"

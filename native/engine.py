@@ -369,7 +369,7 @@ class Engine:
             copied=plan.copied,
             shortest=settings.shortest,
             longest=settings.longest,
-            least_lead=settings.least_lead,
+            min_margin=settings.min_margin,
             stop_count=len(stops),
             stops=pointer(stops),
         )
@@ -387,7 +387,7 @@ class Engine:
         """An adaptive one goes on over replies with the same sources of drafts."""
         if settings.gamma != "adaptive":
             return make_policy(settings)
-        key = (settings.draft, settings.least_lead)
+        key = (settings.draft, settings.min_margin)
         return self._policies.setdefault(key, make_policy(settings))
 
     def memory(self) -> dict[str, int]:

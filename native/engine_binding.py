@@ -41,7 +41,7 @@ class RoundRequest(ctypes.Structure):
         ("copied", c_int32),
         ("shortest", c_int32),
         ("longest", c_int32),
-        ("least_lead", c_float),
+        ("min_margin", c_float),
         ("stop_count", c_int32),
         ("stops", c_void_p),
     )

@@ -38,7 +38,7 @@ class Outcome:
     drafted: int
     accepted: int
     copied: bool  # the draft was
-    stopped: bool  # by a small lead
+    stopped: bool  # by a small margin
     draft_seconds: float
     verify_seconds: float
 
@@ -115,7 +115,7 @@ class AdaptivePolicy:
     A verification of r rows takes as long as those did lately; where there were none, as long as
     one of a near number of rows, and ``ROW`` of the time of one row more for each row between.
     With ``a`` the share of accepted tokens among drafted ones whose predecessors were accepted, and
-    ``s`` the probability that a draft goes on (its lead was large enough), the model's rounds put
+    ``s`` the probability that a draft goes on (its margin was large enough), the model's rounds put
     out ``1 + a + s a^2 + s^2 a^3 ...`` tokens on average. Copies take no time, and have shares of
     their own. ``model`` and ``lookup`` say which drafts may be made.
 

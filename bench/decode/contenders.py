@@ -38,7 +38,7 @@ PLANS = {
 }
 """How models are packed; the head as the layers, or with one bit more."""
 
-LEAST_LEAD = 0.75
+MIN_MARGIN = 0.75
 """As `casspec tune` finds it on the development prompts (docs/acceptance.md)."""
 
 
@@ -52,7 +52,7 @@ class Contender:
     target: str = "bf16"  # form of the native target
     draft: Literal["none", "model", "lookup", "hybrid"] = "none"  # none: plain decoding
     gamma: int | Literal["adaptive"] = "adaptive"
-    least_lead: float = 0.0
+    min_margin: float = 0.0
     weights: str = "BF16"  # type of llama.cpp's file
     slow: bool = False  # answers a part of the prompts, shortly
     same_as: str | None = None  # whose replies its own must be, token for token
@@ -60,7 +60,7 @@ class Contender:
     @property
     def settings(self) -> dict[str, Any]:
         """What a worker is told beside the model."""
-        names = ("kind", "target", "draft", "gamma", "least_lead")
+        names = ("kind", "target", "draft", "gamma", "min_margin")
         return {name: getattr(self, name) for name in names}
 
 
@@ -79,8 +79,8 @@ def _native(name: str, *, same_as: str | None = PLAIN, **fields: Any) -> Contend
 def _speculative(
     name: str, draft: Literal["model", "lookup", "hybrid"], **fields: Any
 ) -> Contender:
-    lead = 0.0 if draft == "lookup" else LEAST_LEAD
-    return _native(name, draft=draft, least_lead=lead, **fields)
+    margin = 0.0 if draft == "lookup" else MIN_MARGIN
+    return _native(name, draft=draft, min_margin=margin, **fields)
 
 
 CONTENDERS = (
@@ -106,7 +106,7 @@ CONTENDERS = (
         name="torch backend, exact, 4 bits",
         kind="torch",
         draft="model",
-        least_lead=LEAST_LEAD,
+        min_margin=MIN_MARGIN,
         slow=True,
         same_as=_TORCH_PLAIN,
     ),

@@ -61,7 +61,7 @@ def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -
         settings = Settings(
             gamma=options["gamma"],
             draft=draft,
-            least_lead=options["least_lead"],
+            min_margin=options["min_margin"],
             max_tokens=request["max_tokens"],
             stop_tokens=frozenset(request["stops"]),
         )
@@ -92,7 +92,7 @@ def _torch(packed: Path, options: dict[str, Any], threads: int, context: int) ->
         settings = Settings(
             gamma=0 if plain else options["gamma"],
             draft="model" if plain else options["draft"],
-            least_lead=options["least_lead"],
+            min_margin=options["min_margin"],
             max_tokens=request["max_tokens"],
             stop_tokens=frozenset(request["stops"]),
         )

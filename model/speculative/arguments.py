@@ -62,7 +62,7 @@ def read_request(
     longest: int,
     gamma: Any,
     draft: DraftKind,
-    least_lead: float,
+    min_margin: float,
     seed: int | None,
 ) -> Request:
     """All arguments together: those of a call, over a config given with it, over the model's.
@@ -79,7 +79,7 @@ def read_request(
     settings = Settings(
         gamma=gamma,
         draft=draft,
-        least_lead=least_lead,
+        min_margin=min_margin,
         max_tokens=_max_tokens(merged, inputs.ids.shape[1], longest),
         stop_tokens=frozenset(stops),
         stop_strings=_strings(merged.stop_strings),

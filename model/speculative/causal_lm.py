@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -271,7 +272,7 @@ class CassandraForCausalLM:
         tokenizer: Any = None,
         gamma: int | Literal["adaptive"] = 3,
         draft: DraftKind = "model",
-        least_lead: float = 0.0,
+        min_margin: float = 0.0,
         seed: int | None = None,
         **arguments: Any,
     ) -> torch.Tensor:
@@ -280,11 +281,14 @@ class CassandraForCausalLM:
         The arguments are those of transformers' ``generate()``: ``inputs`` (or ``input_ids``) are
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
-        would be alone. ``gamma``, ``draft``, ``least_lead`` and ``seed`` are as in
+        would be alone. ``gamma``, ``draft``, ``min_margin`` and ``seed`` are as in
         :class:`Settings`; without a ``seed``, samples follow torch's own. ``report`` of this object
         holds the figures afterwards. What is not supported is refused: :class:`CassandraError`
         names it.
         """
+        if "least_lead" in arguments:
+            warnings.warn("least_lead is now min_margin", FutureWarning, stacklevel=2)
+            min_margin = arguments.pop("least_lead")
         if (inputs is None) == (input_ids is None):
             raise CassandraError("input_ids must be given, once")
         request = read_request(
@@ -296,7 +300,7 @@ class CassandraForCausalLM:
             longest=self.network.config.max_position_embeddings,
             gamma=gamma,
             draft=draft,
-            least_lead=least_lead,
+            min_margin=min_margin,
             seed=seed,
         )
         prompts, most = request.inputs.prompts, request.settings.max_tokens

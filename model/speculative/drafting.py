@@ -39,7 +39,7 @@ class _Settings(Protocol):
     @property
     def gamma(self) -> Choice: ...
     @property
-    def least_lead(self) -> float: ...
+    def min_margin(self) -> float: ...
     @property
     def stop_tokens(self) -> frozenset[int]: ...
     @property
@@ -140,11 +140,11 @@ class Drafter:
             q.append(probabilities(logits, self._settings.sampling)[0])
             drafted.append(draw(q[-1], self._random))
             stops = drafted[-1] in self._settings.stop_tokens
-            sure = not stops and _lead(logits[0]) >= self._settings.least_lead
+            sure = not stops and _margin(logits[0]) >= self._settings.min_margin
         return Drafted(tokens=drafted, copied=False, model_q=np.array(q))
 
 
-def _lead(logits: torch.Tensor) -> float:
+def _margin(logits: torch.Tensor) -> float:
     """How much the largest logit is larger than the next."""
     first, second = logits.topk(2).values.tolist()
     return float(first - second)

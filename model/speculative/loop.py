@@ -26,7 +26,7 @@ class Settings:
 
     gamma: int | Literal["adaptive"] = 3  # most tokens drafted in a round; 0: plain decoding
     draft: DraftKind = "model"  # who drafts; a copy costs no pass
-    least_lead: float = 0.0  # a drafted token whose logit leads by less is the round's last
+    min_margin: float = 0.0  # a drafted token with a smaller margin is the round's last
     max_tokens: int = 128  # generated, the first included
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
     stop_strings: tuple[str, ...] = ()  # the token that completes one is the last, too
@@ -39,8 +39,8 @@ class Settings:
         check_stop_strings(self.stop_strings)
         if self.max_tokens < 1:
             raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
-        if not self.least_lead >= 0:
-            raise CassandraError(f"least_lead must be a number from 0 on, not {self.least_lead}")
+        if not self.min_margin >= 0:
+            raise CassandraError(f"min_margin must be a number from 0 on, not {self.min_margin}")
 
 
 class Session(Protocol):

@@ -106,7 +106,7 @@ def best_row(measured: Measured, depth: int) -> Row:
 
 
 def _tallies(measured: Measured, gamma: int) -> list[Tally]:
-    found = rounds(measured.replies, measured.drafts, gamma, least_lead=measured.setting.least_lead)
+    found = rounds(measured.replies, measured.drafts, gamma, min_margin=measured.setting.min_margin)
     return [_tally(each, measured) for each in found]
 
 

@@ -37,7 +37,7 @@ class Setting:
     name: str
     plan: PackPlan
     kv: KeyValueFormat | None = None  # None: keys and values stay in BF16
-    least_lead: float = 0.0  # as of cassandra_spec.model.speculative.Settings
+    min_margin: float = 0.0  # as of cassandra_spec.model.speculative.Settings
 
     def __post_init__(self) -> None:
         if self.kv is not None and not self.kv.lossless:

@@ -66,7 +66,7 @@ class Drafts:
     """What a draft draws in one reply; row k is of a round whose pending token is token k."""
 
     tokens: NDArray[np.int64]  # [places, depth]
-    leads: NDArray[np.float32]  # [places, depth]: the logit of the token over the next best one
+    margins: NDArray[np.float32]  # [places, depth]: the logit of the token over the next best one
 
 
 def greedy_replies(
@@ -125,7 +125,7 @@ def follow(
     found = [
         Drafts(
             tokens=np.zeros((len(reply) - 1, depth), np.int64),
-            leads=np.zeros((len(reply) - 1, depth), np.float32),
+            margins=np.zeros((len(reply) - 1, depth), np.float32),
         )
         for reply in replies.replies
     ]
@@ -154,17 +154,17 @@ def _follow_some(
         rows = Rows(sequence=number, position=place + step)
         best = run_rows(network, tokens, rows, sequences, chains).topk(2)
         tokens = best.indices[:, 0]
-        leads = (best.values[:, 0] - best.values[:, 1]).tolist()
-        for (n, k), token, lead in zip(starts, tokens.tolist(), leads, strict=True):
-            found[n].tokens[k, step], found[n].leads[k, step] = token, lead
+        margins = (best.values[:, 0] - best.values[:, 1]).tolist()
+        for (n, k), token, margin in zip(starts, tokens.tolist(), margins, strict=True):
+            found[n].tokens[k, step], found[n].margins[k, step] = token, margin
 
 
 def rounds(
-    replies: Replies, drafts: Sequence[Drafts], gamma: int, *, least_lead: float = 0.0
+    replies: Replies, drafts: Sequence[Drafts], gamma: int, *, min_margin: float = 0.0
 ) -> list[list[Round]]:
     """The rounds of each reply, as :func:`cassandra_spec.model.speculative.decode` would have them.
 
-    ``drafts`` must have been followed to a depth of gamma or more; ``least_lead`` as in
+    ``drafts`` must have been followed to a depth of gamma or more; ``min_margin`` as in
     :class:`cassandra_spec.model.speculative.Settings`.
     """
     found = []
@@ -172,7 +172,7 @@ def rounds(
         places, k = [], 0
         while k < len(reply) - 1:
             limit = min(gamma, replies.max_tokens - k - 2)
-            drafted = _drafted(draft, k, limit, replies.stop_tokens, least_lead)
+            drafted = _drafted(draft, k, limit, replies.stop_tokens, min_margin)
             accepted = _accepted(draft.tokens[k, :drafted].tolist(), reply[k + 1 :])
             tokens = min(accepted + 1, len(reply) - 1 - k)
             places.append(
@@ -184,11 +184,11 @@ def rounds(
 
 
 def _drafted(
-    draft: Drafts, k: int, limit: int, stop_tokens: frozenset[int], least_lead: float
+    draft: Drafts, k: int, limit: int, stop_tokens: frozenset[int], min_margin: float
 ) -> int:
     """Tokens drafted in a round from token k of a reply on."""
     for step in range(limit):
-        if int(draft.tokens[k, step]) in stop_tokens or draft.leads[k, step] < least_lead:
+        if int(draft.tokens[k, step]) in stop_tokens or draft.margins[k, step] < min_margin:
             return step + 1
     return limit
 

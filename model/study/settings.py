@@ -21,7 +21,7 @@ KV_TRUNCATED = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="m
 KEPT = {"keep": True}
 """A head that stays in BF16."""
 
-LEAST_LEAD = 0.75
+MIN_MARGIN = 0.75
 """Of a draft that stops when it is not sure; found on the development prompts."""
 
 
@@ -30,14 +30,14 @@ def _setting(
     *,
     kv: KeyValueFormat | None = None,
     head: Mapping[str, Any] | None = None,
-    least_lead: float = 0.0,
+    min_margin: float = 0.0,
     **fields: Any,
 ) -> Setting:
     changes = dict(head or {})
     keep = changes.pop("keep", None)
     overrides = (Override(tensors=HEAD, changes=changes, keep=keep),) if head else ()
     plan = PackPlan(default=Recipe.from_dict(fields), overrides=overrides)
-    return Setting(name=name, plan=plan, kv=kv, least_lead=least_lead)
+    return Setting(name=name, plan=plan, kv=kv, min_margin=min_margin)
 
 
 _PAPER: dict[str, Any] = {"scheme": "unary", "prune": 0.4, "truncated": 4}
@@ -51,7 +51,7 @@ _EXACT: dict[str, Any] = {
 }
 _EXACT_3: dict[str, Any] = {**_EXACT, "truncated": 5}
 _EXACT_4: dict[str, Any] = {**_EXACT, "truncated": 4}
-_SURE: dict[str, Any] = {"kv": KV_TRUNCATED, "least_lead": LEAST_LEAD}
+_SURE: dict[str, Any] = {"kv": KV_TRUNCATED, "min_margin": MIN_MARGIN}
 _UNARY_HEAD = {"truncated": 4, "prune": 0.0}
 _EXACT_HEAD = {"truncated": 3}
 

@@ -4,8 +4,8 @@ Coarse to fine: a grid over scheme, pruning and truncation; then, around the bes
 neighbours, the group, and how the head, keys and values are treated. Every candidate is measured on
 a development set by following its draft along the target's replies, for every gamma at once.
 
-The least lead of a drafted token that lets its round go on (``least_lead``) is found for every
-candidate from the same measurement: the draft's leads are known at every place.
+The minimum margin of a drafted token that lets its round go on (``min_margin``) is found for every
+candidate from the same measurement: the draft's margins are known at every place.
 
 Two objectives are kept side by side. Eq. 2 of the paper, as printed, is acceptance over the bits
 that a draft reads; it knows neither gamma, nor masks and exponents, nor the verification. The full
@@ -36,8 +36,11 @@ __all__ = ["Candidate", "Score", "State", "eq_2", "front", "tune"]
 EQ_2_GAMMA = 5
 """The gamma whose acceptance goes into Eq. 2, which does not say."""
 
-LEADS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-"""Values of ``least_lead`` that are tried."""
+MARGINS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Values of ``min_margin`` that are tried."""
+
+OLD_NAMES = {"least_lead": "min_margin"}
+"""Keys of scores in files of version 0.1."""
 
 _TARGET_BITS = 16
 _COARSE: Mapping[str, tuple[tuple[float, int], ...]] = {  # (prune, truncated)
@@ -103,11 +106,11 @@ class Score:
     """What was found of a candidate."""
 
     candidate: Candidate
-    gamma: int  # with the least traffic, at the best lead
-    least_lead: float  # likewise
+    gamma: int  # with the least traffic, at the best margin
+    min_margin: float  # likewise
     acceptance: float  # at that gamma
     speedup: float  # of traffic, everything counted
-    speedup_without: float  # the same of the best gamma without a least lead
+    speedup_without: float  # the same of the best gamma without a minimum margin
     plain_speedup: float  # of the compressed target without speculation
     draft_bits: float
     target_bits: float
@@ -120,31 +123,32 @@ class Score:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Score:
         """The inverse of :meth:`to_dict`."""
+        body = {OLD_NAMES.get(name, name): value for name, value in body.items()}
         return cls(**{**body, "candidate": Candidate(**body["candidate"])})
 
 
-def with_lead(measured: Measured, least_lead: float) -> Measured:
+def with_margin(measured: Measured, min_margin: float) -> Measured:
     """The same drafts, whose rounds end by another rule."""
-    setting = dataclasses.replace(measured.setting, least_lead=least_lead)
+    setting = dataclasses.replace(measured.setting, min_margin=min_margin)
     return dataclasses.replace(measured, setting=setting)
 
 
 def score(candidate: Candidate, measured: Measured, depth: int) -> Score:
-    """Both objectives of a measured candidate, with its best gamma and lead.
+    """Both objectives of a measured candidate, with its best gamma and margin.
 
-    Of leads that are equally good the smallest one is taken. Eq. 2 knows no leads.
+    Of margins that are equally good the smallest one is taken. Eq. 2 knows no margins.
     """
-    by_lead = {lead: best_row(with_lead(measured, lead), depth) for lead in LEADS}
-    lead = max(by_lead, key=lambda lead: by_lead[lead].speedup.value)
-    best = by_lead[lead]
+    by_margin = {margin: best_row(with_margin(measured, margin), depth) for margin in MARGINS}
+    margin = max(by_margin, key=lambda margin: by_margin[margin].speedup.value)
+    best = by_margin[margin]
     traffic = best.report.traffic["all"]
     return Score(
         candidate=candidate,
         gamma=best.gamma,
-        least_lead=lead,
+        min_margin=margin,
         acceptance=best.acceptance.value,
         speedup=best.speedup.value,
-        speedup_without=by_lead[0.0].speedup.value,
+        speedup_without=by_margin[0.0].speedup.value,
         plain_speedup=traffic.plain_speedup or 0.0,
         draft_bits=best.draft_bits,
         target_bits=best.target_bits,

@@ -422,7 +422,7 @@ void Engine::decode_round(int thread, const int32_t* copied, int pending, int po
         step(thread, tokens + drafted, 1, position + drafted, Pass::draft, 0);
         const TopTwo top = best(0);
         tokens[drafted + 1] = top.index;
-        stopped = !(top.first - top.second >= request.least_lead);
+        stopped = !(top.first - top.second >= request.min_margin);
         over = stopped || stops(top.index);
     }
     const double between = now();

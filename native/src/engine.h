@@ -33,7 +33,7 @@ struct RoundRequest {
     int32_t copied;    // most that are copied from what was seen; without a copy the model drafts
     int32_t shortest;  // tokens that must match to copy, at least 1
     int32_t longest;   // tokens that are tried first
-    float least_lead;  // a drafted token whose logit leads by less is the last
+    float min_margin;  // drafting stops after a token whose top logit exceeds the second by less
     int32_t stop_count;
     const int32_t* stops;  // tokens after which nothing is drafted
 };
@@ -45,7 +45,7 @@ struct RoundResult {
     int32_t drafted;
     int32_t accepted;  // count - 1
     int32_t copied;    // whether the draft came by lookup
-    int32_t stopped;   // whether a small lead ended the draft
+    int32_t stopped;   // whether a small margin ended the draft
     double draft_seconds;
     double verify_seconds;
 };

@@ -232,7 +232,7 @@ def test_an_unsure_draft_ends_a_round() -> None:
         drafted = []
         for least in (0.0, 0.2, 1e9):
             before = (engine.counters.rounds, engine.counters.drafted)
-            assert reply(engine, gamma=4, least_lead=least) == plain
+            assert reply(engine, gamma=4, min_margin=least) == plain
             rounds = engine.counters.rounds - before[0]
             drafted.append((engine.counters.drafted - before[1]) / rounds)
     assert drafted[0] > drafted[1] > drafted[2]
@@ -370,8 +370,8 @@ def test_bad_options_are_refused(options: dict[str, Any], line: str) -> None:
         ({"gamma": 8}, "gamma must be from 0 to 7, or 'adaptive', not 8"),
         ({"gamma": -1}, "gamma must be from 0 to 7"),
         ({"draft": "guess"}, "draft must be one of model, lookup, hybrid, none, not 'guess'"),
-        ({"least_lead": -1.0}, "least_lead must be a number from 0 on, not -1.0"),
-        ({"least_lead": float("nan")}, "least_lead must be a number from 0 on, not nan"),
+        ({"min_margin": -1.0}, "min_margin must be a number from 0 on, not -1.0"),
+        ({"min_margin": float("nan")}, "min_margin must be a number from 0 on, not nan"),
         ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
         ({"shortest": 5}, "shortest must be from 1 to longest \\(4\\), not 5"),
     ],

@@ -1,9 +1,10 @@
 """``make regression``: replies of the native engine, speculative against plain, token by token.
 
 SmolLM2 is packed in each scheme. All prompts that come with the project are answered by plain
-decoding and speculatively, with every gamma, every kind of draft, with and without a least lead, in
-turn, and both forms of the target; some of them behind so much text that prompt and reply fill
-2,048 positions. Unary and exact must give the replies of one plain target, mx those of its own.
+decoding and speculatively, with every gamma, every kind of draft, with and without a minimum
+margin, in turn, and both forms of the target; some follow enough text that prompt and reply
+fill 2,048 positions. Unary and exact must give the replies of one plain target, mx those of its
+own.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Ask:
     context: int | None
     draft: Draft
     gamma: int | Literal["adaptive"]
-    least_lead: float
+    min_margin: float
 
 
 def asks(prompts: int) -> Iterator[Ask]:
@@ -58,7 +59,7 @@ def asks(prompts: int) -> Iterator[Ask]:
             context=CONTEXTS[number % len(CONTEXTS)],
             draft=DRAFTS[(number + number // len(CONTEXTS)) % len(DRAFTS)],
             gamma=gammas[number % len(gammas)],
-            least_lead=0.75 if number % 5 < 2 else 0.0,
+            min_margin=0.75 if number % 5 < 2 else 0.0,
         )
 
 
@@ -115,7 +116,7 @@ def compare(
         settings = Settings(
             draft=ask.draft,
             gamma=ask.gamma,
-            least_lead=ask.least_lead,
+            min_margin=ask.min_margin,
             max_tokens=max_tokens,
             stop_tokens=prompts.stops,
         )

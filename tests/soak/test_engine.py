@@ -42,7 +42,7 @@ def test_everything_takes_part() -> None:
     for context in set(CONTEXTS):
         assert {ask.draft for ask in todo if ask.context == context} == set(DRAFTS)
     for draft in DRAFTS:
-        assert {ask.least_lead for ask in todo if ask.draft == draft} == {0.0, 0.75}
+        assert {ask.min_margin for ask in todo if ask.draft == draft} == {0.0, 0.75}
 
 
 @pytest.mark.parametrize("target", ["bf16", "packed12"])
@@ -65,8 +65,8 @@ def test_smollm2_on_some_prompts(tmp_path: Path) -> None:
     pack_model(source, tmp_path / "packed", RECIPE)
     prompts = Prompts(tmp_path / "packed")
     todo = [
-        Ask(prompt=prompt, context=None, draft=draft, gamma=gamma, least_lead=lead)
-        for prompt, draft, gamma, lead in [
+        Ask(prompt=prompt, context=None, draft=draft, gamma=gamma, min_margin=margin)
+        for prompt, draft, gamma, margin in [
             (0, DRAFTS[0], 3, 0.0),
             (1, DRAFTS[1], MOST, 0.75),
             (2, DRAFTS[2], 5, 0.0),

@@ -161,7 +161,7 @@ def test_bad_settings_are_named(field: str, value: int, text: str) -> None:
 
 def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
     script, tally = Script(unsure=(5, 9)), Tally()
-    settings = Settings(gamma=4, max_tokens=14, least_lead=0.5)
+    settings = Settings(gamma=4, max_tokens=14, min_margin=0.5)
     found = list(decode(script, [1, 2, 3], settings, tally))
     # The pending token is at 3: 4 is sure, 5 is not, and is drafted still.
     assert script.drafted[:2] == [3, 4]
@@ -172,7 +172,7 @@ def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
     assert tally.accepted == tally.drafted
 
 
-def test_leads_are_numbers_from_0_on() -> None:
-    for lead in (-0.1, float("nan")):
-        with pytest.raises(CassandraError, match="least_lead must be a number from 0 on, not"):
-            Settings(least_lead=lead)
+def test_margins_are_numbers_from_0_on() -> None:
+    for margin in (-0.1, float("nan")):
+        with pytest.raises(CassandraError, match="min_margin must be a number from 0 on, not"):
+            Settings(min_margin=margin)

@@ -48,7 +48,7 @@ def drafts(right: list[int]) -> Drafts:
         [REPLY[k + 1 + step] if step < count else -1 for step in range(DEPTH)]
         for k, count in enumerate(right)
     ]
-    return Drafts(tokens=np.array(tokens), leads=np.full((len(right), DEPTH), 9, np.float32))
+    return Drafts(tokens=np.array(tokens), margins=np.full((len(right), DEPTH), 9, np.float32))
 
 
 ALWAYS = [min(DEPTH, 10 - k) for k in range(10)]

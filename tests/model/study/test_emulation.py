@@ -43,7 +43,7 @@ def in_float32(lm: CassandraForCausalLM) -> CassandraForCausalLM:
     return lm
 
 
-LEADS = (0.0, 1.5)
+MARGINS = (0.0, 1.5)
 
 
 def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, list[Tally]]:
@@ -57,9 +57,9 @@ def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, 
         network.config._attn_implementation = before
     return replies, [
         _tally(found)
-        for lead in LEADS
+        for margin in MARGINS
         for gamma in (1, 3, DEPTH)
-        for found in rounds(replies, drafts, gamma, least_lead=lead)
+        for found in rounds(replies, drafts, gamma, min_margin=margin)
     ]
 
 
@@ -71,8 +71,8 @@ def _tally(found: list[Round]) -> Tally:
 
 
 def _decode(lm: CassandraForCausalLM, stops: frozenset[int]) -> Iterator[tuple[list[int], Tally]]:
-    for lead, gamma in itertools.product(LEADS, (1, 3, DEPTH)):
-        settings = Settings(gamma=gamma, max_tokens=LENGTH, stop_tokens=stops, least_lead=lead)
+    for margin, gamma in itertools.product(MARGINS, (1, 3, DEPTH)):
+        settings = Settings(gamma=gamma, max_tokens=LENGTH, stop_tokens=stops, min_margin=margin)
         for prompt in PROMPTS:
             tally, session = Tally(), lm.session(len(prompt) + LENGTH)
             tokens = [t for settled in decode(session, prompt, settings, tally) for t in settled]
@@ -82,7 +82,7 @@ def _decode(lm: CassandraForCausalLM, stops: frozenset[int]) -> Iterator[tuple[l
 def test_rounds_are_those_of_the_loop(lm: CassandraForCausalLM) -> None:
     replies, emulated = _emulate(lm, frozenset())
     decoded = list(_decode(lm, frozenset()))
-    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(LEADS)
+    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(MARGINS)
     assert emulated == [tally for _, tally in decoded]
     assert 0 < sum(tally.accepted for tally in emulated) < sum(t.drafted for t in emulated)
 
@@ -92,7 +92,7 @@ def test_stop_tokens_end_replies_and_drafts(lm: CassandraForCausalLM) -> None:
     stops = frozenset(reply[len(reply) // 2] for reply in plain.replies)
     replies, emulated = _emulate(lm, stops)
     decoded = list(_decode(lm, stops))
-    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(LEADS)
+    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(MARGINS)
     assert min(map(len, replies.replies)) < LENGTH
     assert emulated == [tally for _, tally in decoded]
 

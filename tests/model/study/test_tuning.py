@@ -17,7 +17,7 @@ from cassandra_spec.model.study.chains import Sequences
 from cassandra_spec.model.study.drafts import KeyValueBytes, Measured, Setting
 from cassandra_spec.model.study.emulation import Drafts, Replies
 from cassandra_spec.model.study.tuning import (
-    LEADS,
+    MARGINS,
     Candidate,
     Score,
     State,
@@ -25,7 +25,7 @@ from cassandra_spec.model.study.tuning import (
     front,
     score,
     tune,
-    with_lead,
+    with_margin,
 )
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import write_model
@@ -58,7 +58,7 @@ class Landscape:
                     tokens=np.array(
                         [[k + 1 + s if s < right else -1 for s in range(DEPTH)] for k in range(20)]
                     ),
-                    leads=np.ones((20, DEPTH), np.float32),
+                    margins=np.ones((20, DEPTH), np.float32),
                 ),
             ),
             costs=Costs(
@@ -131,29 +131,29 @@ def test_schemes_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.5, 1.0])
-def test_the_lead_that_tells_right_from_wrong_is_found(threshold: float) -> None:
-    """Right drafts lead by the threshold, wrong ones by less; only one lead parts them best."""
+def test_the_margin_that_tells_right_from_wrong_is_found(threshold: float) -> None:
+    """Right drafts have this margin, wrong ones a smaller one; one minimum separates them best."""
     candidate = Candidate(scheme="exact")
     measured = Landscape(Candidate(scheme="mx"))(candidate.setting())
     right = np.array([[(k + s) % 5 != 0 for s in range(DEPTH)] for k in range(20)])
     truth = np.array([[k + 1 + s for s in range(DEPTH)] for k in range(20)])
-    below = LEADS[LEADS.index(threshold) - 1]
+    below = MARGINS[MARGINS.index(threshold) - 1]
     drafts = Drafts(
         tokens=np.where(right, truth, -1),
-        leads=np.where(right, threshold, below).astype(np.float32),
+        margins=np.where(right, threshold, below).astype(np.float32),
     )
     measured = dataclasses.replace(measured, drafts=(drafts,))
     found = score(candidate, measured, DEPTH)
-    assert found.least_lead == threshold
+    assert found.min_margin == threshold
     assert found.speedup > found.speedup_without
     assert found.speedup_without == best_row(measured, DEPTH).speedup.value
-    assert found.speedup == best_row(with_lead(measured, threshold), DEPTH).speedup.value
+    assert found.speedup == best_row(with_margin(measured, threshold), DEPTH).speedup.value
 
 
-def test_without_a_gain_there_is_no_least_lead() -> None:
+def test_without_a_gain_there_is_no_min_margin() -> None:
     candidate = Candidate(scheme="exact")
     found = score(candidate, Landscape(candidate)(candidate.setting()), DEPTH)
-    assert found.least_lead == 0
+    assert found.min_margin == 0
     assert found.speedup == found.speedup_without
 
 
@@ -178,20 +178,27 @@ def test_plans_pack(tmp_path: Path) -> None:
     assert PackPlan.load(file).recipes(source) == plain.plan().recipes(source)
 
 
-def test_the_front_beats_all_others() -> None:
-    def score(bits: float, speedup: float) -> Score:
-        return Score(
-            candidate=Candidate(scheme="unary"),
-            gamma=1,
-            least_lead=0.0,
-            acceptance=0.5,
-            speedup=speedup,
-            speedup_without=speedup,
-            plain_speedup=1.0,
-            draft_bits=5,
-            target_bits=bits,
-            eq_2=1,
-        )
+def test_scores_with_the_old_name_of_the_minimum_margin_are_read() -> None:
+    body = _score(12, 1.9).to_dict()
+    old = {"least_lead" if key == "min_margin" else key: value for key, value in body.items()}
+    assert Score.from_dict(old) == Score.from_dict(body) == _score(12, 1.9)
 
-    some = [score(12, 1.9), score(11, 1.8), score(13, 1.85), score(11, 1.7), score(14, 2.0)]
+
+def _score(bits: float, speedup: float) -> Score:
+    return Score(
+        candidate=Candidate(scheme="unary"),
+        gamma=1,
+        min_margin=0.0,
+        acceptance=0.5,
+        speedup=speedup,
+        speedup_without=speedup,
+        plain_speedup=1.0,
+        draft_bits=5,
+        target_bits=bits,
+        eq_2=1,
+    )
+
+
+def test_the_front_beats_all_others() -> None:
+    some = [_score(12, 1.9), _score(11, 1.8), _score(13, 1.85), _score(11, 1.7), _score(14, 2.0)]
     assert front(some) == [some[1], some[0], some[4]]
