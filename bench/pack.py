@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from cassandra_spec.golden import Format, GoldenCodec, Packer
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
@@ -83,6 +81,8 @@ def measure(
 
     Raises :class:`AssertionError` if the codecs write different files.
     """
+    from tqdm import tqdm
+
     from cassandra_spec.native.codec import NativeCodec
 
     codecs: list[tuple[str, Packer]] = [("golden", GoldenCodec()), ("native", NativeCodec())]

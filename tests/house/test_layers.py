@@ -35,10 +35,14 @@ OUTSIDE: dict[str, set[str]] = {
     "rtl": {"amaranth", "numpy"},
     "synth": {"amaranth", "numpy"},
     "system": {"numpy"},
+    "native": {"numpy"},
+    "model": {"gguf", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"},
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file": {"safetensors"},
     "system.figures.plots": {"matplotlib"},
+    "model.study.figure": {"matplotlib"},
+    "model.accuracy.harness": {"lm_eval"},
 }
 PACKAGE = "cassandra_spec"
 
@@ -166,6 +170,8 @@ def test_no_top_level_package_escapes_the_table() -> None:
         ("synth.export", "from golden import Format"),
         ("golden.codec", "from ..rtl import decoder"),
         ("system.device", "from cassandra_spec import golden"),
+        ("model.reply", "import cocotb"),
+        ("native.codec", "import torch"),
     ],
 )
 def test_a_wrong_import_is_found(module: str, source: str) -> None:
