@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.errors import CassandraError, DecodeError
+from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
 from cassandra_spec.golden.packed import Packed, Values
 
 __all__ = [
@@ -21,7 +21,9 @@ __all__ = [
     "check_arguments",
     "check_importance",
     "check_packed",
+    "check_segment",
     "group_count",
+    "whole_segments",
 ]
 
 Nonfinite = Literal["error", "saturate"]
@@ -221,16 +223,56 @@ def check_importance(importance: object, count: int) -> NDArray[np.unsignedinteg
 
 
 def check_packed(packed: Packed) -> None:
-    """Hold the directory and codebooks of ``packed`` to its format and count.
+    """Hold the arrays, directory and codebooks of ``packed`` to its format and count.
 
     Raises :class:`CassandraError` that names the field.
     """
     format = packed.format
-    segments = -(-packed.count // format.segment)
-    if packed.directory.shape != (segments, 5):
+    for name in ("speculation", "verification"):
+        _check_array(name, getattr(packed, name), np.uint8, None)
+    segments, directory = -(-packed.count // format.segment), packed.directory
+    if directory.shape != (segments, len(DIRECTORY_FIELDS)) or directory.dtype != np.uint32:
         raise CassandraError(
-            f"directory must be {[segments, 5]} for {packed.count} values, "
-            f"not {list(packed.directory.shape)}"
+            f"directory must be {[segments, len(DIRECTORY_FIELDS)]} of uint32 for {packed.count} "
+            f"values, not {_describe(directory)}"
         )
+    unknown = directory[:, -1] > FLAG_MASK
+    if unknown.any():
+        flags = int(directory[np.argmax(unknown), -1])
+        raise CassandraError(f"flags of a segment must be 0 or {FLAG_MASK}, not {flags}")
     _check_codebook("codebook", packed.codebook, format.codebook)
     _check_codebook("pruned_codebook", packed.pruned_codebook, format.codebook - 1)
+
+
+def whole_segments(
+    packed: Packed, target: bool, first: int = 0, last: int | None = None
+) -> tuple[int, DecodeError | None]:
+    """Where the segments ``first`` to ``last`` that lie in their regions end, and why they do.
+
+    Regions are those that a draft, or a target, reads. All segments and no error, or the first one
+    that reaches past the end of a region and its error.
+    """
+    end, error = len(packed.directory) if last is None else last, None
+    spans = packed.directory.astype(np.int64) * packed.format.superblock
+    for column, region in ((0, packed.speculation), (2, packed.verification))[: 1 + target]:
+        offsets, lengths = spans[first:end, column], spans[first:end, column + 1]
+        outside = (lengths > 0) & (offsets + lengths > region.size)
+        if outside.any():
+            end = first + int(np.argmax(outside))
+            offset, needed = (8 * int(n) // packed.format.beat for n in spans[end, column:][:2])
+            found = max(8 * region.size // packed.format.beat - offset, 0)
+            error = DecodeError("short", end, f"needs {needed} rows of a region of {found}")
+    return end, error
+
+
+def check_segment(packed: Packed, index: int, target: bool) -> None:
+    """As :func:`check_packed`, for the decoding of one segment."""
+    check_packed(packed)
+    if not 0 <= index < len(packed.directory):
+        raise CassandraError(
+            f"index must be less than {len(packed.directory)} (segments) and not negative, "
+            f"not {index}"
+        )
+    _, error = whole_segments(packed, target, index, index + 1)
+    if error is not None:
+        raise error

@@ -7,25 +7,29 @@ and output is bounded by the size of a run (a few million values), whatever the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cassandra_spec.golden.arguments import Arguments, check_arguments, check_packed
+from cassandra_spec.golden.arguments import (
+    Arguments,
+    check_arguments,
+    check_packed,
+    check_segment,
+    whole_segments,
+)
 from cassandra_spec.golden.arrays.arithmetic import exponents_of
-from cassandra_spec.golden.arrays.bitops import Flags, Ints
+from cassandra_spec.golden.arrays.bitops import Ints
 from cassandra_spec.golden.arrays.decoder import decode_run
-from cassandra_spec.golden.arrays.encoder import Books, EncodedRun, encode_run
+from cassandra_spec.golden.arrays.encoder import Codebooks, EncodedRun, encode_run
 from cassandra_spec.golden.arrays.exponents import choose_group_exponents
-from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, Format
-from cassandra_spec.golden.packed import Packed, Values, concatenate
+from cassandra_spec.golden.packed import EncodeOptions, Packed, Values, concatenate
 
 __all__ = [
     "GoldenCodec",
-    "choose_books",
+    "choose_codebooks",
     "decode_draft",
     "decode_draft_segment",
     "decode_target",
@@ -64,29 +68,29 @@ def _count_exponents(args: Arguments, book: tuple[int, ...] | None) -> Ints:
     return counts
 
 
-def choose_books(args: Arguments, count: CountExponents = _count_exponents) -> Books:
+def choose_codebooks(args: Arguments, count: CountExponents = _count_exponents) -> Codebooks:
     """Codebooks that were asked for, else those of section 4.1.
 
     ``count`` gives the frequency of each exponent, int64 [256], among kept values, or among pruned
     ones if it is given a codebook.
     """
     if args.format.scheme != "unary":
-        return Books()
+        return Codebooks()
     book, pruned = args.codebook, args.pruned_codebook
     if book is None:
         book = _most_frequent(count(args, None), args.format.codebook)
     if args.format.pruned_exponent == "raw":
-        return Books(codebook=book)
+        return Codebooks(codebook=book)
     if pruned is None:
         pruned = _most_frequent(count(args, book), args.format.codebook - 1)
-    return Books(codebook=book, pruned=pruned)
+    return Codebooks(codebook=book, pruned=pruned)
 
 
 def _run_length(format: Format) -> int:
     return max(RUN_VALUES // format.segment, 1) * format.segment
 
 
-def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
+def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
     format = args.format
     groups = args.group_exponents
     if groups is not None:
@@ -112,15 +116,7 @@ def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
 
 
 def encode_parts(
-    values: Values,
-    format: Format,
-    *,
-    kept: Flags | None = None,
-    codebook: Sequence[int] | None = None,
-    pruned_codebook: Sequence[int] | None = None,
-    group_exponents: NDArray[np.uint8] | None = None,
-    nonfinite: str = "error",
-    always_mask: bool = False,
+    values: Values, format: Format, **options: Unpack[EncodeOptions]
 ) -> Iterator[Packed]:
     """Pack a tensor in parts of a few million values, for writers that store them as they come.
 
@@ -128,20 +124,11 @@ def encode_parts(
     tensor, before this returns. Each part is a packed tensor of its own (whole segments, except at
     the end); :func:`golden.concatenate` makes one of them. A tensor of no values has no parts.
     """
-    args = check_arguments(
-        values,
-        format,
-        kept=kept,
-        codebook=codebook,
-        pruned_codebook=pruned_codebook,
-        group_exponents=group_exponents,
-        nonfinite=nonfinite,
-        always_mask=always_mask,
-    )
-    return _parts(args, choose_books(args))
+    args = check_arguments(values, format, **options)
+    return _parts(args, choose_codebooks(args))
 
 
-def _parts(args: Arguments, books: Books) -> Iterator[Packed]:
+def _parts(args: Arguments, books: Codebooks) -> Iterator[Packed]:
     saturated = args.saturated
     length = _run_length(args.format)
     for start in range(0, args.values.size, length):
@@ -150,7 +137,7 @@ def _parts(args: Arguments, books: Books) -> Iterator[Packed]:
         saturated = 0  # counted once
 
 
-def _empty(format: Format, books: Books) -> Packed:
+def _empty(format: Format, books: Codebooks) -> Packed:
     return Packed(
         format=format,
         count=0,
@@ -163,28 +150,13 @@ def _empty(format: Format, books: Books) -> Packed:
     )
 
 
-def encode(
-    values: Values,
-    format: Format,
-    *,
-    kept: Flags | None = None,
-    codebook: Sequence[int] | None = None,
-    pruned_codebook: Sequence[int] | None = None,
-    group_exponents: NDArray[np.uint8] | None = None,
-    nonfinite: str = "error",
-    always_mask: bool = False,
-) -> Packed:
+def encode(values: Values, format: Format, **options: Unpack[EncodeOptions]) -> Packed:
     """Pack a tensor (docs/format.md).
 
     Args:
         values: BF16 patterns, uint16 [count].
         format: the parameters.
-        kept: bool [count], the values that a draft sees; all by default (section 4).
-        codebook: exponents by rank (unary); by default the most frequent kept ones.
-        pruned_codebook: likewise for pruned values (unary with coded pruned exponents).
-        group_exponents: uint8 [groups] (mx, exact); by default the largest exponents.
-        nonfinite: in scheme mx, ``"error"`` or ``"saturate"`` NaN and infinite values.
-        always_mask: give a segment of which everything is kept a ``mask`` stream, too (section 4).
+        options: see :class:`cassandra_spec.golden.packed.EncodeOptions`.
 
     Returns:
         The packed tensor; ``saturated`` counts replaced values.
@@ -192,17 +164,8 @@ def encode(
     Raises:
         CassandraError: an argument is not as above; its text names the argument.
     """
-    args = check_arguments(
-        values,
-        format,
-        kept=kept,
-        codebook=codebook,
-        pruned_codebook=pruned_codebook,
-        group_exponents=group_exponents,
-        nonfinite=nonfinite,
-        always_mask=always_mask,
-    )
-    books = choose_books(args)
+    args = check_arguments(values, format, **options)
+    books = choose_codebooks(args)
     if not args.values.size:
         return _empty(format, books)
     parts = list(_parts(args, books))
@@ -213,12 +176,15 @@ def _decode(packed: Packed, target: bool) -> Values:
     check_packed(packed)
     result = np.empty(packed.count, dtype=np.uint16)
     run = _run_length(packed.format) // packed.format.segment
-    for first in range(0, len(packed.directory), run):
-        last = min(first + run, len(packed.directory))
+    whole, error = whole_segments(packed, target)
+    for first in range(0, whole, run):
+        last = min(first + run, whole)
         segments = [packed.segment(index) for index in range(first, last)]
         start = first * packed.format.segment
         stop = min(last * packed.format.segment, packed.count)
         result[start:stop] = decode_run(packed, segments, target)
+    if error is not None:
+        raise error
     return result
 
 
@@ -251,37 +217,14 @@ def decode_target_segment(packed: Packed, index: int) -> Values:
 
 
 def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
-    check_packed(packed)
-    if not 0 <= index < len(packed.directory):
-        raise CassandraError(
-            f"index must be less than {len(packed.directory)} (segments) and not negative, "
-            f"not {index}"
-        )
+    check_segment(packed, index, target)
     return decode_run(packed, [packed.segment(index)], target)
 
 
 class GoldenCodec:
     """This codec behind the interface :class:`cassandra_spec.golden.packed.Packer`."""
 
-    def encode(self, values: Values, format: Format, **options: Any) -> Packed:
-        """Pack a tensor; arguments of :func:`encode`."""
-        return encode(values, format, **options)
-
-    def choose_group_exponents(
-        self,
-        values: Values,
-        format: Format,
-        *,
-        kept: Flags | None = None,
-        importance: NDArray[np.unsignedinteger] | None = None,
-    ) -> NDArray[np.uint8]:
-        """Group exponents by the error of the draft: :func:`golden.choose_group_exponents`."""
-        return choose_group_exponents(values, format, kept=kept, importance=importance)
-
-    def decode_draft(self, packed: Packed) -> Values:
-        """Draft values, uint16 [count]."""
-        return decode_draft(packed)
-
-    def decode_target(self, packed: Packed) -> Values:
-        """Target values, uint16 [count]."""
-        return decode_target(packed)
+    encode = staticmethod(encode)
+    choose_group_exponents = staticmethod(choose_group_exponents)
+    decode_draft = staticmethod(decode_draft)
+    decode_target = staticmethod(decode_target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
 
-__all__ = ["Codec", "Packed", "Packer", "Segment", "concatenate"]
+__all__ = ["Codec", "EncodeOptions", "Packed", "Packer", "Segment", "concatenate"]
 
 Bytes = NDArray[np.uint8]
 Values = NDArray[np.uint16]
@@ -146,6 +146,26 @@ def _check_part(first: Packed, part: Packed, *, last: bool) -> None:
         )
 
 
+class EncodeOptions(TypedDict, total=False):
+    """Options of ``encode``; one that is absent or None has its default.
+
+    Attributes:
+        kept: bool [count], the values that a draft sees; all by default (section 4).
+        codebook: exponents by rank (unary); by default the most frequent kept ones.
+        pruned_codebook: likewise for pruned values (unary with coded pruned exponents).
+        group_exponents: uint8 [groups] (mx, exact); by default the largest exponents.
+        nonfinite: NaN and infinite values in scheme mx: ``"error"`` (the default), ``"saturate"``.
+        always_mask: give a segment that keeps every value a ``mask`` stream, too (section 4).
+    """
+
+    kept: NDArray[np.bool_] | None
+    codebook: Sequence[int] | None
+    pruned_codebook: Sequence[int] | None
+    group_exponents: NDArray[np.uint8] | None
+    nonfinite: str
+    always_mask: bool
+
+
 class Codec(Protocol):
     """What the runtime needs of a codec; golden's functions and the gateware both offer it."""
 
@@ -161,8 +181,8 @@ class Codec(Protocol):
 class Packer(Codec, Protocol):
     """A codec that encodes, too; golden's and the native one. Picklable, for worker processes."""
 
-    def encode(self, values: Values, format: Format, **options: Any) -> Packed:
-        """Pack a tensor; arguments of :func:`golden.encode`."""
+    def encode(self, values: Values, format: Format, **options: Unpack[EncodeOptions]) -> Packed:
+        """Pack a tensor; options are :class:`EncodeOptions`."""
         ...
 
     def choose_group_exponents(

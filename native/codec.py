@@ -22,9 +22,11 @@ from cassandra_spec.golden.arguments import (
     check_arguments,
     check_importance,
     check_packed,
+    check_segment,
     group_count,
+    whole_segments,
 )
-from cassandra_spec.golden.arrays.encoder import Books
+from cassandra_spec.golden.arrays.encoder import Codebooks
 from cassandra_spec.golden.codec import RUN_VALUES
 from cassandra_spec.golden.errors import CassandraError, DecodeError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, ERROR_CAUSES, SCHEMES, STREAMS, Format
@@ -139,13 +141,17 @@ def _worded(packed: Packed, segment: int, target: bool, cause: str) -> DecodeErr
     return DecodeError(cause, segment, "only native code finds an error: please report this")
 
 
-def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
+def _decode_all(packed: Packed, target: bool) -> Values:
     check_packed(packed)
-    if not 0 <= index < len(packed.directory):
-        raise CassandraError(
-            f"index must be less than {len(packed.directory)} (segments) and not negative, "
-            f"not {index}"
-        )
+    whole, error = whole_segments(packed, target)
+    values = _decode(packed, target, 0, whole)
+    if error is not None:
+        raise error
+    return values
+
+
+def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
+    check_segment(packed, index, target)
     return _decode(packed, target, index, index + 1)
 
 
@@ -163,7 +169,7 @@ def _count_exponents(args: Arguments) -> NDArray[np.int64]:
     return counts
 
 
-def _choose_books(args: Arguments) -> Books:
+def _choose_codebooks(args: Arguments) -> Codebooks:
     """Golden's, with one look at the values for both codebooks."""
     counted = cache(lambda: _count_exponents(args))
 
@@ -171,10 +177,10 @@ def _choose_books(args: Arguments) -> Books:
         pruned, kept = counted()
         return kept if book is None else pruned + np.where(np.isin(np.arange(256), book), 0, kept)
 
-    return reference.choose_books(args, count)
+    return reference.choose_codebooks(args, count)
 
 
-def _part(args: Arguments, books: Books, start: int, stop: int) -> Packed:
+def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
     format, library = args.format, _library()
     params = _params(format, books.codebook, books.pruned)
     values = np.ascontiguousarray(args.values[start:stop])
@@ -226,13 +232,11 @@ class NativeCodec:
 
     def decode_draft(self, packed: Packed) -> Values:
         """Draft values, uint16 [count]; reads nothing but speculation data."""
-        check_packed(packed)
-        return _decode(packed, False, 0, len(packed.directory))
+        return _decode_all(packed, False)
 
     def decode_target(self, packed: Packed) -> Values:
         """Target values, uint16 [count]."""
-        check_packed(packed)
-        return _decode(packed, True, 0, len(packed.directory))
+        return _decode_all(packed, True)
 
     def decode_draft_segment(self, packed: Packed, index: int) -> Values:
         """Draft values of one segment; no other segment is read."""
@@ -280,10 +284,10 @@ class NativeCodec:
 
 
 def _parts(args: Arguments) -> Iterator[Packed]:
-    return _encoded_parts(args, _choose_books(args))
+    return _encoded_parts(args, _choose_codebooks(args))
 
 
-def _encoded_parts(args: Arguments, books: Books) -> Iterator[Packed]:
+def _encoded_parts(args: Arguments, books: Codebooks) -> Iterator[Packed]:
     segment, saturated = args.format.segment, args.saturated
     length = max(RUN_VALUES // segment, 1) * segment
     for start in range(0, args.values.size, length):

@@ -23,14 +23,14 @@ from cassandra_spec.golden.arrays.schedule import (
 from cassandra_spec.golden.format import FLAG_MASK, Format
 from cassandra_spec.golden.packed import Bytes, Values
 
-__all__ = ["Books", "EncodedRun", "encode_run", "ranks_of"]
+__all__ = ["Codebooks", "EncodedRun", "encode_run", "ranks_of"]
 
 MISSING = 255
 """Rank of an exponent that is not in a codebook."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Books:
+class Codebooks:
     """The codebooks of a tensor."""
 
     codebook: tuple[int, ...] = ()
@@ -107,7 +107,7 @@ class _Run:
         format: Format,
         kept: Flags | None,
         groups: Octets | None,
-        books: Books,
+        books: Codebooks,
         *,
         always_mask: bool = False,
     ) -> None:
@@ -330,7 +330,7 @@ def encode_run(
     format: Format,
     kept: Flags | None,
     groups: Octets | None,
-    books: Books,
+    books: Codebooks,
     *,
     always_mask: bool = False,
 ) -> EncodedRun:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from cassandra_spec.golden import Format, codec, decode_draft, decode_target, encode, oracle
 from cassandra_spec.golden.arrays.schedule import Grid, coded_counts, packed_counts
+from cassandra_spec.golden.oracle import streams
 from tests.golden.cases import Case, cases
 
 
@@ -19,10 +20,10 @@ from tests.golden.cases import Case, cases
 def test_streams_leave_behind_no_more_than_their_buffers_hold(case: Case) -> None:
     beat, window = case.format.beat, case.format.window_bits
     with pytest.MonkeyPatch.context() as patch:
-        _bound(patch, oracle._PackedStream, "take", "_bits", beat - 1)
-        _bound(patch, oracle._BlockedStream, "take", "_values", beat - 1)
-        _bound(patch, oracle._CodedStream, "starve", "_ranks", beat - 1 + window)
-        _bound(patch, oracle._CodedStream, "prefetch", "_ranks", beat - 1 + window)
+        _bound(patch, streams.PackedStream, "take", "_bits", beat - 1)
+        _bound(patch, streams.BlockedStream, "take", "_values", beat - 1)
+        _bound(patch, streams.CodedStream, "starve", "_ranks", beat - 1 + window)
+        _bound(patch, streams.CodedStream, "prefetch", "_ranks", beat - 1 + window)
         oracle.encode(case.values, case.format, **case.options)
 
 

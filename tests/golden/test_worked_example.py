@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import Format, Packed, decode_draft, decode_target, encode, oracle
+from cassandra_spec.golden.oracle import encoding, numbers
 from tests.golden.rationals import rational
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
@@ -82,14 +83,14 @@ def test_regions_are_the_listed_rows_and_bytes(scheme: str, region: str) -> None
 def recorded(scheme: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Stream and bits of every row, in the order in which the oracle's machine takes them."""
     rows: list[tuple[str, str]] = []
-    take = oracle._Recorder.row
+    take = encoding._Recorder.row
 
     def note(self: Any, stream: str) -> list[int]:
         bits = take(self, stream)
         rows.append((stream, "".join(map(str, bits))))
         return bits
 
-    monkeypatch.setattr(oracle._Recorder, "row", note)
+    monkeypatch.setattr(encoding._Recorder, "row", note)
     format, options = FORMATS[scheme]
     oracle.encode(PATTERNS, format, **options)  # type: ignore[arg-type]
     return rows
@@ -119,7 +120,7 @@ def test_directory_and_values_are_as_listed(scheme: str) -> None:
 
 def test_fields_of_unary_are_as_listed() -> None:
     for place, rank, code, high, low in table(PARTS["unary"], 5):
-        number = oracle._Number.of(int(PATTERNS[int(place)]))
+        number = numbers.Number.of(int(PATTERNS[int(place)]))
         assert (126, 127, 125)[int(rank)] == number.exponent
         assert code == "0" * int(rank) + "1"
         assert high == f"{number.sign}{number.mantissa >> 4:03b}"
@@ -128,12 +129,12 @@ def test_fields_of_unary_are_as_listed() -> None:
 
 def test_fields_of_exact_are_as_listed() -> None:
     for place, group, significand, shift, window, residue, _ in table(PARTS["exact"], 7):
-        number = oracle._Number.of(int(PATTERNS[int(place)]))
+        number = numbers.Number.of(int(PATTERNS[int(place)]))
         assert int(group) == (130 if int(place) < 8 else 127)
         assert significand == f"{number.significand:08b}"
         assert int(shift) == int(group) - number.effective
-        assert window == f"{oracle._windowed(number, int(group)):08b}"
-        assert residue == "".join(map(str, oracle._residue(number, int(window, 2))))
+        assert window == f"{numbers.windowed(number, int(group)):08b}"
+        assert residue == "".join(map(str, numbers.residue_bits(number, int(window, 2))))
 
 
 def test_one_less_than_the_largest_exponent_has_the_draft_that_is_told() -> None:

@@ -39,7 +39,7 @@ OUTSIDE: dict[str, set[str]] = {
     "model": {"gguf", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"},
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
-    "golden.file": {"safetensors"},
+    "golden.file.reader": {"safetensors"},
     "system.figures.plots": {"matplotlib"},
     "model.study.figure": {"matplotlib"},
     "model.accuracy.harness": {"lm_eval"},
@@ -181,7 +181,7 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("golden.file", "from safetensors import safe_open"),
+        ("golden.file.reader", "from safetensors import safe_open"),
         ("golden.codec", "from .format import Format"),
         ("golden.codec", "import numpy as np\nimport dataclasses"),
         ("rtl.decoder", "from cassandra_spec.golden import Format"),

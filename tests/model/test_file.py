@@ -17,6 +17,7 @@ from safetensors import safe_open
 from cassandra_spec.golden import CassandraError, FileError, Format, Packed
 from cassandra_spec.golden.codec import encode
 from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor, SafetensorsFile, Writer
+from cassandra_spec.golden.file.description import PARTS
 
 FORMATS = {
     "unary": Format(segment=256),
@@ -376,6 +377,22 @@ def test_unknown_keys_are_ignored(tmp_path: Path) -> None:
         (in_entry(codebook=[True]), "w: codebook must be a list of numbers"),
         (in_entry(crc32={"speculation": 1}), "w must have a CRC-32 of every part"),
         (in_entry(stream_bits={"low": "x"}), "w: stream_bits must be an object of numbers"),
+        (
+            in_entry(stream_bits={"low": 10**400}),
+            r"stream_bits must be an object of .*\d+",
+        ),
+        (in_entry(crc32=dict.fromkeys(PARTS, 1 << 32)), "w: crc32 must be an object of numbers to"),
+        (in_entry(shape=[1] * 65), "w: shape must have at most 64 dimensions, not 65"),
+        (
+            lambda h, b: b["tensors"].update(n=b["tensors"]["w"]),
+            "must have a tensor n.speculation",
+        ),
+        (
+            lambda h, b: b["others"].update(
+                {"w.directory": {"dtype": "U32", "shape": [1, 5], "crc32": 0}}
+            ),
+            "w.directory must be packed or plain in the entry 'cassandra', not both",
+        ),
         (lambda h, b: b["tensors"]["w"].pop("codebook"), "w must have a codebook"),
         (lambda h, b: b["tensors"].update(w=1), "w must be an object, not 1"),
         (lambda h, b: b["tensors"].update(v=b["tensors"]["w"]), "a tensor v.speculation"),

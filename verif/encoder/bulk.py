@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden.arguments import check_arguments
-from cassandra_spec.golden.codec import choose_books
+from cassandra_spec.golden.codec import choose_codebooks
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, FLAG_MASK, Format
 from cassandra_spec.golden.packed import Packed
@@ -229,7 +229,9 @@ def requests_of(
     book: tuple[int, ...] = ()
     if format.scheme == "unary" and len(values):
         kept = None if keep is None else keep_largest(values, vector, keep)
-        book = choose_books(check_arguments(values, format, kept=kept, codebook=codebook)).codebook
+        book = choose_codebooks(
+            check_arguments(values, format, kept=kept, codebook=codebook)
+        ).codebook
     for start in range(0, len(values), format.segment):
         part = values[start : start + format.segment]
         fields = encode_command_fields(

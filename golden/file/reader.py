@@ -1,0 +1,307 @@
+"""Reading safetensors files, and the packed models in them; all that a file says is checked."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from cassandra_spec.golden.errors import CassandraError, FileError
+from cassandra_spec.golden.file.description import (
+    LENGTH,
+    LONGEST,
+    PARTS,
+    VERSION,
+    PackedTensor,
+    RawTensor,
+    canonical,
+)
+from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
+from cassandra_spec.golden.packed import Bytes, Packed
+
+_Spec = TypeVar("_Spec")
+_CRC32 = (1 << 32) - 1  # the largest
+_DIMENSIONS = 64  # at most: the size is a product of all
+_REASONS = {
+    "incomplete metadata, file not fully covered": "truncated, or with bytes of no tensor",
+    "invalid header length": "truncated inside its header, or of another kind",
+    "header too large": "of another kind",
+    "header too small": "of fewer than 8 bytes",
+}
+
+
+class SafetensorsFile:
+    """A safetensors file of any origin; tensors are read one at a time, or in part.
+
+    ``tensors`` maps names to :class:`RawTensor`, ``metadata`` is the header's. Raises
+    :class:`FileError` if the file is not whole or not safetensors.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        header = _read_header(path)
+        self.metadata: dict[str, str] = header.pop("__metadata__", {})
+        self.tensors: dict[str, RawTensor] = {}
+        self._starts: dict[str, int] = {}
+        for name, entry in header.items():
+            start, stop = entry["data_offsets"]
+            shape = tuple(entry["shape"])
+            self.tensors[name] = RawTensor(dtype=entry["dtype"], shape=shape, nbytes=stop - start)
+            self._starts[name] = start
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> Bytes:
+        """Bytes ``start`` to ``stop`` of a tensor (uint8)."""
+        if name not in self.tensors:
+            raise FileError(f"{self.path} must have a tensor {name}, and has none of that name")
+        stop = self.tensors[name].nbytes if stop is None else stop
+        with self.path.open("rb") as file:
+            (header,) = LENGTH.unpack(file.read(LENGTH.size))
+            file.seek(LENGTH.size + header + self._starts[name] + start)
+            data = np.fromfile(file, np.uint8, stop - start)
+        if data.size != stop - start:
+            raise FileError(f"{self.path} must not shrink while it is read ({name} is cut off)")
+        return data
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileError(f"{path} must be a file, and is {_what_it_is(path)}")
+    try:
+        with safe_open(path, framework="np"):  # checks the header
+            pass
+    except SafetensorError as error:
+        reason = str(error).removeprefix("Error while deserializing header: ")
+        reason = _REASONS.get(reason, reason)
+        raise FileError(f"{path} must be a whole safetensors file, not one {reason}") from error
+    with path.open("rb") as file:
+        (size,) = LENGTH.unpack(file.read(LENGTH.size))
+        header: dict[str, Any] = json.loads(file.read(size))
+    return header
+
+
+def _what_it_is(path: Path) -> str:
+    return "a directory" if path.is_dir() else "of another kind" if path.exists() else "missing"
+
+
+class PackedFile:
+    """A packed model's file: ``tensors`` (packed) and ``others`` (as they were), by name.
+
+    Opening reads and checks the header alone. Raises :class:`FileError` with a line that names the
+    file, the tensor and what was expected.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = SafetensorsFile(path)
+        body = self._description()
+        self.tensors = {
+            str(name): self._packed_tensor(name, entry)
+            for name, entry in self._object("tensors", body).items()
+        }
+        self._checksums: dict[str, int] = {}
+        self.others = {
+            str(name): self._other(name, entry)
+            for name, entry in self._object("others", body).items()
+        }
+        self._check_names()
+
+    def read_packed(self, name: str) -> Packed:
+        """One packed tensor, its checksums verified."""
+        spec = self._known(name, self.tensors)
+        parts = {part: self._read_checked(f"{name}.{part}", spec.crc32[part]) for part in PARTS}
+        directory = parts["directory"].view("<u4").astype(np.uint32, copy=False)
+        directory = directory.reshape(spec.segments, len(DIRECTORY_FIELDS))
+        self._check_directory(name, spec, directory, parts)
+        return Packed(
+            format=spec.format,
+            count=spec.count,
+            speculation=parts["speculation"],
+            verification=parts["verification"],
+            directory=directory,
+            codebook=spec.codebook,
+            pruned_codebook=spec.pruned_codebook,
+            stream_bits=spec.stream_bits,
+        )
+
+    def read_raw(self, name: str) -> Bytes:
+        """The bytes of a tensor that is not packed (uint8), its checksum verified."""
+        self._known(name, self.others)
+        return self._read_checked(name, self._checksums[name])
+
+    def verify(self) -> int:
+        """Read everything and check every checksum; returns how many there are."""
+        for name in self.tensors:
+            self.read_packed(name)
+        for name in self.others:
+            self.read_raw(name)
+        return len(PARTS) * len(self.tensors) + len(self.others)
+
+    def stored_bytes(self, name: str) -> dict[str, int]:
+        """Bytes of the parts of a packed tensor."""
+        self._known(name, self.tensors)
+        return {part: self._file.tensors[f"{name}.{part}"].nbytes for part in PARTS}
+
+    def _known(self, name: str, kind: Mapping[str, _Spec]) -> _Spec:
+        if name not in kind:
+            raise FileError(f"{self.path} must have a tensor {name}, and has none of that name")
+        return kind[name]
+
+    def _read_checked(self, key: str, expected: int) -> Bytes:
+        data = self._file.read(key)
+        found = zlib.crc32(data.data)
+        self._require(
+            found == expected, f"{key} must have the CRC-32 {expected:08x}, not {found:08x}"
+        )
+        return data
+
+    def _require(self, condition: bool, expectation: str) -> None:
+        if not condition:
+            raise FileError(f"{self.path}: {expectation}")
+
+    def _description(self) -> dict[str, Any]:
+        text = self._file.metadata.get("cassandra")
+        if text is None:
+            raise FileError(f"{self.path} must be a packed model: its metadata has no 'cassandra'")
+        try:
+            body = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FileError(f"{self.path}: the entry 'cassandra' must be JSON ({error})") from error
+        self._require(isinstance(body, dict), "the entry 'cassandra' must be a JSON object")
+        version = body.get("version")
+        self._require(version == VERSION, f"version must be {VERSION}, not {reprlib.repr(version)}")
+        checksum = body.pop("crc32", None)
+        found = zlib.crc32(canonical(body).encode())
+        self._require(
+            checksum == found,
+            f"the entry 'cassandra' must have the CRC-32 {reprlib.repr(checksum)}, not {found}",
+        )
+        return dict(body)
+
+    def _object(self, key: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        value = body.get(key)
+        self._require(
+            isinstance(value, dict), f"{key} must be an object, not {reprlib.repr(value)}"
+        )
+        return dict(body[key])
+
+    def _packed_tensor(self, name: str, entry: Any) -> PackedTensor:
+        self._require(
+            isinstance(entry, dict), f"{name} must be an object, not {reprlib.repr(entry)}"
+        )
+        try:
+            format_ = Format.from_dict(self._object("format", entry))
+        except FileError:
+            raise
+        except CassandraError as error:
+            raise FileError(f"{self.path}: {name}: {error}") from error
+        spec = PackedTensor(
+            format=format_,
+            shape=self._shape(name, entry),
+            codebook=self._codebook(name, "codebook", entry, format_),
+            pruned_codebook=self._codebook(name, "pruned_codebook", entry, format_),
+            crc32=self._counts(name, "crc32", entry, _CRC32),
+            stream_bits=self._counts(name, "stream_bits", entry, LONGEST),
+        )
+        self._require(set(spec.crc32) >= set(PARTS), f"{name} must have a CRC-32 of every part")
+        self._check_parts(name, spec)
+        return spec
+
+    def _other(self, name: str, entry: Any) -> RawTensor:
+        self._require(
+            isinstance(entry, dict), f"{name} must be an object, not {reprlib.repr(entry)}"
+        )
+        found = self._known(name, self._file.tensors)
+        stated = (entry.get("dtype"), self._shape(name, entry))
+        stored = (found.dtype, found.shape)
+        self._require(stored == stated, f"{name} must be {_text(*stated)}, not {_text(*stored)}")
+        self._require(_is_count(entry.get("crc32"), _CRC32), f"{name} must have a CRC-32")
+        self._checksums[name] = entry["crc32"]
+        return found
+
+    def _numbers(self, name: str, key: str, entry: Mapping[str, Any], most: int) -> tuple[int, ...]:
+        value = entry.get(key)
+        ok = isinstance(value, list) and all(_is_count(item, most) for item in value)
+        expected = f"a list of numbers to {most}"
+        self._require(ok, f"{name}: {key} must be {expected}, not {reprlib.repr(value)}")
+        return tuple(entry[key])
+
+    def _shape(self, name: str, entry: Mapping[str, Any]) -> tuple[int, ...]:
+        shape = self._numbers(name, "shape", entry, LONGEST)
+        expected = f"{name}: shape must have at most {_DIMENSIONS} dimensions, not {len(shape)}"
+        self._require(len(shape) <= _DIMENSIONS, expected)
+        return shape
+
+    def _codebook(
+        self, name: str, key: str, entry: Mapping[str, Any], format_: Format
+    ) -> tuple[int, ...]:
+        if key not in entry:
+            needed = format_.scheme == "unary" and (
+                key == "codebook" or format_.pruned_exponent == "coded"
+            )
+            self._require(not needed, f"{name} must have a {key} (scheme unary)")
+            return ()
+        book = self._numbers(name, key, entry, 255)
+        most = format_.codebook - (key == "pruned_codebook")
+        ok = len(set(book)) == len(book) <= most
+        self._require(ok, f"{name}: {key} must list at most {most} exponents, each once")
+        return book
+
+    def _counts(self, name: str, key: str, entry: Mapping[str, Any], most: int) -> dict[str, int]:
+        value = entry.get(key)
+        ok = isinstance(value, dict) and all(_is_count(item, most) for item in value.values())
+        expected = f"an object of numbers to {most}"
+        self._require(ok, f"{name}: {key} must be {expected}, not {reprlib.repr(value)}")
+        return dict(entry[key])
+
+    def _check_parts(self, name: str, spec: PackedTensor) -> None:
+        """The three arrays exist, in the dtype and shape that the format fixes."""
+        for part, dtype in PARTS.items():
+            found = self._known(f"{name}.{part}", self._file.tensors)
+            shape: tuple[int, ...] = (found.nbytes,)
+            if part == "directory":
+                shape = (spec.segments, len(DIRECTORY_FIELDS))
+            stated, stored = _text(dtype, shape), _text(found.dtype, found.shape)
+            self._require(stated == stored, f"{name}.{part} must be {stated}, not {stored}")
+
+    def _check_names(self) -> None:
+        packed = {f"{name}.{part}" for name in self.tensors for part in PARTS}
+        for name in (packed | set(self.tensors)) & set(self.others):
+            self._require(
+                False, f"{name} must be packed or plain in the entry 'cassandra', not both"
+            )
+        for name in self._file.tensors:
+            known = name in packed or name in self.others
+            self._require(known, f"{name} must be in the entry 'cassandra', and is not")
+
+    def _check_directory(
+        self,
+        name: str,
+        spec: PackedTensor,
+        directory: NDArray[np.uint32],
+        parts: Mapping[str, Bytes],
+    ) -> None:
+        """Regions follow each other and fill the arrays (section 5)."""
+        columns = dict(zip(DIRECTORY_FIELDS, directory.T.astype(np.int64), strict=True))
+        for part in ("speculation", "verification"):
+            ends = np.cumsum(columns[f"{part}_length"])
+            starts = ends - columns[f"{part}_length"]
+            total = int(ends[-1]) * spec.format.superblock if ends.size else 0
+            ok = bool((columns[f"{part}_offset"] == starts).all()) and total == parts[part].size
+            self._require(ok, f"{name}.directory must cover {name}.{part} without holes")
+        flags = bool((columns["flags"] <= FLAG_MASK).all())
+        self._require(flags, f"{name}.directory must have flags of 0 or {FLAG_MASK}")
+
+
+def _is_count(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _text(dtype: object, shape: Iterable[int]) -> str:
+    return f"{dtype} {list(shape)}"

@@ -1,0 +1,105 @@
+"""Numbers: sections 1 and 4 of docs/format.md, one value at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+Bits = list[int]  # in bit order
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """Sign, exponent and mantissa of a value (section 4)."""
+
+    sign: int
+    exponent: int
+    mantissa: int
+
+    @classmethod
+    def of(cls, pattern: int) -> Number:
+        """The number of a BF16 pattern."""
+        return cls(pattern >> 15, (pattern >> 7) & 0xFF, pattern & 0x7F)
+
+    @property
+    def pattern(self) -> int:
+        """The BF16 pattern of the number."""
+        return self.sign << 15 | self.exponent << 7 | self.mantissa
+
+    @property
+    def finite(self) -> bool:
+        """Neither infinite nor NaN."""
+        return self.exponent < 255
+
+    @property
+    def subnormal(self) -> bool:
+        """Below the smallest normal number, and not zero."""
+        return self.exponent == 0 and self.mantissa > 0
+
+    @property
+    def zero(self) -> bool:
+        """Zero of either sign."""
+        return self.exponent == 0 and self.mantissa == 0
+
+    @property
+    def significand(self) -> int:
+        """The mantissa with its leading bit."""
+        return 128 + self.mantissa if self.exponent > 0 else self.mantissa
+
+    @property
+    def effective(self) -> int:
+        """The exponent by which the significand is scaled."""
+        return max(self.exponent, 1)
+
+
+def to_bits(number: int, width: int) -> Bits:
+    """A field of ``width`` bits, least significant first."""
+    return [(number >> i) & 1 for i in range(width)]
+
+
+def from_bits(bits: Bits) -> int:
+    """The inverse of :func:`to_bits`."""
+    return sum(bit << i for i, bit in enumerate(bits))
+
+
+def leading_zeros(magnitude: int) -> int:
+    """Leading zeros of ``magnitude``, 1..255, in 8 bits."""
+    return 8 - magnitude.bit_length()
+
+
+def value_of(sign: int, group: int, magnitude: int) -> int:
+    """``value(s, E, A)`` of section 4.2."""
+    if magnitude == 0:
+        return sign << 15
+    zeros = leading_zeros(magnitude)
+    if group > zeros:
+        return sign << 15 | (group - zeros) << 7 | (magnitude << zeros) & 0x7F
+    return sign << 15 | magnitude << (group - 1)
+
+
+def aligned(number: Number, group: int) -> int:
+    """The aligned significand of section 4.2: nearest, ties to even, saturated."""
+    shift = group - number.effective
+    if shift < 0:
+        return 255
+    whole, rest = divmod(number.significand, 1 << shift)
+    if 2 * rest > 1 << shift or (2 * rest == 1 << shift and whole % 2 == 1):
+        whole += 1
+    return min(whole, 255)
+
+
+def windowed(number: Number, group: int) -> int:
+    """The window of section 4.3."""
+    shift = group - number.effective
+    if not number.finite or shift < 0:
+        return 255
+    return number.significand >> shift
+
+
+def residue_bits(number: Number, window: int) -> Bits:
+    """The residue field of section 4.3."""
+    if window == 255:
+        return []
+    if window == 0:
+        return [int(number.zero)]
+    shift = leading_zeros(window)
+    return to_bits(number.significand % 2**shift, shift)
