@@ -1,9 +1,10 @@
 """Compile the native library at first use: sources in ``native/src``, one shared library.
 
-A file is compiled with the flags of the instruction set that its name ends in (``*_avx2.cpp``,
-``*_avx512.cpp``, ``*_avx512bf16.cpp``; any other is portable). Objects are kept by the hash of
-what went into them, so that a changed file compiles alone. Processes that want the library at the
-same time wait for the first one; a library appears under its name only when it is complete.
+A source is compiled once for each instruction set that its path names: ``codec/avx512/masked.cpp``
+for AVX-512, ``codec/walk_portable_avx2.cpp`` twice, and any other for every processor. Objects are
+kept by the hash of what went into them, so that a changed file compiles alone. Processes that want
+the library at the same time wait for the first one; a library appears under its name only when it
+is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from cassandra_spec.native import constants
 from cassandra_spec.native.errors import NativeError
 
-__all__ = ["ISA_FLAGS", "Toolchain", "build_library", "cache_folder", "find_toolchain", "isa_of"]
+__all__ = ["ISA_FLAGS", "Toolchain", "build_library", "cache_folder", "find_toolchain", "isas_of"]
 
 SOURCES = Path(__file__).resolve().parent / "src"
 _CHECKOUT = SOURCES.parents[1]
@@ -77,10 +78,10 @@ def cache_folder() -> Path:
     return Path(base) / "cassandra-spec" / "native"
 
 
-def isa_of(name: str) -> str:
-    """Instruction set that a source file is compiled for, by the end of its name."""
-    suffix = Path(name).stem.rpartition("_")[2]
-    return suffix if suffix in ISA_FLAGS else "portable"
+def isas_of(name: str) -> tuple[str, ...]:
+    """Instruction sets that a source is compiled for: those that its path names, else portable."""
+    words = re.split(r"[/_]", name.removesuffix(".cpp"))
+    return tuple(isa for isa in ISA_FLAGS if isa in words) or ("portable",)
 
 
 def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -149,8 +150,8 @@ class _Unit:
 
 
 def _read_sources() -> dict[str, str]:
-    paths = sorted(path for path in SOURCES.iterdir() if path.suffix in (".cpp", ".h"))
-    texts = {path.name: path.read_text(encoding="utf-8") for path in paths}
+    paths = sorted(path for path in SOURCES.rglob("*.*") if path.suffix in (".cpp", ".h"))
+    texts = {path.relative_to(SOURCES).as_posix(): path.read_text("utf-8") for path in paths}
     return texts | constants.generate()
 
 
@@ -163,12 +164,15 @@ def _flags(toolchain: Toolchain, isa: str, sanitize: bool) -> tuple[str, ...]:
 def _units(texts: dict[str, str], toolchain: Toolchain, sanitize: bool) -> list[_Unit]:
     units = []
     for name in texts:
-        if not name.endswith(".cpp") or isa_of(name) not in toolchain.isas:
+        if not name.endswith(".cpp"):
             continue
-        flags = _flags(toolchain, isa_of(name), sanitize)
         parts = [part for file in _closure(name, texts) for part in (file, texts[file])]
-        key = _digest(toolchain.version, *toolchain.command, *flags, *parts)
-        units.append(_Unit(source=name, flags=flags, object=f"{Path(name).stem}-{key}.o"))
+        for isa in isas_of(name):
+            if isa in toolchain.isas:
+                flags = _flags(toolchain, isa, sanitize)
+                key = _digest(toolchain.version, *toolchain.command, *flags, *parts)
+                object = f"{name.removesuffix('.cpp').replace('/', '-')}-{key}.o"
+                units.append(_Unit(source=name, flags=flags, object=object))
     return units
 
 
@@ -180,7 +184,7 @@ def _check(run: subprocess.CompletedProcess[str], what: str) -> None:
 def _compile(unit: _Unit, folder: Path, toolchain: Toolchain, sources: Path) -> None:
     target = folder / unit.object
     partial = target.with_suffix(f".{os.getpid()}.partial")
-    command = [*toolchain.command, *unit.flags, "-c", unit.source, "-o", str(partial)]
+    command = [*toolchain.command, *unit.flags, "-I.", "-c", unit.source, "-o", str(partial)]
     try:
         _check(_run(command, sources), f"compiling {unit.source}")
         partial.replace(target)
@@ -198,11 +202,13 @@ def _compile_missing(
     missing = [unit for unit in units if not (objects / unit.object).exists()]
     if not missing:
         return
-    names = ", ".join(unit.source for unit in missing)
+    names = ", ".join(dict.fromkeys(unit.source for unit in missing))
     _say(f"compiling {names} with {shlex.join(toolchain.command)} (once; kept in {objects.parent})")
     with tempfile.TemporaryDirectory(dir=objects) as folder:
         for name, text in texts.items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         with ThreadPoolExecutor(_JOBS) as pool:
             jobs = [pool.submit(_compile, u, objects, toolchain, Path(folder)) for u in missing]
             for job in jobs:

@@ -56,7 +56,7 @@ _INTEGERS = (
 
 
 class _Params(ctypes.Structure):
-    """``cassandra::codec::Params`` of ``native/src/codec.h``."""
+    """``cassandra::codec::Params`` of ``native/src/codec/codec.h``."""
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in _INTEGERS),

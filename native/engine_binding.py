@@ -1,4 +1,4 @@
-"""The engine's entry points (native/src/engine_api.cpp), with their types."""
+"""The engine's entry points (native/src/engine/api.cpp), with their types."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Linear layers on the native kernels, one at a time: for tests and measurements.
 
-The engine uses the same layers from C++ (``native/src/linear.h``).
+The engine uses the same layers from C++ (``native/src/linear/linear.h``).
 """
 
 from __future__ import annotations

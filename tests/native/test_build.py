@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
@@ -17,10 +18,10 @@ from cassandra_spec.native import build, constants
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {
-    "isa.h": '#pragma once\n#include "one.h"\n',
+    "common/isa.h": '#pragma once\n#include "one.h"\n',
     "one.h": "#pragma once\nstatic inline int one() { return 1; }\n",
-    "first.cpp": '#include "isa.h"\nextern "C" int first() { return one(); }\n',
-    "second_avx2.cpp": 'extern "C" int second() { return 2; }\n',
+    "first.cpp": '#include "common/isa.h"\nextern "C" int first() { return one(); }\n',
+    "room/second_avx2.cpp": 'extern "C" int second() { return 2; }\n',
 }
 
 
@@ -40,13 +41,14 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "src"
     folder.mkdir()
     for name, text in TINY.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     monkeypatch.setattr(build, "SOURCES", folder)
     return folder
 
 
 def test_importing_compiles_nothing(tmp_path: Path) -> None:
-    code = "import native, golden; from native import library; print(library.load.cache_info())"
+    code = "from cassandra_spec.native import library; print(library.load.cache_info())"
     run = python(code, CASSANDRA_NATIVE_CACHE=str(tmp_path / "cache"), CXX="no-such-compiler")
     assert run.returncode == 0, run.stderr
     assert "currsize=0" in run.stdout
@@ -54,7 +56,10 @@ def test_importing_compiles_nothing(tmp_path: Path) -> None:
 
 
 def test_no_compiler_is_a_clear_error(tmp_path: Path) -> None:
-    code = "import native\ntry:\n  native.load()\nexcept native.NativeError as e:\n  print(e)"
+    code = (
+        "from cassandra_spec import native\n"
+        "try:\n  native.load()\nexcept native.NativeError as e:\n  print(e)"
+    )
     run = python(code, CASSANDRA_NATIVE_CACHE=str(tmp_path), CXX="no-such-compiler")
     assert "needs a C++ compiler, and no-such-compiler is not on PATH" in run.stdout
     assert run.stderr == ""
@@ -69,23 +74,50 @@ def test_every_instruction_set_can_be_chosen(every_isa: str) -> None:
     assert native.isa() == every_isa
 
 
-def test_the_name_of_a_file_decides_its_flags() -> None:
-    names = ["a.cpp", "a_avx2.cpp", "linear_avx512.cpp", "x_avx512bf16.cpp", "a_b.cpp"]
-    expected = ["portable", "avx2", "avx512", "avx512bf16", "portable"]
-    assert [build.isa_of(name) for name in names] == expected
+@pytest.mark.parametrize(
+    ("path", "isas"),
+    [
+        ("a.cpp", ("portable",)),
+        ("room/a_b.cpp", ("portable",)),
+        ("a_avx2.cpp", ("avx2",)),
+        ("codec/avx512/a.cpp", ("avx512",)),
+        ("linear/avx512bf16.cpp", ("avx512bf16",)),
+        ("engine/a_portable_avx2_avx512.cpp", ("portable", "avx2", "avx512")),
+    ],
+)
+def test_the_path_of_a_source_decides_its_flags(path: str, isas: tuple[str, ...]) -> None:
+    assert build.isas_of(path) == isas
+
+
+def test_a_source_is_compiled_for_each_instruction_set_of_its_path(
+    sources: Path, tmp_path: Path
+) -> None:
+    text = (
+        "#define J(a, b) a##b\n#define K(a, b) J(a, b)\n"
+        'extern "C" __attribute__((visibility("default"))) '
+        "int K(third_, CASSANDRA_ISA)() { return 3; }\n"
+    )
+    (sources / "third_portable_avx2.cpp").write_text(text)
+    library = ctypes.CDLL(str(build.build_library(folder=tmp_path / "cache")))
+    with pytest.raises(AttributeError):
+        _ = library.third_avx512
+    for isa in build.find_toolchain().isas[:2]:
+        assert getattr(library, f"third_{isa}")() == 3
 
 
 def test_a_second_build_compiles_nothing(
     sources: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     library = build.build_library(folder=tmp_path / "cache")
-    assert "compiling first.cpp, second_avx2.cpp, format_tables.cpp" in capfd.readouterr().err
+    assert "compiling first.cpp, room/second_avx2.cpp, format_tables.cpp" in capfd.readouterr().err
     assert library.is_file()
     assert build.build_library(folder=tmp_path / "cache") == library
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("name", "again"), [("one.h", "first.cpp"), ("second_avx2.cpp", None)])
+@pytest.mark.parametrize(
+    ("name", "again"), [("one.h", "first.cpp"), ("room/second_avx2.cpp", None)]
+)
 def test_a_changed_file_is_compiled_again_and_no_other(
     sources: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, again: str | None
 ) -> None:

@@ -1,0 +1,164 @@
+// What the short ways share: rows in places that are known beforehand, and 64 values at a time.
+// For files that are compiled for AVX-512.
+#pragma once
+
+#include <immintrin.h>
+
+#include "codec/kernels.h"
+
+namespace cassandra::codec::CASSANDRA_ISA {
+namespace {
+
+constexpr int BEAT = 16, ROW = 2, STEP = 64;  // values of a beat, bytes of a row, values at a time
+
+inline int64_t ones(uint64_t word) { return static_cast<int64_t>(_mm_popcnt_u64(word)); }
+
+inline __m512i load512(const void* from) { return _mm512_loadu_si512(from); }
+
+// For an expansion: from memory that is slow on Zen 4.
+inline __m512i in_register(const void* from) {
+    __m512i loaded = load512(from);
+    asm("" : "+v"(loaded));
+    return loaded;
+}
+
+// Lanes that exist of the 64 from lane `i` on.
+inline uint64_t lanes64(int64_t n, int64_t i) {
+    return n - i >= 64 ? ~uint64_t{0} : _bzhi_u64(~uint64_t{0}, static_cast<unsigned>(n - i));
+}
+
+// Blocks of 8 values of a vector of bytes: unpacking bytes to words then gives values in order.
+constexpr int ORDER[8] = {0, 4, 1, 5, 2, 6, 3, 7}, NATURAL[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+// Bits of bytes in ORDER, in the order of values.
+inline uint64_t in_order(uint64_t mask) {
+    return _pext_u64(mask, 0x00FF00FF00FF00FF) | _pext_u64(mask, 0xFF00FF00FF00FF00) << 32;
+}
+
+inline uint64_t out_of_order(uint64_t mask) {  // the inverse
+    return _pdep_u64(mask, 0x00FF00FF00FF00FF) | _pdep_u64(mask >> 32, 0xFF00FF00FF00FF00);
+}
+
+// Byte j of each result has bit j of all bytes of `rows`, its last byte lowest.
+inline __m512i transposed(__m512i rows) {
+    return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64(0x8040201008040201ll), rows, 0);
+}
+
+// Planes of four beats to 64 bytes in `order`. `high` has the planes of sign_high, from the sign
+// on, of each beat in 16 bytes, `low` those of low in `low_stride` bytes.
+struct Planes {
+    __m512i places, sign_places;
+    uint64_t used = 0;
+
+    // Bits from `truncated` (0 if `low`) up to the sign; for unary the sign is bit 7.
+    Planes(const Params& p, bool low, int low_stride, const int (&order)[8] = ORDER) {
+        alignas(64) uint8_t index[64] = {}, sign_index[64] = {};
+        const int top = p.magnitude_bits(), first = low ? 0 : p.truncated;
+        for (int word = 0; word < 8; ++word) {
+            const int block = order[word], beat = block / 2, byte = block % 2;
+            for (int place = first; place < 8; ++place) {
+                const bool is_low = place < p.truncated;
+                const int at = is_low ? 64 + low_stride * beat + ROW * place + byte
+                                      : 16 * beat + ROW * (top - place) + byte;
+                index[8 * word + 7 - place] = static_cast<uint8_t>(at);
+                used |= uint64_t{1} << (8 * word + 7 - place);
+            }
+        }
+        for (int byte = 0; byte < 8; ++byte)
+            sign_index[byte] = static_cast<uint8_t>(16 * (byte / 2) + byte % 2);
+        places = load512(index);
+        sign_places = load512(sign_index);
+    }
+
+    __m512i bytes(__m512i high, __m512i low) const {
+        return transposed(_mm512_maskz_permutex2var_epi8(used, high, places, low));
+    }
+
+    uint64_t signs(__m512i high) const {
+        const __m512i rows = _mm512_permutexvar_epi8(sign_places, high);
+        return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm512_castsi512_si128(rows)));
+    }
+};
+
+inline __m128i load128(const uint8_t* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+inline __m512i four(const uint8_t* first, int64_t stride) {
+    __m512i all = _mm512_castsi128_si512(load128(first));
+    all = _mm512_inserti32x4(all, load128(first + stride), 1);
+    all = _mm512_inserti32x4(all, load128(first + 2 * stride), 2);
+    return _mm512_inserti32x4(all, load128(first + 3 * stride), 3);
+}
+
+// Group exponents of 64 positions, in ORDER.
+class GroupBytes {
+  public:
+    explicit GroupBytes(int log2_group) : shift_(log2_group) {
+        alignas(64) uint8_t index[64];
+        for (int lane = 0; lane < 64; ++lane)
+            index[lane] = static_cast<uint8_t>(8 * ORDER[lane / 8] >> shift_);
+        index_ = load512(index);
+    }
+    __m512i at(const uint8_t* groups, int64_t position) const {
+        const uint64_t some = load<uint64_t>(groups + (position >> shift_));
+        return _mm512_permutexvar_epi8(index_, _mm512_set1_epi64(static_cast<long long>(some)));
+    }
+
+  private:
+    int shift_;
+    __m512i index_;
+};
+
+// Rows of group exponents up to and with the beat that begins at `position`.
+inline int64_t exponent_rows(int64_t position, int log2_group) {
+    return ((position >> log2_group) + 2) >> 1;
+}
+
+// Where the rows of a speculation region of mx or exact are, without a mask: `good` if it has the
+// right size and legal group exponents. A row of each plane must fit in 16 bytes with that of
+// signs.
+struct Speculation {
+    const uint8_t* rows;
+    int log2_group, stride;
+    bool good = false;
+
+    Speculation(const Params& p, const Region& region, int64_t count, uint8_t* groups)
+        : rows(region.bytes), log2_group(__builtin_ctz(p.group)),
+          stride(ROW * (1 + p.high_bits())) {
+        if (p.beat != BEAT || p.group < 32 || count % STEP || p.truncated == 0) return;
+        const int64_t size = stride * (count / BEAT) + ROW * exponent_rows(count - 1, log2_group);
+        const bool fits = size <= region.size && region.size - size < p.superblock;
+        if (!fits) return;
+        for (int64_t at = 0; at < count; at += 2 * p.group)
+            std::memcpy(groups + (at >> log2_group), block(at) - ROW, ROW);
+        good = true;
+        for (int64_t i = 0; i < ceil_div(count, p.group); ++i)
+            good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
+    }
+
+    // The sign row of the beat at `position`; its other rows follow. Four beats from a multiple
+    // of STEP on are `stride` bytes apart.
+    const uint8_t* block(int64_t position) const {
+        return rows + stride * (position / BEAT) + ROW * exponent_rows(position, log2_group);
+    }
+};
+
+// 2^z for bytes with z leading zeros; 0 for 0.
+inline __m512i leading_power(__m512i bytes) {
+    const __m512i reversed = _mm512_gf2p8affine_epi64_epi8(
+        bytes, _mm512_set1_epi64(static_cast<long long>(0x8040201008040201ull)), 0);
+    return _mm512_and_si512(reversed, _mm512_sub_epi8(_mm512_setzero_si512(), reversed));
+}
+
+// 32 words of exponents and mantissas (bit 7 of these is ignored), and their signs.
+inline __m512i assembled(__m512i words, uint32_t minus) {
+    const __m512i exponents = _mm512_srli_epi16(words, 1);
+    const __m512i values = _mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0xFF80)),
+                                                     exponents, words, 0xCA);
+    return _mm512_mask_add_epi16(values, minus, values,
+                                 _mm512_set1_epi16(static_cast<short>(0x8000)));
+}
+
+}  // namespace
+}  // namespace cassandra::codec::CASSANDRA_ISA

@@ -1,0 +1,113 @@
+// Segments with a mask, and all of scheme unary, where a beat has 16 values and neither residues
+// nor coded exponents of pruned values are read.
+//
+// Walks bring the rows of each stream together, one beat after another and almost without branches.
+// Then planes become bytes and codes ranks, of kept values alone; in the end these are spread to
+// their positions, 64 at a time.
+#include "codec/avx512/masked.h"
+
+namespace cassandra::codec {
+namespace CASSANDRA_ISA {
+namespace {
+
+// The rows of a verification region: `s.lows` gets those of low, `s.pruned` pruned values. The
+// former, or null if the region is too short or too long.
+const uint8_t* walk_lows(const Params& p, const Region& region, int64_t beats, Streams& s) {
+    const auto* const masks = reinterpret_cast<const uint16_t*>(s.mask.data());
+    const uint8_t *at = region.bytes, *const end = at + region.size;
+    uint8_t* pruned = s.pruned.data();
+    const int64_t lead = 2 * p.lead;
+    LowRows lows(p, s);
+    for (int64_t slot = -lead; slot < beats; ++slot) {
+        if (slot >= 0) {
+            const int64_t missing = ROW * (BEAT - ones(masks[slot]));
+            std::memcpy(pruned, at, 2 * BEAT);
+            pruned += missing;
+            at += missing;
+        }
+        if (slot + lead < beats) lows.take(at, ones(masks[slot + lead]));
+        if (at > end) return nullptr;
+    }
+    return end - at < p.superblock ? s.lows.data() : nullptr;
+}
+
+// The rows of low of a verification region that has no others, or null as before.
+const uint8_t* only_lows(const Params& p, const Region& region, int64_t beats) {
+    const int64_t size = ROW * p.truncated * beats;
+    return size <= region.size && region.size - size < p.superblock ? region.bytes : nullptr;
+}
+
+template <bool MASKED>
+void put_unary(bool target, int64_t count, Streams& s, uint16_t* out) {
+    const uint8_t *bytes = s.magnitudes.data(), *exponents = s.exponents.data();
+    Spread<MASKED> spread(s.mask.data(), s.pruned.data());
+    for (int64_t at = 0; at < count; at += STEP, out += STEP) {
+        const uint64_t mask = spread.mask(at);
+        const __m512i low = spread.bytes(mask, bytes), high = spread.bytes(mask, exponents);
+        spread.put(signed_values(_mm512_unpacklo_epi8(low, high)), static_cast<uint32_t>(mask),
+                   target, out);
+        spread.put(signed_values(_mm512_unpackhi_epi8(low, high)),
+                   static_cast<uint32_t>(mask >> 32), target, out + 32);
+        bytes += ones(mask);
+        exponents += ones(mask);
+    }
+}
+
+// False if a group exponent is not legal, or a value would be subnormal.
+bool put_groups(const Params& p, bool target, int64_t count, Streams& s, uint16_t* out) {
+    const GroupBytes exponents(__builtin_ctz(static_cast<unsigned>(p.group)));
+    const __m512i one = _mm512_set1_epi8(1);
+    const uint8_t *bytes = s.magnitudes.data(), *const groups = s.groups.data();
+    Spread<true> spread(s.mask.data(), s.pruned.data());
+    uint64_t subnormal = 0;
+    int64_t from = 0;
+    for (int64_t at = 0; at < count; at += STEP, out += STEP) {
+        const uint64_t mask = spread.mask(at);
+        const __m512i magnitude = spread.bytes(mask, bytes + from);
+        const uint64_t minus = _pdep_u64(bits_from(s.signs.data(), from), mask);
+        from += ones(mask);
+        const __m512i group = exponents.at(groups, at), power = leading_power(magnitude);
+        const __m512i zeros = _mm512_popcnt_epi8(_mm512_sub_epi8(power, one));
+        const uint64_t some = _mm512_test_epi8_mask(magnitude, magnitude);
+        subnormal |= _mm512_mask_cmple_epu8_mask(some, group, zeros);
+        const __m512i mantissa = _mm512_gf2p8mul_epi8(magnitude, power);
+        const __m512i exponent = _mm512_maskz_sub_epi8(some, group, zeros);
+        spread.put(
+            assembled(_mm512_unpacklo_epi8(mantissa, exponent), static_cast<uint32_t>(minus)),
+            static_cast<uint32_t>(mask), target, out);
+        spread.put(
+            assembled(_mm512_unpackhi_epi8(mantissa, exponent), static_cast<uint32_t>(minus >> 32)),
+            static_cast<uint32_t>(mask >> 32), target, out + 32);
+    }
+    return subnormal == 0 && legal_groups(p, groups, count);
+}
+
+template <bool UNARY, bool MASKED>
+bool decode(const Params& p, const Region& spec, const Region* ver, int64_t count, Streams& s,
+            uint16_t* out) {
+    HighWalk<UNARY, MASKED> walk(p, spec, s);
+    if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
+    if constexpr (UNARY)
+        if (!read_kept_exponents(p, walk, s)) return false;
+    const uint8_t* lows = nullptr;
+    if (ver &&
+        !(lows = MASKED ? walk_lows(p, *ver, count / BEAT, s) : only_lows(p, *ver, count / BEAT)))
+        return false;
+    read_blocks(p, lows, walk.kept(), s);
+    if constexpr (!UNARY) return put_groups(p, ver != nullptr, count, s, out);
+    put_unary<MASKED>(ver != nullptr, count, s, out);
+    return true;
+}
+
+}  // namespace
+}  // namespace CASSANDRA_ISA
+
+bool fused_masked_avx512(const Params& p, const Region& spec, const Region* ver, bool has_mask,
+                         int64_t count, Streams& s, uint16_t* out) {
+    using namespace CASSANDRA_ISA;
+    if (p.beat != BEAT || count % STEP || (!p.unary() && p.truncated == 0)) return false;
+    const auto unary = has_mask ? decode<true, true> : decode<true, false>;
+    return (p.unary() ? unary : decode<false, true>)(p, spec, ver, count, s, out);
+}
+
+}  // namespace cassandra::codec

@@ -1,0 +1,129 @@
+// The codec of docs/format.md: what its parts share.
+//
+// A segment is decoded in two steps. A walk follows the demand schedule (section 6) and moves the
+// rows of each stream from the region into a run of their own; kernels then turn whole streams
+// into values. Encoding is the same in reverse, with the same walk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "common/isa.h"
+#include "format_constants.h"
+
+namespace cassandra::codec {
+
+constexpr int OK = -1;  // in place of a Cause
+
+// Parameters of a packed tensor: native/codec.py fills in the same fields.
+struct Params {
+    int32_t scheme, truncated, fill, group, segment, codebook, coded;
+    int32_t beat, window, lead, superblock;
+    int32_t book_size, pruned_size;
+    uint8_t book[32], pruned_book[32];
+
+    bool unary() const { return scheme == SCHEME_UNARY; }
+    bool exact() const { return scheme == SCHEME_EXACT; }
+    int magnitude_bits() const { return unary() ? 7 : 8; }
+    int high_bits() const { return magnitude_bits() - truncated; }  // planes beside the sign
+    int row_bytes() const { return beat / 8; }
+};
+
+// Bytes that any buffer has beyond its contents, so that kernels may overrun.
+constexpr size_t SLACK = 256;
+
+// Bytes beyond a region that the short ways may read, whatever it says.
+constexpr int64_t OVERRUN = 1024;
+
+struct Buffer {
+    std::vector<uint8_t> bytes;
+    void resize(size_t size) { bytes.resize(size + SLACK); }
+    uint8_t* data() { return bytes.data(); }
+    size_t size() const { return bytes.size() - SLACK; }
+};
+
+// The streams of one segment, apart, and what kernels make of them.
+//
+// `mask` is a bitmap of positions, `signs` one of kept values. `highs` and `lows` have `beat`
+// bytes, which are 8 rows, for each block: the planes of sign_high below the sign, and those of
+// low. `magnitudes`, `exponents` and `residues` have one byte for each kept value.
+struct Streams {
+    Buffer mask, codes, groups, signs, highs, lows, residue, pruned, pruned_codes;
+    Buffer magnitudes, exponents, residues, spread, spread_more, spread_signs, stored, ranks;
+    std::vector<int32_t> needs;   // bits of `pruned` of each beat
+    std::vector<int32_t> starts;  // first bit of each beat's residues
+    int64_t kept = 0;             // kept values
+    int64_t code_bytes = 0;       // taken from `codes`
+    int64_t residue_bits = 0;
+    int64_t pruned_bits = 0;
+    int64_t escapes = 0;  // kept values that are stored whole
+
+    explicit Streams(const Params& p) {
+        const size_t n = p.segment, codes_size = code_room(p, p.segment);
+        const size_t rows = n + p.beat * 2;  // bytes of a byte for each value, whole blocks
+        for (Buffer* b : {&mask, &signs, &spread_signs, &stored}) b->resize(rows / 8);
+        for (Buffer* b : {&groups, &highs, &lows, &magnitudes, &exponents, &residues, &spread,
+                          &spread_more, &residue})
+            b->resize(rows);
+        pruned.resize(2 * rows);
+        if (p.unary()) codes.resize(codes_size);
+        if (p.coded) pruned_codes.resize(codes_size);
+        ranks.resize(p.unary() ? 8 * codes_size : 0);
+        needs.resize(n / p.beat + 2);
+        starts.resize(n / p.beat + 2);
+    }
+
+    // No codes of `count` values take more, unless they have runs that are too long.
+    static size_t code_room(const Params& p, int64_t count) {
+        return p.codebook * (count + p.beat + p.window * p.beat) / 8 + 2 * p.window * p.row_bytes();
+    }
+};
+
+// A region under the walk: read when decoding, written when encoding.
+struct Region {
+    uint8_t* bytes;
+    int64_t size;      // of the region (decoding)
+    int64_t readable;  // bytes from `bytes` on that may be touched
+    int64_t at = 0;
+};
+
+// A walk of a region gives a Cause, or OK. `encode` says which way the rows go.
+using WalkFunction = int (*)(const Params&, Region&, Streams&, int64_t count, bool has_mask,
+                             bool encode);
+struct Walks {
+    WalkFunction speculation, verification;
+};
+
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Complement of a mask of n positions; those past the end are excluded.
+static inline void complement(const uint8_t* mask, int64_t n, uint8_t* out) {
+    for (int64_t i = 0; i < ceil_div(n, 8); ++i) out[i] = static_cast<uint8_t>(~mask[i]);
+    if (n % 8) out[n / 8] &= static_cast<uint8_t>((1 << n % 8) - 1);
+}
+
+// Swap bit (i, j) with bit (j, i): byte i of the result has bit i of every byte.
+static inline uint64_t transposed(uint64_t x) {
+    uint64_t t = (x ^ (x >> 7)) & 0x00AA00AA00AA00AAull;
+    x ^= t ^ (t << 7);
+    t = (x ^ (x >> 14)) & 0x0000CCCC0000CCCCull;
+    x ^= t ^ (t << 14);
+    t = (x ^ (x >> 28)) & 0x00000000F0F0F0F0ull;
+    return x ^ t ^ (t << 28);
+}
+
+template <class T>
+static inline T load(const uint8_t* from) {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+}
+
+template <class T>
+static inline void store(uint8_t* to, T value) {
+    std::memcpy(to, &value, sizeof value);
+}
+
+}  // namespace cassandra::codec

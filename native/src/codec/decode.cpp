@@ -1,0 +1,235 @@
+// Regions to values.
+#include "codec/kernels.h"
+
+namespace cassandra::codec {
+namespace {
+
+// Bytes of a region, cut off where the array ends, as slices of arrays are.
+Region region_of(const uint8_t* bytes, int64_t size, uint64_t offset, uint64_t length,
+                 uint64_t unit) {
+    const uint64_t total = static_cast<uint64_t>(size);
+    const uint64_t first = offset * unit < total ? offset * unit : total;
+    const uint64_t last = (offset + length) * unit < total ? (offset + length) * unit : total;
+    Region region{};
+    region.bytes = const_cast<uint8_t*>(bytes) + first;
+    region.size = static_cast<int64_t>(last - first);
+    region.readable = static_cast<int64_t>(total - first);
+    return region;
+}
+
+struct Segment {
+    Region speculation, verification;
+    int64_t count;
+    bool has_mask;
+};
+
+class Decoder {
+  public:
+    explicit Decoder(const Params& p) : p_(p), s_(p), k_(kernels()), walks_(walks()) {}
+
+    int decode(Segment segment, bool target, uint16_t* out);
+
+  private:
+    static Region roomy(const Region& region, Buffer& room);
+    bool fused(const Segment& segment, bool target, uint16_t* out);
+    int read_speculation(Segment& segment);
+    int check_length(const Region& region) const {
+        // a region is read in whole rows
+        return region.size - region.at >= p_.superblock ? CAUSE_LONG : OK;
+    }
+    int check_groups(int64_t count);
+    bool codes_are_good();
+    int read_codes();
+    int64_t blocks() const { return ceil_div(s_.kept, p_.beat); }
+    const uint8_t* mask_or_null(const Segment& s) { return s.has_mask ? s_.mask.data() : nullptr; }
+    const uint8_t* placed(const Segment& segment, Buffer& dense, Buffer& room);
+    const uint8_t* placed_signs(const Segment& segment);
+    void restore(const Segment& segment, uint16_t* out);
+    int target(Segment& segment, uint16_t* out);
+    int exact_target(const Segment& segment, uint16_t* out);
+    void put_pruned(const Segment& segment, uint16_t* out);
+    void put_coded(const Segment& segment, uint16_t* out);
+
+    const Params& p_;
+    Streams s_;
+    Buffer speculation_room_, verification_room_;
+    const Kernels& k_;
+    const Walks& walks_;
+};
+
+int Decoder::check_groups(int64_t count) {
+    const int64_t groups = ceil_div(count, p_.group);
+    for (int64_t i = 0; i < groups; ++i) {
+        const uint8_t exponent = s_.groups.data()[i];
+        if (exponent == 0 || (exponent == 255 && !p_.exact())) return CAUSE_GROUP;
+    }
+    return OK;
+}
+
+bool Decoder::codes_are_good() {
+    return k_.ranks(s_.codes.data(), s_.code_bytes, p_.codebook, s_.ranks.data()) >= 0;
+}
+
+int Decoder::read_codes() {
+    if (!codes_are_good()) return CAUSE_CODE;
+    const bool known =
+        k_.look_up(s_.ranks.data(), s_.kept, p_.book, p_.book_size, s_.exponents.data());
+    return known ? OK : CAUSE_RANK;
+}
+
+int Decoder::read_speculation(Segment& segment) {
+    int cause =
+        walks_.speculation(p_, segment.speculation, s_, segment.count, segment.has_mask, false);
+    // Zeros that run on and on make a region seem too short.
+    if (cause == CAUSE_SHORT && p_.unary() && !codes_are_good()) return CAUSE_CODE;
+    if (cause == OK) cause = check_length(segment.speculation);
+    if (cause != OK) return cause;
+    return p_.unary() ? read_codes() : check_groups(segment.count);
+}
+
+// One byte for each position instead of each kept value.
+const uint8_t* Decoder::placed(const Segment& segment, Buffer& dense, Buffer& room) {
+    if (!segment.has_mask) return dense.data();
+    k_.spread(s_.mask.data(), segment.count, dense.data(), room.data());
+    return room.data();
+}
+
+const uint8_t* Decoder::placed_signs(const Segment& segment) {
+    if (!segment.has_mask) return s_.signs.data();
+    k_.spread_bits(s_.mask.data(), segment.count, s_.signs.data(), s_.spread_signs.data());
+    return s_.spread_signs.data();
+}
+
+void Decoder::restore(const Segment& segment, uint16_t* out) {
+    const uint8_t* const magnitudes = placed(segment, s_.magnitudes, s_.spread);
+    const uint8_t *const signs = placed_signs(segment), *const mask = mask_or_null(segment);
+    if (p_.unary()) {
+        const uint8_t* const exponents = placed(segment, s_.exponents, s_.spread_more);
+        k_.restore_unary(magnitudes, exponents, signs, mask, segment.count, out);
+    } else {
+        k_.restore_group(magnitudes, s_.groups.data(), p_.group, signs, mask, segment.count, out);
+    }
+}
+
+// The region, or a copy that has OVERRUN bytes beyond its size.
+Region Decoder::roomy(const Region& region, Buffer& room) {
+    if (region.readable - region.size >= OVERRUN) return region;
+    room.resize(region.size + OVERRUN);
+    std::memcpy(room.data(), region.bytes, region.size);
+    Region copy = region;
+    copy.bytes = room.data();
+    copy.readable = region.size + OVERRUN;
+    return copy;
+}
+
+// The short way, where there is one.
+bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
+#ifdef CASSANDRA_HAVE_AVX512
+    if (current_isa() < Isa::avx512) return false;
+    const Region speculation = roomy(segment.speculation, speculation_room_);
+    Region rest = segment.verification;
+    if (want_target) rest = roomy(rest, verification_room_);
+    const Region* const verification = want_target ? &rest : nullptr;
+    if (want_target && p_.exact()) {
+        const auto exact = segment.has_mask ? fused_exact_masked_avx512 : fused_exact_avx512;
+        return exact(p_, speculation, rest, segment.count, s_, out);
+    }
+    if (want_target && p_.coded)
+        return fused_coded_avx512(p_, speculation, rest, segment.has_mask, segment.count, s_, out);
+    if (p_.unary() || segment.has_mask)
+        return fused_masked_avx512(p_, speculation, verification, segment.has_mask, segment.count,
+                                   s_, out);
+    return fused_avx512(p_, speculation, verification, segment.count, s_.groups.data(), out);
+#else
+    (void)segment, (void)want_target, (void)out;
+    return false;
+#endif
+}
+
+int Decoder::decode(Segment segment, bool want_target, uint16_t* out) {
+    if (fused(segment, want_target, out)) return OK;
+    if (const int cause = read_speculation(segment); cause != OK) return cause;
+    if (want_target) return target(segment, out);
+    k_.unblock(p_, s_.highs.data(), nullptr, blocks(), s_.magnitudes.data());
+    restore(segment, out);
+    return OK;
+}
+
+int Decoder::target(Segment& segment, uint16_t* out) {
+    if (p_.exact()) {
+        Params plain = p_;
+        plain.fill = 0;
+        k_.unblock(plain, s_.highs.data(), nullptr, blocks(), s_.magnitudes.data());
+    }
+    int cause =
+        walks_.verification(p_, segment.verification, s_, segment.count, segment.has_mask, false);
+    if (cause == OK) cause = check_length(segment.verification);
+    if (cause != OK) return cause;
+    if (p_.exact()) {
+        k_.unpack_residues(s_.magnitudes.data(), s_.kept, s_.residue.data(), s_.residues.data());
+        return exact_target(segment, out);
+    }
+    k_.unblock(p_, s_.highs.data(), s_.lows.data(), blocks(), s_.magnitudes.data());
+    restore(segment, out);
+    if (segment.has_mask) p_.coded ? put_coded(segment, out) : put_pruned(segment, out);
+    return OK;
+}
+
+int Decoder::exact_target(const Segment& segment, uint16_t* out) {
+    const uint8_t* const windows = placed(segment, s_.magnitudes, s_.spread);
+    const uint8_t* const residues = placed(segment, s_.residues, s_.spread_more);
+    const bool good =
+        k_.restore_exact(windows, residues, s_.groups.data(), p_.group, placed_signs(segment),
+                         mask_or_null(segment), segment.count, out, s_.stored.data());
+    if (!good) return CAUSE_WINDOW;
+    if (segment.has_mask || s_.escapes)
+        k_.put_words(s_.stored.data(), segment.count, s_.pruned.data(), out);
+    return OK;
+}
+
+void Decoder::put_pruned(const Segment& segment, uint16_t* out) {
+    complement(s_.mask.data(), segment.count, s_.stored.data());
+    k_.put_words(s_.stored.data(), segment.count, s_.pruned.data(), out);
+}
+
+void Decoder::put_coded(const Segment& segment, uint16_t* out) {
+    const uint8_t *rank = s_.ranks.data(), *field = s_.pruned.data();
+    for (int64_t i = 0; i < segment.count; ++i) {
+        if (s_.mask.data()[i / 8] >> i % 8 & 1) continue;
+        const bool escape = *rank == p_.pruned_size;
+        const int exponent = escape ? field[1] : p_.pruned_book[*rank];
+        out[i] = static_cast<uint16_t>(*field >> 7 << 15 | exponent << 7 | (*field & 0x7F));
+        field += 1 + escape;
+        ++rank;
+    }
+}
+
+}  // namespace
+}  // namespace cassandra::codec
+
+// Decode segments `first` to `last` of a packed tensor of `count` values; `out` takes the first of
+// their values first. `directory` has five numbers for each segment. Returns -1, or the cause of
+// the error (place in cassandra_spec.golden.format.ERROR_CAUSES) of segment `*failed`.
+CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint8_t* speculation,
+                                   int64_t speculation_size, const uint8_t* verification,
+                                   int64_t verification_size, const uint32_t* directory,
+                                   int64_t first, int64_t last, int64_t count, int target,
+                                   uint16_t* out, int64_t* failed) {
+    using namespace cassandra::codec;
+    Decoder decoder(*p);
+    for (int64_t i = first; i < last; ++i) {
+        const uint32_t* const entry = directory + 5 * i;
+        Segment segment{};
+        const uint64_t unit = p->superblock;
+        segment.speculation = region_of(speculation, speculation_size, entry[0], entry[1], unit);
+        segment.verification = region_of(verification, verification_size, entry[2], entry[3], unit);
+        segment.count = count - i * p->segment < p->segment ? count - i * p->segment : p->segment;
+        segment.has_mask = entry[4] & cassandra::FLAG_MASK;
+        const int cause = decoder.decode(segment, target, out + (i - first) * p->segment);
+        if (cause != OK) {
+            *failed = i;
+            return cause;
+        }
+    }
+    return OK;
+}

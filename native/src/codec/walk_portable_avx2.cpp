@@ -1,0 +1,76 @@
+// The walks without vectors.
+#include "codec/kernels.h"
+
+namespace cassandra::codec::CASSANDRA_ISA {
+namespace {
+
+struct Widths {
+    int64_t bits;
+    bool special;
+};
+
+template <int B>
+inline Widths widths_of(const uint8_t* windows, int n) {
+    int64_t bits = 0;
+    bool special = false;
+    for (int i = 0; i < n; ++i) {
+        bits += RESIDUE_WIDTH[windows[i]];
+        special |= windows[i] == 0 || windows[i] == ESCAPE_WINDOW;
+    }
+    return {bits, special};
+}
+
+template <int B>
+inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue, int64_t bit) {
+    int64_t escapes = 0;
+    for (int i = 0; i < n; ++i) {
+        if (windows[i] == 0) escapes += ~(residue[bit / 8] >> bit % 8) & 1;
+        escapes += windows[i] == ESCAPE_WINDOW;
+        bit += RESIDUE_WIDTH[windows[i]];
+    }
+    return escapes;
+}
+
+struct Matches {
+    int64_t equal;
+    bool above;
+};
+
+template <int B>
+inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
+    Matches matches{0, false};
+    for (int i = 0; i < n; ++i) {
+        matches.equal += ranks[i] == rank;
+        matches.above |= ranks[i] > rank;
+    }
+    return matches;
+}
+
+class LowPlanes {
+  public:
+    explicit LowPlanes(const Params& p) : p_(p) {}
+    template <int B>
+    void add(const uint8_t* lows, uint8_t* windows) const {
+        for (int byte = 0; byte < p_.row_bytes(); ++byte) {
+            uint64_t planes = 0;
+            for (int plane = 0; plane < p_.truncated; ++plane)
+                planes |= uint64_t{lows[plane * p_.row_bytes() + byte]} << 8 * plane;
+            store(windows + 8 * byte, load<uint64_t>(windows + 8 * byte) | transposed(planes));
+        }
+    }
+
+  private:
+    const Params& p_;
+};
+
+}  // namespace
+}  // namespace cassandra::codec::CASSANDRA_ISA
+
+#include "codec/walk.h"
+
+namespace cassandra::codec {
+
+const Walks CASSANDRA_ISA::codec_walks = {CASSANDRA_ISA::walk_speculation,
+                                          CASSANDRA_ISA::walk_verification};
+
+}  // namespace cassandra::codec

@@ -1,1 +1,0 @@
-#include "codec_kernels_code.h"

@@ -1,1 +1,0 @@
-#include "codec_walk_code.h"

@@ -1,0 +1,453 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <new>
+
+#include <sys/mman.h>
+
+namespace cassandra {
+namespace {
+
+constexpr int LANES = 16;
+constexpr size_t AHEAD = 1 << 16;  // bytes of a matrix that are fetched during a wait, at most
+constexpr int TOGETHER = 4;        // query heads that attend at once, at most
+
+int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+uint16_t round_to_bf16(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+float from_bf16(uint16_t pattern) {
+    const uint32_t bits = static_cast<uint32_t>(pattern) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// Items first..last - 1 of `count` that a thread does.
+struct Share {
+    int first, last;
+    Share(int count, int thread, int threads)
+        : first(static_cast<int>(static_cast<int64_t>(count) * thread / threads)),
+          last(static_cast<int>(static_cast<int64_t>(count) * (thread + 1) / threads)) {}
+};
+
+double now() {
+    using namespace std::chrono;
+    return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+// How many tokens from `at` on were copied to `out`; `at` may reach into what is being copied.
+int copy_tokens(const int32_t* history, int length, int at, int most, int32_t* out) {
+    int count = 0;
+    for (; count < most; ++count) {
+        const int from = at + count;
+        out[count] = from < length ? history[from] : out[from - length];
+    }
+    return count;
+}
+
+}  // namespace
+
+Pages::Pages(size_t bytes) : bytes_(bytes) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<uint16_t*>(data);
+}
+
+Pages::~Pages() { munmap(data_, bytes_); }
+
+// Rows that a thread has prepared for products, in the kinds that were asked for.
+class Operand {
+  public:
+    explicit Operand(int features) : input_(features) {}
+
+    // New rows, `stride` apart; they must stay until the products are done.
+    void set(int rows, const float* x, int stride) {
+        rows_ = rows, x_ = x, stride_ = stride, ready_ = 0;
+    }
+
+    const Input& as(InputKind kind) {
+        const unsigned bit = 1u << static_cast<int>(kind);
+        if (!(ready_ & bit))
+            for (int row = 0; row < rows_; ++row)
+                input_.prepare(kind, row, x_ + static_cast<size_t>(row) * stride_);
+        ready_ |= bit;
+        return input_;
+    }
+
+  private:
+    Input input_;
+    int rows_ = 0, stride_ = 0;
+    unsigned ready_ = 0;  // kinds, a bit each
+    const float* x_ = nullptr;
+};
+
+// Outputs of a matrix that a thread computes.
+std::pair<int, int> outputs_of(const Linear& linear, int thread) {
+    const int64_t last = kTile * linear.first_tile(thread + 1);
+    return {static_cast<int>(kTile * linear.first_tile(thread)),
+            static_cast<int>(std::min(last, linear.out_features()))};
+}
+
+struct Engine::Scratch {
+    explicit Scratch(const ModelShape& shape)
+        : hidden(shape.hidden), attended(shape.heads * shape.head_size), inner(shape.intermediate),
+          normed(static_cast<size_t>(MAX_ROWS) * shape.hidden),
+          queries(static_cast<size_t>(TOGETHER) * shape.head_size),
+          scores(static_cast<size_t>(TOGETHER) * up_to(shape.context, LANES)) {}
+
+    Operand hidden, attended, inner;
+    std::vector<float> normed;   // [MAX_ROWS, hidden]
+    std::vector<float> queries;  // of the heads that attend together
+    std::vector<float> scores;
+};
+
+Engine::Engine(const ModelShape& shape, const float* frequencies, float rope_scale,
+               const uint16_t* embedding, int threads, bool pin)
+    : shape_(shape), padded_(up_to(shape.head_size, LANES)),
+      blocks_((shape.context + LANES - 1) / LANES), kernels_(engine_kernels()),
+      frequencies_(frequencies, frequencies + shape.head_size / 2), rope_scale_(rope_scale),
+      embedding_(embedding), target_(threads), draft_(threads), layers_(shape.layers),
+      cache_(position_bytes() * blocks_ * LANES), tops_(static_cast<size_t>(threads) * MAX_ROWS),
+      pool_(threads, pin) {
+    const int q = shape.heads * shape.head_size, kv = shape.kv_heads * shape.head_size;
+    for (auto [rows, width] : {std::pair{&x_, shape.hidden},
+                               {&q_, q},
+                               {&k_, kv},
+                               {&v_, kv},
+                               {&attended_, q},
+                               {&gate_, shape.intermediate},
+                               {&up_, shape.intermediate},
+                               {&product_, shape.hidden},
+                               {&logits_, shape.vocabulary},
+                               {&cosines_, shape.head_size / 2},
+                               {&sines_, shape.head_size / 2}})
+        rows->resize(static_cast<size_t>(MAX_ROWS) * width);
+    for (int thread = 0; thread < threads; ++thread)
+        scratch_.push_back(std::make_unique<Scratch>(shape));
+}
+
+Engine::~Engine() = default;
+
+void Engine::set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs,
+                        int inputs, Form form, int group) {
+    Matrix& matrix = layer < shape_.layers ? layers_[layer].matrices[slot] : head_;
+    Streams& streams = pass == Pass::draft ? draft_ : target_;
+    auto made = Linear::create(values, outputs, inputs, form, group, streams);
+    (pass == Pass::draft ? matrix.draft : matrix.target) = std::move(made);
+}
+
+const Linear& Engine::matrix(int layer, int slot, Pass pass) const {
+    return (layer < shape_.layers ? layers_[layer].matrices[slot] : head_).of(pass);
+}
+
+std::vector<float>& Engine::vector(int layer, int slot) { return layers_[layer].vectors[slot]; }
+
+size_t Engine::position_bytes() const {
+    const size_t values = static_cast<size_t>(shape_.head_size) + padded_;
+    return sizeof(uint16_t) * values * shape_.layers * shape_.kv_heads;
+}
+
+// Keys of a head: [blocks, head size, 16 positions]; its values follow: [positions, padded].
+uint16_t* Engine::keys(int layer, int head) const {
+    const size_t place = static_cast<size_t>(layer) * shape_.kv_heads + head;
+    return cache_.get() + place * blocks_ * LANES * (shape_.head_size + padded_);
+}
+
+uint16_t* Engine::values(int layer, int head) const {
+    return keys(layer, head) + static_cast<size_t>(blocks_) * LANES * shape_.head_size;
+}
+
+// A barrier; who waits fetches the beginning of its part of the next matrix.
+void Engine::wait_before(int thread, const Linear& next) {
+    const uint8_t* part = next.part(thread);
+    pool_.barrier({part, part ? AHEAD : 0});
+}
+
+// Embeddings and angles of the rows. Ends with a barrier.
+void Engine::begin(int thread, const int32_t* tokens, int rows, int position) {
+    const int half = shape_.head_size / 2;
+    const Share share(rows, thread, threads());
+    for (int row = share.first; row < share.last; ++row) {
+        const uint16_t* from = embedding_ + static_cast<size_t>(tokens[row]) * shape_.hidden;
+        float* x = &x_[static_cast<size_t>(row) * shape_.hidden];
+        for (int i = 0; i < shape_.hidden; ++i) x[i] = from_bf16(from[i]);
+        for (int i = 0; i < half; ++i) {
+            const float angle = static_cast<float>(position + row) * frequencies_[i];
+            cosines_[row * half + i] = std::cos(angle) * rope_scale_;
+            sines_[row * half + i] = std::sin(angle) * rope_scale_;
+        }
+    }
+    pool_.barrier();
+}
+
+// Rotary embedding of one head: dimension i goes with i + size / 2.
+void Engine::turn(float* head, int row) const {
+    const int half = shape_.head_size / 2;
+    const float* cosine = &cosines_[row * half];
+    const float* sine = &sines_[row * half];
+    for (int i = 0; i < half; ++i) {
+        const float a = head[i], b = head[i + half];
+        head[i] = a * cosine[i] - b * sine[i];
+        head[i + half] = b * cosine[i] + a * sine[i];
+    }
+}
+
+void Engine::normalise(int thread, int rows, const std::vector<float>& weight) {
+    Scratch& own = *scratch_[thread];
+    for (int row = 0; row < rows; ++row) {
+        const size_t at = static_cast<size_t>(row) * shape_.hidden;
+        kernels_.norm(&x_[at], weight.data(), shape_.hidden, shape_.epsilon, &own.normed[at]);
+    }
+    own.hidden.set(rows, own.normed.data(), shape_.hidden);
+}
+
+void Engine::multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+                      std::vector<float>& out) {
+    const int64_t stride = linear.out_features();
+    linear.multiply(thread, rows, scratch_[thread]->hidden.as(linear.input()), out.data(), stride);
+    if (bias.empty()) return;
+    const auto [first, last] = outputs_of(linear, thread);
+    for (int row = 0; row < rows; ++row)
+        for (int i = first; i < last; ++i) out[row * stride + i] += bias[i];
+}
+
+// Queries, keys and values of the rows.
+void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
+    normalise(thread, rows, layer.vectors[VECTOR_INPUT_NORM]);
+    multiply(thread, layer.matrices[SLOT_Q].of(pass), layer.vectors[VECTOR_Q_BIAS], rows, q_);
+    multiply(thread, layer.matrices[SLOT_K].of(pass), layer.vectors[VECTOR_K_BIAS], rows, k_);
+    multiply(thread, layer.matrices[SLOT_V].of(pass), layer.vectors[VECTOR_V_BIAS], rows, v_);
+    wait_before(thread, layer.matrices[SLOT_O].of(pass));
+}
+
+void Engine::write_keys_values(int thread, int rows, int position, Pass pass, int index) {
+    const int size = shape_.head_size;
+    const std::vector<float>& weight = layers_[index].vectors[VECTOR_K_NORM];
+    const Share share(rows * shape_.kv_heads, thread, threads());
+    for (int task = share.first; task < share.last; ++task) {
+        const int row = task / shape_.kv_heads, head = task % shape_.kv_heads;
+        float* key = &k_[static_cast<size_t>(task) * size];
+        const float* value = &v_[static_cast<size_t>(task) * size];
+        if (!weight.empty()) kernels_.norm(key, weight.data(), size, shape_.epsilon, key);
+        turn(key, row);
+        const int at = position + row;
+        uint16_t* to =
+            keys(index, head) + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
+        for (int i = 0; i < size; ++i) to[i * LANES] = round_to_bf16(key[i]);
+        to = values(index, head) + static_cast<size_t>(at) * padded_;
+        for (int i = 0; i < size; ++i) to[i] = round_to_bf16(value[i]);
+    }
+    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
+}
+
+// Attention of the heads of a thread, up to four of a group together.
+void Engine::attend(int thread, int rows, int position, Pass pass, int index) {
+    const int group = shape_.heads / shape_.kv_heads;
+    const Share share(rows * shape_.heads, thread, threads());
+    for (int task = share.first; task < share.last;) {
+        const int row = task / shape_.heads, head = task % shape_.heads;
+        const int count = std::min({TOGETHER, group - head % group, share.last - task});
+        attend_together(thread, row, position + row + 1, index, head, count);
+        task += count;
+    }
+    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
+}
+
+void Engine::attend_together(int thread, int row, int length, int index, int head, int count) {
+    Scratch& own = *scratch_[thread];
+    const int size = shape_.head_size, group = shape_.heads / shape_.kv_heads;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(size));
+    const std::vector<float>& weight = layers_[index].vectors[VECTOR_Q_NORM];
+    const size_t at = (static_cast<size_t>(row) * shape_.heads + head) * size;
+    for (int i = 0; i < count; ++i) {
+        float* query = &own.queries[i * size];
+        std::copy_n(&q_[at + i * size], size, query);
+        if (!weight.empty()) kernels_.norm(query, weight.data(), size, shape_.epsilon, query);
+        turn(query, row);
+        for (int d = 0; d < size; ++d) query[d] *= scale;
+    }
+    kernels_.attend({own.queries.data(), count, keys(index, head / group),
+                     values(index, head / group), length, size, padded_, own.scores.data(),
+                     &attended_[at]});
+}
+
+// Adds the product of a matrix to the residual stream; the parts of x that a thread adds to are its
+// own. Ends with a barrier.
+void Engine::add_product(int thread, const Linear& linear, int rows, Operand& operand,
+                         const Linear& next) {
+    const Input& input = operand.as(linear.input());
+    linear.multiply(thread, rows, input, product_.data(), shape_.hidden);
+    const auto [first, last] = outputs_of(linear, thread);
+    for (int row = 0; row < rows; ++row) {
+        const size_t at = static_cast<size_t>(row) * shape_.hidden;
+        for (int i = first; i < last; ++i) x_[at + i] += product_[at + i];
+    }
+    wait_before(thread, next);
+}
+
+void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next) {
+    normalise(thread, rows, layer.vectors[VECTOR_POST_NORM]);
+    const Linear& gate = layer.matrices[SLOT_GATE].of(pass);
+    const Linear& up = layer.matrices[SLOT_UP].of(pass);
+    multiply(thread, gate, {}, rows, gate_);
+    multiply(thread, up, {}, rows, up_);
+    const auto [first, last] = outputs_of(gate, thread);  // and of up, which has the same shape
+    for (int row = 0; row < rows; ++row) {
+        float* at = &gate_[static_cast<size_t>(row) * shape_.intermediate + first];
+        const float* other = &up_[static_cast<size_t>(row) * shape_.intermediate + first];
+        kernels_.swiglu(at, other, last - first, at);
+    }
+    wait_before(thread, layer.matrices[SLOT_DOWN].of(pass));
+    Operand& inner = scratch_[thread]->inner;
+    inner.set(rows, gate_.data(), shape_.intermediate);
+    add_product(thread, layer.matrices[SLOT_DOWN].of(pass), rows, inner, next);
+}
+
+// Logits of the rows from first_row on, and the best of each. Ends with a barrier.
+void Engine::head(int thread, int rows, Pass pass, int first_row) {
+    Scratch& own = *scratch_[thread];
+    const int wanted = rows - first_row;
+    for (int row = 0; row < wanted; ++row) {
+        const size_t from = static_cast<size_t>(first_row + row) * shape_.hidden;
+        kernels_.norm(&x_[from], final_norm_.data(), shape_.hidden, shape_.epsilon,
+                      &own.normed[static_cast<size_t>(row) * shape_.hidden]);
+    }
+    own.hidden.set(wanted, own.normed.data(), shape_.hidden);
+    const Linear& linear = head_.of(pass);
+    linear.multiply(thread, wanted, own.hidden.as(linear.input()), logits_.data(),
+                    shape_.vocabulary);
+    const auto [first, last] = outputs_of(linear, thread);
+    for (int row = 0; row < wanted; ++row) {
+        TopTwo& top = tops_[thread * MAX_ROWS + row];
+        top = {-INFINITY, -INFINITY, INT32_MAX};
+        const float* logits = &logits_[static_cast<size_t>(row) * shape_.vocabulary];
+        if (first < last) top = kernels_.top_two(logits + first, last - first, first);
+    }
+    pool_.barrier();
+}
+
+// Of all threads; `row` counts from the first row that has logits.
+TopTwo Engine::best(int row) const {
+    TopTwo found = tops_[row];
+    for (int thread = 1; thread < threads(); ++thread) {
+        const TopTwo& other = tops_[thread * MAX_ROWS + row];
+        if (other.first > found.first) {
+            found = {other.first, std::max(found.first, other.second), other.index};
+        } else {
+            found.second = std::max(found.second, other.first);
+        }
+    }
+    return found;
+}
+
+// All threads call it; logits of the rows from first_row on are there when it returns.
+void Engine::step(int thread, const int32_t* tokens, int rows, int position, Pass pass,
+                  int first_row) {
+    begin(thread, tokens, rows, position);
+    for (int index = 0; index < shape_.layers; ++index) {
+        const Layer& layer = layers_[index];
+        project(thread, rows, pass, layer);
+        write_keys_values(thread, rows, position, pass, index);
+        attend(thread, rows, position, pass, index);
+        Operand& attended = scratch_[thread]->attended;
+        attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
+        add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
+                    layer.matrices[SLOT_GATE].of(pass));
+        const bool last = index + 1 == shape_.layers;
+        const Matrix& next = last ? head_ : layers_[index + 1].matrices[SLOT_Q];
+        feed_forward(thread, rows, pass, layer, next.of(pass));
+    }
+    if (first_row < rows) head(thread, rows, pass, first_row);
+}
+
+int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
+                    float* logits) {
+    int found = -1;
+    for (int done = 0; done < count;) {
+        const int now_rows = std::min(rows, count - done);
+        const int first_row = std::max(0, count - wanted - done);
+        pool_.run([&](int thread) {
+            step(thread, tokens + done, now_rows, position + done, pass, first_row);
+        });
+        for (int row = first_row; row < now_rows; ++row) {
+            found = best(row - first_row).index;
+            if (!logits) continue;
+            const float* from = &logits_[static_cast<size_t>(row - first_row) * shape_.vocabulary];
+            logits = std::copy_n(from, shape_.vocabulary, logits);
+        }
+        done += now_rows;
+    }
+    return found;
+}
+
+// The latest earlier occurrence of the longest run of last tokens, from `longest` to `shortest`,
+// and what followed it. history has position + 1 tokens. Returns how many tokens were found.
+int Engine::look_up(const int32_t* history, int position, const RoundRequest& request,
+                    int32_t* out) {
+    const int length = position + 1;
+    for (int size = std::min(request.longest, position); size >= request.shortest; --size) {
+        const int32_t* wanted = history + length - size;
+        for (int at = length - size - 1; at >= 0; --at)
+            if (std::equal(wanted, wanted + size, history + at))
+                return copy_tokens(history, length, at + size, request.copied, out);
+    }
+    return 0;
+}
+
+void Engine::decode_round(int thread, const int32_t* copied, int pending, int position,
+                          const RoundRequest& request, RoundResult& result) {
+    int32_t tokens[MAX_ROWS + 1] = {pending};
+    int drafted = 0;
+    bool stopped = false;
+    const double begun = now();
+    const auto stops = [&](int32_t token) {
+        return std::find(request.stops, request.stops + request.stop_count, token) !=
+               request.stops + request.stop_count;
+    };
+    for (bool over = false; !over && drafted < result.copied; ++drafted) {
+        tokens[drafted + 1] = copied[drafted];
+        over = stops(copied[drafted]);
+    }
+    const int most = result.copied ? 0 : request.gamma;
+    for (bool over = false; !over && drafted < most; ++drafted) {
+        step(thread, tokens + drafted, 1, position + drafted, Pass::draft, 0);
+        const TopTwo top = best(0);
+        tokens[drafted + 1] = top.index;
+        stopped = !(top.first - top.second >= request.min_margin);
+        over = stopped || stops(top.index);
+    }
+    const double between = now();
+    step(thread, tokens, drafted + 1, position, Pass::target, 0);
+    if (thread) return;
+    int accepted = 0;
+    for (; accepted < drafted && best(accepted).index == tokens[accepted + 1]; ++accepted)
+        result.tokens[accepted] = tokens[accepted + 1];
+    result.tokens[accepted] = best(accepted).index;
+    result.count = accepted + 1;
+    result.accepted = accepted;
+    result.drafted = drafted;
+    result.stopped = stopped;
+    result.draft_seconds = between - begun;
+    result.verify_seconds = now() - between;
+}
+
+void Engine::round(const int32_t* history, int position, const RoundRequest& request,
+                   RoundResult& result) {
+    int32_t copied[MAX_ROWS];
+    result = {};
+    if (request.copied) result.copied = look_up(history, position, request, copied);
+    pool_.run([&](int thread) {
+        decode_round(thread, copied, history[position], position, request, result);
+    });
+}
+
+}  // namespace cassandra

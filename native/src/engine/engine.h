@@ -1,0 +1,177 @@
+// A Llama-type model on packed weights: steps of draft and target, and rounds of speculation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/pool.h"
+#include "engine/kernels.h"
+#include "linear/linear.h"
+
+namespace cassandra {
+
+constexpr int MAX_ROWS = kMaxRows;       // positions of one pass
+constexpr int MAX_GAMMA = MAX_ROWS - 1;  // so that a round is verified in one pass
+
+// Dimensions of a model. The fields, their order and types are those of native/engine_binding.py.
+struct ModelShape {
+    int32_t layers;
+    int32_t hidden;
+    int32_t intermediate;
+    int32_t heads;
+    int32_t kv_heads;
+    int32_t head_size;
+    int32_t vocabulary;
+    int32_t context;  // most positions
+    float epsilon;
+};
+
+// What a round may do. Also in native/engine_binding.py.
+struct RoundRequest {
+    int32_t gamma;     // most tokens that the draft model drafts, 0 to MAX_GAMMA
+    int32_t copied;    // most that are copied from what was seen; without a copy the model drafts
+    int32_t shortest;  // tokens that must match to copy, at least 1
+    int32_t longest;   // tokens that are tried first
+    float min_margin;  // drafting stops after a token whose top logit exceeds the second by less
+    int32_t stop_count;
+    const int32_t* stops;  // tokens after which nothing is drafted
+};
+
+// What a round did. Also in native/engine_binding.py.
+struct RoundResult {
+    int32_t tokens[MAX_ROWS];
+    int32_t count;  // tokens settled, 1 to gamma + 1
+    int32_t drafted;
+    int32_t accepted;  // count - 1
+    int32_t copied;    // whether the draft came by lookup
+    int32_t stopped;   // whether a small margin ended the draft
+    double draft_seconds;
+    double verify_seconds;
+};
+
+enum class Pass { target, draft };
+
+// Matrices of a layer, in the order of use.
+enum Slot { SLOT_Q, SLOT_K, SLOT_V, SLOT_O, SLOT_GATE, SLOT_UP, SLOT_DOWN, SLOTS };
+
+// Vectors of a layer: weights of norms, biases, norms of single heads. All but the first two may be
+// empty.
+enum VectorSlot {
+    VECTOR_INPUT_NORM,
+    VECTOR_POST_NORM,
+    VECTOR_Q_BIAS,
+    VECTOR_K_BIAS,
+    VECTOR_V_BIAS,
+    VECTOR_Q_NORM,
+    VECTOR_K_NORM,
+    VECTOR_SLOTS
+};
+
+// Target and draft of one matrix; the draft may be missing in an engine that only decodes plainly.
+struct Matrix {
+    std::unique_ptr<Linear> target;
+    std::unique_ptr<Linear> draft;
+    const Linear& of(Pass pass) const { return pass == Pass::draft ? *draft : *target; }
+};
+
+struct Layer {
+    Matrix matrices[SLOTS];
+    std::vector<float> vectors[VECTOR_SLOTS];
+};
+
+// Zeros that take memory as they are written.
+class Pages {
+  public:
+    explicit Pages(size_t bytes);
+    ~Pages();
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+    uint16_t* get() const { return data_; }
+
+  private:
+    size_t bytes_;
+    uint16_t* data_;
+};
+
+class Operand;
+
+class Engine {
+  public:
+    Engine(const ModelShape& shape, const float* frequencies, float rope_scale,
+           const uint16_t* embedding, int threads, bool pin);
+    ~Engine();
+
+    int threads() const { return pool_.threads(); }
+    const ModelShape& shape() const { return shape_; }
+    // Makes a matrix of BF16 patterns [outputs, inputs]; layer `layers` is the head. Matrices must
+    // be made in the order of use. Throws as Linear::create.
+    void set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs, int inputs,
+                    Form form, int group);
+    const Linear& matrix(int layer, int slot, Pass pass) const;
+    size_t weight_bytes(Pass pass) const { return streams(pass).bytes(); }
+    std::vector<float>& vector(int layer, int slot);
+    std::vector<float>& final_norm() { return final_norm_; }
+
+    // Runs `count` consecutive tokens, the first at `position`, in passes of up to `rows` rows.
+    // Fills logits [wanted, vocabulary] of the last `wanted` tokens, if not null; the best token of
+    // the last position is returned, or -1 if wanted is 0.
+    int forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
+                float* logits);
+
+    // One round that begins with history[position], which was put out and not yet seen by the
+    // target: all earlier tokens were.
+    void round(const int32_t* history, int position, const RoundRequest& request,
+               RoundResult& result);
+
+    // Bytes of keys and values that a position takes.
+    size_t position_bytes() const;
+
+  private:
+    struct Scratch;  // of one thread
+
+    void step(int thread, const int32_t* tokens, int rows, int position, Pass pass, int first_row);
+    void begin(int thread, const int32_t* tokens, int rows, int position);
+    void wait_before(int thread, const Linear& next);
+    void normalise(int thread, int rows, const std::vector<float>& weight);
+    void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+                  std::vector<float>& out);
+    void project(int thread, int rows, Pass pass, const Layer& layer);
+    void write_keys_values(int thread, int rows, int position, Pass pass, int index);
+    void attend(int thread, int rows, int position, Pass pass, int index);
+    void attend_together(int thread, int row, int length, int index, int head, int count);
+    void add_product(int thread, const Linear& linear, int rows, Operand& operand,
+                     const Linear& next);
+    void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);
+    void head(int thread, int rows, Pass pass, int first_row);
+    TopTwo best(int row) const;
+    void turn(float* head, int row) const;
+    void decode_round(int thread, const int32_t* copied, int pending, int position,
+                      const RoundRequest& request, RoundResult& result);
+    static int look_up(const int32_t* history, int position, const RoundRequest& request,
+                       int32_t* out);
+
+    const Streams& streams(Pass pass) const { return pass == Pass::draft ? draft_ : target_; }
+    uint16_t* keys(int layer, int head) const;
+    uint16_t* values(int layer, int head) const;
+
+    ModelShape shape_;
+    int padded_;  // head size, up to a multiple of 16
+    int blocks_;  // of 16 positions
+    const EngineKernels& kernels_;
+    std::vector<float> frequencies_;
+    float rope_scale_;
+    const uint16_t* embedding_;  // BF16 [vocabulary, hidden], the caller's
+    Streams target_, draft_;
+    std::vector<Layer> layers_;
+    std::vector<float> final_norm_;
+    Matrix head_;
+    Pages cache_;  // BF16, see keys()
+    std::vector<std::unique_ptr<Scratch>> scratch_;
+    // Shared by the threads, a row each: written in parts, read after a barrier.
+    std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_, logits_, cosines_, sines_;
+    std::vector<TopTwo> tops_;  // [threads, MAX_ROWS]
+    Pool pool_;
+};
+
+}  // namespace cassandra

@@ -1,1 +1,0 @@
-#include "engine_kernels_code.h"

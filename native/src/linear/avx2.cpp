@@ -1,0 +1,160 @@
+// Linear kernels for AVX2: a tile's 16 lanes are two vectors.
+#include <immintrin.h>
+
+#include "linear/kernels.h"
+
+namespace cassandra {
+namespace avx2 {
+namespace {
+
+struct Pairs {
+    static constexpr int kRows = 1;
+
+    struct F {
+        __m256 low, high;
+    };
+    struct I {
+        __m256i low, high;
+    };
+    using B = I;
+    struct Table {
+        __m256i low, high;  // octets of the words
+    };
+
+    template <class Each>
+    static I both(const I& a, Each each) {
+        return {each(a.low), each(a.high)};
+    }
+
+    static F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+    static I integers(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+    static B words(uint16_t x) {
+        const __m256i all = _mm256_set1_epi16(static_cast<int16_t>(x));
+        return {all, all};
+    }
+    static B load(const uint8_t* p) {
+        const auto* parts = reinterpret_cast<const __m256i*>(p);
+        return {_mm256_load_si256(parts), _mm256_load_si256(parts + 1)};
+    }
+    static void store(float* y, const F& a) {
+        _mm256_storeu_ps(y, a.low);
+        _mm256_storeu_ps(y + 8, a.high);
+    }
+
+    static F add(const F& a, const F& b) {
+        return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+    }
+    static I add(const I& a, const I& b) {
+        return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+    }
+    static F multiply_add(const F& a, const F& b, const F& c) {
+        return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+    }
+    static F scaled(const I& a, float s) {
+        const __m256 all = _mm256_set1_ps(s);
+        return {_mm256_mul_ps(_mm256_cvtepi32_ps(a.low), all),
+                _mm256_mul_ps(_mm256_cvtepi32_ps(a.high), all)};
+    }
+    template <int n>
+    static I shift_lanes(const I& a) {
+        return both(a, [](__m256i v) { return _mm256_slli_epi32(v, n); });
+    }
+    static F units(const uint8_t* p) {
+        const __m128i octets = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+        const __m256i low = _mm256_cvtepu8_epi32(octets);
+        const __m256i high = _mm256_cvtepu8_epi32(_mm_srli_si128(octets, 8));
+        return {_mm256_castsi256_ps(_mm256_slli_epi32(low, 23)),
+                _mm256_castsi256_ps(_mm256_slli_epi32(high, 23))};
+    }
+
+    static B bit_and(const B& a, const B& b) {
+        return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+    }
+    static __m256i select(__m256i mask, __m256i a, __m256i b) {
+        return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
+    }
+    static B select(const B& mask, const B& a, const B& b) {
+        return {select(mask.low, a.low, b.low), select(mask.high, a.high, b.high)};
+    }
+    template <int n>
+    static B shift(const B& a) {
+        if constexpr (n >= 0)
+            return both(a, [](__m256i v) { return _mm256_slli_epi16(v, n); });
+        else
+            return both(a, [](__m256i v) { return _mm256_srli_epi16(v, -n); });
+    }
+    template <int n>
+    static B shift_right(const B& a) {
+        return shift<-n>(a);
+    }
+    static B swap_bytes(const B& a) {
+        return both(a, [](__m256i v) {
+            return _mm256_or_si256(_mm256_slli_epi16(v, 8), _mm256_srli_epi16(v, 8));
+        });
+    }
+    static Table load_table(const uint16_t* table) {
+        alignas(16) uint8_t low[16], high[16];
+        for (int i = 0; i < 16; ++i) {
+            low[i] = static_cast<uint8_t>(table[i]);
+            high[i] = static_cast<uint8_t>(table[i] >> 8);
+        }
+        return {_mm256_broadcastsi128_si256(*reinterpret_cast<const __m128i*>(low)),
+                _mm256_broadcastsi128_si256(*reinterpret_cast<const __m128i*>(high))};
+    }
+    // Octet 1 of a word of places is 128, for which a shuffle gives 0.
+    static __m256i lookup(const Table& table, __m256i places) {
+        const __m256i nibble = _mm256_and_si256(places, _mm256_set1_epi16(15));
+        const __m256i none = _mm256_set1_epi16(static_cast<int16_t>(0x8000));
+        const __m256i low = _mm256_shuffle_epi8(table.low, _mm256_or_si256(nibble, none));
+        const __m256i high = _mm256_shuffle_epi8(table.high, _mm256_or_si256(nibble, none));
+        return _mm256_or_si256(low, _mm256_slli_epi16(high, 8));
+    }
+    static B lookup(const Table& table, const B& places) {
+        return {lookup(table, places.low), lookup(table, places.high)};
+    }
+    static __m256i negate(__m256i a, uint32_t mask) {
+        const __m256i place = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
+                                                4096, 8192, 16384, static_cast<int16_t>(0x8000));
+        const __m256i mine = _mm256_set1_epi16(static_cast<int16_t>(mask));
+        const __m256i ones = _mm256_cmpeq_epi16(_mm256_and_si256(mine, place), place);
+        return _mm256_sub_epi16(_mm256_xor_si256(a, ones), ones);
+    }
+    static B negate(const B& a, uint32_t mask) {
+        return {negate(a.low, mask), negate(a.high, mask >> 16)};
+    }
+
+    static F high_words(const B& a) {
+        const __m256i mask = _mm256_set1_epi32(-0x10000);
+        return {_mm256_castsi256_ps(_mm256_and_si256(a.low, mask)),
+                _mm256_castsi256_ps(_mm256_and_si256(a.high, mask))};
+    }
+    static F low_words(const B& a) {
+        return {_mm256_castsi256_ps(_mm256_slli_epi32(a.low, 16)),
+                _mm256_castsi256_ps(_mm256_slli_epi32(a.high, 16))};
+    }
+    static F floats(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+    // Without vpmaddubsw, whose sums of two products saturate.
+    static __m256i dot_u8(__m256i sum, __m256i w, __m256i even, __m256i odd) {
+        const __m256i first = _mm256_and_si256(w, _mm256_set1_epi16(0xFF));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(first, even));
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_srli_epi16(w, 8), odd));
+    }
+    static I dot_u8(const I& sum, const B& w, uint32_t x) {
+        const __m256i bytes = _mm256_set1_epi32(static_cast<int>(x));
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
+        const __m256i odd = _mm256_srai_epi16(bytes, 8);
+        return {dot_u8(sum.low, w.low, even, odd), dot_u8(sum.high, w.high, even, odd)};
+    }
+    static I dot_i16(const I& sum, const B& w, uint32_t x) {
+        const __m256i all = _mm256_set1_epi32(static_cast<int>(x));
+        return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(w.low, all)),
+                _mm256_add_epi32(sum.high, _mm256_madd_epi16(w.high, all))};
+    }
+};
+
+}  // namespace
+}  // namespace avx2
+
+const LinearKernels linear_kernels_avx2 = avx2::make_kernels<avx2::Pairs>();
+
+}  // namespace cassandra

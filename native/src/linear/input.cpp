@@ -1,0 +1,138 @@
+// Preparing the input of linear layers: the same arithmetic for every instruction set.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "linear/linear.h"
+
+namespace cassandra {
+namespace {
+
+constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to nearest, ties to even
+
+struct Free {
+    void operator()(void* p) const { std::free(p); }
+};
+using Bytes = std::unique_ptr<uint8_t[], Free>;
+
+Bytes allocate(int64_t bytes) {
+    const size_t size = static_cast<size_t>((bytes + 63) & ~int64_t{63});
+    auto* p = static_cast<uint8_t*>(std::aligned_alloc(64, size));
+    if (!p) throw std::bad_alloc();
+    std::memset(p, 0, size);
+    return Bytes(p);
+}
+
+int group_of(InputKind kind) {
+    return kind == InputKind::int8_64 || kind == InputKind::int16_64 ? 64 : 32;
+}
+
+int width_of(InputKind kind) {
+    if (kind == InputKind::bf16) return 4;
+    return kind == InputKind::int8_32 || kind == InputKind::int8_64 ? 1 : 2;
+}
+
+void round_bf16(const float* x, int64_t count, float* rounded, uint16_t* words) {
+    for (int64_t i = 0; i < count; ++i) {
+        uint32_t bits;
+        std::memcpy(&bits, x + i, 4);
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000U;
+        std::memcpy(rounded + i, &bits, 4);
+        words[i] = static_cast<uint16_t>(bits >> 16);
+    }
+}
+
+float largest(const float* x, int64_t count) {
+    float lanes[8] = {};
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        for (int j = 0; j < 8; ++j) {
+            const float a = std::fabs(x[i + j]);
+            lanes[j] = lanes[j] < a ? a : lanes[j];
+        }
+    for (; i < count; ++i) lanes[0] = std::max(lanes[0], std::fabs(x[i]));
+    return *std::max_element(lanes, lanes + 8);
+}
+
+// Integers of a group in units of the result.
+template <class T, int kLimit>
+float quantise(const float* x, int64_t count, T* result, int32_t& sum) {
+    const float most = largest(x, count);
+    sum = 0;
+    if (most < 1e-30F) {  // 127 / most must be a number
+        std::fill_n(result, count, T{0});
+        return 0;
+    }
+    const float factor = static_cast<float>(kLimit) / most;
+    int32_t total = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const float rounded = (x[i] * factor + kMagic) - kMagic;
+        const auto integer = static_cast<int32_t>(rounded);
+        result[i] = static_cast<T>(integer);
+        total += integer;
+    }
+    sum = total;
+    return most / static_cast<float>(kLimit);
+}
+
+}  // namespace
+
+struct Input::Part {
+    Bytes values, scales, sums, words;
+};
+
+Input::Input(int64_t features)
+    : features_(features), padded_((features + 63) / 64 * 64),
+      parts_(std::make_unique<Part[]>(kInputKinds)) {
+    for (int i = 0; i < kInputKinds; ++i) {
+        const auto kind = static_cast<InputKind>(i);
+        const int64_t groups = kMaxRows * padded_ / group_of(kind);
+        parts_[i] = {allocate(kMaxRows * padded_ * width_of(kind)), allocate(4 * groups),
+                     allocate(4 * groups), allocate(i ? 1 : 2 * kMaxRows * padded_)};
+    }
+}
+
+Input::~Input() = default;
+
+const void* Input::values(InputKind kind) const {
+    return parts_[static_cast<int>(kind)].values.get();
+}
+
+const uint16_t* Input::words() const {
+    return reinterpret_cast<const uint16_t*>(parts_[0].words.get());
+}
+
+const float* Input::scales(InputKind kind) const {
+    return reinterpret_cast<const float*>(parts_[static_cast<int>(kind)].scales.get());
+}
+
+const int32_t* Input::sums(InputKind kind) const {
+    return reinterpret_cast<const int32_t*>(parts_[static_cast<int>(kind)].sums.get());
+}
+
+void Input::prepare(InputKind kind, int row, const float* x) {
+    Part& part = parts_[static_cast<int>(kind)];
+    uint8_t* values = part.values.get() + row * padded_ * width_of(kind);
+    if (kind == InputKind::bf16) {
+        round_bf16(x, features_, reinterpret_cast<float*>(values),
+                   reinterpret_cast<uint16_t*>(part.words.get()) + row * padded_);
+        return;
+    }
+    const int group = group_of(kind);
+    const int64_t first_group = row * (padded_ / group);
+    auto* scales = reinterpret_cast<float*>(part.scales.get()) + first_group;
+    auto* sums = reinterpret_cast<int32_t*>(part.sums.get()) + first_group;
+    for (int64_t first = 0; first < features_; first += group) {
+        const int64_t count = std::min<int64_t>(group, features_ - first), g = first / group;
+        scales[g] =
+            width_of(kind) == 1
+                ? quantise<int8_t, 127>(x + first, count, reinterpret_cast<int8_t*>(values) + first,
+                                        sums[g])
+                : quantise<int16_t, 32767>(x + first, count,
+                                           reinterpret_cast<int16_t*>(values) + first, sums[g]);
+    }
+}
+
+}  // namespace cassandra

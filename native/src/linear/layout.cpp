@@ -1,0 +1,408 @@
+#include "linear/layout.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+namespace cassandra {
+namespace {
+
+constexpr int kPlaces = 15;            // entries of an exponent table; place 15 is a zero
+constexpr double kMostEscapes = 0.01;  // of all values; more, and the form does not pay
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+float to_float(uint16_t pattern) {
+    const uint32_t bits = static_cast<uint32_t>(pattern) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// The BF16 pattern of integer * 2^power, which must exist.
+uint16_t pattern_of(int integer, int power, bool negative) {
+    const uint16_t sign = negative ? 0x8000 : 0;
+    if (integer == 0) return sign;
+    const int top = 31 - __builtin_clz(static_cast<unsigned>(integer));
+    const int exponent = top + power + 127;
+    if (exponent >= 1) {
+        const int mantissa = top <= 7 ? integer << (7 - top) : integer >> (top - 7);
+        return static_cast<uint16_t>(sign | exponent << 7 | (mantissa & 0x7F));
+    }
+    return static_cast<uint16_t>(sign | integer << (power + 133));
+}
+
+// A finite value as odd * 2^power; zero has odd = 0.
+struct Number {
+    int odd, power;
+    bool negative, finite;
+};
+
+Number number_of(uint16_t pattern) {
+    const int exponent = (pattern >> 7) & 0xFF, mantissa = pattern & 0x7F;
+    const int significand = exponent ? 128 | mantissa : mantissa;
+    Number result{0, 0, (pattern & 0x8000) != 0, exponent < 255};
+    if (significand) {
+        const int zeros = __builtin_ctz(static_cast<unsigned>(significand));
+        result.odd = significand >> zeros;
+        result.power = std::max(exponent, 1) - 134 + zeros;
+    }
+    return result;
+}
+
+int top_power(const Number& n) {  // of its leading one
+    return n.power + 31 - __builtin_clz(static_cast<unsigned>(n.odd));
+}
+
+// -- words
+// ------------------------------------------------------------------------------------------
+
+bool is_table_form(Form form) { return form == Form::packed12 || form == Form::packed8; }
+
+bool is_zero(uint16_t pattern) { return (pattern & 0x7FFF) == 0; }
+
+// The 15 most frequent exponents (packed8: with one fill) of values that are not zero.
+std::vector<uint16_t> choose_table(const uint16_t* values, int64_t count, Form form) {
+    std::vector<int64_t> seen(1 << 15);
+    const uint16_t mask = form == Form::packed8 ? 0x7F8F : 0x7F80;
+    for (int64_t i = 0; i < count; ++i)
+        if (!is_zero(values[i])) ++seen[values[i] & mask];
+    std::vector<int> order(seen.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return seen[a] > seen[b]; });
+    std::vector<uint16_t> table(32);
+    for (int i = 0; i < kPlaces; ++i)
+        if (seen[order[i]]) table[i] = table[i + 16] = static_cast<uint16_t>(order[i]);
+    return table;
+}
+
+// Place of each pattern (without its sign) in a table.
+std::vector<uint8_t> places_of(const std::vector<uint16_t>& table, Form form) {
+    const uint16_t mask = form == Form::packed8 ? 0x7F8F : 0x7F80;
+    std::vector<uint8_t> places(1 << 15, kPlaces);
+    for (int i = kPlaces; i-- > 0;)
+        if (table[i])
+            for (int pattern = 0; pattern < 1 << 15; ++pattern)
+                if ((pattern & mask) == table[i]) places[pattern] = static_cast<uint8_t>(i);
+    return places;
+}
+
+void put_word(uint8_t* at, int place, uint16_t bits) {
+    uint16_t word;
+    std::memcpy(&word, at + 2 * place, 2);
+    word = static_cast<uint16_t>(word | bits);
+    std::memcpy(at + 2 * place, &word, 2);
+}
+
+uint16_t get_word(const uint8_t* at, int place) {
+    uint16_t word;
+    std::memcpy(&word, at + 2 * place, 2);
+    return word;
+}
+
+uint16_t swapped(uint16_t word) { return static_cast<uint16_t>(word << 8 | word >> 8); }
+
+// Feature k of a lane is word `slot` of chain `chain` in its block of 8 features.
+struct WordPlace {
+    size_t block;
+    int chain, slot;
+
+    WordPlace(int64_t k, int lane)
+        : block(static_cast<size_t>(k / 8)), chain(static_cast<int>(k % 8 / 2)),
+          slot(2 * lane + static_cast<int>(k % 2)) {}
+};
+
+void put_value(const LinearLayout& layout, uint8_t* tile, WordPlace at, uint16_t value, int place) {
+    if (layout.form == Form::bf16) {
+        put_word(tile + 256 * at.block + 64 * at.chain, at.slot, value);
+    } else if (layout.form == Form::packed12) {
+        uint8_t* block = tile + 192 * at.block;
+        const uint16_t own = value & 0x807F;
+        put_word(block + 64 * (at.chain / 2), at.slot, at.chain % 2 ? swapped(own) : own);
+        put_word(block + 128, at.slot, static_cast<uint16_t>(place << (4 * at.chain)));
+    } else {
+        const uint16_t own = static_cast<uint16_t>((value & 0x8070) | place);
+        put_word(tile + 128 * at.block + 64 * (at.chain / 2), at.slot,
+                 at.chain % 2 ? swapped(own) : own);
+    }
+}
+
+uint16_t get_value(const LinearLayout& layout, const uint8_t* tile, WordPlace at) {
+    if (layout.form == Form::bf16) return get_word(tile + 256 * at.block + 64 * at.chain, at.slot);
+    const bool wide = layout.form == Form::packed12;
+    const uint8_t* block = tile + (wide ? 192 : 128) * at.block;
+    uint16_t word = get_word(block + 64 * (at.chain / 2), at.slot);
+    if (at.chain % 2) word = swapped(word);
+    if (!wide) return static_cast<uint16_t>((word & 0x8070) | layout.table[word & 15]);
+    const int place = get_word(block + 128, at.slot) >> (4 * at.chain) & 15;
+    return static_cast<uint16_t>((word & 0x807F) | layout.table[place]);
+}
+
+bool pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
+                std::vector<Escape>& escapes) {
+    const size_t before = escapes.size();
+    for (int lane = 0; lane < lanes; ++lane) {
+        for (int64_t k = 0; k < layout.features; ++k) {
+            uint16_t value = values[lane * layout.features + k];
+            int place = 0;
+            if (is_table_form(layout.form)) {
+                place = layout.places[value & 0x7FFF];
+                if (place == kPlaces && !is_zero(value)) {
+                    escapes.push_back({k, lane, to_float(value)});
+                    value = 0;
+                }
+            }
+            put_value(layout, tile, WordPlace(k, lane), value, place);
+        }
+    }
+    // Features that only fill the last block: place 0 would be a value, if one times zero.
+    if (is_table_form(layout.form))
+        for (int lane = 0; lane < kTile; ++lane)
+            for (int64_t k = lane < lanes ? layout.features : 0; k < layout.stored_features(); ++k)
+                put_value(layout, tile, WordPlace(k, lane), 0, kPlaces);
+    std::stable_sort(escapes.begin() + static_cast<std::ptrdiff_t>(before), escapes.end(),
+                     [](const Escape& a, const Escape& b) { return a.feature < b.feature; });
+    return true;
+}
+
+// -- codes
+// ------------------------------------------------------------------------------------------
+
+size_t scale_bytes(const LinearLayout& layout) {
+    return static_cast<size_t>(round_up(16 * layout.stored_features() / layout.group, 64));
+}
+
+int magnitude_bits(const LinearLayout& layout) { return layout.form == Form::draft5 ? 4 : 3; }
+
+// Power of the unit of a group's values, or false if none does.
+bool find_unit(const LinearLayout& layout, const uint16_t* values, int64_t count, int& unit) {
+    bool found = false;
+    for (int64_t i = 0; i < count; ++i) {
+        const Number n = number_of(values[i]);
+        if (!n.finite) return false;
+        if (n.odd == 0) continue;
+        const int own =
+            layout.odd ? n.power
+                       : top_power(n) + 1 - (layout.form == Form::mx9 ? 8 : magnitude_bits(layout));
+        unit = found ? std::max(unit, own) : own;
+        found = true;
+    }
+    if (!found) unit = 0;
+    return true;
+}
+
+// Value = integer * 2^unit with a signed integer, or false.
+bool in_units(uint16_t pattern, int unit, int& integer) {
+    const Number n = number_of(pattern);
+    integer = 0;
+    if (n.odd == 0) return true;
+    const int shift = n.power - unit;
+    if (shift < 0 || shift > 8) return false;
+    integer = (n.negative ? -1 : 1) * (n.odd << shift);
+    return true;
+}
+
+// The code of a draft value, or false.
+bool code_of(const LinearLayout& layout, uint16_t pattern, int unit, int& code) {
+    int integer;
+    if (!in_units(pattern, unit, integer)) return false;
+    const int half = 1 << magnitude_bits(layout);  // 16 or 8
+    if (layout.odd) {
+        code = (integer + 2 * half - 1) / 2;
+        return integer % 2 != 0 && code >= 0 && code < 2 * half;
+    }
+    code = integer + half - 1;
+    return code >= 0 && code < 2 * half - 1;
+}
+
+// Powers between a group's unit and what a kernel's sums count.
+int unit_shift(const LinearLayout& layout) {
+    if (layout.form == Form::mx9) return 0;
+    return (layout.odd ? 1 : 0) - (layout.form == Form::draft5 ? 3 : 4);
+}
+
+void put_code(const LinearLayout& layout, uint8_t* data, int64_t k, int lane, int code) {
+    uint8_t* block = data + (layout.form == Form::draft5 ? 320 : 256) * (k / 32);
+    const int vector = static_cast<int>(k % 32 / 4), pair = vector / 2;
+    const int64_t byte = 4 * lane + k % 4;
+    uint8_t& nibbles = block[64 * pair + byte];
+    if (layout.form == Form::draft4) {
+        nibbles = static_cast<uint8_t>(nibbles | code << (vector % 2 ? 4 : 0));
+    } else if (vector % 2) {
+        nibbles = static_cast<uint8_t>(nibbles | (code >> 1) << 4);
+        block[256 + byte] = static_cast<uint8_t>(block[256 + byte] | (code & 1) << (2 * pair));
+    } else {
+        nibbles = static_cast<uint8_t>(nibbles | (code & 15));
+        block[256 + byte] = static_cast<uint8_t>(block[256 + byte] | (code >> 4) << (2 * pair + 1));
+    }
+}
+
+int get_code(const LinearLayout& layout, const uint8_t* data, int64_t k, int lane) {
+    const uint8_t* block = data + (layout.form == Form::draft5 ? 320 : 256) * (k / 32);
+    const int vector = static_cast<int>(k % 32 / 4), pair = vector / 2;
+    const int64_t byte = 4 * lane + k % 4;
+    const int nibble = block[64 * pair + byte] >> (vector % 2 ? 4 : 0) & 15;
+    if (layout.form == Form::draft4) return nibble;
+    const int bits = block[256 + byte] >> (2 * pair);
+    return vector % 2 ? nibble << 1 | (bits & 1) : nibble | (bits >> 1 & 1) << 4;
+}
+
+void put_magnitude(uint8_t* data, int64_t k, int lane, int magnitude, bool negative) {
+    uint8_t* block = data + 576 * (k / 32);
+    const int pair = static_cast<int>(k % 32 / 2), word = 2 * lane + static_cast<int>(k % 2);
+    block[64 * (pair / 2) + 2 * word + pair % 2] = static_cast<uint8_t>(magnitude);
+    uint8_t& signs = block[512 + 4 * pair + word / 8];
+    if (negative) signs = static_cast<uint8_t>(signs | 1 << (word % 8));
+}
+
+uint16_t get_magnitude(const uint8_t* data, int64_t k, int lane, int unit) {
+    const uint8_t* block = data + 576 * (k / 32);
+    const int pair = static_cast<int>(k % 32 / 2), word = 2 * lane + static_cast<int>(k % 2);
+    const bool negative = block[512 + 4 * pair + word / 8] >> (word % 8) & 1;
+    return pattern_of(block[64 * (pair / 2) + 2 * word + pair % 2], unit, negative);
+}
+
+bool pack_group(const LinearLayout& layout, const uint16_t* values, int64_t first, int64_t last,
+                int lane, int unit, uint8_t* data) {
+    for (int64_t k = first; k < last; ++k) {
+        int number;
+        if (layout.form == Form::mx9) {
+            if (!in_units(values[k], unit, number) || number > 255 || number < -255) return false;
+            put_magnitude(data, k, lane, std::abs(number), (values[k] & 0x8000) != 0);
+        } else {
+            if (!code_of(layout, values[k], unit, number)) return false;
+            put_code(layout, data, k, lane, number);
+        }
+    }
+    return true;
+}
+
+bool pack_codes(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile) {
+    uint8_t* data = tile + scale_bytes(layout);
+    std::memset(tile, 127, scale_bytes(layout));
+    for (int lane = 0; lane < lanes; ++lane) {
+        const uint16_t* row = values + lane * layout.features;
+        for (int64_t first = 0; first < layout.features; first += layout.group) {
+            const int64_t last = std::min<int64_t>(first + layout.group, layout.features);
+            int unit;
+            if (!find_unit(layout, row + first, last - first, unit)) return false;
+            const int octet = unit + unit_shift(layout) + 127;
+            if (octet < 1 || octet > 254) return false;
+            tile[16 * (first / layout.group) + lane] = static_cast<uint8_t>(octet);
+            if (!pack_group(layout, row, first, last, lane, unit, data)) return false;
+        }
+    }
+    return true;
+}
+
+uint16_t coded_value(const LinearLayout& layout, const uint8_t* tile, int64_t k, int lane) {
+    const uint8_t* data = tile + scale_bytes(layout);
+    const int unit = tile[16 * (k / layout.group) + lane] - 127 - unit_shift(layout);
+    if (layout.form == Form::mx9) return get_magnitude(data, k, lane, unit);
+    const int code = get_code(layout, data, k, lane), half = 1 << magnitude_bits(layout);
+    const int integer = layout.odd ? 2 * code - 2 * half + 1 : code - half + 1;
+    return pattern_of(std::abs(integer), unit, integer < 0);
+}
+
+bool pack_tile(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
+               std::vector<Escape>& escapes) {
+    if (layout.form < Form::draft5) return pack_words(layout, values, lanes, tile, escapes);
+    return pack_codes(layout, values, lanes, tile);
+}
+
+// What one thread packs of a matrix.
+struct Share {
+    int64_t first, last;  // tiles
+    std::vector<Escape> escapes;
+    std::vector<size_t> ends;
+    bool good = true;
+};
+
+bool few(size_t escapes, int64_t values) {
+    return static_cast<double>(escapes) <= kMostEscapes * static_cast<double>(values);
+}
+
+void pack_share(const LinearLayout& layout, const uint16_t* values, int64_t out, Share& share,
+                uint8_t* bytes) {
+    for (int64_t tile = share.first; tile < share.last; ++tile) {
+        const int lanes = static_cast<int>(std::min<int64_t>(kTile, out - kTile * tile));
+        share.good =
+            pack_tile(layout, values + kTile * tile * layout.features, lanes,
+                      bytes + static_cast<size_t>(tile) * layout.tile_bytes(), share.escapes) &&
+            few(share.escapes.size(), out * layout.features);
+        if (!share.good) return;
+        share.ends.push_back(share.escapes.size());
+    }
+}
+
+// False if the layout cannot hold the values.
+bool pack_all(const uint16_t* values, int64_t out, int threads, PackedTiles& packed) {
+    const int64_t tiles = (out + kTile - 1) / kTile;
+    packed.bytes.assign(static_cast<size_t>(tiles) * packed.layout.tile_bytes(), 0);
+    std::vector<Share> shares;
+    for (int i = 0; i < threads; ++i)
+        shares.push_back({tiles * i / threads, tiles * (i + 1) / threads, {}, {}});
+    std::vector<std::thread> running;
+    for (int i = 1; i < threads; ++i)
+        running.emplace_back([&, i] {
+            pack_share(packed.layout, values, out, shares[static_cast<size_t>(i)],
+                       packed.bytes.data());
+        });
+    pack_share(packed.layout, values, out, shares[0], packed.bytes.data());
+    for (auto& thread : running) thread.join();
+    for (const Share& share : shares) {
+        if (!share.good) return false;
+        const size_t before = packed.escapes.size();
+        packed.escapes.insert(packed.escapes.end(), share.escapes.begin(), share.escapes.end());
+        for (const size_t end : share.ends) packed.escape_ends.push_back(before + end);
+    }
+    return few(packed.escapes.size(), out * packed.layout.features);
+}
+
+}  // namespace
+
+int64_t LinearLayout::stored_features() const {
+    return round_up(features, form >= Form::draft5 ? group : 32);
+}
+
+size_t LinearLayout::tile_bytes() const {
+    static constexpr std::array<size_t, kForms> kEight = {256, 192, 128, 80, 64, 144};
+    const size_t data = static_cast<size_t>(stored_features()) / 8 * kEight[static_cast<int>(form)];
+    return data + (form >= Form::draft5 ? scale_bytes(*this) : 0);
+}
+
+int32_t LinearLayout::bias() const {
+    if (form == Form::draft5) return odd ? 124 : 120;
+    return odd ? 120 : 112;
+}
+
+void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uint16_t* values) {
+    for (int lane = 0; lane < lanes; ++lane)
+        for (int64_t k = 0; k < layout.features; ++k)
+            values[lane * layout.features + k] = layout.form < Form::draft5
+                                                     ? get_value(layout, tile, WordPlace(k, lane))
+                                                     : coded_value(layout, tile, k, lane);
+}
+
+PackedTiles pack_tiles(const uint16_t* values, int64_t out, int64_t in, Form form, int group,
+                       int threads) {
+    const bool drafts = form == Form::draft5 || form == Form::draft4;
+    for (const bool odd : {true, false}) {
+        if (odd && !drafts) continue;
+        PackedTiles packed;
+        packed.layout.form = form;
+        packed.layout.features = in;
+        packed.layout.group = group;
+        packed.layout.odd = odd;
+        if (is_table_form(form)) {
+            packed.layout.table = choose_table(values, out * in, form);
+            packed.layout.places = places_of(packed.layout.table, form);
+        }
+        if (pack_all(values, out, threads, packed)) return packed;
+    }
+    return pack_tiles(values, out, in, Form::bf16, group, threads);
+}
+
+}  // namespace cassandra

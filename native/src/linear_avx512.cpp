@@ -1,8 +1,0 @@
-// Linear kernels for AVX-512.
-#include "linear_wide.h"
-
-namespace cassandra {
-
-const LinearKernels linear_kernels_avx512 = avx512::make_kernels<avx512::Wide>();
-
-}  // namespace cassandra
