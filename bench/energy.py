@@ -76,7 +76,7 @@ class Bench:
     """
 
     def __init__(self, config: DecoderConfig, library: Library, period: float, out: Path) -> None:
-        top, decoder = config.module_name, DecoderTop.of(config)
+        top, decoder = config.module_name, DecoderTop(config)
         path = map_decoder(decoder, library, out, period)
         netlist = path.read_text()
         self._period = period

@@ -25,10 +25,9 @@ from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode import top as tops
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
-from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.encoder_top import CassandraEncoderDma
-from cassandra_spec.rtl.dma.store_config import StoreConfig
-from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
+from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.registers import c_header, markdown
@@ -201,7 +200,7 @@ def _texts(config: Config) -> dict[str, str]:
 def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
     """The decoder or encoder inside, the top, and the name of its document."""
     if isinstance(config, DecoderConfig):
-        return config, DecoderTop.of(config), "microarchitecture"
+        return config, DecoderTop(config), "microarchitecture"
     if isinstance(config, EncoderConfig):
         return config, EncoderTop(config), "encoder"
     if isinstance(config, StoreConfig):
@@ -246,15 +245,8 @@ def _choose_encoder(top: str, like: DecoderConfig, chosen: dict[str, int]) -> Co
         raise CassandraError(f"target_rate must be left out for the top {top!r}")
     if like.coded:
         raise CassandraError(f"coded must be left out for the top {top!r}")
-    own = {name: chosen.pop(name) for name in ("vector", "group", "segment") if name in chosen}
-    encoder = EncoderConfig(
-        lanes=like.lanes,
-        schemes=like.schemes,
-        codebook=like.codebook,
-        window=like.window,
-        superblock=like.superblock,
-        **own,
-    )
+    names = [name for name in ("vector", "group", "segment") if name in chosen]
+    encoder = EncoderConfig(**like.shared | {name: chosen.pop(name) for name in names})
     fields = {field.name for field in dataclasses.fields(StoreConfig)} - {"encoder"}
     for name in chosen:
         if top == "encoder" or name not in fields:

@@ -188,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         program = nextpnr(args.env)
         configs = [DecoderConfig(lanes=lanes) for lanes in args.lanes]
         placed = {
-            config: place(DecoderTop.of(config), program, args.out, args.seed) for config in configs
+            config: place(DecoderTop(config), program, args.out, args.seed) for config in configs
         }
         text = markdown(placed)
         print(text)

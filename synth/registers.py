@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
-from cassandra_spec.rtl.dma.store_config import StoreConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
 __all__ = ["c_header", "main", "markdown"]

@@ -191,7 +191,7 @@ def analyse(config: DecoderConfig, library: Library, out: Path, period: float = 
     top = config.module_name
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / f"{top}.il").write_text(to_rtlil(DecoderTop.of(config)))
+        (out / f"{top}.il").write_text(to_rtlil(DecoderTop(config)))
         (out / f"{top}.flat.ys").write_text(_flat_script(library, top, period))
         (out / f"{top}.blocks.ys").write_text(_block_script(library, top))
         (out / f"{top}.tcl").write_text(timing_script(f"{top}.net.v", top, library, period))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from amaranth.hdl import Const, Mux, Value
 from amaranth.lib import data
@@ -17,6 +17,7 @@ __all__ = [
     "COMMAND_WIDTH",
     "CommandLayout",
     "DecoderConfig",
+    "EngineConfig",
     "ErrorLayout",
     "SpeculationBeat",
     "TargetRate",
@@ -40,10 +41,21 @@ def ErrorLayout(*causes: str) -> data.StructLayout:  # noqa: N802 (a layout, lik
 
 _RATES: dict[int, TargetRate] = {1: "half", 2: "full"}  # by the lead of the format
 
+_MARKS = {
+    "window": "w{}",
+    "superblock": "s{}",
+    "target_rate": "{}",
+    "coded": "coded",
+    "vector": "v{}",
+    "group": "g{}",
+    "segment": "n{}",
+}
+"""How the name of a module says that a field is not as usual."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
-    """What is fixed when a decoder is elaborated; all else comes with the command word.
+class EngineConfig:
+    """What is fixed when a decoder or an encoder is elaborated; all else comes with the command.
 
     Raises CassandraError that names the field, the value and what was expected.
     """
@@ -53,8 +65,9 @@ class DecoderConfig:
     codebook: int = 16  # entries of the codebook = longest code
     window: int = 2  # rows of a unary-coded stream in a cycle
     superblock: int = 128  # bytes
-    target_rate: TargetRate = "half"
-    coded: bool = False  # pruned exponents may be coded, beside raw
+
+    kind: ClassVar[str]
+    """What it is: decoder or encoder."""
 
     def __post_init__(self) -> None:
         Format(
@@ -64,12 +77,59 @@ class DecoderConfig:
             superblock=self.superblock,
             group=max(32, self.lanes),
         )
-        if self.target_rate not in get_args(TargetRate):
-            raise CassandraError(f"target_rate must be half or full, not {self.target_rate!r}")
         known = bool(self.schemes) and all(name in SCHEMES for name in self.schemes)
         if not known or len(set(self.schemes)) != len(self.schemes):
             names = ", ".join(SCHEMES)
             raise CassandraError(f"schemes must be distinct names of {names}, not {self.schemes!r}")
+
+    @property
+    def module_name(self) -> str:
+        """Name of the exported top; one for each configuration."""
+        parts = [f"cassandra_{self.kind}_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in _MARKS and value != field.default:
+                parts.append(_MARKS[field.name].format(value))
+        return "_".join(parts)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The fields that decoders and encoders have in common."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(EngineConfig)}
+
+    def has(self, scheme: Scheme) -> bool:
+        """Whether this scheme is built in."""
+        return scheme in self.schemes
+
+    def selects(self, scheme: Value, name: Scheme) -> Value:
+        """1 if ``scheme``, a field of a command, is the one called ``name``.
+
+        A constant where the choice is built in. Commands for schemes that are not built in are
+        rejected elsewhere.
+        """
+        if self.schemes == (name,):
+            return Const(1, 1)
+        if not self.has(name):
+            return Const(0, 1)
+        return scheme == SCHEMES.index(name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderConfig(EngineConfig):
+    """What is fixed when a decoder is elaborated; all else comes with the command word.
+
+    Raises CassandraError that names the field, the value and what was expected.
+    """
+
+    target_rate: TargetRate = "half"
+    coded: bool = False  # pruned exponents may be coded, beside raw
+
+    kind = "decoder"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_rate not in get_args(TargetRate):
+            raise CassandraError(f"target_rate must be half or full, not {self.target_rate!r}")
         if not isinstance(self.coded, bool) or (self.coded and "unary" not in self.schemes):
             expected = "False or, with scheme unary, True"
             raise CassandraError(f"coded must be {expected}, not {self.coded!r}")
@@ -105,36 +165,6 @@ class DecoderConfig:
     def verification_rows(self) -> int:
         """Rows in a word of the verification bus: a full rate needs twice as many."""
         return BUS_ROWS * (2 if self.target_rate == "full" else 1)
-
-    @property
-    def module_name(self) -> str:
-        """Name of the exported top; one for each configuration."""
-        parts = [f"cassandra_decoder_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
-        default = DecoderConfig()
-        if self.window != default.window:
-            parts.append(f"w{self.window}")
-        if self.superblock != default.superblock:
-            parts.append(f"s{self.superblock}")
-        if self.target_rate != default.target_rate:
-            parts.append(self.target_rate)
-        if self.coded:
-            parts.append("coded")
-        return "_".join(parts)
-
-    def has(self, scheme: Scheme) -> bool:
-        """Whether the decoder holds this scheme."""
-        return scheme in self.schemes
-
-    def selects(self, command: data.View, scheme: Scheme) -> Value:
-        """1 if the command asks for this scheme; a constant where the choice is built in.
-
-        Commands for schemes that are not built in are rejected elsewhere.
-        """
-        if self.schemes == (scheme,):
-            return Const(1, 1)
-        if not self.has(scheme):
-            return Const(0, 1)
-        return command.scheme == SCHEMES.index(scheme)
 
 
 def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)

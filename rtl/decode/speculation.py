@@ -82,7 +82,7 @@ class _Schedule(wiring.Component):
         self.go, self.starve, self.step = Signal(), Signal(), Signal()
         self.take_mask, self.take_window = Signal(), Signal()
         self.take_shared, self.take_block = Signal(), Signal()
-        m.d.comb += self.unary.eq(self.config.selects(self.command, "unary"))
+        m.d.comb += self.unary.eq(self.config.selects(self.command.scheme, "unary"))
         self._decide(m)
         self._route(m)
         self._ranks(m)
@@ -106,7 +106,7 @@ class _Schedule(wiring.Component):
             self.step.eq(self.go & ~self.starve & (self.enable | ~self.inside)),
             self.short.eq((self.take != 0) & (self.level < wanted)),
         ]
-        following = Mux(self.config.selects(self.next, "unary"), window + 8, 1 + 9)
+        following = Mux(self.config.selects(self.next.scheme, "unary"), window + 8, 1 + 9)
         with m.If(self.start):
             m.d.sync += most.eq(self.next.mask + following - self.next.truncated)
         with m.If(self.starve):
@@ -268,7 +268,7 @@ class SpeculationPath(wiring.Component):
         scheme_ok = command.scheme.matches(*(SCHEMES.index(name) for name in config.schemes))
         low = (config.lanes - 1).bit_length()
         group_ok = (command.log2_group >= low) & (command.log2_group <= 8)
-        unary = config.selects(command, "unary")
+        unary = config.selects(command.scheme, "unary")
         coded_ok = unary if config.coded else Const(0, 1)
         return ~scheme_ok | (~unary & ~group_ok) | (command.coded & ~coded_ok)
 
@@ -384,11 +384,11 @@ class SpeculationPath(wiring.Component):
             path.advance.eq(move),
             path.clear.eq(schedule.start),
         ]
-        return Value.cast(path.ranks), path.overflow & config.selects(self.active, "unary")
+        return Value.cast(path.ranks), path.overflow & config.selects(self.active.scheme, "unary")
 
     def _lookup(self, m: Module, beat: data.View) -> None:
         """The beat that is handed on: ranks to exponents, and errors of the beat."""
-        unary = self.config.selects(self.active, "unary")
+        unary = self.config.selects(self.active.scheme, "unary")
         exponents, missing = self._codebook(m, beat.ranks)
         bad_rank, bad_group, failed, last = Signal(), Signal(), Signal(), Signal()
         fresh = self.valid2 & ~beat.abort
@@ -429,7 +429,7 @@ class SpeculationPath(wiring.Component):
         return Value.cast(book.exponents), book.missing
 
     def _bad_shared(self, shared: Value) -> Value:
-        return (shared == 0) | ((shared == 255) & self.config.selects(self.active, "mx"))
+        return (shared == 0) | ((shared == 255) & self.config.selects(self.active.scheme, "mx"))
 
 
 _CARRIED = ("kept", "begins", "shared")

@@ -10,8 +10,8 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES, Scheme
-from cassandra_spec.rtl.common.command import COMMAND_WIDTH, DecoderConfig, TargetRate
+from cassandra_spec.golden.format import ERROR_CAUSES
+from cassandra_spec.rtl.common.command import COMMAND_WIDTH, DecoderConfig
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.decode.verification import VALUE
 from cassandra_spec.rtl.decoder import Decoder
@@ -27,32 +27,14 @@ class DecoderTop(wiring.Component):
     own.
     """
 
-    def __init__(
-        self,
-        *,
-        lanes: int = 16,
-        schemes: tuple[Scheme, ...] = SCHEMES,
-        codebook: int = 16,
-        window: int = 2,
-        superblock: int = 128,
-        target_rate: TargetRate = "half",
-        coded: bool = False,
-    ) -> None:
-        self.config = config = DecoderConfig(
-            lanes=lanes,
-            schemes=schemes,
-            codebook=codebook,
-            window=window,
-            superblock=superblock,
-            target_rate=target_rate,
-            coded=coded,
-        )
+    def __init__(self, config: DecoderConfig | None = None) -> None:
+        self.config = config = config or DecoderConfig()
         lanes = config.lanes
-        book = {"tuser": 2} if config.coded else {}
+        coded = {"tuser": 2} if config.coded else {}
         super().__init__(
             {
                 **axi_stream("s_axis_command", In, tdata=COMMAND_WIDTH),
-                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1, **book),
+                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1, **coded),
                 **axi_stream("s_axis_speculation", In, tdata=BUS_ROWS * lanes, tlast=1),
                 **axi_stream(
                     "s_axis_verification", In, tdata=config.verification_rows * lanes, tlast=1
@@ -69,19 +51,6 @@ class DecoderTop(wiring.Component):
                 "clear_error": In(1),
                 "busy": Out(1),
             }
-        )
-
-    @classmethod
-    def of(cls, config: DecoderConfig) -> DecoderTop:
-        """The top of a configuration."""
-        return cls(
-            lanes=config.lanes,
-            schemes=config.schemes,
-            codebook=config.codebook,
-            window=config.window,
-            superblock=config.superblock,
-            target_rate=config.target_rate,
-            coded=config.coded,
         )
 
     @property

@@ -127,7 +127,7 @@ class Align(wiring.Component):
     def _lane(self, m: Module, lane: int, bad: Signal) -> None:
         m.submodules[f"concat_{lane}"] = concat = MantissaConcat()
         command, beat = self.command, self.beat
-        unary = self.config.selects(command, "unary")
+        unary = self.config.selects(command.scheme, "unary")
         kept = beat.kept[lane]
         m.d.comb += [
             concat.high.eq(beat.high[lane]),
@@ -170,7 +170,7 @@ class Align(wiring.Component):
             m.d.comb += [exponent.eq(shifter.exponent), mantissa.eq(shifter.mantissa)]
         if not self.config.has("exact"):
             return
-        exact = self.config.selects(self.command, "exact")
+        exact = self.config.selects(self.command.scheme, "exact")
         windowed = Signal(name=f"windowed_{lane}")
         zero, full = Signal(name=f"zero_{lane}"), Signal(name=f"full_{lane}")
         m.d.comb += [
@@ -405,7 +405,7 @@ class VerificationPath(wiring.Component):
         self.take_low = Signal()
         there, go, fire = Signal(), Signal(), Signal()
         wanted, most = Signal(range(self.take_max + 1)), Signal(range(self.take_max + 1))
-        exact = self.config.selects(active, "exact")
+        exact = self.config.selects(active.scheme, "exact")
         low_rows = Mux(self.take_low & ~self.starved, active.truncated, 0)
         window_rows = Mux(self.starved | self.prefetch, window, 0)
         residue_rows = Mux(self.full_1, self.residue.wanted, 0)

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import ErrorLayout
 from cassandra_spec.rtl.decode.verification import ValueBeat
 from cassandra_spec.rtl.decoder import Decoder
-from cassandra_spec.rtl.dma.books import Loader, order_layout
+from cassandra_spec.rtl.dma.codebooks import CodebookLoader, order_layout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
 
 __all__ = ["Channel"]
@@ -44,7 +44,7 @@ class Channel(wiring.Component):
     def __init__(self, config: DmaConfig) -> None:
         self.config = config
         self.decoder = Decoder(config.decoder)
-        self.loader = Loader(books=config.books, unary=config.decoder.has("unary"))
+        self.loader = CodebookLoader(books=config.books, unary=config.decoder.has("unary"))
         words = self.decoder.speculation_path.reader.word_layout
         loader = self.loader.signature.members
         books = ("written", "slot", "ends", "read_slot", "read_entry", "exponent")

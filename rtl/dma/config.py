@@ -1,15 +1,26 @@
-"""What is fixed when a decoder with its DMA is elaborated."""
+"""What is fixed when a decoder or an encoder with its DMA is elaborated."""
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import Format
-from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.common.command import DecoderConfig, EngineConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
 
-__all__ = ["IN_FLIGHT", "LENGTH_BITS", "MAX_DECODERS", "PAGE", "DmaConfig"]
+__all__ = [
+    "IN_FLIGHT",
+    "LENGTH_BITS",
+    "MAX_DECODERS",
+    "PAGE",
+    "REGIONS",
+    "BusConfig",
+    "DmaConfig",
+    "StoreConfig",
+]
 
 PAGE = 4096
 """Bytes; no burst crosses a multiple of it (AXI)."""
@@ -18,9 +29,12 @@ LENGTH_BITS = 24
 """Bits of the length of a region in bytes; the longest segment needs 19."""
 
 IN_FLIGHT = 4
-"""Segments that each decoder may have between the queue and the last beat of its values."""
+"""Segments that an engine may have between the queue and the last beat of values or its entry."""
 
 MAX_DECODERS = 8
+
+REGIONS = ("speculation", "verification")
+"""Regions of a segment. The place of a region is the low bit of the AXI ID of its bursts."""
 
 _MAX_BUS = 128  # bytes: the widest data bus of AXI
 _MAX_BEATS = 256  # in a burst
@@ -30,60 +44,54 @@ _CHOICES = {
     "decoders": (1, 2, 4, MAX_DECODERS),
     "bus": (8, 16, 32, 64, _MAX_BUS),
     "burst": (128, 256, 512, 1024, 2048, PAGE),
+    "outstanding": (1, 2, 4, 8, 16, 32),
     "queue": (2, 4, 8, 16, 32, 64),
+    "results": (1, 2, 4, 8, 16, 32, 64),
     "books": (1, 2, 4, 8, 16),
     "address": (32, 40, 48, 56, 64),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DmaConfig:
-    """Decoders behind one read master (docs/integration.md).
+class BusConfig(abc.ABC):
+    """What every engine (decoders or an encoder) behind an AXI4 master has in common.
 
     Raises CassandraError that names the field, the value and what was expected.
     """
 
-    decoder: DecoderConfig = dataclasses.field(default_factory=DecoderConfig)
-    decoders: int = 1  # that share the read master
-    bus: int = 0  # bytes of the AXI data bus; 0: what the decoders take in a cycle, at most 128
+    bus: int = 0  # bytes of the AXI data bus; 0: what the engine moves in a cycle, at most 128
     burst: int = 256  # bytes of the longest burst
-    buffer: int = 2048  # bytes of read data that each region of each decoder may have ahead
+    buffer: int = 2048  # bytes of each region that may wait between engine and memory
     queue: int = 8  # descriptors
     books: int = 4  # codebooks that are kept for descriptors to name
-    reorder: int = Format().segment  # values that each decoder may be ahead of the output
     address: int = 64  # bits of an address
 
     def __post_init__(self) -> None:
-        if self.decoder.coded:
-            raise CassandraError("decoder must be without coded pruned exponents behind a DMA")
         if not self.bus:
-            object.__setattr__(self, "bus", min(_MAX_BUS, self.decoders * self.decoder.lanes))
+            object.__setattr__(self, "bus", min(_MAX_BUS, self.beat_values))
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
+            if hasattr(self, name) and getattr(self, name) not in choices:
                 text = ", ".join(map(str, choices))
                 raise CassandraError(f"{name} must be one of {text}, not {getattr(self, name)!r}")
-        rate = self.decoder.target_rate
-        _require(rate == "half", "target_rate", "half for a decoder behind a DMA", rate)
-        lanes = self.decoder.lanes
+        lanes = self.engine.lanes
         _require(self.bus >= lanes, "bus", f"at least {lanes} bytes, one for each lane", self.bus)
         most = _MAX_BEATS * self.bus
         _require(self.burst <= most, "burst", f"at most {most}, 256 bus words", self.burst)
         _require_power("buffer", self.buffer, self.burst, _MAX_BUFFER)
-        _require_power("reorder", self.reorder, self.beat_values, _MAX_REORDER * self.beat_values)
 
     @property
-    def regions(self) -> int:
-        """Regions that are read at once; each has an AXI ID of its own."""
-        return 2 * self.decoders
+    @abc.abstractmethod
+    def engine(self) -> EngineConfig:
+        """The decoder or encoder."""
 
     @property
-    def id_bits(self) -> int:
-        """Bits of an AXI ID: twice the number of the decoder, plus one for verification."""
-        return (self.regions - 1).bit_length()
+    def beat_values(self) -> int:
+        """Values in a beat of the stream of values."""
+        return self.engine.lanes
 
     @property
     def word_bits(self) -> int:
-        """Low bits of an address that a bus word's address has zero."""
+        """Low bits that are zero in the address of a bus word."""
         return (self.bus - 1).bit_length()
 
     @property
@@ -92,25 +100,119 @@ class DmaConfig:
         return LENGTH_BITS - self.word_bits
 
     @property
-    def beat_values(self) -> int:
-        """Values in a beat of the output."""
-        return self.decoders * self.decoder.lanes
+    def longest(self) -> int:
+        """Bus words of the longest burst."""
+        return self.burst // self.bus
+
+    @property
+    def depth(self) -> int:
+        """Bus words of each region that may wait between engine and memory."""
+        return self.buffer // self.bus
+
+    @property
+    @abc.abstractmethod
+    def _marks(self) -> dict[str, str]:
+        """Fields, and the letters that name them in a module if they are not as usual."""
+
+    @property
+    @abc.abstractmethod
+    def _kind(self) -> str:
+        """What the module is called where its engine is called decoder or encoder."""
 
     @functools.cached_property
     def module_name(self) -> str:
         """Name of the exported top; one for each configuration."""
-        kind = "dma" if self.decoders == 1 else f"array_n{self.decoders}"
-        name = self.decoder.module_name.replace("decoder", kind, 1)
-        plain = DmaConfig(decoder=self.decoder, decoders=self.decoders, bus=self.bus)
-        marks = {"burst": "t", "buffer": "f", "queue": "q", "books": "k", "address": "a"}
-        if self.decoders > 1:
-            marks["reorder"] = "o"
+        name = self.engine.module_name.replace(self.engine.kind, self._kind, 1)
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
         parts = [
             f"{mark}{getattr(self, field)}"
-            for field, mark in marks.items()
-            if getattr(self, field) != getattr(plain, field)
+            for field, mark in self._marks.items()
+            if getattr(self, field) != usual[field]
         ]
         return "_".join([name, f"d{8 * self.bus}", *parts])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DmaConfig(BusConfig):
+    """Decoders behind one read master (docs/integration.md).
+
+    Raises CassandraError that names the field, the value and what was expected.
+    """
+
+    decoder: DecoderConfig = dataclasses.field(default_factory=DecoderConfig)
+    decoders: int = 1  # that share the read master
+    reorder: int = Format().segment  # values that each decoder may be ahead of the output
+
+    def __post_init__(self) -> None:
+        if self.decoder.coded:
+            raise CassandraError("decoder must be without coded pruned exponents behind a DMA")
+        super().__post_init__()
+        rate = self.decoder.target_rate
+        _require(rate == "half", "target_rate", "half for a decoder behind a DMA", rate)
+        _require_power("reorder", self.reorder, self.beat_values, _MAX_REORDER * self.beat_values)
+
+    @property
+    def engine(self) -> DecoderConfig:
+        """One of the decoders."""
+        return self.decoder
+
+    @property
+    def regions(self) -> int:
+        """Regions that are read at once; each has an AXI ID of its own."""
+        return len(REGIONS) * self.decoders
+
+    @property
+    def id_bits(self) -> int:
+        """Bits of an AXI ID: twice the number of the decoder, plus one for verification."""
+        return (self.regions - 1).bit_length()
+
+    @property
+    def beat_values(self) -> int:
+        """Values in a beat of the output."""
+        return self.decoders * self.decoder.lanes
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        marks = {"burst": "t", "buffer": "f", "queue": "q", "books": "k", "address": "a"}
+        return marks | ({"reorder": "o"} if self.decoders > 1 else {})
+
+    @property
+    def _kind(self) -> str:
+        return "dma" if self.decoders == 1 else f"array_n{self.decoders}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreConfig(BusConfig):
+    """An encoder in front of a write master (docs/encoder.md).
+
+    Raises CassandraError that names the field, the value and what was expected.
+    """
+
+    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    buffer: int = 1024
+    outstanding: int = 8  # bursts of each region that may wait for their response
+    results: int = 8  # results that may wait for software
+
+    @property
+    def engine(self) -> EncoderConfig:
+        """The encoder."""
+        return self.encoder
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        return {
+            "burst": "t",
+            "buffer": "f",
+            "outstanding": "o",
+            "queue": "q",
+            "results": "r",
+            "books": "k",
+            "address": "a",
+        }
+
+    @property
+    def _kind(self) -> str:
+        return "encoder_dma"
 
 
 def _require(condition: bool, field: str, expected: str, value: object) -> None:

@@ -1,17 +1,32 @@
-"""The queue of an encoder's descriptors."""
+"""The queue of descriptors, and how they reach decoders in turn, or the encoder."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal
+import abc
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.dma.books import order_layout
-from cassandra_spec.rtl.dma.store import place_layout
-from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.codebooks import order_layout
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.read_master import region_layout
+from cassandra_spec.rtl.dma.write_master import place_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout
 
-__all__ = ["DescriptorQueue", "encode_descriptor_layout"]
+__all__ = ["Dispatcher", "EncoderDispatcher", "descriptor_layout", "encode_descriptor_layout"]
+
+
+def descriptor_layout(config: DmaConfig) -> data.StructLayout:
+    """A segment: its order, and its regions in bus words; ``second``: both regions are read."""
+    return data.StructLayout(
+        {
+            "order": order_layout(config.books),
+            "addresses": data.ArrayLayout(config.address - config.word_bits, len(REGIONS)),
+            "words": data.ArrayLayout(config.count_bits, len(REGIONS)),
+            "second": 1,
+        }
+    )
 
 
 def encode_descriptor_layout(config: StoreConfig) -> data.StructLayout:
@@ -24,61 +39,137 @@ def encode_descriptor_layout(config: StoreConfig) -> data.StructLayout:
     )
 
 
-class DescriptorQueue(wiring.Component):
-    """Descriptors wait here until encoder and store have room for a segment.
+class _Queue(wiring.Component):
+    """Descriptors wait here until all that a segment needs is ready, and leave in one cycle.
 
-    Latency: one cycle. Throughput: a descriptor in each cycle. Buffering: ``config.queue``
-    descriptors. Order and places leave in the same cycle, when both are ready. ``drop`` while
-    ``enable`` is set does nothing.
-
-    Members
-    -------
-    descriptors : In(stream of encode_descriptor_layout)
-    enable : In(1), drop : In(1)
-        Descriptors leave the queue; what is in it is dropped.
-    orders : Out(stream of order_layout)
-    places : Out(stream of {place_layout for each region})
-    waiting : Out(7)
-        Descriptors in the queue.
+    Latency: one cycle. Throughput: a descriptor in each cycle. Buffering: ``depth`` descriptors.
+    ``drop`` while ``enable`` is set does nothing.
     """
 
-    def __init__(self, config: StoreConfig) -> None:
-        self.config = config
-        self._layout = layout = encode_descriptor_layout(config)
+    def __init__(self, layout: data.StructLayout, depth: int, members: dict[str, object]) -> None:
+        self._layout, self._depth = layout, depth
         super().__init__(
             {
                 "descriptors": In(stream.Signature(layout)),
                 "enable": In(1),
                 "drop": In(1),
-                "orders": Out(stream.Signature(layout.members["order"])),
-                "places": Out(stream.Signature(layout.members["places"])),
                 "waiting": Out(7),
+                **members,
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         layout = self._layout
-        m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=self.config.queue)
+        m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=self._depth)
         head = data.View(layout, queue.r_data)
         doomed = Signal(7)  # descriptors at the head that are dropped
         go = Signal()
+        ready = self._hand_out(m, head, go)
         m.d.comb += [
             queue.w_data.eq(self.descriptors.payload),
             queue.w_en.eq(self.descriptors.valid & queue.w_rdy),
             self.descriptors.ready.eq(queue.w_rdy),
             self.waiting.eq(queue.level),
-            go.eq(
-                queue.r_rdy & self.enable & (doomed == 0) & self.orders.ready & self.places.ready
-            ),
+            go.eq(queue.r_rdy & self.enable & (doomed == 0) & ready),
             queue.r_en.eq(go | (queue.r_rdy & (doomed != 0))),
-            self.orders.payload.eq(head.order),
-            self.orders.valid.eq(go),
-            self.places.payload.eq(head.places),
-            self.places.valid.eq(go),
         ]
         with m.If(self.drop & ~self.enable):
             m.d.sync += doomed.eq(queue.level - (doomed != 0))  # one of them leaves now
         with m.Elif(doomed != 0):
             m.d.sync += doomed.eq(doomed - 1)
         return m
+
+    @abc.abstractmethod
+    def _hand_out(self, m: Module, head: data.View, go: Signal) -> Value:
+        """Hand the head out when ``go`` says so; returns whether all is ready for it."""
+
+
+class Dispatcher(_Queue):
+    """Segment k goes to decoder k modulo ``config.decoders``, its regions to the read master.
+
+    Latency: one cycle. Throughput: a descriptor in each cycle. Buffering: ``config.queue``
+    descriptors. Order and regions leave in the same cycle, when all are ready.
+
+    Members
+    -------
+    descriptors : In(stream of descriptor_layout)
+    enable : In(1), drop : In(1)
+        Descriptors leave the queue; what is in it is dropped (not while enabled).
+    orders : Out(stream of order_layout), tags : In(range(IN_FLIGHT)) for each decoder
+    regions : Out(stream of region_layout) for each region
+    waiting : Out(7)
+        Descriptors in the queue.
+    """
+
+    def __init__(self, config: DmaConfig) -> None:
+        count = config.decoders
+        super().__init__(
+            descriptor_layout(config),
+            config.queue,
+            {
+                "orders": Out(stream.Signature(order_layout(config.books))).array(count),
+                "tags": In(range(IN_FLIGHT)).array(count),
+                "regions": Out(stream.Signature(region_layout(config))).array(config.regions),
+            },
+        )
+        self.config = config
+
+    def _hand_out(self, m: Module, head: data.View, go: Signal) -> Value:
+        count = self.config.decoders
+        turn = Signal(range(max(count, 2)))
+        with m.If(go):
+            m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
+        for place in range(count):
+            self._to_decoder(m, head, place, go & (turn == place))
+        return Cat(self._ready(head, place) & (turn == place) for place in range(count)).any()
+
+    def _ready(self, head: data.View, place: int) -> Value:
+        first, second = self.regions[2 * place], self.regions[2 * place + 1]
+        return self.orders[place].ready & first.ready & (second.ready | ~head.second)
+
+    def _to_decoder(self, m: Module, head: data.View, place: int, go: Value) -> None:
+        order = self.orders[place]
+        m.d.comb += [order.payload.eq(head.order), order.valid.eq(go)]
+        for which in range(2):
+            region = self.regions[2 * place + which]
+            m.d.comb += [
+                region.payload.address.eq(head.addresses[which]),
+                region.payload.words.eq(head.words[which]),
+                region.payload.tag.eq(self.tags[place]),
+                region.valid.eq(go & head.second if which else go),
+            ]
+
+
+class EncoderDispatcher(_Queue):
+    """The orders of segments go to the encoder, their places to the store.
+
+    Latency: one cycle. Throughput: a descriptor in each cycle. Buffering: ``config.queue``
+    descriptors. Order and places leave in the same cycle, when both are ready.
+
+    Members
+    -------
+    descriptors : In(stream of encode_descriptor_layout)
+    enable, drop, waiting
+        As of :class:`Dispatcher`.
+    orders : Out(stream of order_layout)
+    places : Out(stream of {place_layout for each region})
+    """
+
+    def __init__(self, config: StoreConfig) -> None:
+        layout = encode_descriptor_layout(config)
+        ports = {"orders": layout.members["order"], "places": layout.members["places"]}
+        members: dict[str, object] = {
+            name: Out(stream.Signature(part)) for name, part in ports.items()
+        }
+        super().__init__(layout, config.queue, members)
+        self.config = config
+
+    def _hand_out(self, m: Module, head: data.View, go: Signal) -> Value:
+        m.d.comb += [
+            self.orders.payload.eq(head.order),
+            self.orders.valid.eq(go),
+            self.places.payload.eq(head.places),
+            self.places.valid.eq(go),
+        ]
+        return self.orders.ready & self.places.ready

@@ -1,4 +1,4 @@
-"""The write master: the regions of segments into memory (AXI4, write channels alone)."""
+"""Segments on their way to memory: where they go, when they are there, what is told of them."""
 
 from __future__ import annotations
 
@@ -6,428 +6,236 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.dma.config import IN_FLIGHT
-from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.write_master import WriteMaster, place_layout
+from cassandra_spec.rtl.encode.region_writer import LENGTH_WIDTH
+from cassandra_spec.rtl.encode.regions import EncodeResult
+from cassandra_spec.rtl.encode.types import COUNT_WIDTH, EncodeErrorLayout
 
-__all__ = [
-    "BurstFormer",
-    "Gather",
-    "RegionStore",
-    "WriteMaster",
-    "end_layout",
-    "place_layout",
-    "write_burst_layout",
-    "write_fault_layout",
-]
+__all__ = ["CassandraStore", "Store", "entry_layout"]
 
-RESPONSE_ERROR = 1
-"""Bit of BRESP that is set in SLVERR and DECERR."""
+OFFSET_BITS = 32
 
 
-def place_layout(config: StoreConfig) -> data.StructLayout:
-    """Where a region goes, in bus words; ``follow``: behind the one before it, instead."""
-    return data.StructLayout(
-        {"address": config.address - config.word_bits, "room": config.count_bits, "follow": 1}
-    )
+def entry_layout() -> data.StructLayout:
+    """A segment that is in memory: its directory entry (docs/format.md, section 5) and its causes.
 
-
-def write_burst_layout(config: StoreConfig) -> data.StructLayout:
-    """A burst whose words are all there; ``words`` may be 0 in the end of a region."""
+    ``failed``: a write was answered with an error. ``room``: a region did not fit.
+    """
     return data.StructLayout(
         {
-            "address": config.address - config.word_bits,
-            "words": range(config.longest + 1),
-            "end": 1,  # the region's last
-            "room": 1,  # at its end: the region did not fit
+            "offsets": data.ArrayLayout(OFFSET_BITS, len(REGIONS)),
+            "lengths": data.ArrayLayout(LENGTH_WIDTH, len(REGIONS)),
+            "mask": 1,
+            "errors": EncodeErrorLayout,
+            "failed": 1,
+            "room": 1,
+            "saturated": COUNT_WIDTH,
         }
     )
 
 
-def end_layout() -> data.StructLayout:
-    """How the writing of a region went."""
-    return data.StructLayout({"failed": 1, "room": 1})
+class Store(wiring.Component):
+    """Writes what an encoder puts out, and hands out an entry for each segment that is in memory.
 
+    The entry of a segment comes when every byte of both regions has been answered. Its offsets
+    count superblocks from the last place that did not follow another. A region may be written while
+    the other, or the result of the segment before, is still on its way.
 
-def write_fault_layout(config: StoreConfig) -> data.StructLayout:
-    """A burst that was answered with an error: its address in bus words, and how."""
-    return data.StructLayout({"address": config.address - config.word_bits, "decode": 1})
-
-
-def word_layout(size: int) -> data.StructLayout:
-    """A word of a region, ``size`` bytes; ``last`` in its last one."""
-    return data.StructLayout({"data": 8 * size, "last": 1})
-
-
-class Gather(wiring.Component):
-    """Words of an encoder to bus words, the first in the lowest bits.
-
-    Latency: one cycle from the word that completes a bus word (none if they are of one size).
-    Throughput: a word in each cycle. Buffering: a bus word. A region whose last word does not
-    complete a bus word (none is: a superblock is a whole number of them) is completed with zeros.
+    Latency: the memory's, and four cycles. Throughput: that of :class:`WriteMaster`. Buffering:
+    ``IN_FLIGHT`` segments, counted from their place to the taking of their entry: no place is taken
+    beyond, so nothing that is queued for a segment can overflow, however long entries wait. Illegal
+    input: a result that says of a region that it is empty when it has words, or the other way
+    round, is not legal.
 
     Members
     -------
-    words : In(stream of {data: 8 * lanes, last: 1}), wide : Out(stream of {data: 8 * bus, last: 1})
+    places : In(stream of {regions: place_layout for each, ...})
+    words : In(stream of {data: 8 * lanes, last: 1}) for each region
+        A packet for each region that is not empty.
+    results : In(stream of EncodeResult)
+        One for each segment, valid before the first word of the next one is.
+    entries : Out(stream of entry_layout)
+    aw, w, b, writing, fault, fault_valid
+        As of :class:`WriteMaster`.
+    flying : Out(range(IN_FLIGHT + 1))
+        Segments inside.
     """
 
     def __init__(self, config: StoreConfig) -> None:
         self.config = config
+        self.master = WriteMaster(config)
+        master = self.master.signature.members
+        names = ("words", "aw", "w", "b", "writing", "fault", "fault_valid")
         super().__init__(
             {
-                "words": In(stream.Signature(word_layout(config.encoder.lanes))),
-                "wide": Out(stream.Signature(word_layout(config.bus))),
+                "places": In(
+                    stream.Signature(data.ArrayLayout(place_layout(config), len(REGIONS)))
+                ),
+                "results": In(stream.Signature(EncodeResult())),
+                "entries": Out(stream.Signature(entry_layout())),
+                "flying": Out(range(IN_FLIGHT + 1)),
+                **{name: master[name] for name in names},
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes, bus = self.config.encoder.lanes, self.config.bus
-        if bus == lanes:
-            wiring.connect(m, wiring.flipped(self.words), wiring.flipped(self.wide))
-            return m
-        words, wide, parts = self.words, self.wide, bus // lanes
-        place, complete = Signal(range(parts)), Signal()
-        m.d.comb += [
-            words.ready.eq(~wide.valid | wide.ready),
-            complete.eq(words.payload.last | (place == parts - 1)),
-        ]
-        with m.If(wide.ready):
-            m.d.sync += wide.valid.eq(0)
-        with m.If(words.valid & words.ready):
-            m.d.sync += [
-                wide.valid.eq(complete),
-                wide.payload.last.eq(words.payload.last),
-                place.eq(Mux(complete, 0, place + 1)),
-            ]
-            for part in range(parts):
-                field = wide.payload.data[8 * lanes * part : 8 * lanes * (part + 1)]
-                with m.If(place == part):
-                    m.d.sync += field.eq(words.payload.data)
-                with m.Elif(place == 0):
-                    m.d.sync += field.eq(0)
-        return m
-
-
-class BurstFormer(wiring.Component):
-    """Cuts regions into bursts as their words come; how long a region is, its last word tells.
-
-    Bursts end at multiples of ``config.burst``, so none crosses a page. A burst is handed on when
-    its last word is, so whoever writes it never waits for data. The words of a region that do not
-    fit its room are dropped, and its end says so.
-
-    A region without words has no packet. So the region of a place is begun when a word waits, or
-    passed over when ``known`` says that it is empty; the result of a segment is known before a word
-    of a later one waits (``pending``: it is just coming). The end of each region, empty or not, is
-    a burst with ``end`` set, of no words if need be.
-
-    Latency: none for words, one cycle for a burst. Throughput: a word in each cycle; three cycles
-    between regions. Buffering: none. A room of 0 drops everything.
-
-    Members
-    -------
-    places : In(stream of place_layout)
-        Where the next region goes; taken at its end.
-    known : In(stream of 1), pending : In(1)
-        Whether the region is empty, in order; taken at its end.
-    words : In(stream of {data: 8 * bus, last: 1})
-    beats : Out(stream of 8 * bus), bursts : Out(stream of write_burst_layout)
-    """
-
-    def __init__(self, config: StoreConfig) -> None:
-        self.config = config
-        super().__init__(
-            {
-                "places": In(stream.Signature(place_layout(config))),
-                "known": In(stream.Signature(1)),
-                "pending": In(1),
-                "words": In(stream.Signature(word_layout(config.bus))),
-                "beats": Out(stream.Signature(8 * config.bus)),
-                "bursts": Out(stream.Signature(write_burst_layout(config))),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        place = self.places.payload
-        burst = Signal(write_burst_layout(self.config))  # the one that is being formed
-        room = Signal(self.config.count_bits)
-        overrun = Signal()
-        load = Signal()
-        with m.FSM():
-            with m.State("IDLE"):
-                empty = self.known.valid & self.known.payload
-                whole = self.known.valid & ~self.known.payload
-                begins = whole | (~self.known.valid & ~self.pending & self.words.valid)
-                with m.If(self.places.valid & empty):
-                    m.d.comb += load.eq(1)
-                    m.next = "EMPTY"
-                with m.Elif(self.places.valid & begins):
-                    m.d.comb += load.eq(1)
-                    m.next = "OPEN"
-            with m.State("OPEN"):
-                self._form(m, burst, room, overrun)
-                with m.If(self.words.valid & self.words.ready & self.words.payload.last):
-                    m.next = "SETTLE"
-            with m.State("EMPTY"):
-                m.d.comb += [self.bursts.valid.eq(1), self.bursts.payload.end.eq(1)]
-                with m.If(self.bursts.ready):
-                    m.next = "SETTLE"
-            with m.State("SETTLE"):
-                m.d.comb += [self.places.ready.eq(self.known.valid), self.known.ready.eq(1)]
-                with m.If(self.known.valid):
-                    m.next = "IDLE"
-        with m.If(load):
-            m.d.sync += [burst.words.eq(0), overrun.eq(0)]
-            with m.If(~place.follow):
-                m.d.sync += [burst.address.eq(place.address), room.eq(place.room)]
-        return m
-
-    def _form(self, m: Module, burst: data.View, room: Signal, overrun: Signal) -> None:
-        """Pass words on; a burst goes out with the word that completes it."""
-        words, longest = self.words, self.config.longest
-        fits, closes, moved = Signal(), Signal(), Signal()
-        after = Signal.like(burst.address)  # of this word
-        m.d.comb += [
-            fits.eq(room != 0),
-            after.eq(burst.address + burst.words + 1),
-            closes.eq(words.payload.last | (fits & (((after & (longest - 1)) == 0) | (room == 1)))),
-            words.ready.eq((self.beats.ready | ~fits) & (self.bursts.ready | ~closes)),
-            moved.eq(words.valid & words.ready),
-            self.beats.payload.eq(words.payload.data),
-            self.beats.valid.eq(words.valid & fits & (self.bursts.ready | ~closes)),
-            self.bursts.payload.address.eq(burst.address),
-            self.bursts.payload.words.eq(burst.words + fits),
-            self.bursts.payload.end.eq(words.payload.last),
-            self.bursts.payload.room.eq(overrun | ~fits),
-            self.bursts.valid.eq(words.valid & closes & (self.beats.ready | ~fits)),
-        ]
-        with m.If(moved & fits):
-            m.d.sync += [room.eq(room - 1), burst.words.eq(burst.words + 1)]
-            with m.If(closes):
-                m.d.sync += [burst.address.eq(after), burst.words.eq(0)]
-        with m.If(moved & ~fits):
-            m.d.sync += overrun.eq(1)
-
-
-class RegionStore(wiring.Component):
-    """One region of each segment, up to the bursts that wait to be written, and to their ends.
-
-    Latency: three cycles from a word to its burst. Throughput: a word in, a beat out in each cycle.
-    Buffering: ``config.buffer`` bytes, ``config.outstanding`` bursts that wait to be written and as
-    many that wait for their response, and ``IN_FLIGHT`` places, lengths and ends. The end of a
-    region is held until it is taken; the responses that would bring more ends wait meanwhile.
-
-    Members
-    -------
-    places : In(stream of place_layout), known : In(stream of 1), pending : In(1)
-        See :class:`BurstFormer`.
-    words : In(stream of {data: 8 * lanes, last: 1})
-    bursts : Out(stream of write_burst_layout), beats : Out(stream of 8 * bus)
-        What is to be written; bursts have words.
-    responses : In(stream of 2)
-        BRESP of its bursts, in their order.
-    ends : Out(stream of end_layout)
-        One for each place.
-    fault : Out(write_fault_layout), fault_valid : Out(1)
-    """
-
-    def __init__(self, config: StoreConfig) -> None:
-        self.config = config
-        self.gather, self.former = Gather(config), BurstFormer(config)
-        super().__init__(
-            {
-                "places": In(stream.Signature(place_layout(config))),
-                "known": In(stream.Signature(1)),
-                "pending": In(1),
-                "words": In(stream.Signature(word_layout(config.encoder.lanes))),
-                "bursts": Out(stream.Signature(write_burst_layout(config))),
-                "beats": Out(stream.Signature(8 * config.bus)),
-                "responses": In(stream.Signature(2)),
-                "ends": Out(stream.Signature(end_layout())),
-                "fault": Out(write_fault_layout(config)),
-                "fault_valid": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        config, former = self.config, self.former
-        m.submodules.gather, m.submodules.former = self.gather, former
-        wiring.connect(m, wiring.flipped(self.words), self.gather.words)
-        wiring.connect(m, self.gather.wide, former.words)
-        queue_into(m, "places", self.places, former.places, IN_FLIGHT)
-        queue_into(m, "known", self.known, former.known, IN_FLIGHT)
-        # one beat is in the output register of its buffer, a power of two in its memory
-        buffer = fifo.SyncFIFOBuffered(width=8 * config.bus, depth=config.depth + 1)
-        m.submodules.buffer = buffer
-        pass_through(m, former.beats, buffer, self.beats)
-        m.d.comb += former.pending.eq(self.pending | self.known.valid)
-        self._follow(m)
-        return m
-
-    def _follow(self, m: Module) -> None:
-        """Bursts to the memory, then to where they wait for their response."""
-        layout = write_burst_layout(self.config)
-        formed, sent = Signal(layout), Signal(layout)
-        depth = self.config.outstanding
-        m.submodules.formed = ready = fifo.SyncFIFO(width=layout.size, depth=depth)
-        m.submodules.sent = waiting = fifo.SyncFIFO(width=layout.size, depth=depth)
-        m.submodules.ends_queue = ends = fifo.SyncFIFO(width=end_layout().size, depth=IN_FLIGHT)
-        bare, answered, leaves, bad = Signal(), Signal(), Signal(), Signal()
-        failed = Signal()  # an earlier burst of the region
-        m.d.comb += [
-            ready.w_data.eq(self.former.bursts.payload),
-            ready.w_en.eq(self.former.bursts.valid & ready.w_rdy),
-            self.former.bursts.ready.eq(ready.w_rdy),
-            formed.eq(ready.r_data),
-            self.bursts.payload.eq(formed),
-            self.bursts.valid.eq(ready.r_rdy & waiting.w_rdy & (formed.words != 0)),
-            waiting.w_data.eq(formed),
-            waiting.w_en.eq(
-                (self.bursts.valid & self.bursts.ready)
-                | (ready.r_rdy & waiting.w_rdy & (formed.words == 0))
-            ),
-            ready.r_en.eq(waiting.w_en),
-            sent.eq(waiting.r_data),
-            bare.eq(sent.words == 0),
-            answered.eq(bare | self.responses.valid),
-            leaves.eq(waiting.r_rdy & answered & (ends.w_rdy | ~sent.end)),
-            waiting.r_en.eq(leaves),
-            self.responses.ready.eq(waiting.r_rdy & ~bare & (ends.w_rdy | ~sent.end)),
-            bad.eq(leaves & ~bare & self.responses.payload[RESPONSE_ERROR]),
-            self.fault_valid.eq(bad),
-            self.fault.address.eq(sent.address),
-            self.fault.decode.eq(self.responses.payload[0]),
-            ends.w_en.eq(leaves & sent.end),
-            ends.w_data.eq(Cat(failed | bad, sent.room)),
-            self.ends.payload.eq(ends.r_data),
-            self.ends.valid.eq(ends.r_rdy),
-            ends.r_en.eq(self.ends.valid & self.ends.ready),
-        ]
-        with m.If(leaves):
-            m.d.sync += failed.eq((failed | bad) & ~sent.end)
-
-
-class WriteMaster(wiring.Component):
-    """Writes the regions of segments over one AXI4 port.
-
-    The place of a region in ``REGIONS`` is the ID of its bursts: responses of the two may come in
-    any order. A burst is asked for when all of its words are there, and its words follow at once,
-    in the order of the addresses. A response that would end a region while ``IN_FLIGHT`` ends wait
-    is held, and with it those behind: whoever hands out places must not have more than
-    ``IN_FLIGHT`` of them without an end (:class:`cassandra_spec.rtl.dma.ledger.Store` does not).
-
-    Latency: five cycles from the last word of a burst to AWVALID. Throughput: a beat in each cycle;
-    the regions take turns, burst by burst. Buffering: see :class:`RegionStore`. The base of a
-    region is a multiple of the bus word. Responses to bursts that were not written are not legal.
-
-    Members
-    -------
-    places, known, pending, words, ends, fault, fault_valid
-        As of :class:`RegionStore`, for each region.
-    aw : Out(stream of {address, words, id}), w : Out(stream of {data, last})
-    b : In(stream of {id, resp})
-    writing : Out(1)
-        A beat leaves.
-    """
-
-    def __init__(self, config: StoreConfig) -> None:
-        self.config = config
-        self.units = [RegionStore(config) for _ in REGIONS]
-        unit, count = self.units[0].signature.members, len(REGIONS)
-        self.aw_layout = data.StructLayout(
-            {
-                "address": config.address - config.word_bits,
-                "words": range(config.longest + 1),
-                "id": 1,
-            }
-        )
-        names = ("places", "known", "pending", "words", "ends", "fault", "fault_valid")
-        super().__init__(
-            {
-                **{name: unit[name].array(count) for name in names},
-                "aw": Out(stream.Signature(self.aw_layout)),
-                "w": Out(stream.Signature(word_layout(config.bus))),
-                "b": In(stream.Signature(data.StructLayout({"id": 1, "resp": 2}))),
-                "writing": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        for place, unit in enumerate(self.units):
-            m.submodules[f"region_{REGIONS[place]}"] = unit
-            for name in ("places", "known", "words"):
-                wiring.connect(m, wiring.flipped(getattr(self, name)[place]), getattr(unit, name))
-            wiring.connect(m, unit.ends, wiring.flipped(self.ends[place]))
+        m.submodules.master = master = self.master
+        for name in ("aw", "w"):
+            wiring.connect(m, getattr(master, name), wiring.flipped(getattr(self, name)))
+        wiring.connect(m, wiring.flipped(self.b), master.b)
+        m.d.comb += self.writing.eq(master.writing)
+        for place in range(len(REGIONS)):
+            wiring.connect(m, wiring.flipped(self.words[place]), master.words[place])
             m.d.comb += [
-                unit.pending.eq(self.pending[place]),
-                self.fault[place].eq(unit.fault),
-                self.fault_valid[place].eq(unit.fault_valid),
-                unit.responses.payload.eq(self.b.payload.resp),
-                unit.responses.valid.eq(self.b.valid & (self.b.payload.id == place)),
+                self.fault[place].eq(master.fault[place]),
+                self.fault_valid[place].eq(master.fault_valid[place]),
             ]
-            with m.If(self.b.payload.id == place):
-                m.d.comb += self.b.ready.eq(unit.responses.ready)
-        self._write(m)
+        self.taken = Signal()  # an entry
+        self._begin(m)
+        self._learn(m)
+        self._finish(m)
         return m
 
-    def _write(self, m: Module) -> None:
-        """Address and words of one burst after another."""
-        left = Signal(range(self.config.longest + 1))  # words of the burst
-        latest, chosen = Signal(), Signal()
-        final, free = Signal(), Signal()
-        first, second = (unit.bursts for unit in self.units)
+    def _begin(self, m: Module) -> None:
+        """A segment's places, as long as there is room for all that may come of it."""
+        places = self.master.places
+        m.submodules.follows = self.follows = fifo.SyncFIFO(width=1, depth=IN_FLIGHT)
+        begun = self.places.valid & self.places.ready
         m.d.comb += [
-            self.w.payload.last.eq(left == 1),
-            final.eq((left == 1) & self.writing),
-            free.eq((~self.aw.valid | self.aw.ready) & ((left == 0) | final)),
-            chosen.eq(Mux(latest, ~first.valid, second.valid)),  # the other one first
-            self.writing.eq(self.w.valid & self.w.ready),
+            self.places.ready.eq(self.flying != IN_FLIGHT),
+            self.follows.w_data.eq(self.places.payload[0].follow),
+            self.follows.w_en.eq(begun),
         ]
-        with m.If(self.writing):
-            m.d.sync += left.eq(left - 1)
-        with m.If(self.aw.ready):
-            m.d.sync += self.aw.valid.eq(0)
-        for place, unit in enumerate(self.units):
-            granted = unit.bursts.valid & free & (chosen == place)
-            m.d.comb += unit.bursts.ready.eq(free & (chosen == place))
-            with m.If(granted):
-                burst = unit.bursts.payload
-                m.d.sync += [
-                    self.aw.valid.eq(1),
-                    self.aw.payload.address.eq(burst.address),
-                    self.aw.payload.words.eq(burst.words),
-                    self.aw.payload.id.eq(place),
-                    left.eq(burst.words),
-                    latest.eq(place),
-                ]
-            with m.If(latest == place):
+        for place, region in enumerate(places):
+            m.d.comb += [
+                region.payload.eq(self.places.payload[place]),
+                region.valid.eq(begun),
+            ]
+        m.d.sync += self.flying.eq(self.flying + begun - self.taken)
+
+    def _learn(self, m: Module) -> None:
+        """Results wait for their segment's ends; which regions are empty is told at once."""
+        width = EncodeResult().size
+        m.submodules.told = self.told = told = fifo.SyncFIFO(width=width, depth=IN_FLIGHT)
+        known, taken = self.master.known, Signal()
+        m.d.comb += [
+            taken.eq(self.results.valid & self.results.ready),
+            self.results.ready.eq(told.w_rdy & Cat(region.ready for region in known).all()),
+            told.w_data.eq(self.results.payload),
+            told.w_en.eq(taken),
+        ]
+        for place, name in enumerate(REGIONS):
+            m.d.comb += [
+                known[place].payload.eq(getattr(self.results.payload, name) == 0),
+                known[place].valid.eq(taken),
+                self.master.pending[place].eq(self.results.valid),
+            ]
+
+    def _finish(self, m: Module) -> None:
+        """Both ends and the result of the oldest segment make its entry."""
+        result = data.View(EncodeResult(), self.told.r_data)
+        entry, ends = self.entries.payload, self.master.ends
+        complete = Cat(self.told.r_rdy, self.follows.r_rdy, *(end.valid for end in ends)).all()
+        m.d.comb += [
+            self.entries.valid.eq(complete),
+            self.taken.eq(self.entries.valid & self.entries.ready),
+            self.told.r_en.eq(self.taken),
+            self.follows.r_en.eq(self.taken),
+            entry.mask.eq(result.mask),
+            entry.errors.eq(result.errors),
+            entry.saturated.eq(result.saturated),
+            entry.failed.eq(Cat(end.payload.failed for end in ends).any()),
+            entry.room.eq(Cat(end.payload.room for end in ends).any()),
+        ]
+        for place, name in enumerate(REGIONS):
+            behind = Signal(OFFSET_BITS, name=f"behind_{name}")  # the segment before
+            offset, length = entry.offsets[place], entry.lengths[place]
+            m.d.comb += [
+                ends[place].ready.eq(self.taken),
+                offset.eq(Mux(self.follows.r_data, behind, 0)),
+                length.eq(getattr(result, name)),
+            ]
+            with m.If(self.taken):
+                m.d.sync += behind.eq(offset + length)
+
+
+class CassandraStore(wiring.Component):
+    """The store by itself: regions of any encoder in, AXI4 writes out.
+
+    Latency, throughput, buffering and illegal input: see :class:`Store`.
+
+    Members
+    -------
+    s_axis_speculation_*, s_axis_verification_* : AXI4-Stream, a packet for each region with words
+    s_axis_place_* : AXI4-Stream, ``place_layout`` of both regions, one for each segment
+    s_axis_result_* : AXI4-Stream, ``EncodeResult``, one for each segment
+    m_axis_entry_* : AXI4-Stream, ``entry_layout``, one for each segment
+    m_axi_aw*, m_axi_w*, m_axi_b* : AXI4, the write channels
+    fault, decode : Out(1)
+        A write is answered with an error, with DECERR; ``fault_address``: of its burst.
+    """
+
+    def __init__(self, config: StoreConfig | None = None) -> None:
+        self.config = config = config or StoreConfig()
+        self.store = Store(config)
+        members: dict[str, object] = {**write_ports(config)}
+        for name in REGIONS:
+            members |= {
+                f"s_axis_{name}_tdata": In(8 * config.encoder.lanes),
+                f"s_axis_{name}_tlast": In(1),
+                f"s_axis_{name}_tvalid": In(1),
+                f"s_axis_{name}_tready": Out(1),
+            }
+        for prefix, name, flow in (
+            ("s_axis_place", "places", In),
+            ("s_axis_result", "results", In),
+            ("m_axis_entry", "entries", Out),
+        ):
+            width = len(Value.cast(getattr(self.store, name).payload))
+            members |= {
+                f"{prefix}_tdata": flow(width),
+                f"{prefix}_tvalid": flow(1),
+                f"{prefix}_tready": flow(1).flip(),
+            }
+        members |= {"fault": Out(1), "decode": Out(1), "fault_address": Out(config.address)}
+        super().__init__(members)
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module, one for each configuration."""
+        return self.config.module_name.replace("encoder_dma", "store", 1)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.store = store = self.store
+        connect_writes(m, self, store)
+        for place, name in enumerate(REGIONS):
+            words = store.words[place]
+            m.d.comb += [
+                words.payload.data.eq(getattr(self, f"s_axis_{name}_tdata")),
+                words.payload.last.eq(getattr(self, f"s_axis_{name}_tlast")),
+                words.valid.eq(getattr(self, f"s_axis_{name}_tvalid")),
+                getattr(self, f"s_axis_{name}_tready").eq(words.ready),
+            ]
+            with m.If(store.fault_valid[place]):
+                fault = store.fault[place]
                 m.d.comb += [
-                    self.w.payload.data.eq(unit.beats.payload),
-                    self.w.valid.eq((left != 0) & unit.beats.valid),
-                    unit.beats.ready.eq((left != 0) & self.w.ready),
+                    self.fault.eq(1),
+                    self.decode.eq(fault.decode),
+                    self.fault_address.eq(fault.address << self.config.word_bits),
                 ]
-
-
-def pass_through(
-    m: Module, source: stream.Interface, queue: fifo.FIFOInterface, sink: stream.Interface
-) -> None:
-    """A stream through a FIFO."""
-    m.d.comb += [
-        queue.w_data.eq(source.payload),
-        queue.w_en.eq(source.valid & queue.w_rdy),
-        source.ready.eq(queue.w_rdy),
-        sink.payload.eq(queue.r_data),
-        sink.valid.eq(queue.r_rdy),
-        queue.r_en.eq(sink.valid & sink.ready),
-    ]
-
-
-def queue_into(
-    m: Module, name: str, source: stream.Interface, sink: stream.Interface, depth: int
-) -> None:
-    """A stream through a FIFO of its own."""
-    queue = fifo.SyncFIFO(width=len(Value.cast(source.payload)), depth=depth)
-    m.submodules[f"{name}_queue"] = queue
-    pass_through(m, source, queue, sink)
+        for prefix, source in (("place", store.places), ("result", store.results)):
+            m.d.comb += [
+                Value.cast(source.payload).eq(getattr(self, f"s_axis_{prefix}_tdata")),
+                source.valid.eq(getattr(self, f"s_axis_{prefix}_tvalid")),
+                getattr(self, f"s_axis_{prefix}_tready").eq(source.ready),
+            ]
+        m.d.comb += [
+            self.m_axis_entry_tdata.eq(store.entries.payload),
+            self.m_axis_entry_tvalid.eq(store.entries.valid),
+            store.entries.ready.eq(self.m_axis_entry_tready),
+        ]
+        return m

@@ -22,18 +22,15 @@ from cassandra_spec.rtl.common.networks import (
 )
 from cassandra_spec.rtl.common.queues import PairLayout
 from cassandra_spec.rtl.common.residue import FIELD_MAX
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
 __all__ = [
-    "BUS_ROWS",
     "BlockPacker",
     "ResiduePacker",
     "SharedPacker",
     "UnaryPacker",
     "WindowLayout",
 ]
-
-BUS_ROWS = 8
-"""Rows in a word of the bus."""
 
 
 def _of_bits(starts: Sequence[Value]) -> list[Value]:

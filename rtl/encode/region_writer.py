@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.networks import rotate
-from cassandra_spec.rtl.encode.packers import BUS_ROWS
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
 __all__ = ["LENGTH_WIDTH", "RegionWord", "RegionWriter", "RowsLayout"]
 

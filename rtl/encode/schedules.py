@@ -12,7 +12,8 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.mantissa import HIGH_PLANES, LOW_PLANES
 from cassandra_spec.rtl.common.networks import rotate, shift
 from cassandra_spec.rtl.common.residue import FIELD_MAX
-from cassandra_spec.rtl.encode.packers import BUS_ROWS, WindowLayout
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.rtl.encode.packers import WindowLayout
 from cassandra_spec.rtl.encode.region_writer import RowsLayout
 from cassandra_spec.rtl.encode.types import EncoderConfig
 

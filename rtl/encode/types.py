@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from amaranth.hdl import Const, Shape, Value
+from amaranth.hdl import Shape
 from amaranth.lib import data
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import (
     ENCODE_COMMAND_FIELDS,
     ENCODE_ERROR_CAUSES,
-    SCHEMES,
     Format,
     Scheme,
 )
-from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.common.command import DecoderConfig, EngineConfig
 
 __all__ = [
     "COUNT_WIDTH",
@@ -46,29 +45,20 @@ EncodeErrorLayout = data.StructLayout(dict.fromkeys(ENCODE_ERROR_CAUSES, 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
+class EncoderConfig(EngineConfig):
     """What is fixed when an encoder is elaborated; all else comes with the command word.
 
     Raises CassandraError that names the field, the value and what was expected.
     """
 
-    lanes: int = 16  # values in a cycle; the format's beat
-    schemes: tuple[Scheme, ...] = SCHEMES
-    codebook: int = 16  # entries of the codebook = longest code
-    window: int = 2  # rows in a window of a unary-coded stream
-    superblock: int = 128  # bytes
     vector: int = 128  # most values in a vector
     group: int = 128  # most values in a group
     segment: int = 16384  # most values in a segment; sizes the memories of the back end
 
+    kind = "encoder"
+
     def __post_init__(self) -> None:
-        DecoderConfig(
-            lanes=self.lanes,
-            schemes=self.schemes,
-            codebook=self.codebook,
-            window=self.window,
-            superblock=self.superblock,
-        )
+        super().__post_init__()
         for name, most in (("vector", _VECTOR_MAX), ("group", _GROUP_MAX)):
             value = getattr(self, name)
             power = isinstance(value, int) and value > 0 and value & (value - 1) == 0
@@ -85,44 +75,10 @@ class EncoderConfig:
         """
         if fmt.pruned_exponent != "raw":
             raise CassandraError("pruned_exponent must be 'raw' for the encoder, not 'coded'")
-        base = DecoderConfig.of(fmt, schemes=schemes)
+        decoder = DecoderConfig.of(fmt, schemes=schemes)
         if fmt.lead != 1:
             raise CassandraError(f"lead must be 1 for the encoder, not {fmt.lead!r}")
-        return cls(
-            lanes=base.lanes,
-            schemes=base.schemes,
-            codebook=base.codebook,
-            window=base.window,
-            superblock=base.superblock,
-            group=max(fmt.group, cls.group),
-        )
-
-    @property
-    def module_name(self) -> str:
-        """Name of the exported top; one for each configuration."""
-        parts = [f"cassandra_encoder_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
-        letters = {"window": "w", "superblock": "s", "vector": "v", "group": "g", "segment": "n"}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in letters and value != field.default:
-                parts.append(f"{letters[field.name]}{value}")
-        return "_".join(parts)
-
-    def has(self, scheme: Scheme) -> bool:
-        """Whether the encoder holds this scheme."""
-        return scheme in self.schemes
-
-    def selects(self, scheme: Value, name: Scheme) -> Value:
-        """1 if ``scheme``, a field of a command or record, is the one called ``name``.
-
-        A constant where the choice is built in. Commands for schemes that are not built in never
-        come as far as a record.
-        """
-        if self.schemes == (name,):
-            return Const(1, 1)
-        if not self.has(name):
-            return Const(0, 1)
-        return scheme == SCHEMES.index(name)
+        return cls(**decoder.shared, group=max(fmt.group, cls.group))
 
 
 def TensorWord(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)

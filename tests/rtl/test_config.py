@@ -14,9 +14,8 @@ from cassandra_spec.golden.format import (
 )
 from cassandra_spec.rtl.common.command import COMMAND_WIDTH, CommandLayout, DecoderConfig
 from cassandra_spec.rtl.decode.exponent_path import queue_entries
-from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS
-from cassandra_spec.rtl.dma.ledger import entry_layout
-from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.store import entry_layout
 from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncodeCommandLayout, EncoderConfig
 from cassandra_spec.rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 
@@ -163,6 +162,49 @@ def test_the_documented_causes_of_the_encoder_are_those_of_its_result():
     documented = re.findall(r"^\| (\d) \| `(\w+)` \|", ENCODER.read_text(), re.MULTILINE)
     expected = [(str(bit), name) for bit, name in enumerate(ENCODE_ERROR_CAUSES)]
     assert documented == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"bus": 24}, "bus must be one of 8, 16, 32, 64, 128, not 24"),
+        ({"bus": 8}, "bus must be at least 16 bytes, one for each lane, not 8"),
+        ({"burst": 96}, "burst must be one of 128, 256, .* not 96"),
+        ({"buffer": 0}, "buffer must be 256 times a power of two, at most 65536, not 0"),
+        ({"buffer": -256}, "buffer must be 256 times a power of two, at most 65536, not -256"),
+        ({"buffer": 128}, "buffer must be 256 times a power of two, at most 65536, not 128"),
+        ({"buffer": 768}, "buffer must be 256 times a power of two, at most 65536, not 768"),
+        ({"buffer": 1 << 24}, "buffer must be 256 times a power of two, .* not 16777216"),
+        ({"queue": 3}, "queue must be one of 2, 4, 8, 16, 32, 64, not 3"),
+        ({"books": 0}, "books must be one of 1, 2, 4, 8, 16, not 0"),
+        ({"address": 36}, "address must be one of 32, 40, 48, 56, 64, not 36"),
+    ],
+)
+@pytest.mark.parametrize("config", [DmaConfig, StoreConfig])
+def test_dma_and_store_refuse_the_same(config, fields, message):
+    with pytest.raises(CassandraError, match=message):
+        config(**fields)
+
+
+@pytest.mark.parametrize("config", [DmaConfig, StoreConfig])
+def test_a_burst_has_at_most_256_bus_words(config):
+    engines = {"decoder": DecoderConfig(lanes=8), "encoder": EncoderConfig(lanes=8)}
+    narrow = {name: engines[name] for name in engines if hasattr(config(), name)}
+    with pytest.raises(CassandraError, match="burst must be at most 2048, 256 bus words, not 4096"):
+        config(**narrow, bus=8, burst=4096)
+    assert config(buffer=1 << 16).depth == 1 << 12
+
+
+def test_decoder_and_encoder_share_fields_and_checks():
+    assert DecoderConfig(lanes=8, window=3).shared == EncoderConfig(lanes=8, window=3).shared
+    for fields, message in (
+        ({"window": 5}, "window must be an integer from 1 to 4, not 5"),
+        ({"schemes": ("mx", "mx")}, "schemes must be distinct names"),
+        ({"codebook": 64}, "codebook must be 16 or 32, not 64"),
+    ):
+        for config in (DecoderConfig, EncoderConfig):
+            with pytest.raises(CassandraError, match=message):
+                config(**fields)
 
 
 @pytest.mark.parametrize("lanes", [8, 16, 32])

@@ -162,7 +162,7 @@ def test_transitions_are_those_inside_the_netlist() -> None:
 
 def test_the_simulation_has_the_ports_of_the_top_and_one_netlist() -> None:
     config = DecoderConfig(lanes=8)
-    name, ports = config.module_name, ports_of(DecoderTop.of(config))
+    name, ports = config.module_name, ports_of(DecoderTop(config))
     text = energy.simulation(f"module {name}(clk);\nendmodule", "cells", name, ports)
     assert len(re.findall(rf"^module {name}\(", text, re.M)) == 1
     assert "input [63:0] s_axis_speculation_tdata" in text

@@ -7,8 +7,7 @@ import pytest
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth import export as exporter
 from cassandra_spec.synth.registers import c_header, markdown

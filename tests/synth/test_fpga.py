@@ -108,7 +108,7 @@ def test_the_group_and_the_requirements_agree() -> None:
 
 
 def test_the_decoder_fits_the_wrapper() -> None:
-    ports = ports_of(DecoderTop.of(DecoderConfig(lanes=8)))
+    ports = ports_of(DecoderTop(DecoderConfig(lanes=8)))
     text = fpga.wrapper("decoder", ports)
     for name in ports:
         assert f".{name}(" in text

@@ -12,8 +12,7 @@ import pytest
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import Format, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth.export import export
 from cassandra_spec.verif import icarus

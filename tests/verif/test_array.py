@@ -10,7 +10,7 @@ import pytest
 from cassandra_spec.golden.format import Format, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.dma.rate import measure
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.tools.runner import run_suite

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.tools.runner import run_suite
@@ -23,7 +24,7 @@ DEMANDS = (
 
 @pytest.mark.parametrize("lanes", [slow(8), 16, slow(32)])
 def test_decoder(lanes: int) -> None:
-    top = DecoderTop(lanes=lanes)
+    top = DecoderTop(DecoderConfig(lanes=lanes))
     saved = FOLDER / f"cocotb_{lanes}.json"
     saved.unlink(missing_ok=True)
     run_suite(

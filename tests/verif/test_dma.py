@@ -8,7 +8,7 @@ import pytest
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.tools.runner import run_suite
 from tests.marks import slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.rtl.dma.encoder_top import CassandraEncoderDma
+from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
 from cassandra_spec.verif.tools.runner import run_suite
 

@@ -11,8 +11,8 @@ from amaranth.sim import Simulator
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import REGISTERS, register_of
-from cassandra_spec.rtl.dma.top import CassandraDma
 from cassandra_spec.synth.registers import c_header
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()

@@ -41,7 +41,7 @@ def test_a_codebook_is_ignored(scheme: Scheme) -> None:
         speculation=region_packet(segment.speculation.tobytes(), LANES),
         verification=region_packet(segment.verification.tobytes(), LANES),
     )
-    top = DecoderTop.of(DecoderConfig(lanes=LANES, schemes=(scheme,)))
+    top = DecoderTop(DecoderConfig(lanes=LANES, schemes=(scheme,)))
     trace = run(top, [packets, Stray(), Ready("m_axis_values_tready")], 120)
     beats = [cycle for cycle in trace if cycle["m_axis_values_tvalid"]]
     assert [beat["m_axis_values_tlast"] for beat in beats] == [0] * (len(beats) - 1) + [1]

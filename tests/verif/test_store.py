@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.rtl.dma.store_config import StoreConfig
-from cassandra_spec.rtl.dma.store_ports import CassandraStore
+from cassandra_spec.rtl.dma.config import StoreConfig
+from cassandra_spec.rtl.dma.store import CassandraStore
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.dma.storing import SMALL
 from cassandra_spec.verif.tools.runner import run_suite

@@ -429,7 +429,7 @@ def _split(requests: list[Request], parts: int) -> Iterator[list[Request]]:
 
 @functools.cache
 def _verilog_of(config: DecoderConfig) -> str:
-    return to_verilog(DecoderTop.of(config))
+    return to_verilog(DecoderTop(config))
 
 
 @functools.cache

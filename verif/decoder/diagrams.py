@@ -20,8 +20,8 @@ from cassandra_spec.golden.format import Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import register_of
-from cassandra_spec.rtl.dma.top import CassandraDma
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.encoder.diagrams import (
     ENCODER_DIAGRAMS,
@@ -69,7 +69,7 @@ def trace_decoder(cycles: int = 160) -> Trace:
         verification=2 * list(region_packet(request.segment.verification.tobytes(), 8)),
     )
     taken = Ready("m_axis_values_tready", lambda cycle: cycle % 16 not in (5, 6))
-    top = DecoderTop.of(DecoderConfig(lanes=8, schemes=("unary",)))
+    top = DecoderTop(DecoderConfig(lanes=8, schemes=("unary",)))
     return run(top, [packets, taken], cycles)
 
 

@@ -11,7 +11,7 @@ from cocotb.triggers import Timer
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
 from cassandra_spec.verif.dma.bench import DmaBench
 from cassandra_spec.verif.dma.memory import Order, Timing

@@ -14,9 +14,8 @@ from cocotbext.axi import AxiResp
 from cassandra_spec.golden import Format, decode_target, encode
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, SCHEMES
 from cassandra_spec.golden.packed import Packed
-from cassandra_spec.rtl.dma.config import IN_FLIGHT
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.registers import ID, VERSION, field_of, registers_for
-from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.dma.bench import Monitor
 from cassandra_spec.verif.dma.host import Host, compose

@@ -9,7 +9,7 @@ import cocotb
 from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES
-from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.decoder.faults import Fault, faults
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.bench import Broken, DmaBench, Placed

@@ -17,7 +17,7 @@ import numpy as np
 from cassandra_spec.golden.format import Format
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.top import CassandraDma
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.decoding import start
 from cassandra_spec.verif.dma.memory import Order, Timing

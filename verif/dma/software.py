@@ -9,8 +9,8 @@ from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.dma.config import LENGTH_BITS
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
-from cassandra_spec.rtl.dma.top import CassandraDma
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.bench import DmaBench, Placed
 from cassandra_spec.verif.dma.decoding import NEVER, SMALL, some_jobs, start

@@ -10,11 +10,9 @@ import cocotb
 from cocotb.clock import Clock
 from cocotbext.axi import AxiResp
 
-from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS
-from cassandra_spec.rtl.dma.ledger import entry_layout
-from cassandra_spec.rtl.dma.store import place_layout
-from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
-from cassandra_spec.rtl.dma.store_ports import CassandraStore
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.store import CassandraStore, entry_layout
+from cassandra_spec.rtl.dma.write_master import place_layout
 from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.dma.bench import Monitor

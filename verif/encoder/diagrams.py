@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cassandra_spec.golden.format import Format
-from cassandra_spec.rtl.dma.encoder_top import CassandraEncoderDma
+from cassandra_spec.rtl.dma.config import StoreConfig
+from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.rtl.dma.registers import register_of
-from cassandra_spec.rtl.dma.store_config import StoreConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.verif.encoder.model import Segment

@@ -12,10 +12,10 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.beat_memory import BeatMemory
 from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.encode.front import EncoderFront
 from cassandra_spec.rtl.encode.group_buffer import GroupBuffer
 from cassandra_spec.rtl.encode.packers import (
-    BUS_ROWS,
     BlockPacker,
     ResiduePacker,
     SharedPacker,

@@ -20,8 +20,8 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.queues import PairLayout, PairQueue
 from cassandra_spec.rtl.common.residue import FIELD_MAX
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.encode.packers import (
-    BUS_ROWS,
     BlockPacker,
     ResiduePacker,
     SharedPacker,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from amaranth.hdl import Assert, Assume, Const, Module, Mux, ResetSignal, Signal
 
-from cassandra_spec.rtl.dma.config import IN_FLIGHT
-from cassandra_spec.rtl.dma.encoder_top import CassandraEncoderDma
-from cassandra_spec.rtl.dma.ledger import Store
-from cassandra_spec.rtl.dma.store import BurstFormer, RegionStore, WriteMaster
-from cassandra_spec.rtl.dma.store_config import StoreConfig
-from cassandra_spec.rtl.dma.store_ports import CassandraStore
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, StoreConfig
+from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
+from cassandra_spec.rtl.dma.store import CassandraStore, Store
+from cassandra_spec.rtl.dma.write_master import BurstFormer, RegionStore, WriteMaster
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.formal.harness import Around, assert_holds, assume_holds, level_of
 from cassandra_spec.verif.formal.netlist import Netlist, not_reset

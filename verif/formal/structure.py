@@ -72,7 +72,7 @@ CLAIMS = (
         name="top.reset",
         what="One cycle of reset puts every flip-flop into its initial state, but those of data "
         "that a flag or a count says are there.",
-        design=lambda: DecoderTop(lanes=16),
+        design=lambda: DecoderTop(),
         method="structural",
         check=lambda text: not_reset(Netlist.of(text), DATA),
         fast=True,
@@ -81,7 +81,7 @@ CLAIMS = (
         name="top.registered",
         what="No output depends on an input of the same cycle, but ready of commands on valid of "
         "codebooks.",
-        design=lambda: DecoderTop(lanes=16),
+        design=lambda: DecoderTop(),
         method="structural",
         check=lambda text: wrong_paths(Netlist.of(text), ALLOWED),
     ),

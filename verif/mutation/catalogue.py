@@ -5,7 +5,7 @@ A check is ``claim:NAME`` (:mod:`cassandra_spec.verif.formal`), or ``sim:BLOCK``
 :mod:`cassandra_spec.verif` that has a function ``design``), with ``/REGULAR_EXPRESSION`` behind it
 if a part of the tests will do. ``suite`` runs it under Verilator as it is; ``sim`` in Amaranth's
 simulator (:mod:`cassandra_spec.verif.tools.simulated`), which needs no build. ``test:FILE`` are
-tests that pytest runs (``rtl.test_fetch``), with ``/EXPRESSION`` as of ``-k``.
+tests that pytest runs (``rtl.test_read_master``), with ``/EXPRESSION`` as of ``-k``.
 """
 
 from __future__ import annotations
@@ -119,22 +119,21 @@ _loader = _of(
 _loader_data = _of("rtl/encode/vector_buffer.py", "sim:encoder.front/instance=l8")
 _schedule = _of("rtl/encode/schedules.py", "sim:encoder.regions_testbench")
 _back = _of("rtl/encode/regions.py", "sim:encoder.regions_testbench")
-_bursts = _of("rtl/dma/store.py", "claim:store.bursts")
-_writes = _of("rtl/dma/store.py", "claim:store.writes")
-_ledger = _of("rtl/dma/ledger.py", "claim:store.ledger")
-_store = _of("rtl/dma/store.py", "suite:dma.storing/failed_writes", "suite:dma.storing")
-_fetch = _of("rtl/dma/fetch.py", "test:rtl.test_fetch")
-_reads = _of("rtl/dma/fetch.py", "suite:dma.failures/failed_reads", "suite:dma.decoding")
-_addresses = _of("rtl/dma/fetch.py", "suite:dma.decoding/idle_by_back_pressure")
-_dispatch = _of("rtl/dma/dispatch.py", "test:rtl.test_dispatch")
-_descriptors = _of("rtl/dma/descriptors.py", "test:rtl.test_dispatch")
+_bursts = _of("rtl/dma/write_master.py", "claim:store.bursts")
+_writes = _of("rtl/dma/write_master.py", "claim:store.writes")
+_entries = _of("rtl/dma/store.py", "claim:store.ledger")
+_store = _of("rtl/dma/write_master.py", "suite:dma.storing/failed_writes", "suite:dma.storing")
+_read = _of("rtl/dma/read_master.py", "test:rtl.test_read_master")
+_reads = _of("rtl/dma/read_master.py", "suite:dma.failures/failed_reads", "suite:dma.decoding")
+_addresses = _of("rtl/dma/read_master.py", "suite:dma.decoding/idle_by_back_pressure")
+_descriptors = _of("rtl/dma/descriptors.py", "test:rtl.test_descriptors")
 _merge = _of("rtl/dma/merge.py", "test:rtl.test_merge")
-_books = _of("rtl/dma/books.py", "test:rtl.test_books")
+_codebooks = _of("rtl/dma/codebooks.py", "test:rtl.test_codebooks")
 _file = _of("rtl/dma/register_file.py", "test:rtl.test_register_file")
 _pairs = _of("rtl/dma/registers.py", "test:rtl.test_register_file")
 _registers = _of("rtl/dma/registers.py", "suite:dma.software/interrupts")
 _channel = _of("rtl/dma/channel.py", "suite:dma.failures/failed_reads", "suite:dma.failures")
-_rooms = _of("rtl/dma/store_config.py", "suite:dma.storing/highest_bit", "suite:dma.storing")
+_rooms = _of("rtl/dma/config.py", "suite:dma.storing/highest_bit", "suite:dma.storing")
 
 MUTATIONS = (
     _zero("run_too_long", "run.eq(i - 1 - j)", "run.eq(i - j)"),
@@ -250,7 +249,7 @@ MUTATIONS = (
     ),
     _spec_data(
         "mx_takes_255",
-        '(shared == 0) | ((shared == 255) & self.config.selects(self.active, "mx"))',
+        '(shared == 0) | ((shared == 255) & self.config.selects(self.active.scheme, "mx"))',
         "shared == 0",
     ),
     _spec_data(
@@ -448,7 +447,7 @@ MUTATIONS = (
     _bursts("word_beyond_the_room_counts", "burst.words + fits)", "burst.words + 1)"),
     _writes("last_word_not_marked", "last.eq(left == 1)", "last.eq(left == 2)"),
     _writes("burst_begins_too_soon", "((left == 0) | final)", "(left <= 2)"),
-    _ledger(
+    _entries(
         "more_segments_than_room",
         "self.places.ready.eq(self.flying != IN_FLIGHT)",
         "self.places.ready.eq(1)",
@@ -460,24 +459,24 @@ MUTATIONS = (
         "return LENGTH_BITS - self.word_bits",
         "return LENGTH_BITS - self.word_bits - 1",
     ),
-    _fetch(
+    _read(
         "border_one_word_late",
         "longest - (burst.address & (longest - 1))",
         "longest - (burst.address & (longest - 2))",
     ),
-    _fetch("room_is_not_waited_for", "known & (free >= burst.words)", "known"),
-    _fetch(
+    _read("room_is_not_waited_for", "known & (free >= burst.words)", "known"),
+    _read(
         "only_decerr_is_an_error",
         "bad.eq(self.beat.resp[RESPONSE_ERROR])",
         "bad.eq(self.beat.resp.all())",
     ),
-    _fetch("packet_goes_on_after_an_error", "(region.words == 1) | bad", "region.words == 1"),
-    _fetch(
+    _read("packet_goes_on_after_an_error", "(region.words == 1) | bad", "region.words == 1"),
+    _read(
         "failed_burst_begins_before_its_region",
         "Mux(begins, self.first, region.address[low:] << low)",
         "region.address[low:] << low",
     ),
-    _fetch(
+    _read(
         "every_part_is_the_last",
         "words.payload.last.eq(wide.payload.last & end)",
         "words.payload.last.eq(wide.payload.last)",
@@ -486,33 +485,32 @@ MUTATIONS = (
     _addresses(
         "address_replaced_while_it_waits", "free.eq(~self.ar.valid | self.ar.ready)", "free.eq(1)"
     ),
-    _dispatch("drops_while_enabled", "self.drop & ~self.enable", "self.drop"),
-    _dispatch(
+    _descriptors("drops_while_enabled", "self.drop & ~self.enable", "self.drop"),
+    _descriptors(
         "dropped_ones_leave",
-        "self.enable & (doomed == 0) & ready.any()",
-        "self.enable & ready.any()",
+        "self.enable & (doomed == 0) & ready",
+        "self.enable & ready",
     ),
-    _dispatch(
+    _descriptors(
         "second_region_is_not_waited_for",
         "first.ready & (second.ready | ~head.second)",
         "first.ready",
     ),
-    _descriptors("drops_while_enabled", "self.drop & ~self.enable", "self.drop"),
     _descriptors(
         "places_are_not_waited_for",
         "self.orders.ready & self.places.ready",
         "self.orders.ready",
     ),
-    _books(
+    _codebooks(
         "half_a_book_is_defined", "self.defined[slot].eq(self.last)", "self.defined[slot].eq(1)"
     ),
-    _books(
+    _codebooks(
         "slots_wrap",
         "(self.slot < slots) & (self.entry < size)",
         "self.entry < size",
     ),
-    _books("any_book_will_do", "loaded & (inside == order.slot)", "loaded"),
-    _books(
+    _codebooks("any_book_will_do", "loaded & (inside == order.slot)", "loaded"),
+    _codebooks(
         "old_entries_stay",
         "m.d.sync += loaded.eq(0)",
         "m.d.sync += loaded.eq(loaded)",

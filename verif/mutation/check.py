@@ -37,7 +37,7 @@ def module_of(block: str) -> str:
 
 
 def file_of(name: str) -> Path:
-    """The file of tests that a name stands for: ``rtl.test_fetch``.
+    """The file of tests that a name stands for: ``rtl.test_read_master``.
 
     Raises CassandraError if there is none.
     """

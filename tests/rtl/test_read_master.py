@@ -11,7 +11,7 @@ import pytest
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import PAGE, DmaConfig
-from cassandra_spec.rtl.dma.fetch import BurstIssuer, Narrow, RegionReceiver
+from cassandra_spec.rtl.dma.read_master import BurstIssuer, Narrow, RegionReceiver
 from tests.rtl.simulation import run
 
 CONFIGS = [

@@ -15,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.rtl.common.command import CommandLayout
-from cassandra_spec.rtl.dma.books import Books, Loader
+from cassandra_spec.rtl.dma.codebooks import CodebookLoader, Codebooks
 from tests.rtl.simulation import run
 
 ENTRIES = 16
@@ -24,7 +24,7 @@ UNARY = SCHEMES.index("unary")
 
 @pytest.mark.parametrize("count", [1, 4, 16])
 def test_entries_and_slots_that_do_not_exist_are_not_written(count: int) -> None:
-    dut, rng = Books(books=count, entries=ENTRIES, readers=2), random.Random(5)
+    dut, rng = Codebooks(books=count, entries=ENTRIES, readers=2), random.Random(5)
     held: dict[tuple[int, int], int] = {}
     ends: dict[int, int] = {}
     defined = 0
@@ -61,8 +61,8 @@ class Loading(wiring.Component):
     """A loader with its books."""
 
     def __init__(self, count: int) -> None:
-        self.books = Books(books=count, entries=ENTRIES)
-        self.loader = Loader(books=count, unary=True)
+        self.books = Codebooks(books=count, entries=ENTRIES)
+        self.loader = CodebookLoader(books=count, unary=True)
         loader, books = (part.signature.members for part in (self.loader, self.books))
         writes = ("write", "slot", "entry", "exponent", "last")
         super().__init__(

@@ -11,10 +11,13 @@ import pytest
 from amaranth.lib import data
 
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
-from cassandra_spec.rtl.dma.descriptors import DescriptorQueue, encode_descriptor_layout
-from cassandra_spec.rtl.dma.dispatch import Dispatcher, descriptor_layout
-from cassandra_spec.rtl.dma.store_config import StoreConfig
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.descriptors import (
+    Dispatcher,
+    EncoderDispatcher,
+    descriptor_layout,
+    encode_descriptor_layout,
+)
 from tests.rtl.simulation import run
 
 SMALL = DecoderConfig(lanes=8)
@@ -145,7 +148,7 @@ def _ready(ctx: Any, rng: random.Random, port: Any) -> bool:
 @pytest.mark.parametrize("depth", [2, 16])
 def test_order_and_places_leave_together(depth: int) -> None:
     config = StoreConfig(queue=depth)
-    dut, rng = DescriptorQueue(config), random.Random(3)
+    dut, rng = EncoderDispatcher(config), random.Random(3)
     queue = Queue(dut, encode_descriptor_layout(config), depth)
 
     async def work(ctx: Any) -> None:

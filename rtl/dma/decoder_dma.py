@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -11,15 +9,15 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.golden.format import CACHE_BLOCK, COMMAND_FIELDS, ERROR_CAUSES, SCHEMES
 from cassandra_spec.rtl.common.networks import popcount
 from cassandra_spec.rtl.decode.verification import VALUE
-from cassandra_spec.rtl.dma.books import Books
+from cassandra_spec.rtl.dma.axi import connect_lite, connect_reads, lite_ports, read_ports
 from cassandra_spec.rtl.dma.channel import Channel
-from cassandra_spec.rtl.dma.config import LENGTH_BITS, DmaConfig
-from cassandra_spec.rtl.dma.dispatch import Dispatcher, descriptor_layout
-from cassandra_spec.rtl.dma.fetch import ReadMaster, fault_layout
+from cassandra_spec.rtl.dma.codebooks import Codebooks
+from cassandra_spec.rtl.dma.config import LENGTH_BITS, REGIONS, DmaConfig
+from cassandra_spec.rtl.dma.descriptors import Dispatcher, descriptor_layout
 from cassandra_spec.rtl.dma.merge import InOrder
+from cassandra_spec.rtl.dma.read_master import ReadMaster, fault_layout
 from cassandra_spec.rtl.dma.register_file import RegisterFile
 from cassandra_spec.rtl.dma.registers import (
-    ADDRESS_BITS,
     DMA_CAUSES,
     ID,
     IRQ_SOURCES,
@@ -27,14 +25,10 @@ from cassandra_spec.rtl.dma.registers import (
     registers_for,
 )
 
-__all__ = ["CassandraDma", "connect_lite", "lite_ports"]
+__all__ = ["CassandraDma"]
 
 _CAUSES = (*ERROR_CAUSES, *(name for name, _ in DMA_CAUSES))
 _FIELDS = tuple(field.name for field in COMMAND_FIELDS)
-_REGIONS = ("speculation", "verification")
-_AR_CACHE = 0b0011  # normal memory, not cached on the way
-_AR_PROT = 0b010  # data, not secure, not privileged
-_INCR = 0b01
 
 
 class CassandraDma(wiring.Component):
@@ -68,7 +62,7 @@ class CassandraDma(wiring.Component):
         super().__init__(
             {
                 **lite_ports(),
-                **_read_ports(config),
+                **read_ports(config),
                 "m_axis_values_tdata": Out(width),
                 "m_axis_values_tkeep": Out(width // 8),
                 "m_axis_values_tlast": Out(1),
@@ -88,7 +82,7 @@ class CassandraDma(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.registers = self.registers = RegisterFile(registers_for("decode"))
-        m.submodules.books = self.books = Books(
+        m.submodules.books = self.books = Codebooks(
             books=config.books, entries=config.decoder.codebook, readers=config.decoders
         )
         m.submodules.dispatcher = self.dispatcher = Dispatcher(config)
@@ -99,7 +93,7 @@ class CassandraDma(wiring.Component):
         self.busy = Signal()
         self._connect(m)
         connect_lite(m, self, self.registers)
-        self._reads(m)
+        connect_reads(m, self, self.reads)
         self._values(m)
         self._descriptor(m)
         self._codebook(m)
@@ -132,26 +126,6 @@ class CassandraDma(wiring.Component):
                     channel.fault_valid[which].eq(self.reads.fault_valid[region]),
                 ]
 
-    def _reads(self, m: Module) -> None:
-        ar, reads = self.reads.ar, self.reads
-        low = self.config.word_bits
-        m.d.comb += [
-            self.m_axi_arid.eq(ar.payload.id),
-            self.m_axi_araddr.eq(ar.payload.burst.address << low),
-            self.m_axi_arlen.eq(ar.payload.burst.words - 1),
-            self.m_axi_arsize.eq(low),
-            self.m_axi_arburst.eq(_INCR),
-            self.m_axi_arcache.eq(_AR_CACHE),
-            self.m_axi_arprot.eq(_AR_PROT),
-            self.m_axi_arvalid.eq(ar.valid),
-            ar.ready.eq(self.m_axi_arready),
-            reads.r.data.eq(self.m_axi_rdata),
-            reads.r.id.eq(self.m_axi_rid),
-            reads.r.resp.eq(self.m_axi_rresp),
-            reads.r_valid.eq(self.m_axi_rvalid),
-            self.m_axi_rready.eq(1),
-        ]
-
     def _values(self, m: Module) -> None:
         values = self.merge.values
         beat = values.payload
@@ -176,7 +150,7 @@ class CassandraDma(wiring.Component):
         command = descriptor.order.command
         second = command.target & command.verification
         legal = [self._book_is_legal(command)]
-        for which, name in enumerate(_REGIONS):
+        for which, name in enumerate(REGIONS):
             base, length = self._region(name)
             fits = _is_legal(base, length, config)
             legal.append(fits if which == 0 else fits | ~second)
@@ -333,74 +307,3 @@ def _is_legal(base: Value, length: Value, config: DmaConfig) -> Value:
         length[LENGTH_BITS:].any(),
         length == 0,
     ).any()
-
-
-def connect_lite(m: Module, top: Any, port: RegisterFile) -> None:
-    """Connect the ports of :func:`lite_ports` to registers."""
-    for name in ("aw", "ar"):
-        channel = getattr(port, name)
-        m.d.comb += [
-            channel.payload.eq(getattr(top, f"s_axil_{name}addr")),
-            channel.valid.eq(getattr(top, f"s_axil_{name}valid")),
-            getattr(top, f"s_axil_{name}ready").eq(channel.ready),
-        ]
-    m.d.comb += [
-        port.w.payload.data.eq(top.s_axil_wdata),
-        port.w.payload.strobe.eq(top.s_axil_wstrb),
-        port.w.valid.eq(top.s_axil_wvalid),
-        top.s_axil_wready.eq(port.w.ready),
-        top.s_axil_bresp.eq(port.b.payload),
-        top.s_axil_bvalid.eq(port.b.valid),
-        port.b.ready.eq(top.s_axil_bready),
-        top.s_axil_rdata.eq(port.r.payload.data),
-        top.s_axil_rresp.eq(port.r.payload.response),
-        top.s_axil_rvalid.eq(port.r.valid),
-        port.r.ready.eq(top.s_axil_rready),
-    ]
-
-
-def lite_ports() -> dict[str, object]:
-    """The register port, AXI4-Lite."""
-    return {
-        "s_axil_awaddr": In(ADDRESS_BITS),
-        "s_axil_awprot": In(3),
-        "s_axil_awvalid": In(1),
-        "s_axil_awready": Out(1),
-        "s_axil_wdata": In(32),
-        "s_axil_wstrb": In(4),
-        "s_axil_wvalid": In(1),
-        "s_axil_wready": Out(1),
-        "s_axil_bresp": Out(2),
-        "s_axil_bvalid": Out(1),
-        "s_axil_bready": In(1),
-        "s_axil_araddr": In(ADDRESS_BITS),
-        "s_axil_arprot": In(3),
-        "s_axil_arvalid": In(1),
-        "s_axil_arready": Out(1),
-        "s_axil_rdata": Out(32),
-        "s_axil_rresp": Out(2),
-        "s_axil_rvalid": Out(1),
-        "s_axil_rready": In(1),
-    }
-
-
-def _read_ports(config: DmaConfig) -> dict[str, object]:
-    return {
-        "m_axi_arid": Out(config.id_bits),
-        "m_axi_araddr": Out(config.address),
-        "m_axi_arlen": Out(8),
-        "m_axi_arsize": Out(3),
-        "m_axi_arburst": Out(2),
-        "m_axi_arlock": Out(1),
-        "m_axi_arcache": Out(4),
-        "m_axi_arprot": Out(3),
-        "m_axi_arqos": Out(4),
-        "m_axi_arvalid": Out(1),
-        "m_axi_arready": In(1),
-        "m_axi_rid": In(config.id_bits),
-        "m_axi_rdata": In(8 * config.bus),
-        "m_axi_rresp": In(2),
-        "m_axi_rlast": In(1),
-        "m_axi_rvalid": In(1),
-        "m_axi_rready": Out(1),
-    }

@@ -10,7 +10,7 @@ from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.rtl.common.command import CommandLayout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT
 
-__all__ = ["Books", "Loader", "order_layout"]
+__all__ = ["CodebookLoader", "Codebooks", "order_layout"]
 
 
 def order_layout(books: int, command: data.StructLayout = CommandLayout) -> data.StructLayout:
@@ -18,7 +18,7 @@ def order_layout(books: int, command: data.StructLayout = CommandLayout) -> data
     return data.StructLayout({"command": command, "slot": range(max(books, 2))})
 
 
-class Books(wiring.Component):
+class Codebooks(wiring.Component):
     """``books`` codebooks of at most ``entries``, a read port for each of ``readers``.
 
     Latency: reads are combinational, a write shows in the next cycle. Throughput: a write in each
@@ -78,7 +78,7 @@ class Books(wiring.Component):
         return m
 
 
-class Loader(wiring.Component):
+class CodebookLoader(wiring.Component):
     """Hands commands to a decoder or encoder, each after the codebook that it needs, if that is not
     there. ``command`` is the layout of a command; without ``unary`` none needs a codebook.
 
@@ -94,7 +94,7 @@ class Loader(wiring.Component):
         A slot is being written.
     ends : In(5) for each slot
     read_slot, read_entry : Out, exponent : In(8)
-        A port of :class:`Books`.
+        A port of :class:`Codebooks`.
     """
 
     def __init__(

@@ -14,10 +14,10 @@ from cassandra_spec.golden.format import (
 )
 from cassandra_spec.rtl.common.networks import popcount
 from cassandra_spec.rtl.decode.verification import VALUE
-from cassandra_spec.rtl.dma.books import Books, Loader
-from cassandra_spec.rtl.dma.config import LENGTH_BITS
-from cassandra_spec.rtl.dma.descriptors import DescriptorQueue, encode_descriptor_layout
-from cassandra_spec.rtl.dma.ledger import Store, entry_layout
+from cassandra_spec.rtl.dma.axi import connect_lite, connect_writes, lite_ports, write_ports
+from cassandra_spec.rtl.dma.codebooks import CodebookLoader, Codebooks
+from cassandra_spec.rtl.dma.config import LENGTH_BITS, REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.descriptors import EncoderDispatcher, encode_descriptor_layout
 from cassandra_spec.rtl.dma.register_file import RegisterFile
 from cassandra_spec.rtl.dma.registers import (
     DMA_CAUSES,
@@ -28,10 +28,8 @@ from cassandra_spec.rtl.dma.registers import (
     field_of,
     registers_for,
 )
-from cassandra_spec.rtl.dma.store import write_fault_layout
-from cassandra_spec.rtl.dma.store_config import REGIONS, StoreConfig
-from cassandra_spec.rtl.dma.store_ports import connect_writes, write_ports
-from cassandra_spec.rtl.dma.top import connect_lite, lite_ports
+from cassandra_spec.rtl.dma.store import Store, entry_layout
+from cassandra_spec.rtl.dma.write_master import write_fault_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout
 from cassandra_spec.rtl.encoder import Encoder
 
@@ -91,11 +89,13 @@ class CassandraEncoderDma(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.registers = self.registers = RegisterFile(registers_for("encode"))
-        m.submodules.books = self.books = Books(books=config.books, entries=config.encoder.codebook)
-        m.submodules.loader = self.loader = Loader(
+        m.submodules.books = self.books = Codebooks(
+            books=config.books, entries=config.encoder.codebook
+        )
+        m.submodules.loader = self.loader = CodebookLoader(
             books=config.books, unary=config.encoder.has("unary"), command=EncodeCommandLayout
         )
-        m.submodules.queue = self.queue = DescriptorQueue(config)
+        m.submodules.queue = self.queue = EncoderDispatcher(config)
         m.submodules.encoder = self.encoder = Encoder(config.encoder)
         m.submodules.store = self.store = Store(config)
         self.number = Signal(32)  # number of the next segment to be in memory
