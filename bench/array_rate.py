@@ -15,7 +15,8 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.packing.packer import Recipe
 from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.tables import text_table
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.verif.dma.rate import Rate, measure
@@ -29,13 +30,20 @@ _HEAD = ["decoders", "scheme", "mode", "values/cycle", "bytes/cycle", "of the mo
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 1 if a rate in draft mode is more than 3 % below the decoders' own."""
-    parser = argparse.ArgumentParser(prog="cassandra_spec.bench.array_rate", description=__doc__)
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.bench.array_rate", description=__doc__)
     parser.add_argument("--decoders", type=int, nargs="+", default=[2, 4], help="default: 2 4")
     parser.add_argument(
         "--segments", type=int, default=4, help="for each decoder and run, at least 2 (default 4)"
     )
     parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
-    args = parser.parse_args(argv)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
     if args.segments < 2:
         raise CassandraError(f"segments must be at least 2, not {args.segments}")
     rows, slow = [], False
@@ -48,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 rate = measure(config, payload, target=target, build=BUILD / f"rate_n{decoders}")
                 rows.append(_row(config, scheme, target, rate))
                 slow |= not target and rate.steady < 0.97 * config.beat_values
-    print(f"\nSegments of {payload.name}:\n\n{table(_HEAD, rows)}")
+    print(f"\nSegments of {payload.name}:\n\n{text_table(_HEAD, rows)}")
     print(
         "\nvalues/cycle once every decoder is at work; from START with the first segments filling."
     )
@@ -91,7 +99,4 @@ def _row(config: DmaConfig, scheme: str, target: bool, rate: Rate) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except CassandraError as error:
-        sys.exit(f"cassandra_spec.bench.array_rate: error: {error}")
+    sys.exit(main())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -218,7 +218,7 @@ def _table(bits: Mapping[str, float], seconds: Seconds, amount: float) -> str:
             line += [_rate(amount, found), _ratio(found, memcpy)] if found else ["", ""]
         line.append(_ratio(seconds[f"{name}: target"], other))
         lines.append(line)
-    return table(header, lines)
+    return text_table(header, lines)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,12 +19,14 @@ from typing import get_args
 from cassandra_spec.golden.format import Format
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.sim.weights import RECIPES, one_of_each_kind
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 from cassandra_spec.verif.decoder.rate import WORST, losses, rate, worst_payload
 from cassandra_spec.verif.library.payloads import Payload
-from cassandra_spec.verif.tools.recording import between, run_command
 
 __all__ = ["borders", "main", "real_payloads", "real_rates", "worst_cases"]
 
@@ -110,25 +112,20 @@ def borders(lanes: int) -> Table:
     return [[what, *(f"{column[what]:.1f}" for column in columns)] for what in columns[0]]
 
 
-def _markdown(head: Sequence[str], rows: Table) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _tables(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
     """The tables by the name of their markers, and the rates that are too low."""
     heads = [f"{mode}, {name}" for mode, name in zip(_HEADS, [n for n, _ in MODES], strict=True)]
     real, low = real_rates(args.lanes, list(real_payloads(None, args.values)))
     middle = 16 if 16 in args.lanes else args.lanes[0]
     return {
-        "rates": _markdown(["lanes", "scheme", "values", *heads], real),
-        "worst": _markdown(["case", "scheme", *heads], worst_cases(middle)),
-        "borders": _markdown(["each time that", *heads], borders(middle)),
+        "rates": markdown_table(["lanes", "scheme", "values", *heads], real),
+        "worst": markdown_table(["case", "scheme", *heads], worst_cases(middle)),
+        "borders": markdown_table(["each time that", *heads], borders(middle)),
     }, low
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cassandra_spec.bench.decoder_rate", description=__doc__)
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.bench.decoder_rate", description=__doc__)
     parser.add_argument(
         "--lanes", type=int, nargs="+", choices=(8, 16, 32), default=[8, 16, 32], help="default all"
     )
@@ -142,10 +139,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> int:
     tables, low = _tables(args)
     if args.document:
-        text = args.document.read_text(encoding="utf-8")
-        for mark, table in tables.items():
-            text = between(text, mark, table)
-        args.document.write_text(text, encoding="utf-8")
+        fill_file(args.document, tables)
     else:
         print("\n\n".join(tables.values()))
     for line in low:
@@ -155,7 +149,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure; 1 if a rate of 16 lanes on real weights is too low, 2 for bad input."""
-    return run_command(_parser(), _run, argv)
+    return run_command(_parser, _run, argv)
 
 
 if __name__ == "__main__":

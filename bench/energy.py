@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,9 @@ import numpy as np
 from cassandra_spec.bench.array_rate import weights_of
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.sim.weights import RECIPES
@@ -34,7 +36,6 @@ from cassandra_spec.synth.energy import (
 )
 from cassandra_spec.synth.export import ports_of
 from cassandra_spec.synth.mapping import PERIOD
-from cassandra_spec.synth.report import insert, markdown_table
 from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
 from cassandra_spec.verif.decoder.bulk import RtlCodec
@@ -165,8 +166,8 @@ def markdown(runs: Sequence[Run], library: str) -> str:
     return f"{_energies(runs)}\n\n{_ratios(runs, library)}\n"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cassandra_spec.bench.energy", description=__doc__)
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.bench.energy", description=__doc__)
     parser.add_argument("--lanes", type=int, default=16, help="of the decoder (default 16)")
     parser.add_argument("--segments", type=int, default=2, help="of 16384 values (default 2)")
     parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
@@ -179,23 +180,22 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    args = _parser().parse_args(argv)
-    try:
-        library = Library.chosen(args.liberty)
-        config = DecoderConfig(lanes=args.lanes)
-        bench = Bench(config, library, args.period, args.out)
-        runs = [
-            bench.run(payload, mode)
-            for payload in _payloads(config, args.tensor, args.segments)
-            for mode in ("draft", "target")
-        ]
-        text = markdown(runs, library.path.stem)
-        print(text)
-        if args.document:
-            insert(args.document, text)
-    except CassandraError as error:
-        print(f"cassandra_spec.bench.energy: error: {error}", file=sys.stderr)
-        return 2
+    return run_command(_parser, _run, argv)
+
+
+def _run(args: argparse.Namespace) -> int:
+    library = Library.chosen(args.liberty)
+    config = DecoderConfig(lanes=args.lanes)
+    bench = Bench(config, library, args.period, args.out)
+    runs = [
+        bench.run(payload, mode)
+        for payload in _payloads(config, args.tensor, args.segments)
+        for mode in ("draft", "target")
+    ]
+    text = markdown(runs, library.path.stem)
+    print(text)
+    if args.document:
+        fill_file(args.document, {"synthesis": text})
     return 0
 
 

@@ -15,7 +15,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.errors import NativeError
 from cassandra_spec.native.kernel_times import KernelTime, Measurement, measure_kernels
 from cassandra_spec.native.linear import FORMS, MAX_ROWS
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 __all__ = ["EPILOG", "kernels", "register"]
 
@@ -102,4 +102,4 @@ def _table(results: Sequence[KernelTime], rows: Sequence[int]) -> str:
         ]
         for result in results
     ]
-    return table(header, lines)
+    return text_table(header, lines)

@@ -15,7 +15,7 @@ from pathlib import Path
 from cassandra_spec.golden import Format, GoldenCodec, Packer
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 __all__ = ["EPILOG", "Measured", "measure", "register"]
 
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
     titles = ("golden s", "native s", "golden / native")
     header = ["", *titles, *(f"CPU: {title}" for title in titles)]
     print(f"{args.source}, nothing pruned; rounds: {args.rounds}\n")
-    print(table(header, _lines(found)))
+    print(text_table(header, _lines(found)))
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     from cassandra_spec.model.accuracy import Candidate, Row
@@ -108,7 +108,7 @@ def _candidates(args: argparse.Namespace, source: Source) -> list[Candidate]:
 
 
 def _print(rows: list[Row], length: int) -> None:
-    print(table(_HEADER, [_line(row) for row in rows]))
+    print(text_table(_HEADER, [_line(row) for row in rows]))
     print(
         f"\n{rows[0].accuracy.tokens:,} tokens predicted in windows of {length};"
         " +- is one standard error over windows"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import get_args
 
 from cassandra_spec.casspec import (
     accuracy_commands,
@@ -17,6 +17,7 @@ from cassandra_spec.casspec import (
 )
 from cassandra_spec.casspec.codecs import add_codec
 from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
+from cassandra_spec.report.commands import CommandParser
 
 __all__ = ["FORMAT_FLAGS", "build_parser"]
 
@@ -100,22 +101,9 @@ FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
 """Flags of ``pack`` that are fields of :class:`golden.Format`: type, choices, help."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Errors in one line; ``--help`` is there for the rest."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"casspec: error: {message} (see {self.prog} --help)\n")
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """The whole command line."""
-    parser = _Parser(
-        prog="casspec",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = CommandParser(prog="casspec", description=DESCRIPTION, epilog=EPILOG)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_pack(subparsers)
     _add_calibrate(subparsers)
@@ -131,19 +119,17 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add(
-    subparsers: argparse._SubParsersAction[_Parser], name: str, text: str, epilog: str
-) -> _Parser:
+    subparsers: argparse._SubParsersAction[CommandParser], name: str, text: str, epilog: str
+) -> CommandParser:
     return subparsers.add_parser(
         name,
         help=text,
         description=text[0].upper() + text[1:] + ".",
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
 
 
-def _add_pack(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_pack(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     parser = _add(subparsers, "pack", "pack a model into a new directory", PACK_EPILOG)
     parser.set_defaults(run=commands.pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
@@ -223,7 +209,7 @@ def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def _add_calibrate(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_calibrate(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "measure the inputs of each linear layer on a text, for pack"
     parser = _add(subparsers, "calibrate", text, CALIBRATE_EPILOG)
     parser.set_defaults(run=commands.calibrate)
@@ -241,7 +227,7 @@ def _add_calibrate(subparsers: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, errors alone")
 
 
-def _add_unpack(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_unpack(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "write a packed model as plain BF16 safetensors"
     parser = _add(subparsers, "unpack", text, UNPACK_EPILOG)
     parser.set_defaults(run=commands.unpack)
@@ -251,7 +237,7 @@ def _add_unpack(subparsers: argparse._SubParsersAction[_Parser]) -> None:
     _add_work(parser)
 
 
-def _add_inspect(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_inspect(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "show what a packed model holds and costs"
     parser = _add(subparsers, "inspect", text, INSPECT_EPILOG)
     parser.set_defaults(run=commands.inspect)
@@ -261,31 +247,31 @@ def _add_inspect(subparsers: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument("--verify", action="store_true", help="read all data, check all checksums")
 
 
-def _add_generate(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_generate(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "reply to prompts by self-speculative decoding"
     generate_command.register(_add(subparsers, "generate", text, generate_command.EPILOG))
 
 
-def _add_accuracy(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_accuracy(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "measure what compression does to a model's predictions"
     accuracy_commands.register(_add(subparsers, "accuracy", text, accuracy_commands.EPILOG))
 
 
-def _add_rtl(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_rtl(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "export the decoder, alone or behind AXI, as Verilog"
     rtl_command.register(_add(subparsers, "rtl", text, rtl_command.EPILOG))
 
 
-def _add_tune(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_tune(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "search the best settings of a model"
     tune_command.register(_add(subparsers, "tune", text, tune_command.EPILOG))
 
 
-def _add_bench(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_bench(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "measure drafts"
     bench_commands.register(_add(subparsers, "bench", text, bench_commands.EPILOG), _add)
 
 
-def _add_system(subparsers: argparse._SubParsersAction[_Parser]) -> None:
+def _add_system(subparsers: argparse._SubParsersAction[CommandParser]) -> None:
     text = "estimate what the format buys on a device"
     system_commands.register(_add(subparsers, "system", text, system_commands.EPILOG))

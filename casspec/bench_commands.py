@@ -14,7 +14,7 @@ from cassandra_spec.bench import codec as codec_command
 from cassandra_spec.bench import kernels as kernels_command
 from cassandra_spec.bench import pack as pack_bench
 from cassandra_spec.casspec import decode_command
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     from cassandra_spec.model.study.acceptance import Interval, Row
@@ -216,7 +216,7 @@ def _figure(args: argparse.Namespace) -> int:
         for family, rows in curves.items()
         for found in rows
     ]
-    print(table(["curve", "draft", "bits/weight", f"accepted, gamma {_PLOT_GAMMA}"], lines))
+    print(text_table(["curve", "draft", "bits/weight", f"accepted, gamma {_PLOT_GAMMA}"], lines))
     write_file(args.figure, draw(curves, title=f"{args.source}, gamma {_PLOT_GAMMA}"))
     _save(args, [found for rows in curves.values() for found in rows])
     return 0

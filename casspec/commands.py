@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.casspec.codecs import choose_codec
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     from cassandra_spec.model.packing.calibration import Norms
@@ -161,8 +161,8 @@ def _print_report(report: Mapping[str, Any], *, each: bool) -> None:
     for text in dict.fromkeys(_format_text(tensor) for tensor in report["tensors"].values()):
         print(text)
     rows = [[name, f"{bits:.3f}"] for name, bits in report["bits"].items()]
-    print("\n" + table(["stream", "bits/weight"], rows))
-    print("\n" + table(["tensor", "number", "shape", *_COLUMNS], list(_rows(report, each))))
+    print("\n" + text_table(["stream", "bits/weight"], rows))
+    print("\n" + text_table(["tensor", "number", "shape", *_COLUMNS], list(_rows(report, each))))
     if "verified" in report:
         print(f"\nverified: {report['verified']} checksums are right")
 

@@ -137,8 +137,8 @@ def decode(args: argparse.Namespace) -> int:
 def _shapes(args: argparse.Namespace) -> int:
     """Costs of steps, each shape on its own: the largest take most of a machine's memory."""
     from cassandra_spec.bench.decode import shapes
-    from cassandra_spec.bench.decode.report import put_between_markers
     from cassandra_spec.model.output import write_file
+    from cassandra_spec.report.documents import fill_file
 
     for acceptance in args.acceptance:
         if not 0 <= acceptance <= 1:
@@ -157,7 +157,7 @@ def _shapes(args: argparse.Namespace) -> int:
         body = {"shapes": [dataclasses.asdict(each) for each in found]}
         write_file(args.json, (json.dumps(body) + "\n").encode())
     if args.document:
-        put_between_markers(args.document, "shapes", _indented(text))
+        fill_file(args.document, {"shapes": _indented(text)})
     return 0
 
 
@@ -242,8 +242,9 @@ def _about(bench: Bench, source: Source) -> dict[str, Any]:
 
 
 def _save(args: argparse.Namespace, found: list[Summary], turns: Turns) -> None:
-    from cassandra_spec.bench.decode.report import draw, lines, put_between_markers
+    from cassandra_spec.bench.decode.report import draw, lines
     from cassandra_spec.model.output import write_file
+    from cassandra_spec.report.documents import fill_file
 
     if args.json:
         body = {
@@ -256,7 +257,7 @@ def _save(args: argparse.Namespace, found: list[Summary], turns: Turns) -> None:
             args.figure, draw(found, title=f"Decoding {args.source}, {args.threads} threads")
         )
     if args.document:
-        put_between_markers(args.document, "decode", _indented(lines(found)))
+        fill_file(args.document, {"decode": _indented(lines(found))})
 
 
 def _verdict(found: list[Summary]) -> int:

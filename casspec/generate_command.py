@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cassandra_spec.casspec.native_generate import TextPrinter, generate_natively
 from cassandra_spec.golden.format import SCHEMES, Format
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     from cassandra_spec.golden import Codec, Encoder
@@ -333,7 +333,7 @@ def _print_figures(report: Report, kv_format: str) -> None:
         ["keys and values", kv_format],
         ["their memory, of BF16", _decimal(kv.memory)],
     ]
-    print("\n" + table(["figure", "value"], rows), file=sys.stderr)
+    print("\n" + text_table(["figure", "value"], rows), file=sys.stderr)
     traffic = [
         [
             scope,
@@ -347,7 +347,7 @@ def _print_figures(report: Report, kv_format: str) -> None:
     both = kv.draft + kv.target
     sizes = (kv.bf16, kv.plain, both, kv.draft, kv.target, both)
     alone = ["keys and values", *map(_megabytes, sizes), "", ""]
-    print("\n" + table(_TRAFFIC, [*traffic, alone]), file=sys.stderr)
+    print("\n" + text_table(_TRAFFIC, [*traffic, alone]), file=sys.stderr)
 
 
 def _megabytes(size: float) -> str:

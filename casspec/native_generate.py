@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ def _print_outcome(
         print(json.dumps({"texts": texts, "tokens": tokens, "report": report}))
         return
     print(flush=True)
-    print("\n" + table(["figure", "value"], _figures(report)), file=sys.stderr)
+    print("\n" + text_table(["figure", "value"], _figures(report)), file=sys.stderr)
 
 
 def _figures(report: dict[str, Any]) -> list[list[str]]:

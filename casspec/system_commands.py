@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from cassandra_spec.golden.errors import CassandraError
 
 if TYPE_CHECKING:
     from cassandra_spec.system import Acceptance, FormatCost, Setup, Workload
@@ -75,8 +72,6 @@ def register(parser: argparse.ArgumentParser) -> None:
             help=text,
             description=text[0].upper() + text[1:] + ".",
             epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
         )
         added.set_defaults(run=run)
         return added
@@ -184,23 +179,12 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="everything, for other programs")
 
 
-@contextmanager
-def _errors_of_the_command() -> Iterator[None]:
-    from cassandra_spec.system import SystemModelError
-
-    try:
-        yield
-    except SystemModelError as error:
-        raise CassandraError(str(error)) from None
-
-
 def estimate(args: argparse.Namespace) -> int:
     """``casspec system estimate``."""
     from cassandra_spec import system
     from cassandra_spec.system.report import page
 
-    with _errors_of_the_command():
-        answer = system.estimate(_setup(args))
+    answer = system.estimate(_setup(args))
     print(json.dumps(answer.to_dict(), indent=1) if args.json else page(answer))
     return 0
 
@@ -272,20 +256,19 @@ def _check_one_acceptance(args: argparse.Namespace) -> None:
 
 def reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
-    from cassandra_spec.system.figures.document import fill
+    from cassandra_spec.system.figures.document import fill_tables
     from cassandra_spec.system.figures.plots import plots
     from cassandra_spec.system.figures.silicon import load_reports
     from cassandra_spec.system.measured import load_acceptance
     from cassandra_spec.system.report import everything, markdown
 
-    with _errors_of_the_command():
-        synthesis = args.synthesis and load_reports(args.synthesis)
-        measured = args.acceptance_file and load_acceptance(args.acceptance_file)
-        sections = list(everything(synthesis, measured))
-        if args.document is not None:
-            tables = [table for _, tables in sections for table in tables]
-            text = args.document.read_text(encoding="utf-8")
-            args.document.write_text(fill(text, tables), encoding="utf-8")
+    synthesis = args.synthesis and load_reports(args.synthesis)
+    measured = args.acceptance_file and load_acceptance(args.acceptance_file)
+    sections = list(everything(synthesis, measured))
+    if args.document is not None:
+        tables = [table for _, tables in sections for table in tables]
+        text = args.document.read_text(encoding="utf-8")
+        args.document.write_text(fill_tables(text, tables), encoding="utf-8")
     if args.destination is not None:
         args.destination.mkdir(parents=True, exist_ok=True)
         (args.destination / MARKDOWN).write_text(markdown(sections), encoding="utf-8")
@@ -301,13 +284,12 @@ def scalesim(args: argparse.Namespace) -> int:
     """``casspec system scalesim``."""
     from cassandra_spec.system.checks import scalesim as simulator
 
-    with _errors_of_the_command():
-        array, counts = _counts(args)
-        if args.record is not None:
-            content = simulator.records(counts, array, "casspec system scalesim")
-            args.record.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        print(simulator.comparison(array, counts).text())
-        return int(simulator.largest(array, counts) > simulator.TOLERANCE)
+    array, counts = _counts(args)
+    if args.record is not None:
+        content = simulator.records(counts, array, "casspec system scalesim")
+        args.record.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(simulator.comparison(array, counts).text())
+    return int(simulator.largest(array, counts) > simulator.TOLERANCE)
 
 
 def _counts(args: argparse.Namespace) -> tuple[Array, list[Count]]:

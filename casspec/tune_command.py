@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cassandra_spec.casspec.bench_commands import add_study_flags, open_study
 from cassandra_spec.golden.format import SCHEMES
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     from cassandra_spec.model.study.tuning import Score
@@ -85,7 +85,7 @@ def _flags(score: Score) -> str:
 
 def _print(args: argparse.Namespace, scores: list[Score]) -> None:
     best, by_eq_2 = scores[0], max(scores, key=lambda score: score.eq_2)
-    print(table(["candidate", *_COLUMNS], [_cells(score) for score in scores[:_SHOWN]]))
+    print(text_table(["candidate", *_COLUMNS], [_cells(score) for score in scores[:_SHOWN]]))
     print(f"\n{args.destination}: {best.candidate.name}; best with {_flags(best)}")
     if by_eq_2.candidate == best.candidate:
         print("Eq. 2 chooses the same.")

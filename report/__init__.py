@@ -1,1 +1,1 @@
-"""How results are shown: tables for terminals and Markdown, generated blocks of documents."""
+"""How results are shown, with the standard library alone: tables and blocks of documents."""

@@ -1,22 +1,84 @@
-"""Tables for terminals."""
+"""Tables, as text for terminals and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 
-__all__ = ["table"]
+__all__ = ["Row", "Table", "difference", "markdown_table", "text_table"]
+
+Row = tuple[str, ...]
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need; the first column left-aligned, the others right-aligned."""
+def text_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int | None = 1
+) -> str:
+    """Columns as wide as their cells need.
+
+    The first ``left`` columns are left-aligned and the others right-aligned; None right-aligns
+    those whose cells are all numbers.
+    """
     lines = [list(header), *map(list, rows)]
+    sides = _sides(lines, left)
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    text = [
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            cell.ljust(width) if side else cell.rjust(width)
+            for cell, width, side in zip(line, widths, sides, strict=True)
         ).rstrip()
         for line in lines
-    ]
-    text.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(text)
+    )
+
+
+def markdown_table(
+    header: Sequence[object], rows: Iterable[Sequence[object]], *, left: int | None = None
+) -> str:
+    """A GitHub table; ``left`` aligns its columns as in :func:`text_table`."""
+    lines = [[str(cell) for cell in line] for line in (header, *rows)]
+    lines.insert(1, [":--" if side else "--:" for side in _sides(lines, left)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _sides(lines: Sequence[Sequence[str]], left: int | None) -> list[bool]:
+    """Whether each column is left-aligned."""
+    columns = list(zip(*lines, strict=True))
+    if left is None:
+        return [not all(map(_is_number, column[1:])) for column in columns]
+    return [place < left for place in range(len(columns))]
+
+
+def _is_number(cell: str) -> bool:
+    return cell.strip("0123456789.,+-%()") == ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table with a title and notes.
+
+    Attributes:
+        title: one line.
+        header: names of the columns.
+        rows: as many cells each as the header has.
+        notes: lines below.
+    """
+
+    title: str
+    header: Row
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The title, the table with numbers right-aligned, the notes."""
+        return "\n".join([self.title, text_table(self.header, self.rows, left=None), *self.notes])
+
+    def markdown(self, *, heading: bool = True) -> str:
+        """A GitHub table, below a heading of the third level unless that is left out."""
+        notes = [f"\n{note}" for note in self.notes]
+        above = [f"### {self.title}\n"] if heading else []
+        return "\n".join([*above, markdown_table(self.header, self.rows), *notes])
+
+
+def difference(ours: float, reference: float) -> str:
+    """``+1.2%``: our figure against a reference."""
+    return f"{ours / reference - 1:+.1%}"

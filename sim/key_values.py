@@ -14,7 +14,7 @@ import numpy as np
 
 from cassandra_spec.golden import Codec, Encoder, Format, GoldenCodec, GoldenEncoder, Packed
 from cassandra_spec.golden.format import Scheme
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 __all__ = ["KeyValueCheck", "check_key_values"]
 
@@ -165,4 +165,4 @@ def _print(checks: list[KeyValueCheck]) -> None:
         for check in checks
     ]
     header = ["keys and values", "layout", "tokens", "vectors through the gateware", "in the tail"]
-    print("\n" + table([*header, "tokens as golden's", "tensors that differ"], rows))
+    print("\n" + text_table([*header, "tokens as golden's", "tensors that differ"], rows))

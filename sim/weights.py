@@ -40,7 +40,7 @@ from cassandra_spec.model.weights.sources import (
     packed_tensors,
 )
 from cassandra_spec.model.weights.subset import Subset
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 from cassandra_spec.sim.key_values import TOKENS, check_key_values
 from cassandra_spec.verif.decoder.bulk import RtlCodec, Statistics
 
@@ -196,7 +196,7 @@ def _print_results(checks: dict[str, _Check], bits: dict[str, dict[str, float]])
             + [f"{cost.values_per_cycle:.2f}"]
             for mode, cost in (("draft", check.draft), ("target", check.target))
         ]
-    print("\n" + table(["scheme", "mode", "values", "beats", "cycles", "values/cycle"], rows))
+    print("\n" + text_table(["scheme", "mode", "values", "beats", "cycles", "values/cycle"], rows))
     rows = [
         [
             scheme,
@@ -206,7 +206,7 @@ def _print_results(checks: dict[str, _Check], bits: dict[str, dict[str, float]])
         for scheme, check in checks.items()
     ]
     header = ["scheme", "gateware != golden", "target != original"]
-    print("\n" + table(header, rows))
+    print("\n" + text_table(header, rows))
     rows = [
         [scheme]
         + [f"{own.get(name, 0):.2f}" for name in (*_STREAMS, "padding")]
@@ -214,7 +214,7 @@ def _print_results(checks: dict[str, _Check], bits: dict[str, dict[str, float]])
         for scheme, own in bits.items()
     ]
     header = ["bits/weight", *_STREAMS, "padding", "draft reads", "whole"]
-    print("\n" + table(header, rows))
+    print("\n" + text_table(header, rows))
 
 
 def _print_exponents(source: Source) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.decode.top import to_rtlil
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
@@ -28,7 +29,6 @@ from cassandra_spec.synth.mapping import (
     mapped_for_area,
     mapped_for_speed,
 )
-from cassandra_spec.synth.report import insert, markdown_table
 from cassandra_spec.synth.timing import (
     CriticalPath,
     Library,
@@ -173,8 +173,8 @@ def markdown(report: EncoderReport) -> str:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.encoder", description=__doc__)
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.synth.encoder", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
@@ -187,18 +187,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Report on the configuration that the flags describe."""
-    args = _parser().parse_args(argv)
-    try:
-        library = Library.chosen(args.liberty)
-        sizes = {name: getattr(args, name) for name in ("lanes", "vector", "group", "segment")}
-        schemes = tuple(name for name in SCHEMES if name in args.schemes)
-        text = markdown(analyse(EncoderConfig(schemes=schemes, **sizes), library, args.out))
-        print(text)
-        if args.document:
-            insert(args.document, f"{text}\n")
-    except CassandraError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return run_command(_parser, _run, argv)
+
+
+def _run(args: argparse.Namespace) -> int:
+    library = Library.chosen(args.liberty)
+    sizes = {name: getattr(args, name) for name in ("lanes", "vector", "group", "segment")}
+    schemes = tuple(name for name in SCHEMES if name in args.schemes)
+    text = markdown(analyse(EncoderConfig(schemes=schemes, **sizes), library, args.out))
+    print(text)
+    if args.document:
+        fill_file(args.document, {"synthesis": text})
     return 0
 
 

@@ -13,16 +13,17 @@ import dataclasses
 import json
 import shutil
 import subprocess
-import sys
 import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
 from cassandra_spec.synth.export import ports_of
-from cassandra_spec.synth.report import insert, markdown_table
 from cassandra_spec.synth.timing import run_tool
 
 __all__ = ["Placed", "main", "markdown", "nextpnr", "place", "wrapper"]
@@ -172,7 +173,11 @@ def markdown(placed: Mapping[DecoderConfig, Placed]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Place decoders of 8 and 16 lanes, or those that the flags name, and print the table."""
-    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.fpga", description=__doc__)
+    return run_command(_parser, _report, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.synth.fpga", description=__doc__)
     parser.add_argument("--lanes", type=int, nargs="+", default=[8, 16], help="default: 8 16")
     parser.add_argument("--seed", type=int, default=1, help="of nextpnr (default 1)")
     parser.add_argument("--out", type=Path, default=Path("build/fpga"), help="folder for files")
@@ -183,20 +188,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="nextpnr's environment, made if PATH has none (default build/fpga/env)",
     )
     parser.add_argument("--document", type=Path, help="Markdown file to put the table into")
-    args = parser.parse_args(argv)
-    try:
-        program = nextpnr(args.env)
-        configs = [DecoderConfig(lanes=lanes) for lanes in args.lanes]
-        placed = {
-            config: place(DecoderTop(config), program, args.out, args.seed) for config in configs
-        }
-        text = markdown(placed)
-        print(text)
-        if args.document:
-            insert(args.document, text)
-    except CassandraError as error:
-        print(f"cassandra_spec.synth.fpga: error: {error}", file=sys.stderr)
-        return 2
+    return parser
+
+
+def _report(args: argparse.Namespace) -> int:
+    program = nextpnr(args.env)
+    configs = [DecoderConfig(lanes=lanes) for lanes in args.lanes]
+    placed = {config: place(DecoderTop(config), program, args.out, args.seed) for config in configs}
+    text = markdown(placed)
+    print(text)
+    if args.document:
+        fill_file(args.document, {"synthesis": text})
     return 0
 
 

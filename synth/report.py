@@ -14,7 +14,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -22,6 +22,9 @@ from amaranth.hdl import UnusedElaboratable
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
@@ -52,10 +55,8 @@ __all__ = [
     "DEFAULT_CONFIGS",
     "Report",
     "analyse",
-    "insert",
     "main",
     "markdown",
-    "markdown_table",
     "speed_script",
 ]
 
@@ -233,16 +234,6 @@ def _made(library: Library, out: Path) -> dict[str, str]:
     }
 
 
-def _row(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in Markdown, its first column left-aligned and the others right-aligned."""
-    ruler = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(map(_row, [head, ruler, *rows]))
-
-
 def _label(report: Report) -> str:
     schemes = (
         "all schemes" if report.config.schemes == SCHEMES else " + ".join(report.config.schemes)
@@ -335,23 +326,8 @@ def as_json(report: Report) -> dict[str, object]:
     }
 
 
-BEGIN, END = "<!-- synthesis: begin -->", "<!-- synthesis: end -->"
-
-
-def insert(document: Path, text: str) -> None:
-    """Put ``text`` between the markers of a document.
-
-    Raises CassandraError if it has none.
-    """
-    before, begin, rest = document.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise CassandraError(f"document must have the markers {BEGIN} and {END}, not {document}")
-    document.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.report", description=__doc__)
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.synth.report", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
@@ -374,23 +350,22 @@ def _configs(args: argparse.Namespace) -> Sequence[DecoderConfig]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Report on the default configurations, or on the one that the flags describe."""
-    args = _parser().parse_args(argv)
-    try:
-        library = Library.chosen(args.liberty)
-        reports = []
-        for config in _configs(args):
-            print(f"{config.module_name} ...", file=sys.stderr, flush=True)
-            report = analyse(config, library, args.out, args.period)
-            name = args.out / f"{config.module_name}.json"
-            name.write_text(json.dumps(as_json(report), indent=1) + "\n")
-            reports.append(report)
-        text = markdown(reports)
-        print(text)
-        if args.document:
-            insert(args.document, text)
-    except CassandraError as error:
-        print(error, file=sys.stderr)
-        return 2
+    return run_command(_parser, _run, argv)
+
+
+def _run(args: argparse.Namespace) -> int:
+    library = Library.chosen(args.liberty)
+    reports = []
+    for config in _configs(args):
+        print(f"{config.module_name} ...", file=sys.stderr, flush=True)
+        report = analyse(config, library, args.out, args.period)
+        name = args.out / f"{config.module_name}.json"
+        name.write_text(json.dumps(as_json(report), indent=1) + "\n")
+        reports.append(report)
+    text = markdown(reports)
+    print(text)
+    if args.document:
+        fill_file(args.document, {"synthesis": text})
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from cassandra_spec.report.tables import Table
 from cassandra_spec.system.checks.events import events_table
 from cassandra_spec.system.checks.scalesim import comparison, recorded
 from cassandra_spec.system.costs import Bits
@@ -31,7 +32,6 @@ from cassandra_spec.system.figures.plots import plots
 from cassandra_spec.system.figures.silicon import Synthesis
 from cassandra_spec.system.figures.table_5 import table_5
 from cassandra_spec.system.measured import Measured
-from cassandra_spec.system.tables import Table
 
 __all__ = ["everything", "markdown", "page"]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from xml.sax.saxutils import escape
 
 from cassandra_spec.bench.decode.results import Figure, Spread, Summary
-from cassandra_spec.golden.errors import FileError
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
-__all__ = ["draw", "lines", "put_between_markers"]
+__all__ = ["draw", "lines"]
 
 _COLUMNS = (
     "contender",
@@ -31,9 +29,11 @@ def lines(found: Sequence[Summary]) -> str:
     parts = []
     for weights in dict.fromkeys(each.weights for each in found):
         some = [each for each in found if each.weights == weights]
-        parts.append(f"weights: {weights}\n\n" + table(_COLUMNS, [_cells(each) for each in some]))
+        parts.append(
+            f"weights: {weights}\n\n" + text_table(_COLUMNS, [_cells(each) for each in some])
+        )
         if chosen := [[each.contender, _plans(each.plans)] for each in some if each.plans]:
-            parts.append(table(["adaptive gamma", "rounds by what they might draft"], chosen))
+            parts.append(text_table(["adaptive gamma", "rounds by what they might draft"], chosen))
     return "\n\n".join(parts)
 
 
@@ -76,16 +76,6 @@ def _identity(one: Summary) -> str:
     if one.compared:
         return f"{one.identical}/{one.compared}"
     return f"({one.alike})" if one.alike is not None else "-"
-
-
-def put_between_markers(document: Path, name: str, text: str) -> None:
-    """Replace what stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    body = document.read_text(encoding="utf-8")
-    if body.count(begin) != 1 or body.count(end) != 1 or body.index(begin) > body.index(end):
-        raise FileError(f"{document} must have one line {begin} and one line {end} after it")
-    head, rest = body.split(begin)
-    document.write_text(f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cassandra_spec.bench.decode.probe import Probe
 from cassandra_spec.bench.decode.results import Spread
 from cassandra_spec.golden import CassandraError, Format, Packed
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 
 __all__ = ["SHAPES", "Costs", "lines", "measure", "projected"]
 
@@ -200,7 +200,7 @@ def lines(found: Sequence[Costs], acceptances: Sequence[float]) -> str:
     head = ["shape", "target", "GB target", "GB draft", "GB/s", "plain ms", "draft"]
     head += [f"{rows} rows" for rows in range(2, 9)]
     head += [f"gain at {acceptance:g}" for acceptance in acceptances]
-    return table(head, [_cells(costs, acceptances) for costs in found])
+    return text_table(head, [_cells(costs, acceptances) for costs in found])
 
 
 def _cells(costs: Costs, acceptances: Sequence[float]) -> list[str]:

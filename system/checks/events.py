@@ -11,10 +11,10 @@ import dataclasses
 import random
 from collections import deque
 
+from cassandra_spec.report.tables import Table
 from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import check_count, check_number
-from cassandra_spec.system.tables import Table
 
 __all__ = ["Buffers", "closed_form", "events", "events_table", "stretch"]
 

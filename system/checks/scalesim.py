@@ -20,11 +20,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cassandra_spec.report.tables import Table, difference
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import SystemModelError
 from cassandra_spec.system.files import HERE, read_json
 from cassandra_spec.system.systolic import DATAFLOWS, Array, Dataflow, Product, array_cycles
-from cassandra_spec.system.tables import Table, difference
 
 __all__ = [
     "RECORDED",

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+from cassandra_spec.report.tables import Table
 from cassandra_spec.system.acceptance import MAX_GAMMA, Acceptance
 from cassandra_spec.system.costs import FULL, Bits, FormatCost, load_format, load_formats
 from cassandra_spec.system.decoding import Setup, cache_tokens, estimate, round_of
@@ -13,7 +14,6 @@ from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import SystemModelError
 from cassandra_spec.system.figures.paper_file import paper
 from cassandra_spec.system.measured import Measured
-from cassandra_spec.system.tables import Table
 from cassandra_spec.system.workload import Workload, load_model
 
 __all__ = [

@@ -1,32 +1,28 @@
-"""Tables of the reproduction inside a document, between markers that name them."""
+"""Tables of the reproduction inside a document."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from cassandra_spec.report.documents import block_names, fill
+from cassandra_spec.report.tables import Table
 from cassandra_spec.system.errors import unknown
-from cassandra_spec.system.tables import Table
 
-__all__ = ["fill"]
+__all__ = ["fill_tables"]
 
-_BLOCK = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.S)
+_PREFIX = "table: "
 
 
-def fill(text: str, tables: Iterable[Table]) -> str:
-    """A document with every table between its markers as it is now.
-
-    A block begins with ``<!-- table: TITLE -->`` and ends with ``<!-- end of table -->``.
+def fill_tables(document: str, tables: Iterable[Table]) -> str:
+    """A document with the tables of its blocks ``table: TITLE`` as they are now.
 
     Raises:
         SystemModelError: no table has the title of a block.
     """
-    known = {table.title: table for table in tables}
-
-    def block(match: re.Match[str]) -> str:
-        begin, title, end = match.groups()
-        if title not in known:
-            unknown("table", title, known)
-        return f"{begin}\n{known[title].markdown(heading=False)}\n\n{end}"
-
-    return _BLOCK.sub(block, text)
+    known = {_PREFIX + table.title: table for table in tables}
+    names = [name for name in block_names(document) if name.startswith(_PREFIX)]
+    for name in names:
+        if name not in known:
+            titles = [title.removeprefix(_PREFIX) for title in known]
+            unknown("table", name.removeprefix(_PREFIX), titles)
+    return fill(document, {name: known[name].markdown(heading=False) for name in names})

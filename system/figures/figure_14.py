@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+from cassandra_spec.report.tables import Table, difference
 from cassandra_spec.system.costs import FormatCost, load_format, load_formats
 from cassandra_spec.system.decoding import cache_tokens, weight_bytes
 from cassandra_spec.system.device import Device, load_device
 from cassandra_spec.system.figures.figure_13 import eagle_weights
 from cassandra_spec.system.figures.paper_file import claim
-from cassandra_spec.system.tables import Table, difference
 from cassandra_spec.system.workload import Model, load_model
 
 __all__ = ["CLOSE", "Assumed", "Capacity", "capacity", "figure_14", "search", "whole_model"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from cassandra_spec.report.tables import Row, Table, difference
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.figures.silicon import (
@@ -15,7 +16,6 @@ from cassandra_spec.system.figures.silicon import (
     mm2,
 )
 from cassandra_spec.system.measured import Rates, load_rates
-from cassandra_spec.system.tables import Row, Table, difference
 
 __all__ = ["area", "decoders_needed", "decoders_of", "power", "table_5"]
 

@@ -25,7 +25,7 @@ from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 
 Rows = NDArray[np.uint16]
@@ -138,7 +138,7 @@ def codec_table(rows: Rows, rounds: int) -> str:
     header = ["codec", "bits/value"]
     for column in ("encode", "draft", "target"):
         header += [f"{column} MB/s", "x zstd"]
-    return table(header, lines)
+    return text_table(header, lines)
 
 
 def gateware_table(rows: Rows, rounds: int) -> str:
@@ -159,7 +159,7 @@ def gateware_table(rows: Rows, rounds: int) -> str:
                     spread(rows.nbytes / 1e6, seconds, 1),
                 ]
             )
-    return table(["scheme, mode", "Mcycles/s", "values/cycle", "MB/s"], lines)
+    return text_table(["scheme, mode", "Mcycles/s", "values/cycle", "MB/s"], lines)
 
 
 def _parser() -> argparse.ArgumentParser:

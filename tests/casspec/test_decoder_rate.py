@@ -61,8 +61,10 @@ def test_the_command_fills_a_document_and_says_what_is_too_slow(
     line = ["8", "mx", "1,000", "7.90", "3.90", "7.90", "7.90"]
     monkeypatch.setattr(decoder_rate, "real_payloads", lambda *_: [])
     monkeypatch.setattr(decoder_rate, "real_rates", lambda *_: ([line], ["too slow"]))
-    monkeypatch.setattr(decoder_rate, "worst_cases", lambda *_: [["pruned", *line[1:]]])
-    monkeypatch.setattr(decoder_rate, "borders", lambda *_: [["a segment ends", "1", "2"]])
+    monkeypatch.setattr(decoder_rate, "worst_cases", lambda *_: [["pruned", *line[1:2], *line[3:]]])
+    monkeypatch.setattr(
+        decoder_rate, "borders", lambda *_: [["a segment ends", "1", "2", "3", "4"]]
+    )
     assert decoder_rate.main(["--lanes", "8", "--document", str(document)]) == 1
     assert "| 8 | mx | 1,000 | 7.90 |" in document.read_text()
     assert capsys.readouterr().err == "too slow\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.casspec.command import EXTRAS
+from cassandra_spec.report.commands import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "cassandra_spec"

@@ -27,7 +27,7 @@ from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 from tests.soak.replies import RECIPES, Answer, Case, answer, cases
 
 
@@ -100,7 +100,7 @@ def report(todo: Sequence[Case], answers: Answers) -> int:
         where = "unary -4" if kv else "BF16"
         rate = f"{accepted / max(drafted, 1):.3f}"
         lines.append([scheme, where, str(len(some)), str(tokens), f"{same}/{len(some)}", rate])
-    print(table(["scheme", "KV", "prompts", "tokens", "identical", "accepted"], lines))
+    print(text_table(["scheme", "KV", "prompts", "tokens", "identical", "accepted"], lines))
     return differing
 
 

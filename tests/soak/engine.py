@@ -26,7 +26,7 @@ from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
 from cassandra_spec.native.decoding import MOST, Counters, Draft, Settings
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.report.tables import table
+from cassandra_spec.report.tables import text_table
 from tests.soak.replies import RECIPES
 
 POSITIONS = 2048
@@ -170,7 +170,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for ask in found.differing:
                 print(f"{scheme}, {target}: differs: {ask}", file=sys.stderr)
     print(
-        table(["scheme", "target", "replies", "tokens", "identical", "copied", "accepted"], lines)
+        text_table(
+            ["scheme", "target", "replies", "tokens", "identical", "copied", "accepted"], lines
+        )
     )
     print(f"{'FAIL' if differing else 'PASS'}: {differing} replies differ from plain decoding")
     return 1 if differing else 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.synth import mapping, report, timing
+from cassandra_spec.synth import mapping, timing
 
 LIBERTY = """\
 library(small) {
@@ -102,11 +102,3 @@ def test_areas_of_modules_are_summed_by_their_labels() -> None:
     )
     blocks = mapping.block_areas(text, 24.0, lambda name: name.partition(".")[0])
     assert blocks == {"a": 3.0, "b": 0.5}
-
-
-def test_the_tables_go_between_the_markers_and_nowhere_else(tmp_path: Path) -> None:
-    document = tmp_path / "a.md"
-    document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.insert(document, "new\n")
-    text = document.read_text()
-    assert text == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"

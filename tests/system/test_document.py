@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cassandra_spec.report.tables import Table
 from cassandra_spec.system.checks.scalesim import recorded
 from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.decoding import Estimate, Setup, estimate
@@ -17,7 +18,7 @@ from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import SystemModelError
 from cassandra_spec.system.figures import paper as figures
 from cassandra_spec.system.figures.beyond import measured_setups, target_rates
-from cassandra_spec.system.figures.document import fill
+from cassandra_spec.system.figures.document import fill_tables
 from cassandra_spec.system.figures.figure_13 import bounds
 from cassandra_spec.system.figures.figure_14 import capacity
 from cassandra_spec.system.figures.paper import paper_cells
@@ -25,29 +26,28 @@ from cassandra_spec.system.figures.silicon import classical_factor, energy_facto
 from cassandra_spec.system.passes import Pass, cost_of
 from cassandra_spec.system.report import everything
 from cassandra_spec.system.systolic import Array
-from cassandra_spec.system.tables import Table
 from cassandra_spec.system.workload import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs/system.md").read_text(encoding="utf-8")
-TEXT = " ".join(re.sub(r"<!-- table: .*?<!-- end of table -->", "", DOCUMENT, flags=re.S).split())
+TEXT = " ".join(re.sub(r"<!-- table: .*?<!-- /table: .*? -->", "", DOCUMENT, flags=re.S).split())
 
 TABLE = Table(title="T", header=("a",), rows=(("1",),))
 
 
 def test_a_table_goes_between_its_markers_and_nowhere_else() -> None:
-    text = "x\n<!-- table: T -->\nold\n<!-- end of table -->\ny\n"
-    filled = "x\n<!-- table: T -->\n\n| a |\n| --: |\n| 1 |\n\n<!-- end of table -->\ny\n"
-    assert fill(text, [TABLE]) == filled
-    assert fill(filled, [TABLE]) == filled
+    text = "x\n<!-- table: T -->\nold\n<!-- /table: T -->\ny\n"
+    filled = "x\n<!-- table: T -->\n\n| a |\n| --: |\n| 1 |\n\n<!-- /table: T -->\ny\n"
+    assert fill_tables(text, [TABLE]) == filled
+    assert fill_tables(filled, [TABLE]) == filled
     with pytest.raises(SystemModelError, match="table must be one of T, not 'U'"):
-        fill(text.replace("T", "U"), [TABLE])
+        fill_tables(text.replace("T", "U"), [TABLE])
 
 
 def test_the_tables_of_the_document_are_those_of_the_command() -> None:
     tables = [table for _, tables in everything() for table in tables]
-    assert DOCUMENT.count("<!-- table: ") == DOCUMENT.count("<!-- end of table -->") > 5
-    assert fill(DOCUMENT, tables) == DOCUMENT
+    assert DOCUMENT.count("<!-- table: ") == DOCUMENT.count("<!-- /table: ") > 5
+    assert fill_tables(DOCUMENT, tables) == DOCUMENT
 
 
 # --- figures in the text --------------------------------------------------------------------------

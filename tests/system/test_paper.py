@@ -15,7 +15,6 @@ from cassandra_spec.system.figures.figure_14 import CLOSE, capacity, search, who
 from cassandra_spec.system.figures.paper import decode_share, overhead_for, paper_cells
 from cassandra_spec.system.figures.paper_file import paper
 from cassandra_spec.system.figures.table_5 import decoders_needed
-from cassandra_spec.system.tables import Table, difference
 from cassandra_spec.system.workload import Workload, load_model
 from tests.system.simple import DEVICE, MODEL
 
@@ -142,13 +141,3 @@ def test_decoders_are_counted_up() -> None:
         33,
         1,
     ]
-
-
-def test_a_table_as_text_and_as_markdown() -> None:
-    table = Table(title="T", header=("name", "x"), rows=(("a", "1.5"), ("bb", "10")), notes=("n",))
-    assert table.text() == "T\nname    x\n----  ---\na     1.5\nbb     10\nn"
-    assert table.markdown() == "### T\n\n| name | x |\n| :-- | --: |\n| a | 1.5 |\n| bb | 10 |\n\nn"
-
-
-def test_a_difference_has_its_sign() -> None:
-    assert (difference(1.1, 1.0), difference(0.9, 1.0)) == ("+10.0%", "-10.0%")

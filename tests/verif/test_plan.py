@@ -13,6 +13,7 @@ import pytest
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.report.documents import block
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import (
@@ -47,9 +48,7 @@ def sampled(job: Job) -> dict[str, int]:
 
 
 def test_the_document_repeats_the_plan() -> None:
-    match = re.search(r"<!-- plan -->\n(.*?)\n<!-- /plan -->", DOCUMENT.read_text(), re.DOTALL)
-    assert match is not None
-    assert match[1] == plan_table()
+    assert block(DOCUMENT.read_text(), "plan") == plan_table()
 
 
 def test_bins_count_and_are_demanded() -> None:

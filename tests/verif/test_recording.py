@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-import pytest
-
-from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.formal.__main__ import TABLE as PROOFS
 from cassandra_spec.verif.formal.registry import claims
 from cassandra_spec.verif.mutation.__main__ import TABLE as FAULTS
 from cassandra_spec.verif.mutation.catalogue import MUTATIONS
-from cassandra_spec.verif.tools.recording import RecordedTable, between, run_command
+from cassandra_spec.verif.tools.recording import RecordedTable
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "verification.md"
 TABLE = RecordedTable(mark="t", columns=("what", "how"), absent="Without ({number}): {names}.")
 
 
 def inside(*lines: str) -> str:
-    return "\n".join(["before", "<!-- t -->", *lines, "<!-- /t -->", "after"])
-
-
-def test_text_goes_between_its_marks() -> None:
-    assert between("a <!-- t -->x<!-- /t --> b", "t", "new") == "a <!-- t -->\nnew\n<!-- /t --> b"
-    for document in ("", "<!-- t -->", "<!-- /t --> <!-- t -->"):
-        with pytest.raises(CassandraError, match="document must have the markers <!-- t -->"):
-            between(document, "t", "new")
+    return "\n".join(["before", "<!-- t -->", "", *lines, "", "<!-- /t -->", "after"])
 
 
 def test_rows_are_replaced_by_name_and_others_stay() -> None:
     document = inside("| `a` | old |", "| `b` | old |", "| `gone` | old |", "", "Without: `c`.")
-    head = ("| what | how |", "|---|---|")
+    head = ("| what | how |", "| :-- | :-- |")
     rows = ("| `a` | old |", "| `b` | new |")
     names = ["c", "a", "b"]
     found = TABLE.recorded(document, {"b": ("new",)}, names)
@@ -51,12 +40,3 @@ def test_rows_of_the_document_are_of_claims_and_faults_that_exist() -> None:
         assert [line for line in text.splitlines() if line.startswith("| `")] == [
             line for line in again.splitlines() if line.startswith("| `")
         ]
-
-
-def test_a_command_that_cannot_be_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    def run(options: argparse.Namespace) -> int:
-        raise CassandraError("it must be so, not otherwise")
-
-    assert run_command(argparse.ArgumentParser(prog="python -m verif.it"), run, []) == 2
-    assert capsys.readouterr().err == "it: it must be so, not otherwise\n"
-    assert run_command(argparse.ArgumentParser(), lambda options: 1, []) == 1

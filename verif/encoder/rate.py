@@ -1,23 +1,25 @@
 """Rates of the encoder: cycles for a vector, by scheme and by how many values are kept.
 
 ``python -m cassandra_spec.verif.encoder.rate [--document docs/encoder.md]`` runs the Verilated top
-in bulk and prints a table, or puts it between the ``<!-- rates -->`` marks of a document.
+in bulk and prints a table, or puts it into the block ``rates`` of a document.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout, EncoderConfig
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder, requests_of
 from cassandra_spec.verif.library.payloads import exponents_of, gaussian
-from cassandra_spec.verif.tools.recording import between
 
 __all__ = ["main", "measure", "rates"]
 
@@ -55,30 +57,35 @@ def _without_mask(request: EncodeRequest) -> EncodeRequest:
     return dataclasses.replace(request, values=values, command=request.command & ~_MASK)
 
 
-def _rows(encoder: RtlEncoder) -> Iterator[str]:
-    heads = ["all" if keep is None else str(keep) for keep in KEEPS]
-    yield f"| scheme | segment | {' | '.join(f'k = {head}' for head in heads)} |"
-    yield "|---" * (len(KEEPS) + 2) + "|"
+def _rows(encoder: RtlEncoder) -> Iterator[list[str]]:
     for scheme in SCHEMES:
         for segment in SIZES:
             cells = [f"{measure(encoder, scheme, keep, segment):.2f}" for keep in KEEPS]
             if scheme == "unary":
                 cells[0] += f" ({measure(encoder, scheme, None, segment, mask=False):.2f})"
-            yield f"| {scheme} | {segment:,} | {' | '.join(cells)} |"
+            yield [scheme, f"{segment:,}", *cells]
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Measure, and print or write the table."""
-    parser = argparse.ArgumentParser(description="cycles of the encoder for a vector of 64 values")
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.verif.encoder.rate", description=__doc__)
     parser.add_argument("--document", type=Path, help="put the table there instead of printing it")
-    args = parser.parse_args(argv)
-    table = "\n".join(_rows(RtlEncoder(EncoderConfig())))
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    heads = ["k = all" if keep is None else f"k = {keep}" for keep in KEEPS]
+    table = markdown_table(["scheme", "segment", *heads], _rows(RtlEncoder(EncoderConfig())))
     if args.document:
-        text = between(args.document.read_text(encoding="utf-8"), "rates", table)
-        args.document.write_text(text, encoding="utf-8")
+        fill_file(args.document, {"rates": table})
     else:
         print(table)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, and print or write the table."""
+    return run_command(_parser, _run, argv)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.verif.formal.prover import Outcome, missing_tools, prove
 from cassandra_spec.verif.formal.registry import claims
-from cassandra_spec.verif.tools.recording import RecordedTable, run_command
+from cassandra_spec.verif.tools.recording import RecordedTable
 
 __all__ = ["TABLE", "cells", "main"]
 
@@ -45,15 +46,17 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prove; 0 if everything that was asked for holds, 1 if not, 2 if it cannot be tried."""
-    parser = argparse.ArgumentParser(
-        prog="python -m cassandra_spec.verif.formal", description=__doc__
-    )
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.verif.formal", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAMES", help="names or patterns of claims")
     parser.add_argument("--list", action="store_true", help="print the claims and stop")
     parser.add_argument("--fast", action="store_true", help="those of `make test` alone")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where intermediate files stay")
     parser.add_argument("--document", type=Path, help="a document with the markers of the table")
-    return run_command(parser, _run, argv)
+    return parser
 
 
 def _run(options: argparse.Namespace) -> int:

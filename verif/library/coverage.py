@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, ERROR_CAUSES, SCHEMES
+from cassandra_spec.report.tables import markdown_table
 
 __all__ = ["FOLDER", "INTENTS", "Coverage", "Intent", "legal_chunks", "plan_table"]
 
@@ -377,8 +378,8 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 def plan_table(intents: Sequence[Intent] = INTENTS) -> str:
     """The plan as the Markdown table of docs/verification.md."""
-    rows = [f"| {intent.prose} | {_shown(intent)} | {len(intent.bins)} |" for intent in intents]
-    return "\n".join(["| intent | bins | number |", "|---|---|---|", *rows])
+    rows = [(intent.prose, _shown(intent), len(intent.bins)) for intent in intents]
+    return markdown_table(["intent", "bins", "number"], rows)
 
 
 def _shown(intent: Intent) -> str:

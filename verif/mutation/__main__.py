@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation, mutations
-from cassandra_spec.verif.tools.recording import RecordedTable, run_command
+from cassandra_spec.verif.tools.recording import RecordedTable
 
 __all__ = ["TABLE", "Result", "cells", "main", "tried"]
 
@@ -117,13 +118,15 @@ def cells(result: Result) -> tuple[str, ...]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Try; 0 if every fault is found, 1 if one is not, 2 if something cannot be tried."""
-    parser = argparse.ArgumentParser(
-        prog="python -m cassandra_spec.verif.mutation", description=__doc__
-    )
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.verif.mutation", description=__doc__)
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names of mutations")
     parser.add_argument("--out", type=Path, default=Path("build/mutation"), help="results and logs")
     parser.add_argument("--document", type=Path, help="a document with the markers of the table")
-    return run_command(parser, _run, argv)
+    return parser
 
 
 def _run(options: argparse.Namespace) -> int:

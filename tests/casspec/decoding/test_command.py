@@ -19,7 +19,7 @@ def test_contenders_take_turns_and_a_run_goes_on(
     model = write_model(tmp_path / "m", max_position_embeddings=1024)
     (tmp_path / "text.txt").write_text("word5 word6 word7 word8 " * 400)
     document = tmp_path / "d.md"
-    document.write_text("<!-- decode: begin -->\n<!-- decode: end -->\n")
+    document.write_text("<!-- decode -->\n<!-- /decode -->\n")
     out = tmp_path / "out"
     flags = [
         *("bench", "decode", str(model), "--out", str(out), "--weights", "dithered"),

@@ -11,7 +11,7 @@ import pytest
 from cassandra_spec.bench.decode.contenders import CONTENDERS, PLAIN, PLANS, Contender, choose
 from cassandra_spec.bench.decode.probe import Probe, time_numpy
 from cassandra_spec.bench.decode.prompts import in_rounds
-from cassandra_spec.bench.decode.report import draw, lines, put_between_markers
+from cassandra_spec.bench.decode.report import draw, lines
 from cassandra_spec.bench.decode.results import LLAMA, Turn, Turns, summaries
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.errors import FileError
@@ -112,16 +112,6 @@ def test_the_table_and_the_picture(tmp_path: Path) -> None:
     assert description is not None
     assert f"{FAST}: 450" in (description.text or "")
     assert draw(found, title="Some decoding") == draw(found, title="Some decoding")
-
-
-def test_a_document_gets_what_is_between_its_markers(tmp_path: Path) -> None:
-    document = tmp_path / "d.md"
-    document.write_text("a\n<!-- decode: begin -->\nold\n<!-- decode: end -->\nz\n")
-    put_between_markers(document, "decode", "    new")
-    put_between_markers(document, "decode", "    newer")
-    assert document.read_text() == "a\n<!-- decode: begin -->\n    newer\n<!-- decode: end -->\nz\n"
-    with pytest.raises(FileError, match="must have one line <!-- shapes: begin -->"):
-        put_between_markers(document, "shapes", "x")
 
 
 def test_contenders_are_chosen_with_those_that_they_are_held_to() -> None:

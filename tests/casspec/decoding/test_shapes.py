@@ -67,7 +67,7 @@ def test_steps_are_measured(
 ) -> None:
     monkeypatch.setattr(shapes, "SHAPES", {"tiny": TINY})
     document = tmp_path / "d.md"
-    document.write_text("<!-- shapes: begin -->\n<!-- shapes: end -->\n")
+    document.write_text("<!-- shapes -->\n<!-- /shapes -->\n")
     flags = ["--threads", "1", "--document", str(document), "--acceptance", "0.5"]
     assert main(["bench", "decode", "--shape", "tiny", *flags]) == 0
     printed = capsys.readouterr()

