@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from amaranth.back import rtlil, verilog
 from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.rtl.common.command import COMMAND_WIDTH, DecoderConfig
+from cassandra_spec.rtl.common.conversion import rtlil_of, verilog_of
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.decode.verification import VALUE
 from cassandra_spec.rtl.decoder import Decoder
@@ -126,7 +126,7 @@ class Top(Protocol):
 
 def to_verilog(top: Top) -> str:
     """Verilog of a top and everything below it, in one text."""
-    text = verilog.convert(top, name=top.module_name, emit_src=False, strip_internal_attrs=True)
+    text = verilog_of(top, top.module_name, strip_attributes=True)
     return "".join(_start_blocks(module) for module in re.split(r"(?m)^(?=module )", text))
 
 
@@ -156,4 +156,4 @@ def _start_blocks(module: str) -> str:
 
 def to_rtlil(top: Top) -> str:
     """RTLIL of a top, for Yosys and proofs."""
-    return rtlil.convert(top, name=top.module_name, emit_src=False)
+    return rtlil_of(top, top.module_name)

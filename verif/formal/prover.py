@@ -32,11 +32,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from amaranth.back import rtlil
 from amaranth.hdl import Elaboratable
 from amaranth.lib import wiring
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common.conversion import rtlil_of
 from cassandra_spec.verif.formal.harness import Watch, freeing, watching
 from cassandra_spec.verif.formal.netlist import forgetful
 
@@ -159,7 +159,7 @@ def prove(claim: Claim, folder: Path | None = None) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with freeing(claim.free), watching(claim.watches):
-        text = to_properties(rtlil.convert(claim.design(), name="claim", emit_src=False))
+        text = to_properties(rtlil_of(claim.design(), "claim"))
     if claim.check is None and "cell $assert" not in text:
         raise CassandraError(f"design must assert something, not nothing ({claim.name})")
     if claim.method in STATELESS and "cell $dff" in text:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import cocotb
-from amaranth.back import verilog
 from amaranth.hdl import Elaboratable
 from cocotb_test.simulator import Verilator
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common.conversion import verilog_of
 from cassandra_spec.verif.tools.locking import exclusive
 from cassandra_spec.verif.tools.shared_objects import shared_objects
 from cassandra_spec.verif.tools.toolchain import (
@@ -163,8 +163,7 @@ def _sources(
         sources = [Path(path).resolve() for path in design]
     else:
         sources = [build / f"{toplevel}.v"]
-        text = verilog.convert(design, name=toplevel, emit_src=False)
-        write_if_changed(sources[0], text)
+        write_if_changed(sources[0], verilog_of(design, toplevel))
     if not internals:
         visible = f'`verilator_config\npublic_flat_rw -module "{toplevel}" -port "*"\n'
         write_if_changed(build / "visible.vlt", visible)
