@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog waves bench native sanitize soak regression synth energy fpga formal mutants scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves bench native sanitize soak regression synth energy fpga formal mutants scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -67,6 +67,9 @@ lint: verilog ## Check style and types, and every exported top with Verilator's 
 
 verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder to build/rtl.
 	$(PY) -m cassandra_spec.synth.export --out $(BUILD)/rtl
+
+figures: $(STAMP) ## Draw the timing diagrams of docs/timing again, from the gateware.
+	$(PY) -m cassandra_spec.verif.decoder.diagrams
 
 waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say where they are.
 	rm -rf $(BUILD)/waves

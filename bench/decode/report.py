@@ -99,7 +99,10 @@ def draw(found: Sequence[Summary], *, title: str) -> bytes:
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
     out = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "cassandra"}):  # the same plot is the same file
+    # the same plot is the same file; text stays text
+    with mpl.rc_context(
+        {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
+    ):
         plot.savefig(out, format="svg", metadata={"Title": title, "Date": None})
     head, mark, rest = out.getvalue().partition(b"</title>")
     text = "; ".join(f"{each.weights}, {each.contender}: {each.rate.median:.0f}" for each in found)

@@ -63,7 +63,10 @@ def _finished(figure: Figure, axes: Axes) -> bytes:
     lines = ", ".join(axes.get_legend_handles_labels()[1])
     text = f"{axes.get_ylabel()} against {axes.get_xlabel()}: {lines}."
     out = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "cassandra"}):  # the same plot is the same file
+    # the same plot is the same file; text stays text
+    with mpl.rc_context(
+        {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
+    ):
         figure.savefig(out, format="svg", metadata={"Title": title, "Date": None})
     head, mark, rest = out.getvalue().partition(b"</title>")
     return head + mark + f"\n <desc>{escape(text)}</desc>".encode() + rest

@@ -18,6 +18,7 @@ TARGETS = [
     "test-all",
     "lint",
     "verilog",
+    "figures",
     "waves",
     "bench",
     "native",

@@ -1,15 +1,13 @@
 """Timing diagrams of every interface, traced in Amaranth's own simulator.
 
-``python -m cassandra_spec.verif.decoder.diagrams`` writes WaveDrom sources to docs/timing, and
-pictures beside them if the package wavedrom is installed (2.0.3.post3 made those in the
-repository). What the diagrams show is what the gateware did; tests hold them to the rules of valid
+``python -m cassandra_spec.verif.decoder.diagrams`` writes WaveDrom sources and pictures to
+docs/timing. What the diagrams show is what the gateware did; tests hold them to the rules of valid
 and ready.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from cassandra_spec.verif.encoder.diagrams import (
     trace_encoder,
     trace_store,
 )
+from cassandra_spec.verif.library.drawing import picture
 from cassandra_spec.verif.library.packets import codebook_packet, region_packet
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.library.tracing import (
@@ -40,7 +39,7 @@ from cassandra_spec.verif.library.tracing import (
     run,
     writes_of,
 )
-from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream, picture, source
+from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream, source
 
 __all__ = ["DECODER_DIAGRAMS", "DIAGRAMS", "DMA_DIAGRAMS", "FOLDER", "draw", "main"]
 
@@ -232,7 +231,7 @@ def draw() -> Iterator[tuple[str, str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write sources, and pictures if wavedrom is there."""
+    """Write sources and pictures."""
     parser = argparse.ArgumentParser(
         prog="cassandra_spec.verif.decoder.diagrams", description=__doc__
     )
@@ -241,8 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     for name, text in draw():
         (out / f"{name}.json").write_text(text, encoding="utf-8")
-        if importlib.util.find_spec("wavedrom"):
-            (out / f"{name}.svg").write_text(picture(text), encoding="utf-8")
+        (out / f"{name}.svg").write_text(picture(text), encoding="utf-8")
         print(out / f"{name}.json")
     return 0
 

@@ -1,16 +1,14 @@
-"""Timing diagrams: what one shows of a trace, as WaveDrom source and as a picture."""
+"""Timing diagrams: what one shows of a trace, as WaveDrom source."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import importlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["Channel", "Diagram", "Trace", "axi", "axi_stream", "digest_of", "picture", "source"]
+__all__ = ["Channel", "Diagram", "Trace", "axi", "axi_stream", "source"]
 
 Trace = list[dict[str, int]]
 """Values of signals before each rising edge."""
@@ -92,21 +90,6 @@ def source(trace: Trace, diagram: Diagram) -> str:
     signals = ",\n".join("  " + json.dumps(line) for line in _lines(part, diagram))
     head, foot = json.dumps({"text": diagram.title}), json.dumps({"text": diagram.note})
     return f'{{"signal": [\n{signals}\n],\n"head": {head},\n"foot": {foot}}}\n'
-
-
-def digest_of(text: str) -> str:
-    """What ties a picture to its source."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def picture(text: str) -> str:
-    """The source as SVG, with a title and a description."""
-    wavedrom = importlib.import_module("wavedrom")
-    drawn = wavedrom.render(text).tostring()
-    title = json.loads(text)["head"]["text"]
-    described = f"<title>{title}</title><desc>WaveDrom source {digest_of(text)}</desc>"
-    place = drawn.index(">", drawn.index("<svg")) + 1
-    return f"{drawn[:place]}{described}{drawn[place:]}\n"
 
 
 def axi_stream(name: str, label: str, *bits: str, prefix: str = "s_axis") -> Channel:
