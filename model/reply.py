@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.initialization import no_init_weights
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.model.pretrained import load_config, load_tokenizer
 from cassandra_spec.model.weights import bf16
+from cassandra_spec.model.weights.architectures import HEAD
 from cassandra_spec.model.weights.sources import Values
 
-__all__ = ["Reply", "build_model", "packed_reader", "reply"]
+__all__ = ["ReadWeights", "Reply", "Weights", "build_model", "packed_reader", "reply"]
 
-Read = Callable[[str], Values]
-"""Gives the BF16 patterns of a tensor, uint16 in row-major order, by Hugging Face's name."""
+_BUFFERS = (".rotary_emb.inv_freq",)
+"""Tensors that old checkpoints have and models compute by themselves."""
+
+
+class _Shaped(Protocol):
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+class Weights(Protocol):
+    """Weights of a model by Hugging Face's names; every :class:`Source` is one."""
+
+    @property
+    def tensors(self) -> Mapping[str, _Shaped]:
+        """What there is, with shapes."""
+        ...
+
+    @property
+    def read(self) -> Callable[[str], Values]:
+        """Gives the BF16 patterns of a tensor, uint16 in row-major order."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadWeights:
+    """Weights that a function reads."""
+
+    tensors: Mapping[str, _Shaped]
+    read: Callable[[str], Values]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,20 +61,47 @@ class Reply:
     tokens: tuple[int, ...]  # generated, the one that ended the reply included
 
 
-def build_model(directory: Path, read: Read) -> Any:
-    """A transformers model in BF16: config from ``directory``, weights from ``read``.
+def build_model(directory: Path, weights: Weights) -> Any:
+    """A transformers model in BF16: config from ``directory``, and ``weights``.
 
-    Each parameter is asked for once, a tied one under the embedding's name. Raises
-    :class:`CassandraError` if a tensor has another size than the config says.
+    Each parameter is read once, a tied one under the embedding's name. Raises
+    :class:`CassandraError`, before memory is taken for the model, if the config and the tensors
+    do not describe the same model: a tensor is missing, unused or of another shape.
     """
-    config = AutoConfig.from_pretrained(directory, local_files_only=True)
-    with no_init_weights():
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    model.tie_weights()
+    config = load_config(directory, weights.tensors)
+    with torch.device("meta"):
+        _check_tensors(_empty_model(config), weights.tensors)
+    model = _empty_model(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(_tensor(name, tuple(parameter.shape), read(name)))
+            parameter.copy_(_tensor(name, tuple(parameter.shape), weights.read(name)))
     return model.eval()
+
+
+def _empty_model(config: Any) -> Any:
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=torch.bfloat16, trust_remote_code=False
+        )
+    model.tie_weights()
+    return model
+
+
+def _check_tensors(model: Any, tensors: Mapping[str, _Shaped]) -> None:
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        shape = list(parameter.shape)
+        if name not in tensors:
+            raise CassandraError(f"{name} must be a tensor of the model, and is missing")
+        if list(tensors[name].shape) != shape:
+            raise CassandraError(
+                f"{name} must have the shape {shape}, as the config says, "
+                f"not {list(tensors[name].shape)}"
+            )
+    tied = {HEAD} if model.config.tie_word_embeddings else set()
+    for name in tensors:
+        if name not in parameters and name not in tied and not name.endswith(_BUFFERS):
+            raise CassandraError(f"{name} must be a weight of the config's model, and is unused")
 
 
 def _tensor(name: str, shape: tuple[int, ...], values: Values) -> torch.Tensor:
@@ -55,7 +111,7 @@ def _tensor(name: str, shape: tuple[int, ...], values: Values) -> torch.Tensor:
     return patterns.view(torch.bfloat16).reshape(shape)
 
 
-def packed_reader(packed: PackedFile, decode: Callable[[Any], NDArray[np.uint16]]) -> Read:
+def packed_reader(packed: PackedFile, decode: Callable[[Any], NDArray[np.uint16]]) -> ReadWeights:
     """Weights of a packed model: packed tensors through ``decode``, the others as they are.
 
     ``decode`` is one of the two methods of a :class:`golden.Codec`.
@@ -67,12 +123,12 @@ def packed_reader(packed: PackedFile, decode: Callable[[Any], NDArray[np.uint16]
         data = packed.read_raw(name)
         return bf16.from_bytes(packed.others[name].dtype, data)
 
-    return read
+    return ReadWeights({**packed.tensors, **packed.others}, read)
 
 
 def reply(model: Any, directory: Path, prompt: str, *, tokens: int) -> Reply:
     """Generate greedily, at most ``tokens`` tokens, with the chat template of ``directory``."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    tokenizer = load_tokenizer(directory)
     inputs = _encode_prompt(tokenizer, prompt)
     settings = GenerationConfig(
         max_new_tokens=tokens,

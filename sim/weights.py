@@ -236,6 +236,7 @@ def _compare_replies(
 ) -> bool:
     """The reply from original weights and from those out of the gateware; whether they agree."""
     from cassandra_spec.model.reply import (  # transformers takes seconds to import
+        ReadWeights,
         build_model,
         reply,
     )
@@ -247,8 +248,8 @@ def _compare_replies(
     companions.mkdir()
     whole.save_companions(companions)
     replies = []
-    for reader in (whole.read, read):
-        model = build_model(companions, reader)
+    for weights in (whole, ReadWeights(whole.tensors, read)):
+        model = build_model(companions, weights)
         replies.append(reply(model, companions, prompt, tokens=tokens))
         del model
     gateware = len(source.tensors)

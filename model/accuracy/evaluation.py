@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
-from transformers import AutoTokenizer
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.pretrained import load_tokenizer
 
 __all__ = ["Accuracy", "Evaluation", "compare", "evaluate", "token_windows"]
 
@@ -55,7 +55,7 @@ def token_windows(
     """
     if length < 2:
         raise CassandraError(f"length must be at least 2, not {length}")
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = load_tokenizer(folder)
     tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)[:most]
     count = tokens.size // length
     if count < 2:

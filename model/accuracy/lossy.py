@@ -1,6 +1,6 @@
 """Lossy compression to compare with: rounding to 8 bits, and pruning for good.
 
-Each function makes a reader of weights out of another. Linear weights are changed; the head and all
+Each function makes weights of others. Linear weights are changed; the head and all
 else stays, as is usual for these methods.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.masks import kept_by_wanda, kept_in_fours
-from cassandra_spec.model.reply import Read
+from cassandra_spec.model.reply import ReadWeights
 from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
@@ -22,7 +22,7 @@ __all__ = ["as_float", "rounded_to_8_bits", "wanda_pruned"]
 _LARGEST = 127
 
 
-def rounded_to_8_bits(source: Source) -> Read:
+def rounded_to_8_bits(source: Source) -> ReadWeights:
     """Round to nearest: integers of -127 to 127 times a scale for each output channel."""
 
     def rounded(tensor: Tensor, rows: NDArray[np.uint16]) -> NDArray[np.uint16]:
@@ -34,7 +34,7 @@ def rounded_to_8_bits(source: Source) -> Read:
     return _changed(source, rounded)
 
 
-def wanda_pruned(source: Source, norms: Norms, *, fours: bool = False) -> Read:
+def wanda_pruned(source: Source, norms: Norms, *, fours: bool = False) -> ReadWeights:
     """Set half of each output row to zero by Wanda's scores; ``fours``: two of every four.
 
     The norms are those of the whole model. Wanda itself prunes layer by layer and gathers the norms
@@ -56,7 +56,7 @@ def as_float(patterns: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 def _changed(
     source: Source, change: Callable[[Tensor, NDArray[np.uint16]], NDArray[np.uint16]]
-) -> Read:
+) -> ReadWeights:
     tensors: Mapping[str, Tensor] = source.tensors
 
     def read(name: str) -> Values:
@@ -65,4 +65,4 @@ def _changed(
             return values
         return change(tensor, values.reshape(tensor.shape)).reshape(-1)
 
-    return read
+    return ReadWeights(tensors, read)

@@ -20,7 +20,7 @@ from cassandra_spec.model.accuracy.evaluation import (
 )
 from cassandra_spec.model.accuracy.lossy import rounded_to_8_bits, wanda_pruned
 from cassandra_spec.model.packing.calibration import Norms
-from cassandra_spec.model.reply import Read, build_model, packed_reader
+from cassandra_spec.model.reply import Weights, build_model, packed_reader
 from cassandra_spec.model.speculative.memory import require_memory
 from cassandra_spec.model.weights.packed import PackedSource
 from cassandra_spec.model.weights.sources import Source, Tensor
@@ -41,7 +41,7 @@ class Candidate:
     """A model to measure."""
 
     name: str
-    read: Read  # its weights
+    weights: Weights
     bits: float  # stored for each linear weight, scales and masks included
 
 
@@ -56,7 +56,7 @@ class Row:
 
 def bf16_candidate(source: Source) -> Candidate:
     """The model itself, which the others are compared with."""
-    return Candidate(name="BF16", read=source.read, bits=16.0)
+    return Candidate(name="BF16", weights=source, bits=16.0)
 
 
 def lossy_candidates(source: Source, norms: Norms) -> list[Candidate]:
@@ -64,9 +64,9 @@ def lossy_candidates(source: Source, norms: Norms) -> list[Candidate]:
     linear = _linear(source)
     rows = sum(tensor.shape[0] for tensor in linear) / sum(tensor.count for tensor in linear)
     return [
-        Candidate(name="RTN 8 bits", read=rounded_to_8_bits(source), bits=8 + 16 * rows),
-        Candidate(name="Wanda 50 %", read=wanda_pruned(source, norms), bits=8 + 1),
-        Candidate(name="Wanda 2:4", read=wanda_pruned(source, norms, fours=True), bits=8 + 1),
+        Candidate(name="RTN 8 bits", weights=rounded_to_8_bits(source), bits=8 + 16 * rows),
+        Candidate(name="Wanda 50 %", weights=wanda_pruned(source, norms), bits=8 + 1),
+        Candidate(name="Wanda 2:4", weights=wanda_pruned(source, norms, fours=True), bits=8 + 1),
     ]
 
 
@@ -76,12 +76,12 @@ def packed_candidates(path: Path, *, drafts: bool = False) -> list[Candidate]:
     scheme = "/".join(sorted({spec.format.scheme for spec in source.packed.tensors.values()}))
     name = f"{path.name} ({scheme})"
     found = [
-        Candidate(name=f"{name} target", read=source.read, bits=_stored_bits(source, draft=False))
+        Candidate(name=f"{name} target", weights=source, bits=_stored_bits(source, draft=False))
     ]
     if drafts:
-        read = packed_reader(source.packed, codec.decode_draft)
+        weights = packed_reader(source.packed, codec.decode_draft)
         found.append(
-            Candidate(name=f"{name} draft", read=read, bits=_stored_bits(source, draft=True))
+            Candidate(name=f"{name} draft", weights=weights, bits=_stored_bits(source, draft=True))
         )
     return found
 
@@ -112,7 +112,7 @@ def _measure(
     folder: Path, candidate: Candidate, windows: NDArray[Any], progress: bool
 ) -> Evaluation:
     """The network lives no longer than this."""
-    network = build_model(folder, candidate.read)
+    network = build_model(folder, candidate.weights)
     return evaluate(network, windows, title=f"{candidate.name:24}", progress=progress)
 
 

@@ -26,6 +26,7 @@ from tqdm import tqdm
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.file import SafetensorsFile
 from cassandra_spec.model.output import write_file
+from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.weights.sources import Source, fingerprint, packed_tensors
 
 __all__ = [
@@ -180,9 +181,7 @@ def calibrate(
 
 def _samples(folder: Path, text: str, settings: Calibration) -> NDArray[np.int64]:
     """Tokens of the samples, [samples, length]; they overlap if the text is short."""
-    from transformers import AutoTokenizer  # slow to import
-
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = load_tokenizer(folder)
     tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)
     room = tokens.size - settings.length
     if room < 0:
@@ -204,7 +203,7 @@ def _gather(
     from cassandra_spec.model.speculative.memory import require_memory
 
     require_memory(2 * sum(tensor.count for tensor in source.tensors.values()), source.label)
-    network = build_model(folder, source.read)
+    network = build_model(folder, source)
     kinds = {tensor.name: tensor.kind for tensor in packed_tensors(source)}
     head = next(name for name, kind in kinds.items() if kind == "head")
     step = max(_BATCH // samples.shape[1], 1)

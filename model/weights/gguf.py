@@ -75,7 +75,8 @@ class GgufSource:
         """Write config.json and the tokenizer's files with transformers."""
         from transformers import AutoConfig, AutoTokenizer  # slow to import, needed here alone
 
-        place = {"gguf_file": self._path.name, "local_files_only": True}
+        place: dict[str, Any] = {"gguf_file": self._path.name, "local_files_only": True}
+        place["trust_remote_code"] = False
         with _errors_of_gguf(self._path), _quiet_transformers():
             config = AutoConfig.from_pretrained(self._path.parent, **place)
             tokenizer = AutoTokenizer.from_pretrained(self._path.parent, **place)

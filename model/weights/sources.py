@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -53,13 +54,31 @@ INDEX_FILE = "model.safetensors.index.json"
 _COMPANIONS = (
     "config.json",
     "generation_config.json",
-    "tokenizer*",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
     "special_tokens_map.json",
     "added_tokens.json",
-    "vocab.*",
+    "vocab.json",
+    "vocab.txt",
     "merges.txt",
-    "chat_template.*",
+    "chat_template.jinja",
+    "chat_template.json",
 )
+"""Files that go with the weights; nothing else of a directory is copied or read."""
+
+_SIZES = {
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "num_hidden_layers": 1 << 12,
+    "num_attention_heads": 1 << 14,
+    "num_key_value_heads": 1 << 14,
+    "head_dim": 1 << 14,
+    "vocab_size": 1 << 26,
+    "max_position_embeddings": 1 << 40,
+    "num_labels": 1 << 16,
+}
+"""Entries of a config that say how much is allocated: integers from 1 to these."""
 
 
 class Source(Protocol):
@@ -184,16 +203,23 @@ def copy_companions(source: Path, destination: Path) -> None:
 
 def companions(folder: Path) -> list[Path]:
     """The config and the tokenizer's files of a directory."""
-    found = (file for pattern in _COMPANIONS for file in sorted(folder.glob(pattern)))
-    return [file for file in found if file.is_file()]
+    return [folder / name for name in _COMPANIONS if (folder / name).is_file()]
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """The contents of a directory's config.json."""
+    """The contents of a directory's config.json, its sizes within their ranges."""
     if not directory.is_dir():
         kind = "a file" if directory.exists() else "missing"
         raise FileError(f"{directory} must be a directory of a model, and is {kind}")
-    return _read_json(directory / "config.json")
+    path = directory / "config.json"
+    config = _read_json(path)
+    for name, most in _SIZES.items():
+        size = config.get(name)
+        number = isinstance(size, int) and not isinstance(size, bool)
+        if size is not None and not (number and 1 <= size <= most):
+            expected = f"{name} must be an integer from 1 to {most}"
+            raise FileError(f"{path}: {expected}, not {reprlib.repr(size)}")
+    return config
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from cassandra_spec.golden import CassandraError, Format, GoldenCodec
 from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model, unpack_model
-from cassandra_spec.model.reply import build_model, packed_reader, reply
+from cassandra_spec.model.reply import ReadWeights, build_model, packed_reader, reply
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import MODEL_TYPES, WORDS, write_model
 
@@ -27,7 +27,7 @@ def test_a_model_from_a_source_computes_what_transformers_computes(
     tmp_path: Path, model_type: str, tied: bool
 ) -> None:
     path = write_model(tmp_path / "m", model_type=model_type, tied=tied)
-    model = build_model(path, open_source(path).read)
+    model = build_model(path, open_source(path))
     assert torch.equal(model(TOKENS).logits, load(path)(TOKENS).logits)
 
 
@@ -52,7 +52,7 @@ def test_a_tensor_of_another_size_is_refused(llama: Path) -> None:
     with pytest.raises(
         CassandraError, match=r"^model\.embed_tokens\.weight must have the shape \[96, 48\], not 7"
     ):
-        build_model(llama, lambda name: source.read(name)[:7])
+        build_model(llama, ReadWeights(source.tensors, lambda name: source.read(name)[:7]))
 
 
 def naive_reply(path: Path, prompt: str, tokens: int) -> list[int]:
@@ -68,14 +68,14 @@ def naive_reply(path: Path, prompt: str, tokens: int) -> list[int]:
 
 
 def test_a_reply_is_the_greedy_continuation_of_the_chat_template(llama: Path) -> None:
-    model = build_model(llama, open_source(llama).read)
+    model = build_model(llama, open_source(llama))
     answer = reply(model, llama, "word5 word7", tokens=6)
     assert list(answer.tokens) == naive_reply(llama, "word5 word7", 6)
     assert answer.text == " ".join(WORDS[token] for token in answer.tokens if token)
 
 
 def test_a_reply_ends_with_the_token_that_ends_it(llama: Path) -> None:
-    model = build_model(llama, open_source(llama).read)
+    model = build_model(llama, open_source(llama))
     with torch.no_grad():
         model.lm_head.weight.copy_(torch.zeros_like(model.lm_head.weight))
     answer = reply(model, llama, "word5", tokens=6)

@@ -109,7 +109,7 @@ def test_a_packed_model_is_a_source(model_type: str, tied: bool, tmp_path: Path)
 def test_drafts_are_those_of_the_codec(packed: dict[str, Path]) -> None:
     _, draft = packed_candidates(packed["unary"], drafts=True)
     expected = decode_draft(open_packed(packed["unary"]).read_packed(LINEAR))
-    np.testing.assert_array_equal(draft.read(LINEAR), expected)
+    np.testing.assert_array_equal(draft.weights.read(LINEAR), expected)
 
 
 # --- lossy compression --------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def small_source(own_llama: Path) -> tuple[Source, np.ndarray]:
 
 def test_rounding_is_to_the_nearest_multiple(own_llama: Path) -> None:
     source, rows = small_source(own_llama)
-    found = rounded_to_8_bits(source)(LINEAR).reshape(rows.shape)
+    found = rounded_to_8_bits(source).read(LINEAR).reshape(rows.shape)
     for row, rounded in zip(list(rows), list(found), strict=True):
         exact = [Fraction(rational(int(value))) for value in row]
         results = [Fraction(rational(int(value))) for value in rounded]
@@ -144,8 +144,8 @@ def test_rounding_is_to_the_nearest_multiple(own_llama: Path) -> None:
 def test_half_is_gone(own_llama: Path) -> None:
     source, rows = small_source(own_llama)
     norms = norms_of(source)
-    half = wanda_pruned(source, norms)(LINEAR).reshape(rows.shape)
-    fours = wanda_pruned(source, norms, fours=True)(LINEAR).reshape(rows.shape)
+    half = wanda_pruned(source, norms).read(LINEAR).reshape(rows.shape)
+    fours = wanda_pruned(source, norms, fours=True).read(LINEAR).reshape(rows.shape)
     for found in (half, fours):
         assert set(np.unique(found[found != rows])) <= {0}
     full = [row for row in range(48) if rows[row].all()]
@@ -156,13 +156,13 @@ def test_half_is_gone(own_llama: Path) -> None:
 def test_nothing_but_linear_weights_changes(llama: Path) -> None:
     source = open_source(llama)
     norms = Norms(values=norms_of(source).values, tokens=1, origin={})
-    for read in (rounded_to_8_bits(source), wanda_pruned(source, norms)):
+    for weights in (rounded_to_8_bits(source), wanda_pruned(source, norms)):
         for name in (EMBEDDING, "lm_head.weight", "model.norm.weight"):
-            np.testing.assert_array_equal(read(name), source.read(name))
-        assert (read(LINEAR) != source.read(LINEAR)).any()
+            np.testing.assert_array_equal(weights.read(name), source.read(name))
+        assert (weights.read(LINEAR) != source.read(LINEAR)).any()
 
 
 def test_wanda_needs_norms_of_the_model(llama: Path) -> None:
-    read = wanda_pruned(open_source(llama), Norms(values={}, tokens=1, origin={}))
+    weights = wanda_pruned(open_source(llama), Norms(values={}, tokens=1, origin={}))
     with pytest.raises(CassandraError, match=re.escape(f"norms of {LINEAR}")):
-        read(LINEAR)
+        weights.read(LINEAR)

@@ -1,0 +1,52 @@
+"""What transformers reads from a model directory, as data: nothing in the directory is run.
+
+Configs and tokenizers come from local files, code that they name is never loaded, and a config is
+held to its ranges and to the tensors of the model before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.model.weights.architectures import find_architecture
+from cassandra_spec.model.weights.sources import read_config
+
+__all__ = ["DATA_ONLY", "load_config", "load_tokenizer"]
+
+DATA_ONLY = {"local_files_only": True, "trust_remote_code": False}
+"""Arguments of every ``from_pretrained`` of this project."""
+
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+
+
+def load_config(directory: Path, tensors: Collection[str]) -> Any:
+    """The config of a model whose weights have the names ``tensors``.
+
+    An implementation of attention that the file names is dropped: it may be the name of a kernel to
+    download. Raises :class:`CassandraError` if the architecture is unknown, a size is out of its
+    range, or the layers are not those of the tensors.
+    """
+    from transformers import AutoConfig  # slow to import
+
+    body, path = read_config(directory), directory / "config.json"
+    find_architecture(body.get("model_type"), field="model_type", where=path)
+    config = AutoConfig.from_pretrained(directory, **DATA_ONLY)
+    config._attn_implementation = None
+    stored = {int(found[1]) for found in map(_LAYER.match, tensors) if found}
+    if stored != set(range(config.num_hidden_layers)):
+        raise CassandraError(
+            f"{path}: num_hidden_layers must be {len(stored)}, as many as there are tensors of, "
+            f"not {config.num_hidden_layers}"
+        )
+    return config
+
+
+def load_tokenizer(directory: str | Path) -> Any:
+    """The tokenizer of a directory."""
+    from transformers import AutoTokenizer  # slow to import
+
+    return AutoTokenizer.from_pretrained(directory, **DATA_ONLY)
