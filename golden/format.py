@@ -1,4 +1,4 @@
-"""The one frozen object that builds the software codec and parameterises the gateware.
+"""The frozen object that describes a format: codecs take it, and the gateware is elaborated for it.
 
 Names, widths and orders here are those of docs/format.md, sections 2, 3 and 5.
 """

@@ -1,17 +1,23 @@
-"""README and docs: links lead somewhere, commands exist, code runs."""
+"""README and docs: links lead somewhere, what they name exists, code runs."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cassandra_spec.casspec.arguments import build_parser
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+SOURCES = ("py", "cpp", "h", "v", "vlt", "toml", "txt", "json", "md")
+FOLDERS = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -20,12 +26,112 @@ def test_relative_links_lead_to_files(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_make_targets_that_are_named_exist(document: Path) -> None:
+def code(document: Path) -> Iterator[str]:
+    """Every piece of inline code and every line of an indented or fenced block."""
     text = document.read_text(encoding="utf-8")
-    quoted = re.findall(r"`make ([a-z]+)", text) + re.findall(r"^    make ([a-z]+)", text, re.M)
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(quoted) <= set(targets)
+    yield from re.findall(r"`([^`\n]+)`", text)
+    yield from (line.strip() for line in text.splitlines() if line.startswith("    "))
+    for block in re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL):
+        yield from block.splitlines()
+
+
+def missing_files(document: Path) -> Iterator[str]:
+    """Paths that no file has; a path may leave out the folders in front."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    known = listed.stdout.splitlines()
+    for piece in code(document):
+        if re.fullmatch(rf"[\w./-]+/[\w.-]+\.({'|'.join(SOURCES)})|[\w-]+\.(py|cpp|vlt)", piece):
+            outside = piece.startswith(("build/", "PACKED/", "/", "~"))
+            if not outside and not any(f"/{name}".endswith(f"/{piece}") for name in known):
+                yield piece
+        elif (folder := re.match(rf"({'|'.join(FOLDERS)})/[\w/-]*$", piece)) and not (
+            ROOT / folder[0]
+        ).exists():
+            yield piece
+
+
+def missing_modules(document: Path) -> Iterator[str]:
+    """Modules, and names in them, that the package does not have."""
+    for name in re.findall(r"\bcassandra_spec\.[\w.]*\w", document.read_text(encoding="utf-8")):
+        place, rest = ROOT / "cassandra_spec", name.split(".")[1:]
+        while rest and (place / rest[0]).is_dir():
+            place /= rest.pop(0)
+        if rest and (place / f"{rest[0]}.py").is_file():
+            source = place / f"{rest.pop(0)}.py"
+        else:
+            source = place / "__init__.py"
+        text = source.read_text(encoding="utf-8") if source.is_file() else ""
+        if rest and not re.search(rf"\b{rest[0]}\b", text):
+            yield name
+
+
+def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
+    """The parser of the subcommand that these words name, and the words after it."""
+    parser, rest = build_parser(), list(words)
+    while True:
+        actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        if not actions or not rest or rest[0] not in actions[0].choices:
+            return parser, rest
+        parser = actions[0].choices[rest.pop(0)]
+
+
+def wrong_commands(document: Path) -> Iterator[str]:
+    """Subcommands and options of ``casspec`` that do not exist."""
+    for piece in code(document):
+        for call in re.findall(r"(?:^|[ /])casspec ([^#|;`]+)", piece):
+            parser, rest = parser_of(call.split())
+            options = {option for action in parser._actions for option in action.option_strings}
+            given = set(re.findall(r"(?<!\S)--[a-z-]+", " ".join(rest)))
+            nameless = parser.prog == "casspec" and rest and re.match("[a-z]", rest[0])
+            if nameless or not given <= options:
+                yield f"casspec {call}"
+
+
+def wrong_targets(document: Path) -> Iterator[str]:
+    """Targets of ``make`` that do not exist."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for piece in code(document):
+        for words in re.findall(r"(?:^|[ /])make ((?:[a-z-]+ ?)+)", piece):
+            yield from (f"make {word}" for word in words.split() if word not in targets)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_names_exists(document: Path) -> None:
+    assert [*missing_files(document)] == []
+    assert [*missing_modules(document)] == []
+    assert [*wrong_commands(document)] == []
+    assert [*wrong_targets(document)] == []
+
+
+def test_wrong_names_in_a_document_are_found(tmp_path: Path) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(
+        "`rtl/nothing.py` `nothing.cpp` `golden/format.py` `format.py`\n"
+        "`verif/nowhere/` `verif/tools/`\n"
+        "cassandra_spec.rtl.nothing, cassandra_spec.golden.format.Format,\n"
+        "cassandra_spec.__version__, cassandra_spec.golden.Wrong\n"
+        "`casspec pack A B --scheme mx` `casspec pack A B --wrong 1` `casspec wrong`\n"
+        "`casspec bench decode --wrong`\n\n    make test\n    make wrong\n",
+        encoding="utf-8",
+    )
+    assert [*missing_files(document)] == ["rtl/nothing.py", "nothing.cpp", "verif/nowhere/"]
+    assert [*missing_modules(document)] == [
+        "cassandra_spec.rtl.nothing",
+        "cassandra_spec.golden.Wrong",
+    ]
+    assert [*wrong_commands(document)] == [
+        "casspec pack A B --wrong 1",
+        "casspec wrong",
+        "casspec bench decode --wrong",
+    ]
+    assert [*wrong_targets(document)] == ["make wrong"]
 
 
 def test_the_code_in_the_readme_runs() -> None:
