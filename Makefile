@@ -103,9 +103,9 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 	$(PY) -m cassandra_spec.synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
-	$(PY) -m cassandra_spec.verif.formal $(ARGS)
+	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)
 
-mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; goes on where it was stopped).
+mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; continues an interrupted run).
 	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)
 
 scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).

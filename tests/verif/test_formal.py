@@ -314,3 +314,10 @@ def test_a_fast_claim_holds(name: str) -> None:
     (claim,) = claims([name])
     outcome = prove(claim)
     assert outcome.verdict == "proved", outcome.log[-2000:]
+
+
+def test_the_document_has_a_line_for_each_block() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "verification.md").read_text(encoding="utf-8")
+    lines = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    for block in {claim.name.split(".")[0] for claim in claims()}:
+        assert any(f"`{block}`" in line for line in lines), block

@@ -1,23 +1,22 @@
 """Prove claims about the gateware and print a table: ``python -m cassandra_spec.verif.formal``
-(``make formal``).
-
-``--document docs/verification.md`` records what was proved in its table; other rows stay.
+(``make formal``). The results are written to ``results.json`` in the folder of ``--out``, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.formal.prover import Outcome, missing_tools, prove
 from cassandra_spec.verif.formal.registry import claims
-from cassandra_spec.verif.tools.recording import RecordedTable
 
-__all__ = ["TABLE", "cells", "main"]
+__all__ = ["main"]
 
 _METHODS = {
     "combinational": "SAT",
@@ -30,18 +29,16 @@ _METHODS = {
 }
 
 
-TABLE = RecordedTable(
-    mark="formal",
-    columns=("claim", "what holds", "method", "proved for", "s"),
-    absent="Not in the table, because they have not been recorded ({number}): {names}.",
-)
-
-
-def cells(outcome: Outcome) -> tuple[str, ...]:
-    """What the table says of a claim: meaning, method, bound or verdict, seconds."""
+def _row(outcome: Outcome) -> dict[str, str]:
+    """One claim: what holds, how it was proved and for how many cycles, and the time it took."""
     claim = outcome.claim
-    bound = claim.bound if outcome.verdict == "proved" else f"**{outcome.verdict}**"
-    return claim.what, _METHODS[claim.method], bound, f"{outcome.seconds:.1f}"
+    return {
+        "claim": claim.name,
+        "what holds": claim.what,
+        "method": _METHODS[claim.method],
+        "proved for": claim.bound if outcome.verdict == "proved" else f"({outcome.verdict})",
+        "s": f"{outcome.seconds:.1f}",
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +52,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--list", action="store_true", help="print the claims and stop")
     parser.add_argument("--fast", action="store_true", help="those of `make test` alone")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where intermediate files stay")
-    parser.add_argument("--document", type=Path, help="a document with the markers of the table")
+    parser.add_argument("--out", type=Path, default=Path("build/formal"), help="results")
     return parser
 
 
@@ -72,10 +69,11 @@ def _run(options: argparse.Namespace) -> int:
         outcome = prove(claim, options.keep and options.keep / claim.name)
         print(f"{outcome.verdict:>9} {outcome.seconds:7.1f} s  {claim.name}", file=sys.stderr)
         outcomes.append(outcome)
-    rows = {outcome.claim.name: cells(outcome) for outcome in outcomes}
-    print(TABLE.text(rows))
-    if options.document:
-        TABLE.record(options.document, rows, [claim.name for claim in claims()])
+    rows = [_row(outcome) for outcome in outcomes]
+    shown = ("claim", "method", "proved for", "s")
+    print(text_table(shown, [[row[name] for name in shown] for row in rows], left=3))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "results.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return int(any(outcome.verdict != "proved" for outcome in outcomes))
 
 

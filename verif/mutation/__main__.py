@@ -1,8 +1,8 @@
 """Put each fault into a copy of the gateware and see what finds it (``make mutants``).
 
-``python -m cassandra_spec.verif.mutation [--out build/mutation] [--document FILE] [PATTERN...]``
-goes on where it was stopped: a result stays good while sources, checks and fault are what they
-were. ``--document docs/verification.md`` records what was tried in its table; other rows stay.
+``python -m cassandra_spec.verif.mutation [--out build/mutation] [PATTERN...]`` continues a run that
+was interrupted: a result stays good while the fault and all sources, those of the checks included,
+are what they were. A table is printed and written to ``results.json`` in the folder of ``--out``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation, mutations
-from cassandra_spec.verif.tools.recording import RecordedTable
 
-__all__ = ["TABLE", "Result", "cells", "main", "tried"]
+__all__ = ["Result", "digest_of", "main", "table", "tried"]
 
 TREE = ("cassandra_spec", "golden", "rtl", "verif", "tests")
 SETTINGS = "pyproject.toml"  # of pytest
@@ -43,11 +43,20 @@ class Result:
     digest: str
 
 
-def digest_of(mutation: Mutation) -> str:
-    """Changes with the fault, with the file that it is in, and with the checks."""
-    source = (ROOT / mutation.file).read_text(encoding="utf-8")
-    text = repr((mutation, hashlib.sha256(source.encode()).hexdigest()))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def digest_of(mutation: Mutation, root: Path = ROOT) -> str:
+    """Changes with the fault and with every file that is copied, the checks among them."""
+    return hashlib.sha256(f"{mutation} {_sources(root)}".encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _sources(root: Path) -> str:
+    """A digest of the files that :func:`tried` copies."""
+    files = [path for name in TREE for path in (root / name).rglob("*") if path.is_file()]
+    digest = hashlib.sha256()
+    for path in sorted([*files, root / SETTINGS]):
+        if path.parent.name != "__pycache__":
+            digest.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def tried(mutation: Mutation, folder: Path) -> Result:
@@ -104,16 +113,10 @@ def _of_the_design(stderr: str) -> bool:
     return "Error" in stderr and not any(name in stderr for name in missing)
 
 
-TABLE = RecordedTable(
-    mark="mutants",
-    columns=("fault", "found by", "s"),
-    absent="Not in the table, because they have not been run ({number}): {names}.",
-)
-
-
-def cells(result: Result) -> tuple[str, ...]:
-    """What the table says of a fault: the check that found it, seconds."""
-    return f"`{result.caught_by}`" if result.caught_by else "**nothing**", f"{result.seconds:.0f}"
+def table(results: Sequence[Result]) -> str:
+    """A line for each fault: the check that found it, and seconds."""
+    rows = [(each.name, each.caught_by or "NOTHING", f"{each.seconds:.0f}") for each in results]
+    return text_table(("fault", "found by", "s"), rows, left=2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,17 +128,15 @@ def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.mutation", description=__doc__)
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names of mutations")
     parser.add_argument("--out", type=Path, default=Path("build/mutation"), help="results and logs")
-    parser.add_argument("--document", type=Path, help="a document with the markers of the table")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     out = options.out.resolve()
     results = [_result(mutation, out) for mutation in mutations(options.patterns)]
-    rows = {result.name: cells(result) for result in results}
-    print(TABLE.text(rows))
-    if options.document:
-        TABLE.record(options.document, rows, [mutation.name for mutation in mutations()])
+    print(table(results))
+    rows = [dataclasses.asdict(result) for result in results]
+    (out / "results.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return int(any(not result.caught_by for result in results))
 
 
