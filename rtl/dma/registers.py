@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from cassandra_spec.golden.errors import CassandraError
@@ -21,6 +21,7 @@ from cassandra_spec.golden.format import (
     ENCODE_COMMAND_FIELDS,
     ENCODE_ERROR_CAUSES,
     ERROR_CAUSES,
+    CommandField,
 )
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Register",
     "check",
     "field_of",
+    "names_of",
     "register_of",
     "registers_for",
 ]
@@ -93,12 +95,36 @@ class Register:
             low += field.width
 
 
+def _fields(
+    access: Access, *entries: tuple[str, int, str] | tuple[str, int, str, int]
+) -> tuple[Field, ...]:
+    """Fields of one access: name, width, meaning, and how many reserved bits are below."""
+    made = []
+    for name, width, meaning, *skip in entries:
+        field = Field(name=name, width=width, access=access, meaning=meaning, skip=sum(skip))
+        made.append(field)
+    return tuple(made)
+
+
+def _bits(access: Access, *names_and_meanings: tuple[str, str]) -> tuple[Field, ...]:
+    """Fields of one bit."""
+    return _fields(access, *((name, 1, meaning) for name, meaning in names_and_meanings))
+
+
+def _register(
+    name: str, offset: int, meaning: str, *fields: tuple[Field, ...], only: Top | None = None
+) -> Register:
+    """A register of named fields."""
+    tops = TOPS if only is None else (only,)
+    every = tuple(itertools.chain(*fields))
+    return Register(name=name, offset=offset, meaning=meaning, fields=every, tops=tops)
+
+
 def _whole(
-    name: str, offset: int, access: Access, meaning: str, *, tops: tuple[Top, ...] = TOPS
+    name: str, offset: int, access: Access, meaning: str, *, only: Top | None = None
 ) -> Register:
     """A register that is one field."""
-    field = Field(name="value", width=32, access=access, meaning=meaning)
-    return Register(name=name, offset=offset, meaning=meaning, fields=(field,), tops=tops)
+    return _register(name, offset, meaning, _fields(access, ("value", 32, meaning)), only=only)
 
 
 def _pair(name: str, offset: int, access: Access, meaning: str) -> tuple[Register, Register]:
@@ -109,13 +135,6 @@ def _pair(name: str, offset: int, access: Access, meaning: str) -> tuple[Registe
         for place, part in enumerate(("low", "high"))
     )
     return low, dataclasses.replace(high, latched=access == "ro")
-
-
-def _bits(access: Access, *names_and_meanings: tuple[str, str]) -> tuple[Field, ...]:
-    return tuple(
-        Field(name=name, width=1, access=access, meaning=meaning)
-        for name, meaning in names_and_meanings
-    )
 
 
 DMA_CAUSES = (
@@ -148,124 +167,119 @@ _FIRST_BITS = 27
 """Bits of the encoder's command word in ENCODE_COMMAND; the others are in ENCODE_VECTOR."""
 
 
+def _command(fields: Iterable[CommandField]) -> tuple[Field, ...]:
+    """The fields of a command word."""
+    return _fields("rw", *((field.name, field.width, field.meaning) for field in fields))
+
+
 def _encode_command() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
     """The fields of the encoder's command word, cut between two of them."""
-    parts: tuple[list[Field], list[Field]] = ([], [])
-    low = 0
-    for field in ENCODE_COMMAND_FIELDS:
-        made = Field(name=field.name, width=field.width, access="rw", meaning=field.meaning)
-        parts[low >= _FIRST_BITS].append(made)
-        low += field.width
-    return tuple(parts[0]), tuple(parts[1])
+    ends = list(itertools.accumulate(field.width for field in ENCODE_COMMAND_FIELDS))
+    cut = ends.index(_FIRST_BITS) + 1
+    return _command(ENCODE_COMMAND_FIELDS[:cut]), _command(ENCODE_COMMAND_FIELDS[cut:])
 
+
+def _engine(command: str, lanes: str, *more: tuple[str, int, str]) -> tuple[Field, ...]:
+    """What a decoder or encoder is built for."""
+    return _fields(
+        "ro",
+        ("lanes", 8, lanes),
+        ("schemes", 4, f"bit i: scheme i of {command}"),
+        ("window", 4, "rows in a window of unary codes"),
+        ("codebook", 8, "entries of a codebook"),
+        *more,
+    )
+
+
+def _master(lengths: str) -> tuple[Field, ...]:
+    """How the read or write master is built."""
+    return _fields(
+        "ro",
+        ("bus", 8, f"bytes of a bus word: bases and {lengths} are multiples of it"),
+        ("queue", 8, "descriptors in the queue"),
+        ("books", 8, "codebooks that are kept"),
+        ("superblock", 8, "superblock in cache blocks of 128 bytes"),
+    )
+
+
+_RESULTS = (
+    (
+        "speculation_offset",
+        "superblocks from the base of the first segment that it follows to its speculation region",
+    ),
+    ("speculation_length", "superblocks of its speculation region"),
+    ("verification_offset", "likewise, to its verification region"),
+    ("verification_length", "superblocks of its verification region"),
+    ("saturated", "values of it that were replaced (mx)"),
+)
 
 REGISTERS = (
     _whole("id", 0x00, "ro", '"CASS", first letter in the highest byte'),
-    Register(
-        name="version",
-        offset=0x04,
-        meaning="version of this map",
-        fields=(
-            Field(name="patch", width=8, access="ro", meaning="corrections"),
-            Field(name="minor", width=8, access="ro", meaning="additions"),
-            Field(name="major", width=8, access="ro", meaning="incompatible changes"),
+    _register(
+        "version",
+        0x04,
+        "version of this map",
+        _fields(
+            "ro",
+            ("patch", 8, "corrections"),
+            ("minor", 8, "additions"),
+            ("major", 8, "incompatible changes"),
         ),
     ),
-    Register(
-        name="decoder",
-        tops=("decode",),
-        offset=0x08,
-        meaning="what the decoders can do",
-        fields=(
-            Field(name="lanes", width=8, access="ro", meaning="values in a cycle of one decoder"),
-            Field(name="schemes", width=4, access="ro", meaning="bit i: scheme i of COMMAND"),
-            Field(name="window", width=4, access="ro", meaning="rows in a window of unary codes"),
-            Field(name="codebook", width=8, access="ro", meaning="entries of a codebook"),
-            Field(name="decoders", width=8, access="ro", meaning="decoders behind this port"),
+    _register(
+        "decoder",
+        0x08,
+        "what the decoders can do",
+        _engine(
+            "COMMAND",
+            "values in a cycle of one decoder",
+            ("decoders", 8, "decoders behind this port"),
         ),
+        only="decode",
     ),
-    Register(
-        name="fetch",
-        tops=("decode",),
-        offset=0x0C,
-        meaning="how the read master is built",
-        fields=(
-            Field(
-                name="bus",
-                width=8,
-                access="ro",
-                meaning="bytes of a bus word: bases and lengths are multiples of it",
-            ),
-            Field(name="queue", width=8, access="ro", meaning="descriptors in the queue"),
-            Field(name="books", width=8, access="ro", meaning="codebooks that are kept"),
-            Field(
-                name="superblock",
-                width=8,
-                access="ro",
-                meaning="superblock in cache blocks of 128 bytes",
+    _register("fetch", 0x0C, "how the read master is built", _master("lengths"), only="decode"),
+    _register(
+        "control",
+        0x10,
+        "what runs",
+        _bits(
+            "rw",
+            (
+                "enable",
+                "descriptors leave the queue; what has left it is finished in any case",
             ),
         ),
-    ),
-    Register(
-        name="control",
-        offset=0x10,
-        meaning="what runs",
-        fields=(
-            Field(
-                name="enable",
-                width=1,
-                access="rw",
-                meaning="descriptors leave the queue; what has left it is finished in any case",
-            ),
-            Field(
-                name="drop",
-                width=1,
-                access="wo",
-                meaning="empty the queue; only while enable is 0, else it does nothing",
-            ),
-            Field(
-                name="clear",
-                width=1,
-                access="wo",
-                meaning="set the counters, and the number of the next segment, to zero",
-            ),
+        _bits(
+            "wo",
+            ("drop", "empty the queue; only while enable is 0, else it does nothing"),
+            ("clear", "set the counters, and the number of the next segment, to zero"),
         ),
     ),
-    Register(
-        name="status",
-        offset=0x14,
-        meaning="what happens now",
-        fields=(
-            *_bits("ro", ("busy", "a segment is in the queue or on its way")),
-            *_bits("ro", ("full", "the queue takes no descriptor")),
-            Field(name="waiting", width=7, access="ro", meaning="descriptors in the queue", skip=6),
-            Field(
-                name="flying",
-                width=16,
-                access="ro",
-                meaning="segments between queue and output",
-                skip=1,
-            ),
+    _register(
+        "status",
+        0x14,
+        "what happens now",
+        _fields(
+            "ro",
+            ("busy", 1, "a segment is in the queue or on its way"),
+            ("full", 1, "the queue takes no descriptor"),
+            ("waiting", 7, "descriptors in the queue", 6),
+            ("flying", 16, "segments between queue and output", 1),
         ),
     ),
-    Register(
-        name="irq",
-        offset=0x18,
-        meaning="interrupts that wait; irq is high while one waits that is enabled",
-        fields=_bits("w1c", *IRQ_SOURCES),
+    _register(
+        "irq",
+        0x18,
+        "interrupts that wait; irq is high while one waits that is enabled",
+        _bits("w1c", *IRQ_SOURCES),
     ),
-    Register(
-        name="irq_enable",
-        offset=0x1C,
-        meaning="interrupts that reach irq",
-        fields=_bits("rw", *((name, f"enable {name}") for name, _ in IRQ_SOURCES)),
+    _register(
+        "irq_enable",
+        0x1C,
+        "interrupts that reach irq",
+        _bits("rw", *((name, f"enable {name}") for name, _ in IRQ_SOURCES)),
     ),
-    Register(
-        name="error",
-        offset=0x20,
-        meaning="sticky causes of errors",
-        fields=_bits("w1c", *_CAUSES),
-    ),
+    _register("error", 0x20, "sticky causes of errors", _bits("w1c", *_CAUSES)),
     _whole(
         "error_segment",
         0x24,
@@ -278,28 +292,14 @@ REGISTERS = (
         "ro",
         "address of the first burst that was answered with an error since ERROR was written",
     ),
-    Register(
-        name="command",
-        tops=("decode",),
-        offset=0x30,
-        meaning="command word of the segment",
-        fields=tuple(
-            Field(name=field.name, width=field.width, access="rw", meaning=field.meaning)
-            for field in COMMAND_FIELDS
-        ),
+    _register(
+        "command", 0x30, "command word of the segment", _command(COMMAND_FIELDS), only="decode"
     ),
-    Register(
-        name="book",
-        offset=0x34,
-        meaning="codebook of the segment (unary)",
-        fields=(
-            Field(
-                name="slot",
-                width=4,
-                access="rw",
-                meaning="a codebook that CODEBOOK has written",
-            ),
-        ),
+    _register(
+        "book",
+        0x34,
+        "codebook of the segment (unary)",
+        _fields("rw", ("slot", 4, "a codebook that CODEBOOK has written")),
     ),
     *_pair("speculation_base", 0x38, "rw", "address of the speculation region"),
     *_pair("verification_base", 0x40, "rw", "address of the verification region"),
@@ -311,12 +311,12 @@ REGISTERS = (
         "bytes of the verification region (encoder: its room); a decoder does not look at it unless"
         " COMMAND has target and verification set",
     ),
-    Register(
-        name="start",
-        offset=0x50,
-        meaning="puts the segment that 0x30 to 0x4c (encoder: 0x34 to 0x4c, 0x90, 0x94) describe in"
+    _register(
+        "start",
+        0x50,
+        "puts the segment that 0x30 to 0x4c (encoder: 0x34 to 0x4c, 0x90, 0x94) describe in"
         " the queue; they keep their values",
-        fields=_bits(
+        _bits(
             "wo",
             ("push", "1: queue the segment"),
             (
@@ -326,21 +326,21 @@ REGISTERS = (
             ),
         ),
     ),
-    Register(
-        name="codebook",
-        offset=0x54,
-        meaning="writes an entry of a codebook, from entry 0 up; not while a segment that uses the"
+    _register(
+        "codebook",
+        0x54,
+        "writes an entry of a codebook, from entry 0 up; not while a segment that uses the"
         " slot is in the queue or on its way",
-        fields=(
-            Field(name="exponent", width=8, access="wo", meaning="the exponent"),
-            Field(name="entry", width=5, access="wo", meaning="its rank"),
-            Field(name="slot", width=4, access="wo", meaning="the codebook", skip=3),
-            Field(
-                name="last",
-                width=1,
-                access="wo",
-                meaning="the codebook ends with this entry; without it the slot is not defined",
-                skip=4,
+        _fields(
+            "wo",
+            ("exponent", 8, "the exponent"),
+            ("entry", 5, "its rank"),
+            ("slot", 4, "the codebook", 3),
+            (
+                "last",
+                1,
+                "the codebook ends with this entry; without it the slot is not defined",
+                4,
             ),
         ),
     ),
@@ -362,97 +362,51 @@ REGISTERS = (
         "cycles in which STATUS.busy was set and no values waited (encoder: came)",
     ),
     _whole("count_segments", 0x88, "ro", "segments that left"),
-    Register(
-        name="encoder",
-        tops=("encode",),
-        offset=0x8C,
-        meaning="what the encoder can do",
-        fields=(
-            Field(name="lanes", width=8, access="ro", meaning="values in a cycle"),
-            Field(
-                name="schemes", width=4, access="ro", meaning="bit i: scheme i of ENCODE_COMMAND"
-            ),
-            Field(name="window", width=4, access="ro", meaning="rows in a window of unary codes"),
-            Field(name="codebook", width=8, access="ro", meaning="entries of a codebook"),
-            Field(
-                name="vector",
-                width=8,
-                access="ro",
-                meaning="values in the longest vector, minus one",
-            ),
+    _register(
+        "encoder",
+        0x8C,
+        "what the encoder can do",
+        _engine(
+            "ENCODE_COMMAND",
+            "values in a cycle",
+            ("vector", 8, "values in the longest vector, minus one"),
         ),
+        only="encode",
     ),
-    Register(
-        name="encode_command",
-        tops=("encode",),
-        offset=0x90,
-        meaning="command word of the segment, first part",
-        fields=_encode_command()[0],
+    _register(
+        "encode_command",
+        0x90,
+        "command word of the segment, first part",
+        _encode_command()[0],
+        only="encode",
     ),
-    Register(
-        name="encode_vector",
-        tops=("encode",),
-        offset=0x94,
-        meaning="command word of the segment, the rest",
-        fields=_encode_command()[1],
+    _register(
+        "encode_vector",
+        0x94,
+        "command word of the segment, the rest",
+        _encode_command()[1],
+        only="encode",
     ),
-    Register(
-        name="store",
-        tops=("encode",),
-        offset=0x98,
-        meaning="how the write master is built",
-        fields=(
-            Field(
-                name="bus",
-                width=8,
-                access="ro",
-                meaning="bytes of a bus word: bases and rooms are multiples of it",
-            ),
-            Field(name="queue", width=8, access="ro", meaning="descriptors in the queue"),
-            Field(name="books", width=8, access="ro", meaning="codebooks that are kept"),
-            Field(
-                name="superblock",
-                width=8,
-                access="ro",
-                meaning="superblock in cache blocks of 128 bytes",
-            ),
+    _register("store", 0x98, "how the write master is built", _master("rooms"), only="encode"),
+    _register(
+        "result",
+        0x9C,
+        "the oldest segment that is in memory and has not been popped, with 0xa0 to 0xb0",
+        _bits(
+            "ro",
+            ("valid", "there is one; without, 0xa0 to 0xb0 mean nothing"),
+            ("mask", "it has a mask stream (bit 0 of its flags in the directory)"),
+            ("failed", "a write was answered with an error"),
+            ("room", "a region did not fit its room"),
         ),
-    ),
-    Register(
-        name="result",
-        tops=("encode",),
-        offset=0x9C,
-        meaning="the oldest segment that is in memory and has not been popped, with 0xa0 to 0xb0",
-        fields=(
-            *_bits("ro", ("valid", "there is one; without, 0xa0 to 0xb0 mean nothing")),
-            *_bits("ro", ("mask", "it has a mask stream (bit 0 of its flags in the directory)")),
-            *_bits("ro", ("failed", "a write was answered with an error")),
-            *_bits("ro", ("room", "a region did not fit its room")),
-            Field(
-                name="errors",
-                width=len(ENCODE_ERROR_CAUSES),
-                access="ro",
-                meaning="causes of docs/encoder.md",
-                skip=4,
-            ),
-            *_bits("wo", ("pop", "1: go on to the next; nothing happens if there is none")),
-            Field(name="waiting", width=7, access="ro", meaning="segments that wait", skip=10),
-        ),
+        _fields("ro", ("errors", len(ENCODE_ERROR_CAUSES), "causes of docs/encoder.md", 4)),
+        _bits("wo", ("pop", "1: go on to the next; nothing happens if there is none")),
+        _fields("ro", ("waiting", 7, "segments that wait", 10)),
+        only="encode",
     ),
     *(
-        _whole(name, offset, "ro", meaning, tops=("encode",))
-        for name, offset, meaning in (
-            (
-                "result_speculation_offset",
-                0xA0,
-                "superblocks from the base of the first segment that it follows to its speculation"
-                " region",
-            ),
-            ("result_speculation_length", 0xA4, "superblocks of its speculation region"),
-            ("result_verification_offset", 0xA8, "likewise, to its verification region"),
-            ("result_verification_length", 0xAC, "superblocks of its verification region"),
-            ("result_saturated", 0xB0, "values of it that were replaced (mx)"),
-        )
+        _whole(f"result_{name}", 0xA0 + 4 * place, "ro", meaning, only="encode")
+        for place, (name, meaning) in enumerate(_RESULTS)
     ),
 )
 """The map."""
@@ -482,6 +436,11 @@ def check(registers: tuple[Register, ...] = REGISTERS) -> None:
 def register_of(name: str) -> Register:
     """The register of a name; KeyError if there is none."""
     return {register.name: register for register in REGISTERS}[name]
+
+
+def names_of(name: str) -> list[str]:
+    """The names of the fields of a register, from bit 0 up."""
+    return [field.name for field in register_of(name).fields]
 
 
 def field_of(register: str, field: str) -> tuple[Field, int]:

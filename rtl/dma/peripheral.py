@@ -1,0 +1,282 @@
+"""What the exported tops with registers have in common: the shell around decoders or an encoder."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.golden.format import CACHE_BLOCK, SCHEMES
+from cassandra_spec.rtl.dma.axi import connect_lite, lite_ports
+from cassandra_spec.rtl.dma.channel import Channel
+from cassandra_spec.rtl.dma.codebooks import CodebookLoader, Codebooks
+from cassandra_spec.rtl.dma.config import LENGTH_BITS, REGIONS, BusConfig
+from cassandra_spec.rtl.dma.register_file import RegisterFile
+from cassandra_spec.rtl.dma.registers import (
+    ID,
+    VERSION,
+    Top,
+    names_of,
+    registers_for,
+)
+
+__all__ = ["Activity", "Peripheral", "RegionCheck"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Activity:
+    """What the registers of a peripheral report of its engine, cycle by cycle."""
+
+    flying: Value  # segments between queue and output
+    done: Value  # a segment leaves (encoder: its entry goes to the results)
+    flagged: Value  # it is flagged
+    causes: dict[str, Value]  # bits of ERROR that are set, by name
+    faults: Sequence[data.View]  # bursts that were answered with an error: {address, decode, ...}
+    fault_valid: Value  # which of them there are
+    steps: dict[str, Value]  # what each 64-bit counter is increased by, by name
+
+
+class RegionCheck(wiring.Component):
+    """Whether a region can be read or written: whole bus words at addresses that exist.
+
+    Latency: none.
+
+    Members
+    -------
+    base : In(64), length : In(32)
+        In bytes.
+    legal : Out(1)
+    """
+
+    def __init__(self, config: BusConfig) -> None:
+        self.config = config
+        super().__init__({"base": In(64), "length": In(32), "legal": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        low, width = self.config.word_bits, self.config.address
+        wrong = Cat(
+            self.base[:low].any(),
+            self.base[width:].any() if width < 64 else Const(0, 1),
+            self.length[:low].any(),
+            self.length[LENGTH_BITS:].any(),
+        )
+        m.d.comb += self.legal.eq(~wrong.any())
+        return m
+
+
+class Peripheral(wiring.Component):
+    """Registers, codebooks, a queue of descriptors and an interrupt around an engine.
+
+    A subclass makes the engine and says what it does; exported names and registers do not differ
+    but for what one engine has and the other has not.
+    """
+
+    top: ClassVar[Top]
+    """Which part of the register map it has."""
+    commands: ClassVar[tuple[str, ...]]
+    """Registers with the fields of a command word."""
+    readers: int = 1
+    """Read ports of the codebooks."""
+
+    registers: RegisterFile
+    codebooks: Codebooks
+    busy: Signal  # a segment is in the queue or on its way
+    number: Signal  # of the next segment that is done
+
+    def __init__(self, config: BusConfig, ports: dict[str, object]) -> None:
+        self._bus = config
+        super().__init__({**lite_ports(), **ports, "irq": Out(1)})
+
+    @property
+    def module_name(self) -> str:
+        """Name of the Verilog module, one for each configuration."""
+        return self._bus.module_name
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, engine = self._bus, self._bus.engine
+        m.submodules.registers = self.registers = RegisterFile(registers_for(self.top))
+        m.submodules.codebooks = self.codebooks = Codebooks(
+            books=config.books, entries=engine.codebook, readers=self.readers
+        )
+        m.submodules.queue = queue = self._queue()
+        self.busy, self.number = Signal(), Signal(32)
+        connect_lite(m, self, self.registers)
+        activity = self._engine(m, queue)
+        self._constants(m)
+        self._write_codebooks(m)
+        self._descriptor(m, queue)
+        self._status(m, queue, activity)
+        self._errors(m, activity)
+        self._counters(m, activity)
+        return m
+
+    @abc.abstractmethod
+    def _queue(self) -> Any:
+        """The queue of descriptors (:mod:`cassandra_spec.rtl.dma.descriptors`)."""
+
+    @abc.abstractmethod
+    def _engine(self, m: Module, queue: Any) -> Activity:
+        """All behind the queue, up to the flat ports."""
+
+    @abc.abstractmethod
+    def _describe(self, m: Module, descriptor: data.View, checks: Sequence[RegionCheck]) -> Value:
+        """Fill the regions that are checked into a descriptor; returns whether it is legal."""
+
+    @abc.abstractmethod
+    def _built(self) -> dict[str, int]:
+        """Read-only fields that no other engine has, and what they read."""
+
+    def _constants(self, m: Module) -> None:
+        """Registers that say what was built."""
+        config, engine = self._bus, self._bus.engine
+        master = {"decode": "fetch", "encode": "store"}[self.top]
+        values = {
+            "id_value": ID,
+            "version_major": VERSION[0],
+            "version_minor": VERSION[1],
+            "version_patch": VERSION[2],
+            f"{engine.kind}_lanes": engine.lanes,
+            f"{engine.kind}_schemes": sum(1 << SCHEMES.index(name) for name in engine.schemes),
+            f"{engine.kind}_window": engine.window,
+            f"{engine.kind}_codebook": engine.codebook,
+            f"{master}_bus": config.bus,
+            f"{master}_queue": config.queue,
+            f"{master}_books": config.books,
+            f"{master}_superblock": engine.superblock // CACHE_BLOCK,
+            **self._built(),
+        }
+        m.d.comb += [getattr(self.registers, name).eq(value) for name, value in values.items()]
+
+    def _write_codebooks(self, m: Module) -> None:
+        registers, codebooks = self.registers, self.codebooks
+        m.d.comb += [
+            codebooks.write.eq(registers.codebook_written),
+            codebooks.slot.eq(registers.codebook_slot),
+            codebooks.entry.eq(registers.codebook_entry),
+            codebooks.exponent.eq(registers.codebook_exponent),
+            codebooks.last.eq(registers.codebook_last),
+        ]
+
+    def _read_codebook(self, m: Module, loader: CodebookLoader | Channel, place: int) -> None:
+        """Give a loader the read port ``place`` of the codebooks, and tell it of writes."""
+        codebooks = self.codebooks
+        m.d.comb += [
+            codebooks.read_slot[place].eq(loader.read_slot),
+            codebooks.read_entry[place].eq(loader.read_entry),
+            loader.exponent.eq(codebooks.read_exponent[place]),
+            loader.ends.eq(codebooks.ends),
+            loader.written.eq(codebooks.write),
+            loader.slot.eq(codebooks.slot),
+        ]
+
+    def _descriptor(self, m: Module, queue: Any) -> None:
+        """START makes a descriptor of the registers, if it is legal."""
+        registers = self.registers
+        descriptor = Signal.like(queue.descriptors.payload)
+        command = descriptor.order.command
+        checks = [RegionCheck(self._bus) for _ in REGIONS]
+        for name, check in zip(REGIONS, checks, strict=True):
+            m.submodules[f"check_{name}"] = check
+            low, high = (
+                getattr(registers, f"{name}_base_{part}_value") for part in ("low", "high")
+            )
+            m.d.comb += [
+                check.base.eq(Cat(low, high)),
+                check.length.eq(getattr(registers, f"{name}_length_value")),
+            ]
+        for name in self.commands:
+            for field in names_of(name):
+                m.d.comb += command[field].eq(getattr(registers, f"{name}_{field}"))
+        pushed, good = registers.start_push, Signal()
+        m.d.comb += [
+            descriptor.order.slot.eq(registers.book_slot),
+            good.eq(self._has_codebook(command) & self._describe(m, descriptor, checks)),
+            queue.descriptors.payload.eq(descriptor),
+            queue.descriptors.valid.eq(pushed & good),
+            queue.enable.eq(registers.control_enable),
+            queue.drop.eq(registers.control_drop),
+            registers.error_descriptor_set.eq(pushed & ~good),
+            registers.error_overflow_set.eq(pushed & good & ~queue.descriptors.ready),
+        ]
+
+    def _has_codebook(self, command: data.View) -> Value:
+        """Whether the codebook of a command is there, if it needs one."""
+        if not self._bus.engine.has("unary"):
+            return Const(1, 1)
+        unary = command.scheme == SCHEMES.index("unary")
+        return ~unary | Array(self.codebooks.defined)[self.registers.book_slot]
+
+    def _status(self, m: Module, queue: Any, activity: Activity) -> None:
+        registers = self.registers
+        was_busy = Signal()
+        m.d.sync += was_busy.eq(self.busy)
+        m.d.comb += [
+            self.busy.eq((activity.flying != 0) | (queue.waiting != 0)),
+            registers.status_busy.eq(self.busy),
+            registers.status_full.eq(~queue.descriptors.ready),
+            registers.status_waiting.eq(queue.waiting),
+            registers.status_flying.eq(activity.flying),
+            registers.irq_segment_set.eq(activity.done),
+            registers.irq_idle_set.eq(was_busy & ~self.busy),
+        ]
+        waits = Cat(
+            getattr(registers, f"irq_{name}") & getattr(registers, f"irq_enable_{name}")
+            for name in names_of("irq")
+        )
+        m.d.sync += self.irq.eq(waits.any())
+
+    def _errors(self, m: Module, activity: Activity) -> None:
+        """Sticky causes, the first segment that was flagged, the first burst that failed."""
+        registers, faults = self.registers, activity.faults
+        valid, fault = activity.fault_valid, Signal.like(faults[0])
+        for place in reversed(range(len(faults))):
+            with m.If(valid[place]):
+                m.d.comb += fault.eq(faults[place])
+        causes = {
+            **activity.causes,
+            "slave": valid.any() & ~fault.decode,
+            "decode": valid.any() & fault.decode,
+        }
+        every = (getattr(registers, f"error_{name}_set") for name in names_of("error"))
+        m.d.comb += [
+            *(getattr(registers, f"error_{name}_set").eq(seen) for name, seen in causes.items()),
+            registers.irq_error_set.eq(Cat(every).any()),
+        ]
+        self._note(m, activity.done & activity.flagged, {"error_segment_value": self.number})
+        address = fault.address << self._bus.word_bits
+        halves = {"error_address_low_value": address[:32], "error_address_high_value": address[32:]}
+        self._note(m, valid.any(), halves)
+
+    def _note(self, m: Module, event: Value, sources: dict[str, Value]) -> None:
+        """Registers take their sources at the first event since ERROR was written."""
+        noted = Signal()
+        with m.If(self.registers.error_written):
+            m.d.sync += noted.eq(0)
+        take = event & (~noted | self.registers.error_written)
+        with m.If(take):
+            m.d.sync += noted.eq(1)
+        for name, source in sources.items():
+            held = Signal(32, name=f"held_{name}")
+            m.d.comb += getattr(self.registers, name).eq(held)
+            with m.If(take):
+                m.d.sync += held.eq(source)
+
+    def _counters(self, m: Module, activity: Activity) -> None:
+        registers = self.registers
+        for name, step in {"cycles": self.busy, **activity.steps}.items():
+            count = Signal(64, name=f"count_{name}")
+            m.d.sync += count.eq(Mux(registers.control_clear, 0, count + step))
+            m.d.comb += [
+                getattr(registers, f"count_{name}_low_value").eq(count[:32]),
+                getattr(registers, f"count_{name}_high_value").eq(count[32:]),
+            ]
+        number = Mux(registers.control_clear, 0, self.number + activity.done)
+        m.d.sync += self.number.eq(number)
+        m.d.comb += registers.count_segments_value.eq(self.number)
