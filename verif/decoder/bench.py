@@ -15,6 +15,7 @@ from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.codebooks import LoadedBooks
 from cassandra_spec.verif.decoder.faults import Fault
 from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.decoder.scoreboard import Scoreboard
 from cassandra_spec.verif.library.patterns import Pattern
 from cassandra_spec.verif.library.streams import Bench, Item, Port, Source
 
@@ -152,74 +153,38 @@ class _Control:
         self._commands += 1
 
 
-class _Scoreboard:
-    """Compares packets with golden's values, or with the cause of a fault."""
+class _Scoreboard(Scoreboard):
+    """Also compares the causes of faults, and clears them if segments are serial."""
 
     def __init__(self, bench: DecoderBench) -> None:
-        self._bench = bench
+        self._decoder = bench
         self.clear = self._clearing = False
-        self.reset()
+        super().__init__(bench)
 
     def drive(self) -> None:
         """Set ``clear_error`` for the cycle after it was asked for."""
         if self.clear != self._clearing:
-            self._bench.dut.clear_error.value = int(self.clear)
+            self._decoder.dut.clear_error.value = int(self.clear)
             self._clearing = self.clear
         self.clear = False
 
-    def sample(self) -> None:
-        """Take beats; compare at the end of a packet."""
-        received = self._bench.values.received
-        while received:
-            beat = received.popleft()
-            self._beats.append(beat)
-            self._cycles.append(self._bench.cycle)
-            if beat["tlast"]:
-                self._end(beat)
-
     def reset(self) -> None:
         """Forget everything."""
-        self.expected: deque[Job | Fault] = deque()
-        self.ended: list[Ended] = []
-        self._beats: list[Item] = []
-        self._cycles: list[int] = []
+        super().reset()
         self.clear = self._clearing = False
-        self._bench.dut.clear_error.value = 0
+        self._decoder.dut.clear_error.value = 0
 
-    def _end(self, last: Item) -> None:
-        assert self.expected, "a packet that nothing asked for"
-        item = self.expected[0]
-        for beat in self._beats[:-1]:
-            assert not beat["tuser"], "tuser before tlast"
-            assert beat["tkeep"] == (1 << 2 * self._bench.lanes) - 1, "a short beat before tlast"
-        if isinstance(item, Job):
-            self._check_values(item, last)
-        else:
-            self._check_fault(item, last)
-        self.ended.append(Ended(item=item, cycles=tuple(self._cycles)))
-        self.expected.popleft()
-        self._beats, self._cycles = [], []
+    def ends(self, entry: Job | Fault) -> None:
+        """Note a packet and the cycles of its beats."""
+        self.ended.append(Ended(item=entry, cycles=tuple(self.cycles)))
+        self.cycles.clear()
 
-    def _check_values(self, job: Job, last: Item) -> None:
-        assert not last["tuser"], f"{job}: flagged, causes {self._bench.errors}"
-        expected = job.expected
-        lanes = (len(expected) - 1) % self._bench.lanes + 1
-        assert last["tkeep"] == (1 << 2 * lanes) - 1, f"{job}: tkeep {last['tkeep']:#x}"
-        size = 2 * self._bench.lanes
-        data = b"".join(beat["tdata"].to_bytes(size, "little") for beat in self._beats)
-        values = np.frombuffer(data, np.uint16)[: len(expected)]
-        assert len(values) == len(expected), f"{job}: {len(self._beats)} beats"
-        wrong = np.flatnonzero(values != expected)
-        assert not wrong.size, f"{job}: {wrong.size} wrong values, the first at {wrong[0]}"
-
-    def _check_fault(self, fault: Fault, last: Item) -> None:
-        what = f"{fault.bin} in {fault.request.format}"
-        assert last["tuser"], f"{what}: not flagged"
-        assert last["tkeep"] == 0, f"{what}: tkeep {last['tkeep']:#x}"
-        causes = self._bench.errors
-        assert fault.cause in causes, f"{what}: causes {causes}"
-        assert not self._bench.serial or causes == (fault.cause,), f"{what}: causes {causes}"
-        self.clear = self._bench.serial
+    def check_flagged(self, item: Fault) -> None:
+        """Compare the causes."""
+        causes, serial = self._decoder.errors, self._decoder.serial
+        assert item.cause in causes, f"{item}: causes {causes}"
+        assert not serial or causes == (item.cause,), f"{item}: causes {causes}"
+        self.clear = serial
 
 
 def _words(region: NDArray[np.uint8], size: int) -> Iterator[Item]:

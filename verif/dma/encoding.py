@@ -17,26 +17,20 @@ from cassandra_spec.golden.packed import Packed
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.registers import ID, VERSION, field_of, registers_for
 from cassandra_spec.rtl.encode.types import EncoderConfig
-from cassandra_spec.verif.dma.bench import Monitor
-from cassandra_spec.verif.dma.host import Host, compose
-from cassandra_spec.verif.dma.write_memory import WriteMemory, WriteTiming
+from cassandra_spec.verif.dma.bench import PeripheralBench
+from cassandra_spec.verif.dma.host import compose
+from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
 from cassandra_spec.verif.encoder.cases import draw_segment, every_kind
 from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.library.packets import values_packet
 from cassandra_spec.verif.library.patterns import PATTERNS
-from cassandra_spec.verif.library.streams import Bench, Port
+from cassandra_spec.verif.library.streams import Port
 
 SIZE = 1 << 10
 """Most values in a segment of the encoders that the suite runs on."""
 
 _SUPERBLOCK = 128
 _FIRST = 27  # bits of the command word in ENCODE_COMMAND
-_MONITORED = {
-    "m_axi_aw": ("id", "addr", "len", "size", "burst"),
-    "m_axi_w": ("data", "strb", "last"),
-    "s_axil_b": ("resp",),
-    "s_axil_r": ("data", "resp"),
-}
 
 
 def small(lanes: int, bus: int = 0) -> StoreConfig:
@@ -58,43 +52,14 @@ class Result:
     saturated: int
 
 
-class EncoderDmaBench(Bench):
+class EncoderDmaBench(PeripheralBench[WriteMemory]):
     """An encoder with its host, its values and its memory."""
 
     def __init__(self, dut: Any, seed: int) -> None:
-        super().__init__(dut, seed)
-        self.memory = WriteMemory(dut, self.rng)
-        self.host = Host(dut)
+        super().__init__(dut, seed, WriteMemory)
         lanes = len(dut.s_axis_values_tkeep) // 2
         self.config = small(lanes, self.memory.word)
-        for prefix, fields in _MONITORED.items():
-            self.agents.append(Monitor(dut, prefix, fields))
         self.values = self.source(Port.axis(dut, "s_axis_values", ("tdata", "tkeep", "tlast")))
-        self._next = 1 << 12
-        self._books: dict[tuple[int, ...], int] = {}
-
-    async def reset(self, cycles: int = 2) -> None:
-        """Reset the design; then memory and host forget everything."""
-        await super().reset(cycles)
-        self.memory.reset()
-        self.host.reset()
-        self._books.clear()
-
-    async def do(self, work: Any, limit: int = 200_000) -> Any:
-        """Let the host work to its end, while the ports move."""
-        task = cocotb.start_soon(work)
-        await self.until(task.done, limit, "the end of the host's work")
-        return task.result()
-
-    def allocate(self, size: int) -> int:
-        """A random place after everything else, often shortly before a page ends."""
-        word = self.memory.word
-        border = -(-self._next // 4096) * 4096
-        near = max(self._next, border - word * int(self.rng.integers(0, 20)))
-        base = near if self.rng.random() < 0.5 else self._next
-        self.memory.allow(base, size)
-        self._next = base + size + word
-        return base
 
     def offer(self, values: np.ndarray[Any, Any]) -> None:
         """A packet of values."""
@@ -104,25 +69,13 @@ class EncoderDmaBench(Bench):
         self, segment: Segment, bases: Sequence[int], rooms: Sequence[int], slot: int = 0
     ) -> None:
         """Write the registers of a descriptor."""
-        keep = self.host.keep
-        await keep("encode_command", segment.word & ((1 << _FIRST) - 1))
-        await keep("encode_vector", segment.word >> _FIRST)
-        await keep("book", slot)
-        for name, base, room in zip(REGIONS, bases, rooms, strict=True):
-            await keep(f"{name}_base_low", base & 0xFFFF_FFFF)
-            await keep(f"{name}_base_high", base >> 32)
-            await keep(f"{name}_length", room)
+        await self.host.describe(_commands(segment), slot, bases, rooms)
 
-    async def book(self, segment: Segment) -> int:
-        """The slot of a segment's codebook; all are written anew when nothing is on its way."""
+    async def slot_of(self, segment: Segment) -> int:
+        """The slot of a segment's codebook."""
         if segment.format.scheme != "unary":
             return 0
-        if segment.codebook not in self._books:
-            if len(self._books) == self.config.books:
-                self._books.clear()
-            slot = self._books[segment.codebook] = len(self._books)
-            await self.host.load_codebook(slot, segment.codebook)
-        return self._books[segment.codebook]
+        return await self.slot(segment.codebook, self.config.books)
 
     async def result(self) -> Result | None:
         """The oldest result, popped; None if there is none."""
@@ -186,8 +139,14 @@ async def start(dut: Any) -> EncoderDmaBench:
     Clock(dut.clk, 2, unit="ns").start()
     bench = EncoderDmaBench(dut, cocotb.RANDOM_SEED)
     await bench.reset()
-    await bench.do(bench.host.write("control", compose("control", enable=1)))
+    await bench.enable()
     return bench
+
+
+def _commands(segment: Segment) -> dict[str, int]:
+    """The registers with the command word of a segment."""
+    low, high = segment.word & ((1 << _FIRST) - 1), segment.word >> _FIRST
+    return {"encode_command": low, "encode_vector": high}
 
 
 def _regions(packed: Packed) -> tuple[bytes, bytes]:
@@ -199,16 +158,16 @@ async def encode_all(bench: EncoderDmaBench, segments: Sequence[Segment]) -> lis
     placed = []
     for segment in segments:
         regions = _regions(segment.packed)
-        placed.append([(bench.allocate(len(region)), region) for region in regions])
+        placed.append([(bench.memory.allocate(len(region)), region) for region in regions])
         bench.offer(segment.values)
 
     async def work() -> list[Result]:
         found: list[Result] = []
         for segment, places in zip(segments, placed, strict=True):
             book = segment.codebook
-            if book and book not in bench._books and len(bench._books) == bench.config.books:
+            if book and book not in bench.codebooks and len(bench.codebooks) == bench.config.books:
                 found += await bench.drain()
-            slot = await bench.book(segment)
+            slot = await bench.slot_of(segment)
             bases, regions = zip(*places, strict=True)
             await bench.describe(segment, bases, [len(region) for region in regions], slot)
             found += await bench.start()
@@ -294,7 +253,7 @@ async def segments_that_follow_make_a_tensor(dut: Any, scheme: Any) -> None:
     packed = encode(patterns, fmt, always_mask=scheme == "unary")
     arrays = _regions(packed)
     rooms = [len(array) + _SUPERBLOCK for array in arrays]
-    bases = [bench.allocate(size) for size in rooms]
+    bases = [bench.memory.allocate(size) for size in rooms]
 
     async def work() -> list[Result]:
         found: list[Result] = []
@@ -308,7 +267,7 @@ async def segments_that_follow_make_a_tensor(dut: Any, scheme: Any) -> None:
                 mask=scheme == "unary",
                 codebook=packed.codebook,
             )
-            slot = await bench.book(segment) if index == 0 else 0
+            slot = await bench.slot_of(segment) if index == 0 else 0
             if index == 0:
                 await bench.describe(segment, bases, rooms, slot)
             else:
@@ -342,9 +301,11 @@ async def the_queue(dut: Any) -> None:
     host, room = bench.host, bench.config.queue
     [segment] = some(bench, 1)
     rooms = [len(region) for region in _regions(segment.packed)]
-    slot = await bench.do(bench.book(segment))
-    await bench.do(host.write("control", 0))
-    await bench.do(bench.describe(segment, [bench.allocate(size) for size in rooms], rooms, slot))
+    slot = await bench.do(bench.slot_of(segment))
+    await bench.enable(False)
+    await bench.do(
+        bench.describe(segment, [bench.memory.allocate(size) for size in rooms], rooms, slot)
+    )
     for number in range(room + 1):
         assert await bench.do(host.field("status", "waiting")) == number
         assert await bench.do(host.field("status", "full")) == (number == room)
@@ -354,7 +315,7 @@ async def the_queue(dut: Any) -> None:
     await bench.do(host.write("control", compose("control", drop=1)))
     await bench.run(room)
     assert not await bench.do(host.read("status"))
-    await bench.do(host.write("control", compose("control", enable=1)))
+    await bench.enable()
     await encode_all(bench, some(bench, 3))
     assert not await bench.do(host.field("status", "busy"))
 
@@ -370,7 +331,7 @@ async def results_that_nobody_pops(dut: Any) -> None:
     placed = []
     for segment in segments:
         regions = _regions(segment.packed)
-        placed.append([(bench.allocate(len(region)), region) for region in regions])
+        placed.append([(bench.memory.allocate(len(region)), region) for region in regions])
         bench.offer(segment.values)
 
     async def work() -> None:
@@ -443,7 +404,7 @@ async def _one(
 ) -> Result:
     """Encode one segment, with room as for another, more or less."""
     rooms = [len(region) + spare for region in _regions(like.packed)]
-    bases = [bench.allocate(size) for size in rooms]
+    bases = [bench.memory.allocate(size) for size in rooms]
     if response is not None:
         bench.memory.fail(bases[int(bench.rng.integers(2))], response)
     bench.offer(segment.values)
@@ -465,13 +426,13 @@ async def reset_at_any_time(dut: Any) -> None:
         bench.memory.use(WriteTiming(longest=30, shuffled=True))
         segment = draw_segment(bench.rng, bench.config.encoder, "exact", "normal")
         rooms = [len(region) for region in _regions(segment.packed)]
-        bases = [bench.allocate(size) for size in rooms]
+        bases = [bench.memory.allocate(size) for size in rooms]
         for _ in range(3):
             bench.offer(segment.values)
-        await bench.do(bench.host.write("control", compose("control", enable=1)))
+        await bench.enable()
         await bench.do(bench.describe(segment, bases, rooms))
         await bench.do(bench.start())
         await bench.run(int(bench.rng.integers(1, 200)))
         await bench.reset()
-        await bench.do(bench.host.write("control", compose("control", enable=1)))
+        await bench.enable()
         await encode_all(bench, some(bench, 2))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
+from cassandra_spec.rtl.dma.config import REGIONS
 from cassandra_spec.rtl.dma.registers import field_of, register_of
 
 __all__ = ["Host", "compose", "names_of"]
@@ -63,12 +65,17 @@ class Host:
             await self.write("codebook", word)
 
     async def describe(
-        self, command: int, *, slot: int, regions: tuple[tuple[int, int], tuple[int, int]]
+        self,
+        commands: Mapping[str, int],
+        slot: int,
+        bases: Sequence[int],
+        lengths: Sequence[int],
     ) -> None:
-        """Write the registers of a descriptor; ``regions`` are bases and lengths."""
-        await self.keep("command", command)
+        """Write the registers of a descriptor; ``commands`` are those with the command word."""
+        for register, word in commands.items():
+            await self.keep(register, word)
         await self.keep("book", slot)
-        for name, (base, length) in zip(("speculation", "verification"), regions, strict=True):
+        for name, base, length in zip(REGIONS, bases, lengths, strict=True):
             await self.keep(f"{name}_base_low", base & 0xFFFF_FFFF)
             await self.keep(f"{name}_base_high", base >> 32)
             await self.keep(f"{name}_length", length)

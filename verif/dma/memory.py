@@ -1,8 +1,8 @@
-"""A memory behind an AXI4 read port, on the channel models of cocotbext-axi.
+"""Memories behind AXI4 ports, on the channel models of cocotbext-axi.
 
-It answers late, in an order of its own where AXI lets it, and with errors where it is told to. It
-holds the master to the rules: whole bus words, incrementing bursts inside a page, addresses that
-somebody placed data at.
+They answer late, in an order of their own where AXI lets them, and with errors where they are told
+to. They hold the master to the rules: whole bus words, incrementing bursts inside a page, addresses
+that somebody named; a writer also to ``WLAST`` in the last beat, and to write no word twice.
 """
 
 from __future__ import annotations
@@ -10,21 +10,124 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections import defaultdict, deque
+from collections.abc import Coroutine
 from typing import Any
 
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
-from cocotbext.axi import AxiReadBus, AxiResp
-from cocotbext.axi.axi_channels import AxiARSink, AxiRSource
+from cocotbext.axi import AxiReadBus, AxiResp, AxiWriteBus
+from cocotbext.axi.axi_channels import AxiARSink, AxiAWSink, AxiBSource, AxiRSource, AxiWSink
 from cocotbext.axi.sparse_memory import SparseMemory
 
 from cassandra_spec.rtl.dma.config import PAGE
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
-__all__ = ["Memory", "Order", "Timing"]
+__all__ = ["Memory", "Order", "ReadMemory", "Timing", "WriteMemory", "WriteTiming"]
 
 _INCR = 1
+
+
+class Memory:
+    """Words that may be accessed, words that are broken, and the processes of the channels."""
+
+    def __init__(self, dut: Any, rng: np.random.Generator, channels: list[Any], bits: int) -> None:
+        self._dut, self._rng, self._channels = dut, rng, channels
+        self.word = bits // 8  # bytes
+        self._tasks: list[Any] = []
+        self._cycle = 0
+        self._free = PAGE  # the address behind everything that was allocated
+        self.reset()
+
+    def pace(self, *patterns: Pattern) -> None:
+        """Cycles in which each channel moves."""
+        for channel, pattern in zip(self._channels, patterns, strict=True):
+            channel.clear_pause_generator()
+            channel.pause = False
+            if pattern is not ALWAYS:
+                channel.set_pause_generator(not active for active in pattern.cycles(self._rng))
+
+    def reset(self) -> None:
+        """Forget data, errors and what is on its way."""
+        for task in self._tasks:
+            task.cancel()
+        for channel in self._channels:
+            channel.clear()
+        self._named: set[int] = set()  # numbers of words
+        self.broken: dict[int, AxiResp] = {}  # by number of a word
+        self.bursts: list[tuple[int, int]] = []  # address and beats, in order
+        self.overtaken = 0  # answers before one of an earlier burst
+        self._forget()
+        work = (self._count(), self._take(), self._answer())
+        self._tasks = [cocotb.start_soon(task) for task in work]
+
+    def _forget(self) -> None:
+        raise NotImplementedError
+
+    def _take(self) -> Coroutine[Any, Any, None]:
+        raise NotImplementedError
+
+    async def _answer_next(self) -> bool:
+        """Answer what comes next, if something is due."""
+        raise NotImplementedError
+
+    def allocate(self, size: int) -> int:
+        """A place for ``size`` bytes behind everything else: a random multiple of the bus word.
+
+        Half of them begin shortly before the border of a page, some before one of 4 GiB.
+        """
+        page = 1 << 32 if self._rng.random() < 0.1 else PAGE
+        start = -(-self._free // self.word) * self.word
+        border = -(-start // page) * page
+        near = max(start, border - self.word * int(self._rng.integers(0, 20)))
+        base = near if self._rng.random() < 0.5 else start
+        self.allow(base, size)
+        self._free = base + size + self.word
+        return base
+
+    def allow(self, address: int, size: int) -> None:
+        """Let ``size`` bytes from ``address`` be accessed; both are multiples of the bus word."""
+        words = range(address // self.word, (address + size) // self.word)
+        assert not self._named.intersection(words), "allowed twice"
+        self._named.update(words)
+
+    def fail(self, address: int, response: AxiResp) -> None:
+        """Answer an access to the word at ``address`` with this error."""
+        self.broken[address // self.word] = response
+
+    def _burst(self, asked: Any, channel: str) -> tuple[int, int]:
+        """Address and beats of a burst that keeps the rules."""
+        identity, address, beats, size, kind = (
+            int(getattr(asked, f"{channel}{name}"))
+            for name in ("id", "addr", "len", "size", "burst")
+        )
+        beats += 1
+        what = f"burst of {beats} at {address:#x} by {identity}"
+        assert kind == _INCR, f"{what}: not incrementing"
+        assert 1 << size == self.word, f"{what}: not whole bus words"
+        assert address % self.word == 0, f"{what}: not aligned"
+        last = address + beats * self.word - 1
+        assert address // PAGE == last // PAGE, f"{what}: crosses a page"
+        words = range(address // self.word, last // self.word + 1)
+        assert self._named.issuperset(words), f"{what}: nobody allowed it"
+        self.bursts.append((address, beats))
+        return address, beats
+
+    def _late(self, shortest: int, longest: int) -> int:
+        """The cycle in which an answer is due."""
+        return self._cycle + int(self._rng.integers(shortest, longest + 1))
+
+    async def _count(self) -> None:
+        edge = RisingEdge(self._dut.clk)
+        while True:
+            await edge
+            self._cycle += 1
+
+    async def _answer(self) -> None:
+        edge = RisingEdge(self._dut.clk)
+        while True:
+            if not await self._answer_next():
+                await edge
 
 
 class Order(enum.Enum):
@@ -55,100 +158,55 @@ class _Burst:
     number: int  # in the order of asking
 
 
-class Memory:
-    """Data, and the processes that answer reads. ``size`` bytes; placed data alone may be read."""
+class ReadMemory(Memory):
+    """Data, and the processes that answer reads. Placed data alone may be read."""
 
-    def __init__(self, dut: Any, rng: np.random.Generator, *, prefix: str = "m_axi") -> None:
-        bus = AxiReadBus.from_prefix(dut, prefix)
-        self._dut, self._rng = dut, rng
-        self._ar = AxiARSink(bus.ar, dut.clk, dut.rst)
-        self._r = AxiRSource(bus.r, dut.clk, dut.rst)
+    def __init__(self, dut: Any, rng: np.random.Generator) -> None:
+        bus = AxiReadBus.from_prefix(dut, "m_axi")
+        self._ar, self._r = AxiARSink(bus.ar, dut.clk, dut.rst), AxiRSource(bus.r, dut.clk, dut.rst)
         self._r.queue_occupancy_limit = 2
-        self.word = len(dut[f"{prefix}_rdata"]) // 8  # bytes
-        self._data = SparseMemory(1 << len(dut[f"{prefix}_araddr"]))
-        self._cycle = 0
-        self._tasks: list[Any] = []
+        self._data = SparseMemory(1 << len(dut.m_axi_araddr))
+        super().__init__(dut, rng, [self._ar, self._r], len(dut.m_axi_rdata))
         self.use(Timing())
-        self.reset()
 
     def use(self, timing: Timing) -> None:
         """Answer like this from now on."""
         self.timing = timing
-        for channel, pattern in ((self._ar, timing.addresses), (self._r, timing.beats)):
-            channel.clear_pause_generator()
-            channel.pause = False
-            if pattern is not ALWAYS:
-                channel.set_pause_generator(not active for active in pattern.cycles(self._rng))
+        self.pace(timing.addresses, timing.beats)
 
-    def reset(self) -> None:
-        """Forget data, errors and what was asked for."""
-        for task in self._tasks:
-            task.cancel()
-        self._ar.clear()
-        self._r.clear()
+    def _forget(self) -> None:
         self._data.clear()
-        self._placed: set[int] = set()  # numbers of words
-        self.broken: dict[int, AxiResp] = {}  # by number of a word
-        self.bursts: list[tuple[int, int]] = []  # address and beats of all that were asked for
-        self.beats = self.overtaken = self.interleaved = 0
+        self.beats = self.interleaved = 0
         self._queues: dict[int, deque[_Burst]] = defaultdict(deque)
         self._latest: _Burst | None = None
-        work = (self._count(), self._take(), self._answer())
-        self._tasks = [cocotb.start_soon(task) for task in work]
 
-    def place(self, address: int, content: bytes) -> None:
-        """Put data at an address, both multiples of the bus word."""
-        words = range(address // self.word, (address + len(content)) // self.word)
-        assert not self._placed.intersection(words), "placed twice"
-        self._placed.update(words)
+    def place(self, content: bytes) -> int:
+        """Put data at a place of their own, completed to whole bus words; returns the address."""
+        content += bytes(-len(content) % self.word)
+        address = self.allocate(len(content))
         self._data.write(address, content)
-
-    def fail(self, address: int, response: AxiResp) -> None:
-        """Answer reads of the word at ``address`` with this error."""
-        self.broken[address // self.word] = response
+        return address
 
     async def _take(self) -> None:
         """Queue what is asked for, by ID."""
         while True:
             asked = await self._ar.recv()
+            number = len(self.bursts)
+            address, beats = self._burst(asked, "ar")
             burst = _Burst(
                 identity=int(asked.arid),
-                address=int(asked.araddr),
-                beats=int(asked.arlen) + 1,
-                due=self._cycle + self._latency(),
-                number=len(self.bursts),
+                address=address,
+                beats=beats,
+                due=self._late(self.timing.shortest, self.timing.longest),
+                number=number,
             )
-            self._check(asked, burst)
-            self.bursts.append((burst.address, burst.beats))
             self._queues[burst.identity].append(burst)
 
-    def _latency(self) -> int:
-        return int(self._rng.integers(self.timing.shortest, self.timing.longest + 1))
-
-    def _check(self, asked: Any, burst: _Burst) -> None:
-        what = f"burst of {burst.beats} at {burst.address:#x}"
-        assert int(asked.arburst) == _INCR, f"{what}: not incrementing"
-        assert 1 << int(asked.arsize) == self.word, f"{what}: not whole bus words"
-        assert burst.address % self.word == 0, f"{what}: not aligned"
-        last = burst.address + burst.beats * self.word - 1
-        assert burst.address // PAGE == last // PAGE, f"{what}: crosses a page"
-        words = range(burst.address // self.word, last // self.word + 1)
-        assert self._placed.issuperset(words), f"{what}: nobody placed data there"
-
-    async def _answer(self) -> None:
-        edge = RisingEdge(self._dut.clk)
-        while True:
-            burst = self._next()
-            if burst is None:
-                await edge
-            else:
-                await self._send(burst)
-
-    async def _count(self) -> None:
-        edge = RisingEdge(self._dut.clk)
-        while True:
-            await edge
-            self._cycle += 1
+    async def _answer_next(self) -> bool:
+        burst = self._next()
+        if burst is not None:
+            await self._send(burst)
+        return burst is not None
 
     def _next(self) -> _Burst | None:
         """The burst whose beat comes next."""
@@ -186,3 +244,94 @@ class Memory:
             self.interleaved += bool(latest.beats)
             waiting = (queue[0].number for queue in self._queues.values() if queue)
             self.overtaken += min(waiting) < burst.number
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WriteTiming:
+    """How a memory takes words and responds."""
+
+    shortest: int = 0  # cycles from the last word of a burst to its response, at least
+    longest: int = 0  # and at most
+    shuffled: bool = False  # responses of different IDs in any order
+    addresses: Pattern = ALWAYS  # cycles in which an address is taken
+    words: Pattern = ALWAYS  # cycles in which a word is taken
+    responses: Pattern = ALWAYS  # cycles in which a response is offered
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Answer:
+    identity: int
+    response: AxiResp
+    due: int  # cycle
+
+
+class WriteMemory(Memory):
+    """What was written, word by word. Only words that :meth:`allow` names may be."""
+
+    def __init__(self, dut: Any, rng: np.random.Generator) -> None:
+        bus = AxiWriteBus.from_prefix(dut, "m_axi")
+        self._aw, self._w = AxiAWSink(bus.aw, dut.clk, dut.rst), AxiWSink(bus.w, dut.clk, dut.rst)
+        self._b = AxiBSource(bus.b, dut.clk, dut.rst)
+        for channel in (self._aw, self._w, self._b):
+            channel.queue_occupancy_limit = 2
+        super().__init__(dut, rng, [self._aw, self._w, self._b], len(dut.m_axi_wdata))
+        self.use(WriteTiming())
+
+    def use(self, timing: WriteTiming) -> None:
+        """Behave like this from now on."""
+        self.timing = timing
+        self.pace(timing.addresses, timing.words, timing.responses)
+
+    def _forget(self) -> None:
+        self.data: dict[int, int] = {}  # by number of a word
+        self.failed: list[int] = []  # addresses of bursts that were answered with an error
+        self._answers: dict[int, deque[_Answer]] = defaultdict(deque)
+        self._order: list[_Answer] = []
+
+    def read(self, address: int, size: int) -> bytes:
+        """Bytes that were written; KeyError if some were not."""
+        words = range(address // self.word, -(-(address + size) // self.word))
+        return b"".join(self.data[place].to_bytes(self.word, "little") for place in words)[:size]
+
+    async def _take(self) -> None:
+        """Bursts, in the order of their addresses."""
+        while True:
+            asked = await self._aw.recv()
+            address, beats = self._burst(asked, "aw")
+            response = AxiResp.OKAY
+            for beat in range(beats):
+                word = await self._w.recv()
+                what = f"beat {beat} of {beats} at {address:#x}"
+                assert int(word.wlast) == (beat == beats - 1), f"{what}: wlast {word.wlast}"
+                assert int(word.wstrb) == (1 << self.word) - 1, f"{what}: not a whole word"
+                place = address // self.word + beat
+                assert place not in self.data, f"{what}: written twice"
+                self.data[place] = int(word.wdata)
+                response = self.broken.get(place, response)
+            self._queue(int(asked.awid), address, response)
+
+    def _queue(self, identity: int, address: int, response: AxiResp) -> None:
+        due = self._late(self.timing.shortest, self.timing.longest)
+        answer = _Answer(identity=identity, response=response, due=due)
+        if response is not AxiResp.OKAY:
+            self.failed.append(address)
+        self._answers[identity].append(answer)
+        self._order.append(answer)
+
+    async def _answer_next(self) -> bool:
+        answer = self._next()
+        if answer is None:
+            return False
+        self.overtaken += answer is not self._order[0]
+        self._order.remove(answer)
+        self._answers[answer.identity].popleft()
+        beat = self._b._transaction_obj(bid=answer.identity, bresp=int(answer.response))
+        await self._b.send(beat)
+        return True
+
+    def _next(self) -> _Answer | None:
+        heads = [queue[0] for queue in self._answers.values() if queue]
+        due = [answer for answer in heads if answer.due <= self._cycle]
+        if not self.timing.shuffled:
+            return self._order[0] if self._order and self._order[0] in due else None
+        return due[int(self._rng.integers(len(due)))] if due else None

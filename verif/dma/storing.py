@@ -15,8 +15,8 @@ from cassandra_spec.rtl.dma.store import CassandraStore, entry_layout
 from cassandra_spec.rtl.dma.write_master import place_layout
 from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
-from cassandra_spec.verif.dma.bench import Monitor
-from cassandra_spec.verif.dma.write_memory import WriteMemory, WriteTiming
+from cassandra_spec.verif.dma.bench import MemoryBench
+from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
 from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.streams import Bench, Port, Source
 
@@ -31,10 +31,6 @@ SMALL = StoreConfig(
 )
 NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 SUPERBLOCK = 128
-_MONITORED = {
-    "m_axi_aw": ("id", "addr", "len", "size", "burst"),
-    "m_axi_w": ("data", "strb", "last"),
-}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -111,12 +107,11 @@ def _result(segment: Stored) -> int:
     return int(EncodeResult().const({**lengths, **said}).as_bits())
 
 
-class StoreBench(Bench):
+class StoreBench(MemoryBench[WriteMemory]):
     """A store between its stand-in and a memory, and what it must come to."""
 
     def __init__(self, dut: Any, seed: int) -> None:
-        super().__init__(dut, seed)
-        self.memory = WriteMemory(dut, self.rng)
+        super().__init__(dut, seed, WriteMemory)
         lanes = len(dut.s_axis_speculation_tdata) // 8
         self.config = StoreConfig(address=len(dut.m_axi_awaddr), bus=self.memory.word)
         self.place_layout = place_layout(self.config)
@@ -128,18 +123,14 @@ class StoreBench(Bench):
         ]
         self.encoder = Encoder(self, self.words, self.results)
         self.agents += [self.encoder, self.results, *self.words]  # in the order of their driving
-        for prefix, fields in _MONITORED.items():
-            self.agents.append(Monitor(dut, prefix, fields))
         self.entries = self.sink(Port.axis(dut, "m_axis_entry"))
         assert SUPERBLOCK % lanes == 0
-        self._next = 1 << 12
-        self._behind: list[tuple[int, int, int]] | None = None  # address, room, offset of both
+        self._previous: list[tuple[int, int, int]] | None = None  # address, room, offset of both
 
     async def reset(self, cycles: int = 2) -> None:
         """Reset the design; then the memory forgets everything."""
         await super().reset(cycles)
-        self.memory.reset()
-        self._behind = None
+        self._previous = None
 
     def draw(self, *, most: int = 12, follow: bool | None = None, room: int = 0) -> Stored:
         """A segment of random lengths; ``room``: superblocks beyond what the regions need."""
@@ -152,17 +143,18 @@ class StoreBench(Bench):
             lengths[1] = 0
         regions = [rng.bytes(SUPERBLOCK * length) for length in lengths]
         follow = bool(rng.random() < 0.4) if follow is None else follow
-        follow = follow and self._behind is not None
+        follow = follow and self._previous is not None
         if not follow:
             spare = SUPERBLOCK * (room or int(rng.integers(0, 30)))
-            self._behind = [
-                (self._allocate(len(region) + spare), len(region) + spare, 0) for region in regions
+            self._previous = [
+                (self.memory.allocate(len(region) + spare), len(region) + spare, 0)
+                for region in regions
             ]
-        assert self._behind is not None
-        bases, rooms, offsets = zip(*self._behind, strict=True)
-        self._behind = [
+        assert self._previous is not None
+        bases, rooms, offsets = zip(*self._previous, strict=True)
+        self._previous = [
             (base + min(size, left), left - min(size, left), offset + size // SUPERBLOCK)
-            for (base, left, offset), size in zip(self._behind, map(len, regions), strict=True)
+            for (base, left, offset), size in zip(self._previous, map(len, regions), strict=True)
         ]
         said = {
             "mask": int(rng.integers(2)),
@@ -177,18 +169,6 @@ class StoreBench(Bench):
             offsets=offsets,
             said=said,
         )
-
-    def _allocate(self, size: int) -> int:
-        """A random place after everything else, some near the border of a page or of 4 GiB."""
-        page = 1 << (32 if self.rng.random() < 0.1 else 12)
-        start = -(-self._next // self.memory.word) * self.memory.word
-        border = -(-start // page) * page
-        words = int(self.rng.integers(0, 20))
-        near = max(start, border - words * self.memory.word)
-        base = near if self.rng.random() < 0.5 else start
-        self.memory.allow(base, size)
-        self._next = base + size + self.memory.word
-        return base
 
     def send(self, segments: list[Stored]) -> None:
         """Queue segments: places at once, regions as the store takes them."""
@@ -228,9 +208,9 @@ class StoreBench(Bench):
         for place, region in enumerate(segment.regions):
             assert entry["lengths"][place] == len(region) // SUPERBLOCK
             assert entry["offsets"][place] == segment.offsets[place]
-            there = min(len(region), segment.rooms[place])
-            fits &= there == len(region)
-            assert self.memory.read(segment.bases[place], there) == region[:there]
+            written = min(len(region), segment.rooms[place])
+            fits &= written == len(region)
+            assert self.memory.read(segment.bases[place], written) == region[:written]
         assert entry["room"] == (not fits)
         assert entry["mask"] == segment.said["mask"]
         assert entry["errors"] == segment.said["errors"]
@@ -420,7 +400,7 @@ async def a_beat_in_each_cycle(dut: Any) -> None:
         while len(segment.regions[0]) == 0 or len(segment.regions[1]) != 0:
             segment = bench.draw(most=1, follow=False, room=100)
         segments.append(dataclasses.replace(segment, regions=(bench.rng.bytes(4096), b"")))
-    bench._behind = None
+    bench._previous = None
     bench.send(segments)
     begun = bench.cycle
     await bench.finish(segments)
