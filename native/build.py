@@ -5,6 +5,9 @@ for AVX-512, ``codec/walk_portable_avx2.cpp`` twice, and any other for every pro
 kept by the hash of what went into them, so that a changed file compiles alone. Processes that want
 the library at the same time wait for the first one; a library appears under its name only when it
 is complete.
+
+What was built runs as code. Each file has its digest beside it, and is built again if it differs.
+One that others own or can write is refused.
 """
 
 from __future__ import annotations
@@ -107,7 +110,10 @@ def find_toolchain() -> Toolchain:
 
     Raises :class:`NativeError` if there is none.
     """
-    chosen = shlex.split(os.environ.get("CXX", ""))
+    try:
+        chosen = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise NativeError(f"CXX must be a command, not {os.environ['CXX']!r}") from error
     for candidate in [chosen] if chosen else [["g++"], ["c++"], ["clang++"]]:
         if shutil.which(candidate[0]):
             return _toolchain(tuple(candidate))
@@ -187,9 +193,43 @@ def _compile(unit: _Unit, folder: Path, toolchain: Toolchain, sources: Path) -> 
     command = [*toolchain.command, *unit.flags, "-I.", "-c", unit.source, "-o", str(partial)]
     try:
         _check(_run(command, sources), f"compiling {unit.source}")
-        partial.replace(target)
+        _keep(partial, target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _require_own(path: Path) -> None:
+    """Refuse what somebody else could have written, or can change."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+        raise NativeError(
+            f"{path} must be yours (or root's) and writable by nobody else: remove it, or set "
+            "CASSANDRA_NATIVE_CACHE to a folder of your own"
+        )
+
+
+def _seal(path: Path) -> Path:
+    """Where the digest of a built file is kept."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a built file is there, and is what was built."""
+    if not path.exists():
+        return False
+    for each in (path.parent, path):
+        _require_own(each)
+    try:
+        return _seal(path).read_text("ascii") == hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ValueError):
+        return False
+
+
+def _keep(partial: Path, path: Path) -> None:
+    """Give a complete file its name, its digest first."""
+    partial.chmod(0o755)
+    _seal(path).write_text(hashlib.sha256(partial.read_bytes()).hexdigest(), "ascii")
+    partial.replace(path)
 
 
 def _say(message: str) -> None:
@@ -199,7 +239,7 @@ def _say(message: str) -> None:
 def _compile_missing(
     units: list[_Unit], texts: dict[str, str], objects: Path, toolchain: Toolchain
 ) -> None:
-    missing = [unit for unit in units if not (objects / unit.object).exists()]
+    missing = [unit for unit in units if not _is_whole(objects / unit.object)]
     if not missing:
         return
     names = ", ".join(dict.fromkeys(unit.source for unit in missing))
@@ -223,7 +263,7 @@ def _link(
     run = _run([*cxx.command, *flags, "-shared", "-Wl,-z,defs", *inputs, "-o", str(partial)])
     try:
         _check(run, "linking the native library")
-        partial.replace(library)
+        _keep(partial, library)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -243,7 +283,7 @@ def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path
         folder: where objects and libraries are kept; by default :func:`cache_folder`.
 
     Raises:
-        NativeError: there is no compiler, or it refuses the sources.
+        NativeError: there is no compiler, it refuses the sources, or others can write the library.
         OSError: the folder cannot be written.
     """
     toolchain = find_toolchain()
@@ -251,13 +291,14 @@ def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path
     units = _units(texts, toolchain, sanitize)
     root = cache_folder() if folder is None else folder
     library = root / _digest(*(unit.object for unit in units)) / "libcassandra.so"
-    if library.exists():
+    if _is_whole(library):
         return library
     objects = root / "objects"
     for path in (objects, library.parent):
         path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o755)
     with _locked(root):
-        if not library.exists():
+        if not _is_whole(library):
             _compile_missing(units, texts, objects, toolchain)
             flags = _flags(toolchain, "portable", sanitize)
             _link(units, objects, library, flags, toolchain)

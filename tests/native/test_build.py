@@ -150,3 +150,79 @@ def test_the_generated_tables_are_goldens() -> None:
     found = re.search(r"VALUE\[65536\] = \{([^}]*)\}", source)
     assert found
     assert list(map(int, found[1].split(","))) == arithmetic.value_table().tolist()
+
+
+def damage(path: Path, kind: str) -> None:
+    octets = bytearray(path.read_bytes())
+    octets[len(octets) // 2] ^= 1
+    path.write_bytes(b"" if kind == "empty" else octets)
+
+
+@pytest.mark.parametrize("kind", ["empty", "changed"])
+def test_a_damaged_library_is_built_again(sources: Path, tmp_path: Path, kind: str) -> None:
+    library = build.build_library(folder=tmp_path / "cache")
+    good = library.read_bytes()
+    damage(library, kind)
+    assert build.build_library(folder=tmp_path / "cache") == library
+    assert library.read_bytes() == good
+
+
+@pytest.mark.parametrize("kind", ["empty", "changed"])
+def test_a_damaged_object_is_compiled_again(
+    sources: Path, tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library = build.build_library(folder=tmp_path / "cache")
+    damage(next((tmp_path / "cache" / "objects").glob("first*.o")), kind)
+    library.unlink()
+    capfd.readouterr()
+    build.build_library(folder=tmp_path / "cache")
+    assert "compiling first.cpp with" in capfd.readouterr().err
+
+
+def test_a_library_without_its_digest_is_built_again(sources: Path, tmp_path: Path) -> None:
+    library = build.build_library(folder=tmp_path / "cache")
+    seal = library.with_name("libcassandra.so.sha256")
+    seal.unlink()
+    build.build_library(folder=tmp_path / "cache")
+    assert seal.is_file()
+
+
+@pytest.mark.parametrize("where", ["libcassandra.so", "."])
+@pytest.mark.parametrize("mode", [0o775, 0o777])
+def test_a_library_that_others_can_write_is_refused(
+    sources: Path, tmp_path: Path, where: str, mode: int
+) -> None:
+    library = build.build_library(folder=tmp_path / "cache")
+    (library.parent / where).chmod(mode)
+    with pytest.raises(native.NativeError, match=r"must be yours .* and writable by nobody else"):
+        build.build_library(folder=tmp_path / "cache")
+
+
+def test_a_library_of_somebody_else_is_refused(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = build.build_library(folder=tmp_path / "cache")
+    if os.geteuid() == 0:
+        os.chown(library, 12345, 12345)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(native.NativeError, match="must be yours"):
+        build.build_library(folder=tmp_path / "cache")
+
+
+def test_a_library_is_private_whatever_the_umask(sources: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        library = build.build_library(folder=tmp_path / "cache")
+        assert build.build_library(folder=tmp_path / "cache") == library
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("command", ['"', "g++ 'x"])
+def test_a_compiler_that_is_no_command_is_refused(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("CXX", command)
+    with pytest.raises(native.NativeError, match="CXX must be a command, not"):
+        build.find_toolchain()
