@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from cassandra_spec.golden import codec as reference
 from cassandra_spec.golden.arguments import (
@@ -31,13 +31,15 @@ from cassandra_spec.golden.codec import RUN_VALUES
 from cassandra_spec.golden.errors import CassandraError, DecodeError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, ERROR_CAUSES, SCHEMES, STREAMS, Format
 from cassandra_spec.golden.packed import Packed, Values, concatenate
-from cassandra_spec.native.library import load
+from cassandra_spec.native.arrays import CheckedStructure, Pointer, pointer
+from cassandra_spec.native.library import declare, load, require_done
 
 __all__ = ["NativeCodec"]
 
 Flags = NDArray[np.bool_]
 
 _BOOK_SIZE = 32
+_GOOD = -1  # in place of a cause
 _INTEGERS = (
     "scheme",
     "truncated",
@@ -55,7 +57,7 @@ _INTEGERS = (
 )
 
 
-class _Params(ctypes.Structure):
+class _Params(CheckedStructure):
     """``cassandra::codec::Params`` of ``native/src/codec/codec.h``."""
 
     _fields_ = (
@@ -83,29 +85,25 @@ def _params(format: Format, book: Sequence[int] = (), pruned_book: Sequence[int]
 def _library() -> ctypes.CDLL:
     """The library with the codec's functions declared; errors as of :func:`native.load`."""
     library = load()
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    params = ctypes.POINTER(_Params)
-    library.cassandra_decode.restype = ctypes.c_int
-    library.cassandra_decode.argtypes = [
-        *(params, pointer, size, pointer, size, pointer),
-        *(size, size, size, ctypes.c_int, pointer, ctypes.POINTER(size)),
-    ]
-    library.cassandra_encode.restype = None
-    library.cassandra_encode.argtypes = [
-        *(params, pointer, pointer, pointer, size, ctypes.c_int),
-        *([pointer] * 5),
-    ]
-    library.cassandra_encode_room.restype = None
-    library.cassandra_encode_room.argtypes = [params, size, pointer]
-    library.cassandra_choose_group_exponents.restype = None
-    library.cassandra_choose_group_exponents.argtypes = [params, *([pointer] * 3), size, pointer]
-    library.cassandra_count_exponents.restype = None
-    library.cassandra_count_exponents.argtypes = [pointer, pointer, size, pointer]
+    array, size, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    params, done = ctypes.POINTER(_Params), ctypes.c_bool
+    regions = (array, size, array, size, array)
+    signatures = {
+        "decode": (
+            number,
+            (params, *regions, size, size, size, number, array, ctypes.POINTER(size)),
+        ),
+        "encode": (done, (params, array, array, array, size, number, *([array] * 5))),
+        "encode_room": (None, (params, size, array)),
+        "choose_group_exponents": (done, (params, array, array, array, size, array)),
+        "count_exponents": (None, (array, array, size, array)),
+    }
+    declare(library, signatures)
     return library
 
 
-def _address(array: NDArray[Any] | None) -> int | None:
-    return None if array is None else array.ctypes.data
+def _optional(name: str, array: NDArray[Any] | None, dtype: DTypeLike, size: int) -> Pointer | None:
+    return None if array is None else pointer(name, array, dtype, size)
 
 
 # ---- decoding -----------------------------------------------------------------------------------
@@ -122,11 +120,15 @@ def _decode(packed: Packed, target: bool, first: int, last: int) -> Values:
     failed = ctypes.c_int64(-1)
     cause = _library().cassandra_decode(
         _params(format, packed.codebook, packed.pruned_codebook),
-        *(_address(speculation), speculation.size, _address(verification), verification.size),
-        *(_address(directory), first, last, packed.count, int(target), _address(result)),
+        *(pointer("speculation", speculation, np.uint8, speculation.size), speculation.size),
+        *(pointer("verification", verification, np.uint8, verification.size), verification.size),
+        pointer("directory", directory, np.uint32, len(directory), len(DIRECTORY_FIELDS)),
+        *(first, last, packed.count, int(target)),
+        pointer("result", result, np.uint16, result.size, writable=True),
         ctypes.byref(failed),
     )
-    if cause >= 0:
+    require_done(cause >= _GOOD)
+    if cause != _GOOD:
         raise _worded(packed, failed.value, target, ERROR_CAUSES[cause])
     return result
 
@@ -164,7 +166,10 @@ def _count_exponents(args: Arguments) -> NDArray[np.int64]:
     values = np.ascontiguousarray(args.values)
     kept = None if args.kept is None else np.ascontiguousarray(args.kept)
     _library().cassandra_count_exponents(
-        _address(values), _address(kept), values.size, _address(counts)
+        pointer("values", values, np.uint16, values.size),
+        _optional("kept", kept, np.bool_, values.size),
+        values.size,
+        pointer("counts", counts, np.int64, 2, 256, writable=True),
     )
     return counts
 
@@ -191,16 +196,24 @@ def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
         groups = np.ascontiguousarray(groups[span])
     segments = -(-values.size // format.segment)
     room, sizes = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    library.cassandra_encode_room(params, min(values.size, format.segment), _address(room))
+    library.cassandra_encode_room(
+        params, min(values.size, format.segment), pointer("room", room, np.int64, 2)
+    )
     regions = [np.empty(int(size) * segments, dtype=np.uint8) for size in room]
     directory = np.empty((segments, len(DIRECTORY_FIELDS)), dtype=np.uint32)
     bits = np.zeros(len(STREAMS), dtype=np.int64)
-    library.cassandra_encode(
-        *(params, _address(values), _address(kept), _address(groups), values.size),
-        int(args.always_mask),
-        *(_address(regions[0]), _address(regions[1])),
-        *(_address(directory), _address(bits), _address(sizes)),
+    done = library.cassandra_encode(
+        params,
+        pointer("values", values, np.uint16, values.size),
+        _optional("kept", kept, np.bool_, values.size),
+        _optional("group_exponents", groups, np.uint8, group_count(values.size, format)),
+        *(values.size, int(args.always_mask)),
+        *(pointer("region", region, np.uint8, region.size) for region in regions),
+        pointer("directory", directory, np.uint32, segments, len(DIRECTORY_FIELDS)),
+        pointer("stream_bits", bits, np.int64, len(STREAMS)),
+        pointer("sizes", sizes, np.int64, 2),
     )
+    require_done(done)
     counted = dict(zip((stream.name for stream in STREAMS), map(int, bits), strict=True))
     speculation, verification = (
         region[:size].copy() for region, size in zip(regions, sizes, strict=True)
@@ -276,10 +289,15 @@ class NativeCodec:
         flat = np.ascontiguousarray(args.values)
         mask = None if args.kept is None else np.ascontiguousarray(args.kept)
         result = np.empty(group_count(flat.size, format), dtype=np.uint8)
-        _library().cassandra_choose_group_exponents(
-            *(_params(format), _address(flat), _address(mask), _address(weights)),
-            *(flat.size, _address(result)),
+        done = _library().cassandra_choose_group_exponents(
+            _params(format),
+            pointer("values", flat, np.uint16, flat.size),
+            _optional("kept", mask, np.bool_, flat.size),
+            _optional("importance", weights, np.uint64, flat.size),
+            flat.size,
+            pointer("group_exponents", result, np.uint8, result.size, writable=True),
         )
+        require_done(done)
         return result
 
 

@@ -22,15 +22,16 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import CassandraError, Packed
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.decoding import Counters, Settings, figures, make_policy
 from cassandra_spec.native.engine_binding import (
     MAX_ROWS,
+    NOT_FINITE,
     ModelShape,
     RoundRequest,
     RoundResult,
     engine_library,
-    pointer,
 )
 from cassandra_spec.native.errors import NativeError
 from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
@@ -158,9 +159,9 @@ class Engine:
         )
         handle: int | None = self._library.cassandra_engine_new(
             shape,
-            pointer(config.frequencies()),
+            pointer("frequencies", config.frequencies(), np.float32, config.head_size // 2),
             1.0,
-            pointer(self._embedding),
+            pointer("embedding", self._embedding, np.uint16, config.vocabulary * config.hidden),
             self.threads,
             int(pin),
         )
@@ -211,7 +212,7 @@ class Engine:
             layer,
             slot,
             int(draft),
-            pointer(values),
+            pointer("values", values, np.uint16, shape[0] * shape[1]),
             *shape,
             FORMS.index(form[0]),
             form[1],
@@ -225,7 +226,7 @@ class Engine:
         values = (patterns.astype(np.uint32) << 16).view(np.float32)
         self._check(
             self._library.cassandra_engine_set_vector(
-                self._handle, layer, slot, pointer(values), size
+                self._handle, layer, slot, pointer(name, values, np.float32, size), size
             )
         )
 
@@ -238,8 +239,16 @@ class Engine:
             raise NativeError(f"the native engine cannot be made: {self._error()}")
 
     def _error(self) -> str:
-        text: bytes = self._library.cassandra_engine_error()
-        return "there is not enough memory" if text == b"memory" else text.decode()
+        text: bytes = self._library.cassandra_error()
+        return text.decode()
+
+    def _require_pass(self, status: int) -> int:
+        """Raise if a pass did not end well; else its status, which may be a token."""
+        if status == NOT_FINITE:
+            raise CassandraError("logits must be finite, not NaN or infinite: check the weights")
+        if status < -1:
+            raise NativeError(f"the native engine cannot go on: {self._error()}")
+        return status
 
     # --- passes ----------------------------------------------------------------------------------
 
@@ -264,16 +273,17 @@ class Engine:
         if not 0 <= last <= len(ids):
             raise CassandraError(f"last must be from 0 to {len(ids)}, not {last}")
         logits = np.empty((last, self.config.vocabulary), np.float32)
-        self._library.cassandra_engine_forward(
+        status = self._library.cassandra_engine_forward(
             self._open(),
-            pointer(ids),
+            pointer("tokens", ids, np.int32, len(ids)),
             len(ids),
             position,
             int(draft),
             rows,
             last,
-            pointer(logits) if last else None,
+            pointer("logits", logits, np.float32, *logits.shape, writable=True) if last else None,
         )
+        self._require_pass(status)
         return logits
 
     def _ids(self, tokens: Sequence[int], position: int, draft: bool) -> NDArray[np.int32]:
@@ -353,8 +363,11 @@ class Engine:
         for start in range(0, len(ids), MAX_ROWS):
             part = ids[start : start + MAX_ROWS]
             last = start + len(part) == len(ids)
-            token = self._library.cassandra_engine_forward(
-                self._open(), pointer(part), len(part), start, 0, MAX_ROWS, int(last), None
+            tokens = pointer("tokens", part, np.int32, len(part))
+            token = self._require_pass(
+                self._library.cassandra_engine_forward(
+                    self._open(), tokens, len(part), start, 0, MAX_ROWS, int(last), None
+                )
             )
         self._history[len(ids)] = token
         self.counters.prompt_tokens += len(ids)
@@ -371,16 +384,17 @@ class Engine:
             longest=settings.longest,
             min_margin=settings.min_margin,
             stop_count=len(stops),
-            stops=pointer(stops),
+            stops=pointer("stops", stops, np.int32, len(stops)).address,
         )
         result = RoundResult()
-        self._library.cassandra_engine_round(
+        status = self._library.cassandra_engine_round(
             self._open(),
-            pointer(self._history),
+            pointer("history", self._history, np.int32, self.context + 1),
             position,
             ctypes.byref(request),
             ctypes.byref(result),
         )
+        self._require_pass(status)
         return result
 
     def _policy(self, settings: Settings) -> Policy:

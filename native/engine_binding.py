@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_size_t, c_void_p
 from functools import cache
 
-import numpy as np
-from numpy.typing import NDArray
+from cassandra_spec.native.arrays import CheckedStructure
+from cassandra_spec.native.library import declare, load
 
-from cassandra_spec.native.library import load
-
-__all__ = ["MAX_ROWS", "ModelShape", "RoundRequest", "RoundResult", "engine_library", "pointer"]
+__all__ = ["MAX_ROWS", "NOT_FINITE", "ModelShape", "RoundRequest", "RoundResult", "engine_library"]
 
 MAX_ROWS = 8
 """Positions of one pass, at most."""
 
+NOT_FINITE = -3
+"""What a pass returns whose logits are NaN or infinite."""
 
-class ModelShape(ctypes.Structure):
+
+class ModelShape(CheckedStructure):
     """``ModelShape`` of engine.h."""
 
     _fields_ = (
@@ -33,7 +34,7 @@ class ModelShape(ctypes.Structure):
     )
 
 
-class RoundRequest(ctypes.Structure):
+class RoundRequest(CheckedStructure):
     """``RoundRequest`` of engine.h."""
 
     _fields_ = (
@@ -47,7 +48,7 @@ class RoundRequest(ctypes.Structure):
     )
 
 
-class RoundResult(ctypes.Structure):
+class RoundResult(CheckedStructure):
     """``RoundResult`` of engine.h."""
 
     _fields_ = (
@@ -63,21 +64,23 @@ class RoundResult(ctypes.Structure):
 
 
 _SIGNATURES = {
-    "error": (c_char_p, ()),
-    "new": (c_void_p, (POINTER(ModelShape), c_void_p, c_float, c_void_p, c_int, c_int)),
-    "free": (None, (c_void_p,)),
-    "set_matrix": (
+    "engine_new": (c_void_p, (POINTER(ModelShape), c_void_p, c_float, c_void_p, c_int, c_int)),
+    "engine_free": (None, (c_void_p,)),
+    "engine_set_matrix": (
         c_int,
         (c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int, c_int, c_int),
     ),
-    "weight_bytes": (c_size_t, (c_void_p, c_int)),
-    "set_vector": (c_int, (c_void_p, c_int, c_int, c_void_p, c_int)),
-    "forward": (
+    "engine_weight_bytes": (c_size_t, (c_void_p, c_int)),
+    "engine_set_vector": (c_int, (c_void_p, c_int, c_int, c_void_p, c_int)),
+    "engine_forward": (
         c_int,
         (c_void_p, c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p),
     ),
-    "round": (None, (c_void_p, c_void_p, c_int, POINTER(RoundRequest), POINTER(RoundResult))),
-    "position_bytes": (c_size_t, (c_void_p,)),
+    "engine_round": (
+        c_int,
+        (c_void_p, c_void_p, c_int, POINTER(RoundRequest), POINTER(RoundResult)),
+    ),
+    "engine_position_bytes": (c_size_t, (c_void_p,)),
 }
 
 
@@ -88,12 +91,5 @@ def engine_library() -> ctypes.CDLL:
     Raises :class:`native.NativeError` if it cannot be compiled or loaded here.
     """
     library = load()
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, f"cassandra_engine_{name}")
-        function.restype, function.argtypes = result, arguments
+    declare(library, _SIGNATURES)
     return library
-
-
-def pointer(array: NDArray[np.generic] | None) -> int | None:
-    """Address of the values of a contiguous array; the caller keeps the array."""
-    return None if array is None else array.ctypes.data

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from cassandra_spec.native.build import ISA_FLAGS, build_library
 from cassandra_spec.native.errors import NativeError
 
-__all__ = ["ISAS", "available_isas", "isa", "load", "set_isa"]
+__all__ = ["ISAS", "available_isas", "declare", "isa", "load", "require_done", "set_isa"]
+
+Signature = tuple[Any, tuple[Any, ...]]
+"""Result and arguments of a native function."""
 
 ISAS: tuple[str, ...] = tuple(ISA_FLAGS)
 """Names of the instruction sets, the least capable first."""
+
+
+_SIGNATURES: Mapping[str, Signature] = {
+    "error": (ctypes.c_char_p, ()),
+    "isa": (ctypes.c_int, ()),
+    "isa_best": (ctypes.c_int, ()),
+    "set_isa": (None, (ctypes.c_int,)),
+}
+
+
+def declare(library: ctypes.CDLL, signatures: Mapping[str, Signature]) -> None:
+    """Tell ctypes the types of functions, by their names without ``cassandra_``."""
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, f"cassandra_{name}")
+        function.restype, function.argtypes = result, arguments
+
+
+def require_done(done: object) -> None:
+    """Raise :class:`NativeError` with native code's own words if a call did not succeed."""
+    if not done:
+        raise NativeError(load().cassandra_error().decode())
 
 
 @cache
@@ -31,9 +57,7 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeError(f"the native library cannot be loaded: {error}") from error
-    library.cassandra_isa_best.restype = ctypes.c_int
-    library.cassandra_isa.restype = ctypes.c_int
-    library.cassandra_set_isa.argtypes = [ctypes.c_int]
+    declare(library, _SIGNATURES)
     _choose(library, os.environ.get("CASSANDRA_NATIVE_ISA") or None)
     return library
 

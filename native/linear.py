@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.errors import NativeError
-from cassandra_spec.native.library import load
+from cassandra_spec.native.library import declare, load, require_done
 
 __all__ = [
     "FORMS",
@@ -34,39 +36,31 @@ FORMS: tuple[FormName, ...] = ("bf16", "packed12", "packed8", "draft5", "draft4"
 MAX_ROWS = 8
 """Rows that one pass multiplies at most."""
 
-_ERROR_ROOM = 256
+_MOST_THREADS = 256
 _WORDS = ("bf16", "packed12", "packed8")
 
 
+@cache
 def _library() -> ctypes.CDLL:
     library = load()
-    pointer, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    create: list[Any] = [pointer, count, count, number, number, pointer, number]
-    create += [ctypes.c_char_p, count]
-    library.cassandra_streams_new.argtypes = [number]
-    library.cassandra_streams_new.restype = pointer
-    library.cassandra_streams_free.argtypes = [pointer]
-    library.cassandra_streams_free.restype = None
-    library.cassandra_linear_new.argtypes = create
-    library.cassandra_linear_new.restype = pointer
-    for name in ("free", "form", "bytes", "escapes"):
-        getattr(library, f"cassandra_linear_{name}").argtypes = [pointer]
-    library.cassandra_linear_free.restype = None
-    library.cassandra_linear_bytes.restype = count
-    library.cassandra_linear_escapes.restype = count
-    library.cassandra_linear_values.argtypes = [pointer, pointer]
-    library.cassandra_linear_values.restype = None
-    library.cassandra_linear_multiply.argtypes = [pointer, number, pointer, pointer]
-    library.cassandra_linear_multiply.restype = None
-    library.cassandra_linear_prepare.argtypes = [pointer, pointer, pointer, pointer]
-    library.cassandra_linear_prepare.restype = None
-    doubles = ctypes.POINTER(ctypes.c_double)
-    library.cassandra_linear_time.argtypes = [pointer, number, number, number, number, doubles]
-    library.cassandra_linear_time.restype = None
-    library.cassandra_read_time.argtypes = [count, number, number, doubles]
-    library.cassandra_read_time.restype = None
-    library.cassandra_linear_set_prefetch.argtypes = [number, count]
-    library.cassandra_linear_set_prefetch.restype = None
+    handle, array, count = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    number, done = ctypes.c_int, ctypes.c_bool
+    signatures = {
+        "streams_new": (handle, (number,)),
+        "streams_free": (None, (handle,)),
+        "linear_new": (handle, (array, count, count, number, number, handle, number)),
+        "linear_free": (None, (handle,)),
+        "linear_form": (number, (handle,)),
+        "linear_bytes": (count, (handle,)),
+        "linear_escapes": (count, (handle,)),
+        "linear_values": (None, (handle, array)),
+        "linear_multiply": (done, (handle, number, array, array)),
+        "linear_prepare": (done, (handle, array, array, array)),
+        "linear_time": (done, (handle, number, number, number, number, array)),
+        "read_time": (done, (count, number, number, array)),
+        "linear_set_prefetch": (None, (number, count)),
+    }
+    declare(library, signatures)
     return library
 
 
@@ -77,11 +71,11 @@ class NativeStreams:
     """
 
     def __init__(self, threads: int) -> None:
-        if threads < 1:
-            raise NativeError(f"threads must be at least 1, not {threads}")
         self._library = _library()
-        self.threads = threads
-        self.handle: int | None = self._library.cassandra_streams_new(threads)
+        self.threads = int32("threads", threads, 1, _MOST_THREADS)
+        self._handle: int | None = self._library.cassandra_streams_new(threads)
+        self.layers = 0  # that lie here
+        require_done(self._handle)
 
     def __enter__(self) -> NativeStreams:
         """The streams themselves."""
@@ -94,9 +88,18 @@ class NativeStreams:
         trace: TracebackType | None,
     ) -> None:
         """Give the memory back."""
-        if self.handle is not None:
-            self._library.cassandra_streams_free(self.handle)
-            self.handle = None
+        if self.layers:
+            raise NativeError("streams must be closed after the layers in them")
+        if self._handle is not None:
+            self._library.cassandra_streams_free(self._handle)
+            self._handle = None
+
+    @property
+    def handle(self) -> int:
+        """For layers that are to lie here."""
+        if self._handle is None:
+            raise NativeError("the streams must be open, not closed")
+        return self._handle
 
 
 class NativeLinear:
@@ -130,25 +133,23 @@ class NativeLinear:
             )
         if form not in FORMS:
             raise NativeError(f"form must be {', '.join(FORMS)}, not {form!r}")
-        if threads < 1:
-            raise NativeError(f"threads must be at least 1, not {threads}")
+        threads = int32("threads", threads, 1, _MOST_THREADS)
         self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
         self.group = group
         self.threads = threads if streams is None else streams.threads
         values = np.ascontiguousarray(values)
-        error = ctypes.create_string_buffer(_ERROR_ROOM)
         self._handle = self._library.cassandra_linear_new(
-            values.ctypes.data,
+            pointer("values", values, np.uint16, *self.shape),
             *self.shape,
             FORMS.index(form),
-            group,
+            int32("group", group),
             None if streams is None else streams.handle,
             threads,
-            error,
-            len(error),
         )
-        if self._handle is None:
-            raise NativeError(error.value.decode())
+        require_done(self._handle)
+        self._streams = streams
+        if streams is not None:
+            streams.layers += 1
 
     def __enter__(self) -> NativeLinear:
         """The layer itself."""
@@ -168,6 +169,8 @@ class NativeLinear:
         if self._handle is not None:
             self._library.cassandra_linear_free(self._handle)
             self._handle = None
+            if self._streams is not None:
+                self._streams.layers -= 1
 
     @property
     def handle(self) -> int:
@@ -194,7 +197,8 @@ class NativeLinear:
     def values(self) -> NDArray[np.uint16]:
         """The values as the layout holds them, BF16 patterns [out, in]."""
         result = np.empty(self.shape, dtype=np.uint16)
-        self._library.cassandra_linear_values(self.handle, result.ctypes.data)
+        room = pointer("values", result, np.uint16, *self.shape, writable=True)
+        self._library.cassandra_linear_values(self.handle, room)
         return result
 
     def multiply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -207,7 +211,14 @@ class NativeLinear:
             raise NativeError(f"x must be [1..{MAX_ROWS}, {self.shape[1]}], not {list(x.shape)}")
         x = np.ascontiguousarray(x, dtype=np.float32)
         y = np.empty((len(x), self.shape[0]), dtype=np.float32)
-        self._library.cassandra_linear_multiply(self.handle, len(x), x.ctypes.data, y.ctypes.data)
+        rows, (outputs, inputs) = len(x), self.shape
+        done = self._library.cassandra_linear_multiply(
+            self.handle,
+            rows,
+            pointer("x", x, np.float32, rows, inputs),
+            pointer("y", y, np.float32, rows, outputs, writable=True),
+        )
+        require_done(done)
         return y
 
     def prepared(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -218,9 +229,13 @@ class NativeLinear:
         kind = np.float32 if form in _WORDS else np.int8 if form.startswith("draft") else np.int16
         stored = np.zeros(padded, dtype=kind)
         scales = np.zeros(padded // 32, dtype=np.float32)
-        self._library.cassandra_linear_prepare(
-            self.handle, x.ctypes.data, stored.ctypes.data, scales.ctypes.data
+        done = self._library.cassandra_linear_prepare(
+            self.handle,
+            pointer("x", x, np.float32, self.shape[1]),
+            pointer("stored", stored, kind, padded, writable=True),
+            pointer("scales", scales, np.float32, padded // 32, writable=True),
         )
+        require_done(done)
         if form in _WORDS:
             return stored[: len(x)].astype(np.float32)
         per_value = np.repeat(scales, self.group)[:padded]
@@ -235,18 +250,24 @@ def time_layers(
     Every thread is pinned to a core and goes through its parts of all layers; inputs are prepared
     beforehand and outputs are not used.
     """
-    library = _library()
+    if any(layer.threads != threads for layer in layers):
+        raise NativeError(f"threads must be those of every layer, not {threads}")
     handles = (ctypes.c_void_p * len(layers))(*(layer.handle for layer in layers))
-    seconds = (ctypes.c_double * repeats)()
-    library.cassandra_linear_time(handles, len(layers), rows, threads, repeats, seconds)
-    return list(seconds)
+    seconds = np.empty(int32("repeats", repeats, 0))
+    room = pointer("seconds", seconds, np.float64, repeats, writable=True)
+    rows = int32("rows", rows, 1, MAX_ROWS)
+    done = _library().cassandra_linear_time(handles, len(layers), rows, threads, repeats, room)
+    require_done(done)
+    return [float(time) for time in seconds]
 
 
 def time_reading(nbytes: int, repeats: int, threads: int) -> list[float]:
     """Seconds of each of ``repeats`` reads of that much memory, divided among threads."""
-    seconds = (ctypes.c_double * repeats)()
-    _library().cassandra_read_time(nbytes, threads, repeats, seconds)
-    return list(seconds)
+    seconds = np.empty(int32("repeats", repeats, 0))
+    room = pointer("seconds", seconds, np.float64, repeats, writable=True)
+    threads = int32("threads", threads, 1, _MOST_THREADS)
+    require_done(_library().cassandra_read_time(nbytes, threads, repeats, room))
+    return [float(time) for time in seconds]
 
 
 def set_prefetch(form: FormName, nbytes: int) -> None:

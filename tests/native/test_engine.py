@@ -407,3 +407,49 @@ def test_a_fork_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(CassandraError, match="in the process that made it"):
             engine.forward([1])
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.0.self_attn.q_proj.weight"])
+@pytest.mark.parametrize("pattern", [0x7FC0, 0xFF80])
+@pytest.mark.parametrize("threads", [1, 9])
+def test_logits_that_are_not_finite_end_a_reply(
+    name: str, pattern: int, threads: int, every_isa: str
+) -> None:
+    config, tensors = small()
+    tensors[name] = np.full_like(tensors[name], pattern)
+    with make(config, tensors, threads=threads) as engine:
+        for gamma in (0, 3):
+            with pytest.raises(CassandraError, match="logits must be finite"):
+                reply(engine, gamma=gamma)
+        with pytest.raises(CassandraError, match="logits must be finite"):
+            engine.forward(PROMPT, draft=True)
+
+
+def test_a_single_logit_that_is_not_finite_ends_a_reply(every_isa: str) -> None:
+    config, tensors = small()
+    for token in (0, 40, 96):
+        head = tensors["lm_head.weight"].copy()
+        head[token, 0] = 0x7F80
+        engine = make(config, {**tensors, "lm_head.weight": head})
+        with engine, pytest.raises(CassandraError, match="logits must be finite"):
+            reply(engine)
+
+
+@pytest.mark.parametrize("scheme", ["mx", "exact"])
+def test_a_norm_that_is_not_finite_is_not_hidden_by_integers(scheme: Any) -> None:
+    config, tensors = small()
+    tensors["model.norm.weight"][0] = 0x7FC0
+    made = packed(tensors, Format(scheme=scheme, truncated=4, fill="midpoint", group=32))
+    with make(config, made, target="packed12") as engine:
+        for draft in (False, True):
+            with pytest.raises(CassandraError, match="logits must be finite"):
+                engine.forward(PROMPT, draft=draft)
+
+
+def test_more_threads_than_tiles_of_a_tiny_vocabulary() -> None:
+    config, tensors = small(vocab_size=3)
+    replies = []
+    for threads in (1, 8):
+        with make(config, tensors, threads=threads) as engine:
+            replies.append(reply(engine, (1, 2, 0, 1)))
+    assert replies[0] == replies[1]

@@ -1,5 +1,6 @@
 // Regions to values.
 #include "codec/kernels.h"
+#include "common/guard.h"
 
 namespace cassandra::codec {
 namespace {
@@ -208,28 +209,31 @@ void Decoder::put_coded(const Segment& segment, uint16_t* out) {
 }  // namespace cassandra::codec
 
 // Decode segments `first` to `last` of a packed tensor of `count` values; `out` takes the first of
-// their values first. `directory` has five numbers for each segment. Returns -1, or the cause of
-// the error (place in cassandra_spec.golden.format.ERROR_CAUSES) of segment `*failed`.
+// their values first. `directory` has five numbers for each segment. Returns OK (-1), FAILED, or
+// the cause of the error (place in cassandra_spec.golden.format.ERROR_CAUSES) of segment `*failed`.
 CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint8_t* speculation,
                                    int64_t speculation_size, const uint8_t* verification,
                                    int64_t verification_size, const uint32_t* directory,
                                    int64_t first, int64_t last, int64_t count, int target,
                                    uint16_t* out, int64_t* failed) {
     using namespace cassandra::codec;
-    Decoder decoder(*p);
-    for (int64_t i = first; i < last; ++i) {
-        const uint32_t* const entry = directory + 5 * i;
-        Segment segment{};
-        const uint64_t unit = p->superblock;
-        segment.speculation = region_of(speculation, speculation_size, entry[0], entry[1], unit);
-        segment.verification = region_of(verification, verification_size, entry[2], entry[3], unit);
-        segment.count = count - i * p->segment < p->segment ? count - i * p->segment : p->segment;
-        segment.has_mask = entry[4] & cassandra::FLAG_MASK;
-        const int cause = decoder.decode(segment, target, out + (i - first) * p->segment);
-        if (cause != OK) {
+    int cause = OK;
+    const auto decode = [&] {
+        Decoder decoder(*p);
+        for (int64_t i = first; i < last && cause == OK; ++i) {
+            const uint32_t* const entry = directory + 5 * i;
+            Segment segment{};
+            const uint64_t unit = p->superblock;
+            segment.speculation =
+                region_of(speculation, speculation_size, entry[0], entry[1], unit);
+            segment.verification =
+                region_of(verification, verification_size, entry[2], entry[3], unit);
+            segment.count =
+                count - i * p->segment < p->segment ? count - i * p->segment : p->segment;
+            segment.has_mask = entry[4] & cassandra::FLAG_MASK;
+            cause = decoder.decode(segment, target, out + (i - first) * p->segment);
             *failed = i;
-            return cause;
         }
-    }
-    return OK;
+    };
+    return cassandra::attempt(decode) ? cause : cassandra::FAILED;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codec/kernels.h"
+#include "common/guard.h"
 
 namespace cassandra::codec {
 namespace {
@@ -203,35 +204,37 @@ CASSANDRA_API void cassandra_encode_room(const cassandra::codec::Params* p, int6
 // Encode `count` values of whole segments (the last may be short) one after another.
 //
 // `kept` (a byte for each value) and `groups` may be null. With `always_mask` each segment has a
-// mask stream. `speculation` and `verification` must
-// have the room of cassandra_encode_room for each segment; `directory` gets five numbers for each
-// segment and `bits` is added to: mask, exponent, sign_high, low, residue, pruned_exponent,
-// pruned. `sizes` gets the bytes written.
-CASSANDRA_API void cassandra_encode(const cassandra::codec::Params* p, const uint16_t* values,
+// mask stream. `speculation` and `verification` must have the room of cassandra_encode_room for
+// each segment; `directory` gets five numbers for each segment and `bits` is added to: mask,
+// exponent, sign_high, low, residue, pruned_exponent, pruned. `sizes` gets the bytes written. False
+// if it failed.
+CASSANDRA_API bool cassandra_encode(const cassandra::codec::Params* p, const uint16_t* values,
                                     const uint8_t* kept, const uint8_t* groups, int64_t count,
                                     int always_mask, uint8_t* speculation, uint8_t* verification,
                                     uint32_t* directory, int64_t* bits, int64_t* sizes) {
     using namespace cassandra::codec;
-    Encoder encoder(*p, always_mask);
-    int64_t offsets[2] = {0, 0};
-    for (int64_t first = 0; first < count; first += p->segment, directory += 5) {
-        const int64_t size = std::min<int64_t>(p->segment, count - first);
-        Region spec{}, ver{};
-        spec.bytes = speculation + offsets[0];
-        ver.bytes = verification + offsets[1];
-        encoder.encode(values + first, kept ? kept + first : nullptr,
-                       groups ? groups + first / p->group : nullptr, size, spec, ver, bits,
-                       directory[4]);
-        const int64_t unit = p->superblock;
-        directory[0] = static_cast<uint32_t>(offsets[0] / unit);
-        directory[1] = static_cast<uint32_t>(spec.size / unit);
-        directory[2] = static_cast<uint32_t>(offsets[1] / unit);
-        directory[3] = static_cast<uint32_t>(ver.size / unit);
-        offsets[0] += spec.size;
-        offsets[1] += ver.size;
-    }
-    sizes[0] = offsets[0];
-    sizes[1] = offsets[1];
+    return cassandra::attempt([&] {
+        Encoder encoder(*p, always_mask);
+        int64_t offsets[2] = {0, 0};
+        for (int64_t first = 0; first < count; first += p->segment, directory += 5) {
+            const int64_t size = std::min<int64_t>(p->segment, count - first);
+            Region spec{}, ver{};
+            spec.bytes = speculation + offsets[0];
+            ver.bytes = verification + offsets[1];
+            encoder.encode(values + first, kept ? kept + first : nullptr,
+                           groups ? groups + first / p->group : nullptr, size, spec, ver, bits,
+                           directory[4]);
+            const int64_t unit = p->superblock;
+            directory[0] = static_cast<uint32_t>(offsets[0] / unit);
+            directory[1] = static_cast<uint32_t>(spec.size / unit);
+            directory[2] = static_cast<uint32_t>(offsets[1] / unit);
+            directory[3] = static_cast<uint32_t>(ver.size / unit);
+            offsets[0] += spec.size;
+            offsets[1] += ver.size;
+        }
+        sizes[0] = offsets[0];
+        sizes[1] = offsets[1];
+    });
 }
 
 // Adds the frequency of each exponent among values that `kept` (null: all) does not keep to the

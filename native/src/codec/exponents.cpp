@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codec/kernels.h"
+#include "common/guard.h"
 
 namespace cassandra::codec {
 namespace {
@@ -58,39 +59,42 @@ bool has_subnormal(const Group& g) {
 }  // namespace cassandra::codec
 
 // Exponents of the groups of `count` values, as golden.choose_group_exponents; `kept` and
-// `importance` (one for each value) may be null.
-CASSANDRA_API void cassandra_choose_group_exponents(const cassandra::codec::Params* p,
+// `importance` (one for each value) may be null. False if it failed.
+CASSANDRA_API bool cassandra_choose_group_exponents(const cassandra::codec::Params* p,
                                                     const uint16_t* values, const uint8_t* kept,
                                                     const uint64_t* importance, int64_t count,
                                                     uint8_t* groups) {
     using namespace cassandra::codec;
-    const Kernels& k = kernels();
-    const int64_t run = 64 * p->group;
-    Buffer mask, first, second, lower, defaults;
-    for (Buffer* b : {&mask, &first, &second, &lower, &defaults}) b->resize(run);
-    uint8_t all[256];
-    std::fill(all, all + 256, 1);
-    for (int64_t start = 0; start < count; start += run) {
-        const int64_t size = std::min(run, count - start), number = ceil_div(size, p->group);
-        k.choose(values + start, kept ? kept + start : nullptr, all, size, mask.data());
-        k.group_exponents(*p, values + start, mask.data(), size, defaults.data());
-        for (int64_t i = 0; i < number; ++i)
-            lower.data()[i] = static_cast<uint8_t>(std::max(defaults.data()[i] - 1, 1));
-        k.magnitudes(*p, values + start, defaults.data(), size, first.data());
-        k.magnitudes(*p, values + start, lower.data(), size, second.data());
-        for (int64_t i = 0; i < number; ++i) {
-            const int64_t at = start + i * p->group, inside = i * p->group;
-            const Group group{values + at,
-                              kept ? kept + at : nullptr,
-                              importance ? importance + at : nullptr,
-                              first.data() + inside,
-                              second.data() + inside,
-                              std::min<int64_t>(p->group, count - at),
-                              defaults.data()[i]};
-            int chosen = defaults.data()[i];
-            const int least = p->exact() && has_subnormal(group) ? cassandra::SUBNORMAL_FLOOR : 1;
-            if (chosen > least && is_closer(*p, group)) --chosen;
-            *groups++ = static_cast<uint8_t>(chosen);
+    return cassandra::attempt([&] {
+        const Kernels& k = kernels();
+        const int64_t run = 64 * p->group;
+        Buffer mask, first, second, lower, defaults;
+        for (Buffer* b : {&mask, &first, &second, &lower, &defaults}) b->resize(run);
+        uint8_t all[256];
+        std::fill(all, all + 256, 1);
+        for (int64_t start = 0; start < count; start += run) {
+            const int64_t size = std::min(run, count - start), number = ceil_div(size, p->group);
+            k.choose(values + start, kept ? kept + start : nullptr, all, size, mask.data());
+            k.group_exponents(*p, values + start, mask.data(), size, defaults.data());
+            for (int64_t i = 0; i < number; ++i)
+                lower.data()[i] = static_cast<uint8_t>(std::max(defaults.data()[i] - 1, 1));
+            k.magnitudes(*p, values + start, defaults.data(), size, first.data());
+            k.magnitudes(*p, values + start, lower.data(), size, second.data());
+            for (int64_t i = 0; i < number; ++i) {
+                const int64_t at = start + i * p->group, inside = i * p->group;
+                const Group group{values + at,
+                                  kept ? kept + at : nullptr,
+                                  importance ? importance + at : nullptr,
+                                  first.data() + inside,
+                                  second.data() + inside,
+                                  std::min<int64_t>(p->group, count - at),
+                                  defaults.data()[i]};
+                int chosen = defaults.data()[i];
+                const int least =
+                    p->exact() && has_subnormal(group) ? cassandra::SUBNORMAL_FLOOR : 1;
+                if (chosen > least && is_closer(*p, group)) --chosen;
+                *groups++ = static_cast<uint8_t>(chosen);
+            }
         }
-    }
+    });
 }

@@ -75,11 +75,18 @@ void Event::advance() {
 Pool::Pool(int threads, bool pin) : threads_(threads) {
     if (pin) processors_ = allowed_processors();
     if (static_cast<int>(processors_.size()) < threads) processors_.clear();
-    for (int thread = 1; thread < threads; ++thread)
-        workers_.emplace_back([this, thread] { work(thread); });
+    try {
+        for (int thread = 1; thread < threads; ++thread)
+            workers_.emplace_back([this, thread] { work(thread); });
+    } catch (...) {
+        end();  // those that have begun
+        throw;
+    }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { end(); }
+
+void Pool::end() {
     ends_ = true;
     begun_.advance();
     for (std::thread& worker : workers_) worker.join();

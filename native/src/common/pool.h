@@ -57,6 +57,7 @@ class Pool {
     void barrier(Ahead ahead = {});
 
   private:
+    void end();
     void work(int thread);
     void pin_thread(int thread);
 

@@ -164,9 +164,10 @@ static inline float largest(V16 a) {
     return found;
 }
 
-// e to the power of x, within about 2 units in the last place; x below -87 gives about 1e-38.
+// e to the power of x, within about 2 units in the last place; x below -87 gives about 1e-38, and
+// NaN gives NaN: min and max return their second argument if one is NaN.
 static inline V16 exponential(V16 x) {
-    x = min(max(x, set(-87.0f)), set(88.0f));
+    x = min(set(88.0f), max(set(-87.0f), x));
     const V16 magic = set(12582912.0f);  // 1.5 * 2^23: its sum with t has round(t) in the low bits
     const V16 shifted = madd(x, set(1.44269504f), magic);
     const V16 n = sub(shifted, magic);

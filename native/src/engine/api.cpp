@@ -1,35 +1,11 @@
 // What native/engine_binding.py calls. Arguments have been checked there.
-#include <cstring>
-#include <exception>
-#include <string>
-
+#include "common/guard.h"
 #include "common/isa.h"
 #include "engine/engine.h"
 
 using namespace cassandra;
 
-namespace {
-
-thread_local std::string last_error;
-
-// Runs what may throw; false, and a text for cassandra_engine_error(), if it did.
-template <typename Work>
-bool attempt(Work work) {
-    try {
-        work();
-        return true;
-    } catch (const std::bad_alloc&) {
-        last_error = "memory";
-    } catch (const std::exception& error) {
-        last_error = error.what();
-    }
-    return false;
-}
-
-}  // namespace
-
-CASSANDRA_API const char* cassandra_engine_error() { return last_error.c_str(); }
-
+// Null if it cannot be made.
 CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const float* frequencies,
                                          float rope_scale, const uint16_t* embedding, int threads,
                                          int pin) {
@@ -43,11 +19,11 @@ CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const float* f
 CASSANDRA_API void cassandra_engine_free(void* engine) { delete static_cast<Engine*>(engine); }
 
 // Layer `layers` is the head. `form` and `group` are those of linear/linear.h; returns the form
-// that it got, or -1.
+// that it got, or FAILED.
 CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int slot, int draft,
                                               const uint16_t* values, int outputs, int inputs,
                                               int form, int group) {
-    int got = -1;
+    int got = FAILED;
     attempt([&] {
         Engine& own = *static_cast<Engine*>(engine);
         const Pass pass = draft ? Pass::draft : Pass::target;
@@ -71,17 +47,27 @@ CASSANDRA_API int cassandra_engine_set_vector(void* engine, int layer, int slot,
     });
 }
 
+// The best token of the last position, -1 if no logits are wanted; or FAILED, NOT_FINITE.
 CASSANDRA_API int cassandra_engine_forward(void* engine, const int32_t* tokens, int count,
                                            int position, int draft, int rows, int wanted,
                                            float* logits) {
     const Pass pass = draft ? Pass::draft : Pass::target;
-    return static_cast<Engine*>(engine)->forward(tokens, count, position, pass, rows, wanted,
-                                                 logits);
+    int best = FAILED;
+    attempt([&] {
+        Engine& own = *static_cast<Engine*>(engine);
+        best = own.forward(tokens, count, position, pass, rows, wanted, logits);
+    });
+    return best;
 }
 
-CASSANDRA_API void cassandra_engine_round(void* engine, const int32_t* history, int position,
-                                          const RoundRequest* request, RoundResult* result) {
-    static_cast<Engine*>(engine)->round(history, position, *request, *result);
+// 0, or FAILED, NOT_FINITE.
+CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, int position,
+                                         const RoundRequest* request, RoundResult* result) {
+    bool finite = false;
+    const bool done = attempt([&] {
+        finite = static_cast<Engine*>(engine)->round(history, position, *request, *result);
+    });
+    return !done ? FAILED : finite ? 0 : NOT_FINITE;
 }
 
 CASSANDRA_API size_t cassandra_engine_position_bytes(void* engine) {

@@ -328,7 +328,7 @@ void Engine::head(int thread, int rows, Pass pass, int first_row) {
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < wanted; ++row) {
         TopTwo& top = tops_[thread * MAX_ROWS + row];
-        top = {-INFINITY, -INFINITY, INT32_MAX};
+        top = {-INFINITY, -INFINITY, 0, true};
         const float* logits = &logits_[static_cast<size_t>(row) * shape_.vocabulary];
         if (first < last) top = kernels_.top_two(logits + first, last - first, first);
     }
@@ -340,11 +340,11 @@ TopTwo Engine::best(int row) const {
     TopTwo found = tops_[row];
     for (int thread = 1; thread < threads(); ++thread) {
         const TopTwo& other = tops_[thread * MAX_ROWS + row];
-        if (other.first > found.first) {
-            found = {other.first, std::max(found.first, other.second), other.index};
-        } else {
-            found.second = std::max(found.second, other.first);
-        }
+        const bool finite = found.finite && other.finite;
+        if (other.first > found.first)
+            found = {other.first, std::max(found.first, other.second), other.index, finite};
+        else
+            found = {found.first, std::max(found.second, other.first), found.index, finite};
     }
     return found;
 }
@@ -379,7 +379,9 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
             step(thread, tokens + done, now_rows, position + done, pass, first_row);
         });
         for (int row = first_row; row < now_rows; ++row) {
-            found = best(row - first_row).index;
+            const TopTwo top = best(row - first_row);
+            if (!top.finite) return NOT_FINITE;
+            found = top.index;
             if (!logits) continue;
             const float* from = &logits_[static_cast<size_t>(row - first_row) * shape_.vocabulary];
             logits = std::copy_n(from, shape_.vocabulary, logits);
@@ -403,7 +405,7 @@ int Engine::look_up(const int32_t* history, int position, const RoundRequest& re
     return 0;
 }
 
-void Engine::decode_round(int thread, const int32_t* copied, int pending, int position,
+bool Engine::decode_round(int thread, const int32_t* copied, int pending, int position,
                           const RoundRequest& request, RoundResult& result) {
     int32_t tokens[MAX_ROWS + 1] = {pending};
     int drafted = 0;
@@ -421,13 +423,16 @@ void Engine::decode_round(int thread, const int32_t* copied, int pending, int po
     for (bool over = false; !over && drafted < most; ++drafted) {
         step(thread, tokens + drafted, 1, position + drafted, Pass::draft, 0);
         const TopTwo top = best(0);
+        if (!top.finite) return false;
         tokens[drafted + 1] = top.index;
         stopped = !(top.first - top.second >= request.min_margin);
         over = stopped || stops(top.index);
     }
     const double between = now();
     step(thread, tokens, drafted + 1, position, Pass::target, 0);
-    if (thread) return;
+    for (int row = 0; row <= drafted; ++row)
+        if (!best(row).finite) return false;
+    if (thread) return true;
     int accepted = 0;
     for (; accepted < drafted && best(accepted).index == tokens[accepted + 1]; ++accepted)
         result.tokens[accepted] = tokens[accepted + 1];
@@ -438,16 +443,21 @@ void Engine::decode_round(int thread, const int32_t* copied, int pending, int po
     result.stopped = stopped;
     result.draft_seconds = between - begun;
     result.verify_seconds = now() - between;
+    return true;
 }
 
-void Engine::round(const int32_t* history, int position, const RoundRequest& request,
+bool Engine::round(const int32_t* history, int position, const RoundRequest& request,
                    RoundResult& result) {
     int32_t copied[MAX_ROWS];
     result = {};
     if (request.copied) result.copied = look_up(history, position, request, copied);
+    bool finite = true;  // all threads find the same
     pool_.run([&](int thread) {
-        decode_round(thread, copied, history[position], position, request, result);
+        const bool good =
+            decode_round(thread, copied, history[position], position, request, result);
+        if (thread == 0) finite = good;
     });
+    return finite;
 }
 
 }  // namespace cassandra

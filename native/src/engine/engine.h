@@ -12,6 +12,7 @@
 namespace cassandra {
 
 constexpr int MAX_ROWS = kMaxRows;       // positions of one pass
+constexpr int NOT_FINITE = -3;           // a logit is NaN or infinite: there is no best token
 constexpr int MAX_GAMMA = MAX_ROWS - 1;  // so that a round is verified in one pass
 
 // Dimensions of a model. The fields, their order and types are those of native/engine_binding.py.
@@ -114,14 +115,14 @@ class Engine {
     std::vector<float>& final_norm() { return final_norm_; }
 
     // Runs `count` consecutive tokens, the first at `position`, in passes of up to `rows` rows.
-    // Fills logits [wanted, vocabulary] of the last `wanted` tokens, if not null; the best token of
-    // the last position is returned, or -1 if wanted is 0.
+    // Fills logits [wanted, vocabulary] of the last `wanted` tokens, if not null. Returns the best
+    // token of the last position, -1 if wanted is 0, or NOT_FINITE.
     int forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
                 float* logits);
 
-    // One round that begins with history[position], which was put out and not yet seen by the
-    // target: all earlier tokens were.
-    void round(const int32_t* history, int position, const RoundRequest& request,
+    // One round that begins with history[position], which was emitted and not yet seen by the
+    // target: all earlier tokens were. False if logits are not finite.
+    bool round(const int32_t* history, int position, const RoundRequest& request,
                RoundResult& result);
 
     // Bytes of keys and values that a position takes.
@@ -146,7 +147,7 @@ class Engine {
     void head(int thread, int rows, Pass pass, int first_row);
     TopTwo best(int row) const;
     void turn(float* head, int row) const;
-    void decode_round(int thread, const int32_t* copied, int pending, int position,
+    bool decode_round(int thread, const int32_t* copied, int pending, int position,
                       const RoundRequest& request, RoundResult& result);
     static int look_up(const int32_t* history, int position, const RoundRequest& request,
                        int32_t* out);

@@ -9,11 +9,13 @@
 
 namespace cassandra {
 
-// Largest logit, the lowest index first among equals, and the next largest value.
+// Largest logit, the lowest index first among equals, and the next largest value; meaningless if
+// not all logits are finite.
 struct TopTwo {
     float first;
     float second;
     int32_t index;
+    bool finite;
 };
 
 // Query heads that share keys and values, of one row.

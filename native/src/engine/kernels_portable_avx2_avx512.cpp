@@ -162,9 +162,18 @@ inline void place(TopTwo& top, float logit, int index) {
     }
 }
 
+// Zero times a number that is not finite is NaN, and stays so in a sum.
+bool all_finite(const float* x, int count) {
+    const V16 zero = set(0.0f);
+    V16 total = zero;
+    int i = 0;
+    for (; i + 16 <= count; i += 16) total = madd(load(x + i), zero, total);
+    return sum(madd(load_part(x + i, count - i, 0.0f), zero, total)) == 0.0f;
+}
+
 // Vectors are looked at one by one only if a lane beats the second best so far.
 TopTwo top_two(const float* logits, int count, int first) {
-    TopTwo top = {logits[0], -INFINITY, first};
+    TopTwo top = {logits[0], -INFINITY, first, all_finite(logits, count)};
     int i = 1;
     for (; i < count && i < 16; ++i) place(top, logits[i], first + i);
     for (; i + 64 <= count; i += 64) {

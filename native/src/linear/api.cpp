@@ -1,12 +1,12 @@
 // Entry points for native/linear.py: a layer with streams of its own, for tests and measurements.
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <string>
 
+#include "common/guard.h"
 #include "common/isa.h"
 #include "linear/api.h"
 
+using cassandra::attempt;
 using cassandra::Form;
 using cassandra::Input;
 using cassandra::Linear;
@@ -25,26 +25,27 @@ Layer* layer(void* handle) { return static_cast<Layer*>(handle); }
 
 const Linear& cassandra::linear_of(void* handle) { return *layer(handle)->linear; }
 
-// Streams that layers share: they must be freed after those.
-CASSANDRA_API void* cassandra_streams_new(int threads) { return new Streams(threads); }
+// Streams that layers share: they must be freed after those. Null if there is no memory.
+CASSANDRA_API void* cassandra_streams_new(int threads) {
+    Streams* streams = nullptr;
+    attempt([&] { streams = new Streams(threads); });
+    return streams;
+}
 
 CASSANDRA_API void cassandra_streams_free(void* streams) { delete static_cast<Streams*>(streams); }
 
-// A handle, or null with a text in error [size]. Without streams the layer has its own, for
-// `threads`.
+// A handle, or null. Without streams the layer has its own, for `threads`.
 CASSANDRA_API void* cassandra_linear_new(const uint16_t* values, int64_t out, int64_t in, int form,
-                                         int group, void* streams, int threads, char* error,
-                                         int64_t size) {
-    try {
+                                         int group, void* streams, int threads) {
+    Layer* made = nullptr;
+    attempt([&] {
         auto result = std::make_unique<Layer>();
         if (!streams) result->own = std::make_unique<Streams>(threads);
         Streams& all = streams ? *static_cast<Streams*>(streams) : *result->own;
         result->linear = Linear::create(values, out, in, static_cast<Form>(form), group, all);
-        return result.release();
-    } catch (const std::exception& e) {
-        std::strncpy(error, e.what(), static_cast<size_t>(size - 1));
-        return nullptr;
-    }
+        made = result.release();
+    });
+    return made;
 }
 
 CASSANDRA_API void cassandra_linear_free(void* handle) { delete layer(handle); }
@@ -65,26 +66,31 @@ CASSANDRA_API void cassandra_linear_values(void* handle, uint16_t* result) {
     layer(handle)->linear->values(result);
 }
 
-// y [rows, out] = x [rows, in], thread by thread.
-CASSANDRA_API void cassandra_linear_multiply(void* handle, int rows, const float* x, float* y) {
-    const Linear& linear = *layer(handle)->linear;
-    Input input(linear.in_features());
-    for (int row = 0; row < rows; ++row)
-        input.prepare(linear.input(), row, x + row * linear.in_features());
-    for (int thread = 0; thread < linear.threads(); ++thread)
-        linear.multiply(thread, rows, input, y, linear.out_features());
+// y [rows, out] = x [rows, in], thread by thread; false if it failed.
+CASSANDRA_API bool cassandra_linear_multiply(void* handle, int rows, const float* x, float* y) {
+    return attempt([&] {
+        const Linear& linear = *layer(handle)->linear;
+        Input input(linear.in_features());
+        for (int row = 0; row < rows; ++row)
+            input.prepare(linear.input(), row, x + row * linear.in_features());
+        for (int thread = 0; thread < linear.threads(); ++thread)
+            linear.multiply(thread, rows, input, y, linear.out_features());
+    });
 }
 
-// The input of a layer as it is prepared, row 0: values as stored, then one scale per group.
-CASSANDRA_API void cassandra_linear_prepare(void* handle, const float* x, void* values,
+// The input of a layer as it is prepared, row 0: values as stored, then one scale per group. False
+// if it failed.
+CASSANDRA_API bool cassandra_linear_prepare(void* handle, const float* x, void* values,
                                             float* scales) {
-    const Linear& linear = *layer(handle)->linear;
-    const auto kind = linear.input();
-    const auto number = static_cast<int>(kind);
-    Input input(linear.in_features());
-    input.prepare(kind, 0, x);
-    const size_t width = number == 0 ? 4 : number <= 2 ? 1 : 2;
-    std::memcpy(values, input.values(kind), width * static_cast<size_t>(input.padded()));
-    const int64_t group = number == 2 || number == 4 ? 64 : 32;
-    std::memcpy(scales, input.scales(kind), 4 * static_cast<size_t>(input.padded() / group));
+    return attempt([&] {
+        const Linear& linear = *layer(handle)->linear;
+        const auto kind = linear.input();
+        const auto number = static_cast<int>(kind);
+        Input input(linear.in_features());
+        input.prepare(kind, 0, x);
+        const size_t width = number == 0 ? 4 : number <= 2 ? 1 : 2;
+        std::memcpy(values, input.values(kind), width * static_cast<size_t>(input.padded()));
+        const int64_t group = number == 2 || number == 4 ? 64 : 32;
+        std::memcpy(scales, input.scales(kind), 4 * static_cast<size_t>(input.padded() / group));
+    });
 }

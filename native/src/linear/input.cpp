@@ -44,19 +44,25 @@ void round_bf16(const float* x, int64_t count, float* rounded, uint16_t* words) 
     }
 }
 
+// The largest magnitude; NaN if there is one. Patterns of magnitudes are in the order of numbers,
+// and those of NaN beyond.
 float largest(const float* x, int64_t count) {
-    float lanes[8] = {};
+    int32_t lanes[8] = {};
+    const auto magnitude = [&](int64_t i) {
+        int32_t bits;
+        std::memcpy(&bits, x + i, 4);
+        return bits & 0x7FFFFFFF;
+    };
     int64_t i = 0;
     for (; i + 8 <= count; i += 8)
-        for (int j = 0; j < 8; ++j) {
-            const float a = std::fabs(x[i + j]);
-            lanes[j] = lanes[j] < a ? a : lanes[j];
-        }
-    for (; i < count; ++i) lanes[0] = std::max(lanes[0], std::fabs(x[i]));
-    return *std::max_element(lanes, lanes + 8);
+        for (int j = 0; j < 8; ++j) lanes[j] = std::max(lanes[j], magnitude(i + j));
+    for (; i < count; ++i) lanes[0] = std::max(lanes[0], magnitude(i));
+    float most;
+    std::memcpy(&most, std::max_element(lanes, lanes + 8), 4);
+    return most;
 }
 
-// Integers of a group in units of the result.
+// Integers of a group in units of the result, which is NaN if not all values are finite.
 template <class T, int kLimit>
 float quantise(const float* x, int64_t count, T* result, int32_t& sum) {
     const float most = largest(x, count);
@@ -64,6 +70,10 @@ float quantise(const float* x, int64_t count, T* result, int32_t& sum) {
     if (most < 1e-30F) {  // 127 / most must be a number
         std::fill_n(result, count, T{0});
         return 0;
+    }
+    if (!std::isfinite(most)) {
+        std::fill_n(result, count, T{0});
+        return NAN;
     }
     const float factor = static_cast<float>(kLimit) / most;
     int32_t total = 0;

@@ -61,8 +61,8 @@ inline void prefetch_lines(const uint8_t* data, int64_t distance) {
     for (int line = 0; line < kLines; ++line) __builtin_prefetch(data + distance + 64 * line, 0, 3);
 }
 
-// -- words
-// ----------------------------------------------------------------------------------------- A block
+// -- words --
+// A block
 // of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
 
 template <class V>
@@ -175,8 +175,7 @@ inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float*
     for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
 }
 
-// -- integers
-// --------------------------------------------------------------------------------------
+// -- integers --
 
 template <class V, int R>
 struct Sums {
@@ -326,8 +325,7 @@ inline void mx_tile(const LinearJob& job, const uint8_t* data, int row, float* y
     for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
 }
 
-// -- from tiles to kernels
-// -------------------------------------------------------------------------
+// -- from tiles to kernels --
 
 template <class V, template <class> class Block>
 struct Words {

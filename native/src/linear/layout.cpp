@@ -4,7 +4,9 @@
 #include <array>
 #include <cstring>
 #include <numeric>
-#include <thread>
+
+#include "common/guard.h"
+#include "common/pool.h"
 
 namespace cassandra {
 namespace {
@@ -56,8 +58,7 @@ int top_power(const Number& n) {  // of its leading one
     return n.power + 31 - __builtin_clz(static_cast<unsigned>(n.odd));
 }
 
-// -- words
-// ------------------------------------------------------------------------------------------
+// -- words --
 
 bool is_table_form(Form form) { return form == Form::packed12 || form == Form::packed8; }
 
@@ -167,8 +168,7 @@ bool pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
     return true;
 }
 
-// -- codes
-// ------------------------------------------------------------------------------------------
+// -- codes --
 
 size_t scale_bytes(const LinearLayout& layout) {
     return static_cast<size_t>(round_up(16 * layout.stored_features() / layout.group, 64));
@@ -344,14 +344,13 @@ bool pack_all(const uint16_t* values, int64_t out, int threads, PackedTiles& pac
     std::vector<Share> shares;
     for (int i = 0; i < threads; ++i)
         shares.push_back({tiles * i / threads, tiles * (i + 1) / threads, {}, {}});
-    std::vector<std::thread> running;
-    for (int i = 1; i < threads; ++i)
-        running.emplace_back([&, i] {
-            pack_share(packed.layout, values, out, shares[static_cast<size_t>(i)],
-                       packed.bytes.data());
-        });
-    pack_share(packed.layout, values, out, shares[0], packed.bytes.data());
-    for (auto& thread : running) thread.join();
+    std::atomic<bool> done{true};
+    Pool(threads, false).run([&](int i) {
+        if (!attempt(
+                [&] { pack_share(packed.layout, values, out, shares[i], packed.bytes.data()); }))
+            done = false;
+    });
+    if (!done) throw std::bad_alloc();
     for (const Share& share : shares) {
         if (!share.good) return false;
         const size_t before = packed.escapes.size();

@@ -43,7 +43,7 @@ class Input {
     Input& operator=(const Input&) = delete;
 
     // Round or quantise x [features] as a row, 0..7. Rows may be prepared by different threads.
-    // Values must be finite.
+    // Products with values that are not finite are not finite either.
     void prepare(InputKind kind, int row, const float* x);
 
     int64_t features() const { return features_; }

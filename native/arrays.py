@@ -1,0 +1,67 @@
+"""What crosses into native code: addresses of arrays and 32-bit numbers, all checked here."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from cassandra_spec.golden.errors import CassandraError
+
+__all__ = ["CheckedStructure", "Pointer", "int32", "pointer"]
+
+_LIMIT = 2**31
+
+
+class Pointer:
+    """Address of an array as an argument of a ctypes function, which it outlives."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array  # must not be freed before the call ends
+        self._as_parameter_ = ctypes.c_void_p(array.ctypes.data)
+
+    @property
+    def address(self) -> int:
+        """For a field of a structure; whoever fills it in keeps the array."""
+        return int(self._array.ctypes.data)
+
+
+def pointer(
+    name: str, array: NDArray[Any], dtype: DTypeLike, *shape: int, writable: bool = False
+) -> Pointer:
+    """Address of an array that native code takes for ``dtype`` [``shape``].
+
+    Raises :class:`CassandraError` if the array is of another dtype or shape, not C-contiguous, not
+    aligned, or read-only where native code writes.
+    """
+    fits = array.dtype == np.dtype(dtype) and array.dtype.isnative and array.shape == shape
+    usable = array.flags.c_contiguous and array.flags.aligned
+    if not fits or not usable or (writable and not array.flags.writeable):
+        kind = "contiguous, writable" if writable else "contiguous"
+        raise CassandraError(
+            f"{name} must be {kind} {np.dtype(dtype)} {list(shape)}, "
+            f"not {array.dtype} {list(array.shape)} with strides {list(array.strides)}"
+        )
+    return Pointer(array)
+
+
+def int32(name: str, value: int, least: int = -_LIMIT, most: int = _LIMIT - 1) -> int:
+    """An integer that native code takes as ``int32_t``, checked against its limits."""
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise CassandraError(f"{name} must be from {least} to {most}, not {number}")
+    return number
+
+
+class CheckedStructure(ctypes.Structure):
+    """A structure whose 32-bit fields refuse what ctypes would wrap around."""
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = {field[0]: field[1] for field in self._fields_}
+        for name, value in (dict(zip(fields, values, strict=False)) | named).items():
+            if fields[name] is ctypes.c_int32:
+                int32(name, value)
+        super().__init__(*values, **named)

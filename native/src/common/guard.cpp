@@ -1,0 +1,18 @@
+#include "common/guard.h"
+
+#include <cstring>
+
+#include "common/isa.h"
+
+namespace {
+
+thread_local char text_of_error[256];
+
+}  // namespace
+
+void cassandra::keep_error(const char* text) noexcept {
+    std::strncpy(text_of_error, text, sizeof text_of_error - 1);
+}
+
+// Why the last call of this thread failed.
+CASSANDRA_API const char* cassandra_error() { return text_of_error; }

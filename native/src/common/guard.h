@@ -1,0 +1,28 @@
+// No exception may leave an entry point.
+#pragma once
+
+#include <exception>
+#include <new>
+
+namespace cassandra {
+
+// What entry points return that could not finish; cassandra_error() says why.
+constexpr int FAILED = -2;
+
+void keep_error(const char* text) noexcept;
+
+// Runs what may throw; false if it threw.
+template <class Work>
+bool attempt(Work work) noexcept {
+    try {
+        work();
+        return true;
+    } catch (const std::bad_alloc&) {
+        keep_error("there is not enough memory");
+    } catch (const std::exception& error) {
+        keep_error(error.what());
+    }
+    return false;
+}
+
+}  // namespace cassandra
