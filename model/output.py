@@ -21,23 +21,11 @@ def staged_directory(destination: Path) -> Iterator[Path]:
     """Yield a directory to fill; it gets its name when the block ends without an exception.
 
     ``destination`` must be absent or an empty directory, in a directory that exists. Whatever ends
-    the block early, an interrupt included, leaves nothing behind.
+    the block early leaves nothing behind; what a kill leaves, the next call for ``destination``
+    removes.
     """
-    place = destination.resolve()
-    _check_place(destination, place)
-    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.partial")
-    temporary.mkdir()
-    try:
-        yield temporary
-        sync_directory(temporary)
-        temporary.replace(place)
-    except BaseException:
-        try:
-            shutil.rmtree(temporary, ignore_errors=True)
-        finally:  # once more, if a second interrupt came in between
-            shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    sync_directory(place.parent)
+    with resumable_directory(destination, key="", fresh=True) as (output, _):
+        yield output
 
 
 @contextmanager
@@ -52,15 +40,14 @@ def resumable_directory(
     when the block is interrupted, killed, or ended by an ``OSError`` (a full disk) with something
     in the second. It is locked; two processes that write one destination are an error.
     """
-    place = destination.resolve()
-    _check_place(destination, place)
+    place = _place(destination)
     folder = place.with_name(f".{place.name}.partial")
     folder.mkdir(exist_ok=True)
     with _locked(folder, destination):
         try:
             output, store = _prepare(folder, key, fresh)
             yield output, store
-            sync_directory(output)
+            _sync(output)
             output.replace(place)
         except BaseException as error:
             _leave(folder, error)
@@ -81,7 +68,7 @@ def _leave(folder: Path, error: BaseException) -> None:
 def _prepare(folder: Path, key: str, fresh: bool) -> tuple[Path, Path]:
     """The directories of :func:`resumable_directory`; what is of another key is removed."""
     output, store, stated = folder / "output", folder / "store", folder / "key"
-    if fresh or not stated.is_file() or stated.read_text(encoding="utf-8") != key:
+    if fresh or not stated.is_file() or stated.read_bytes() != key.encode():
         stated.unlink(missing_ok=True)
         shutil.rmtree(store, ignore_errors=True)
     shutil.rmtree(output, ignore_errors=True)
@@ -121,7 +108,25 @@ def write_file(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
-def _check_place(destination: Path, place: Path) -> None:
+def _sync(folder: Path) -> None:
+    """Put all files of a directory on the disk, and the names of those in it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        elif path.is_dir():
+            sync_directory(path)
+    sync_directory(folder)
+
+
+def _place(destination: Path) -> Path:
+    """Where a directory goes; it must be absent or empty there."""
+    try:
+        place = destination.resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links, a name that is too long
+        raise CassandraError(
+            f"{destination} must be a new or empty directory, not a path that leads nowhere"
+        ) from error
     if not place.parent.is_dir():
         raise CassandraError(f"{place.parent} must be a directory to write {place.name} into")
     if place.is_dir():
@@ -129,3 +134,4 @@ def _check_place(destination: Path, place: Path) -> None:
             raise CassandraError(f"{destination} must be a new or empty directory, not a full one")
     elif place.exists() or place.is_symlink():
         raise CassandraError(f"{destination} must be a new or empty directory, not a file")
+    return place

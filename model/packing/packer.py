@@ -15,6 +15,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -177,6 +178,8 @@ def pack_model(
         Workers(jobs) as workers,
     ):
         parts = Parts(store)
+        if parts.restarted:
+            tqdm.write("earlier parts are damaged: packing begins again", file=sys.stderr)
         resumed = len(parts.done)
         _pack_parts(work, parts, workers, progress, codec or GoldenCodec())
         source.save_companions(folder)
@@ -243,7 +246,7 @@ def decode_tensors(
 
 # --- plans --------------------------------------------------------------------------------------
 
-_PARTS_VERSION = 2  # of what packing makes of one source, recipe and norms
+_PARTS_VERSION = 3  # of what packing makes of one source, recipe and norms
 _NORMS_MISSING = (
     "calibration must be there for prune_scores 'wanda' and group_exponents 'weighted', and is not"
 )

@@ -1,6 +1,7 @@
 """Packed tensors on the disk until all of a model are there, so that packing can be interrupted.
 
-Each tensor is a file of its own with checksums; a line in the journal says that it is whole.
+Each tensor is a file of its own with checksums; a line in the journal says that it is whole. Every
+line of the journal, and the file of codebooks, begins with the CRC-32 of the rest.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from cassandra_spec.model.output import write_file
 __all__ = ["Codebooks", "Parts"]
 
 _JOURNAL = "journal"
-_CODEBOOKS = "codebooks.json"
+_CODEBOOKS = "codebooks"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,16 +36,28 @@ class Codebooks:
 class Parts:
     """The packed tensors in a directory: ``done`` gives the file of each, by name.
 
-    ``codebooks`` are those that have been found so far, ``saturated`` the values that were.
+    ``codebooks`` are those that have been found so far, ``saturated`` the number of values that
+    were saturated. ``restarted`` says that what was there is damaged: it has been removed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._reset()
+        self.restarted = False
+        try:
+            for line in self._journal_lines():
+                self._enter(line["name"], line["file"], line["saturated"])
+            self._read_codebooks()
+        except (ValueError, KeyError, TypeError):
+            self.restarted = True
+            shutil.rmtree(folder)
+            folder.mkdir()
+            self._reset()
+
+    def _reset(self) -> None:
         self.done: dict[str, str] = {}
+        self.codebooks: dict[str, Codebooks] = {}
         self.saturated = 0
-        for line in self._journal_lines():
-            self._enter(line["name"], line["file"], line["saturated"])
-        self.codebooks = self._read_codebooks()
 
     def add(self, name: str, packed: Packed) -> None:
         """Keep a packed tensor; when this returns it is on the disk."""
@@ -50,9 +65,9 @@ class Parts:
         spec = PackedTensor(format=packed.format, shape=(packed.count,))
         with Writer(self._folder / file, {name: spec}) as out:
             out.write_packed(name, packed)
-        line = json.dumps({"name": name, "file": file, "saturated": packed.saturated})
-        with (self._folder / _JOURNAL).open("a", encoding="utf-8") as journal:
-            journal.write(f"{line}\n")
+        line = _sealed({"name": name, "file": file, "saturated": packed.saturated})
+        with (self._folder / _JOURNAL).open("ab") as journal:
+            journal.write(line)
             journal.flush()
             os.fsync(journal.fileno())
         self._enter(name, file, packed.saturated)
@@ -65,9 +80,11 @@ class Parts:
         """Keep codebooks; those of other tensors stay."""
         self.codebooks |= found
         body = {name: dataclasses.asdict(books) for name, books in self.codebooks.items()}
-        write_file(self._folder / _CODEBOOKS, json.dumps(body).encode())
+        write_file(self._folder / _CODEBOOKS, _sealed(body))
 
     def _enter(self, name: str, file: str, saturated: int) -> None:
+        if not (self._folder / file).is_file():
+            raise ValueError(f"{file} is missing")
         self.done[name] = file
         self.saturated += saturated
 
@@ -76,18 +93,32 @@ class Parts:
         path = self._folder / _JOURNAL
         if not path.exists():
             return []
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
+        text = path.read_bytes()
+        if b"\0" in text:
+            raise ValueError("blocks were not written")
+        whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
-            write_file(path, whole.encode())
-        return [json.loads(line) for line in whole.splitlines()]
+            write_file(path, whole)
+        return [_opened(line) for line in whole.splitlines()]
 
-    def _read_codebooks(self) -> dict[str, Codebooks]:
+    def _read_codebooks(self) -> None:
         path = self._folder / _CODEBOOKS
-        if not path.exists():
-            return {}
-        body = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            name: Codebooks(**{key: book and tuple(book) for key, book in books.items()})
-            for name, books in body.items()
-        }
+        if path.exists():
+            self.codebooks = {
+                name: Codebooks(**{key: book and tuple(book) for key, book in books.items()})
+                for name, books in _opened(path.read_bytes().strip()).items()
+            }
+
+
+def _sealed(body: object) -> bytes:
+    """A line of JSON behind its CRC-32."""
+    text = json.dumps(body).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _opened(line: bytes) -> dict[str, Any]:
+    """The inverse of :func:`_sealed`; ValueError if the line is not what was sealed."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(text):
+        raise ValueError("a checksum is wrong")
+    return dict(json.loads(text))

@@ -17,7 +17,14 @@ import pytest
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.output import resumable_directory
-from cassandra_spec.model.packing.packer import Outcome, PackPlan, Recipe, open_packed, pack_model
+from cassandra_spec.model.packing.packer import (
+    Outcome,
+    PackPlan,
+    Recipe,
+    open_packed,
+    pack_model,
+    unpack_model,
+)
 from cassandra_spec.model.packing.parts import Parts
 from cassandra_spec.model.weights.sources import Source, open_source
 from tests.model.test_packing import LINEAR, Stops, names, norms_of, with_infinity
@@ -130,6 +137,86 @@ def test_a_part_that_has_changed_is_found(llama: Path, tmp_path: Path) -> None:
     assert pack(open_source(llama), tmp_path / "p").resumed == 0
 
 
+@pytest.mark.parametrize("damage", ["nul", "digit", "binary", "list", "missing"])
+@pytest.mark.parametrize("file", ["journal", "codebooks"])
+def test_damaged_parts_are_packed_again(
+    llama: Path, tmp_path: Path, file: str, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted(llama, tmp_path / "p")
+    path = tmp_path / ".p.partial/store" / file
+    data = path.read_bytes()
+    changes = {"nul": bytes(len(data)), "digit": data.replace(b"1", b"2"), "list": b"[]\n"}
+    if damage == "missing":
+        path.with_name("0.safetensors").unlink()
+    else:
+        path.write_bytes(changes.get(damage, bytes(range(128, 256)) + b"\n"))
+    outcome = pack(open_source(llama), tmp_path / "p")
+    assert outcome.resumed == 0
+    assert "earlier parts are damaged: packing begins again" in capsys.readouterr().err
+    pack(open_source(llama), tmp_path / "whole")
+    assert (tmp_path / "p/model.safetensors").read_bytes() == (
+        tmp_path / "whole/model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("key", [bytes(64), bytes(range(128, 256)), b""])
+def test_a_damaged_key_is_that_of_something_else(llama: Path, tmp_path: Path, key: bytes) -> None:
+    interrupted(llama, tmp_path / "p")
+    (tmp_path / ".p.partial/key").write_bytes(key)
+    assert pack(open_source(llama), tmp_path / "p").resumed == 0
+
+
+def test_what_a_killed_unpack_has_left_is_removed(llama: Path, tmp_path: Path) -> None:
+    pack(open_source(llama), tmp_path / "p")
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from cassandra_spec.model.output import staged_directory\n"
+        "with staged_directory(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'model.safetensors').write_bytes(bytes(9)); os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "u")], check=False)
+    assert names(tmp_path) == {"p", ".u.partial"}
+    unpack_model(tmp_path / "p", tmp_path / "u", jobs=1)
+    assert names(tmp_path) == {"p", "u"}
+
+
+def test_a_loop_of_links_is_no_destination(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with (
+        pytest.raises(CassandraError, match="a must be a new or empty directory, not"),
+        resumable_directory(tmp_path / "a", key=""),
+    ):
+        pytest.fail("it was written")
+
+
+def test_all_is_on_the_disk_before_the_name_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(handle: int) -> None:
+        assert not (tmp_path / "p").exists() or synced[-1] == "replaced"
+        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+
+    def replace(path: Path, target: Path) -> Path:
+        path.rename(target)
+        if target == tmp_path / "p":
+            synced.append("replaced")
+        return target
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    with resumable_directory(tmp_path / "p", key="") as (output, _):
+        (output / "inner").mkdir()
+        for name in ("config.json", "inner/tokenizer.json"):
+            (output / name).write_text("{}")
+        written = {str(output), *(str(path) for path in output.rglob("*"))}
+    place = synced.index("replaced")
+    assert written <= set(synced[:place])
+    assert synced[place + 1 :] == [str(tmp_path)]
+
+
 def test_saturated_values_are_counted_over_both_runs(own_llama: Path, tmp_path: Path) -> None:
     recipe = Recipe(format=Format(scheme="mx", segment=256), nonfinite="saturate")
     source = with_infinity(own_llama)
@@ -169,7 +256,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from golden import Format
+from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.test_packing import norms_of
