@@ -94,7 +94,7 @@ regression: $(STAMP) ## Compare speculative with plain replies of the native eng
 
 synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m cassandra_spec.synth.report --out $(BUILD)/synth
-	$(PY) -m cassandra_spec.synth.encoder --out $(BUILD)/synth
+	$(PY) -m cassandra_spec.synth.report --encoder --out $(BUILD)/synth
 
 energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's activity on real weights (the same packages).
 	$(PY) -m cassandra_spec.bench.energy --out $(BUILD)/energy $(ARGS)

@@ -29,13 +29,13 @@ from cassandra_spec.synth.energy import (
     Energy,
     Model,
     cell_models,
-    map_decoder,
     read_slews,
     simulation,
     transitions_of,
 )
 from cassandra_spec.synth.export import ports_of
-from cassandra_spec.synth.mapping import PERIOD
+from cassandra_spec.synth.report import decoder_design
+from cassandra_spec.synth.synthesis import PERIOD, map_for_speed
 from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
 from cassandra_spec.verif.decoder.bulk import RtlCodec
@@ -78,7 +78,7 @@ class Bench:
 
     def __init__(self, config: DecoderConfig, library: Library, period: float, out: Path) -> None:
         top, decoder = config.module_name, DecoderTop(config)
-        path = map_decoder(decoder, library, out, period)
+        path = map_for_speed(decoder_design(config), library, out, period)
         netlist = path.read_text()
         self._period = period
         self._model = Model(netlist, library, read_slews(path, top, library, period))

@@ -14,14 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
 from cassandra_spec.synth.buffering import input_loads, instances_of
-from cassandra_spec.synth.liberty import InternalEnergy, internal_energies
-from cassandra_spec.synth.mapping import add_buffers
-from cassandra_spec.synth.report import speed_script
+from cassandra_spec.synth.liberty import InternalEnergy, groups, internal_energies
 from cassandra_spec.synth.timing import Library, run_tool
 
-__all__ = ["Energy", "Model", "cell_models", "map_decoder", "read_slews", "transitions_of"]
+__all__ = ["Energy", "Model", "cell_models", "read_slews", "transitions_of"]
 
 SLEW = 0.1
 """Slew of ports and of the clock, in ns."""
@@ -54,21 +51,6 @@ class Energy:
 
     def __mul__(self, factor: float) -> Energy:
         return Energy(**{name: factor * part for name, part in dataclasses.asdict(self).items()})
-
-
-def map_decoder(top: DecoderTop, library: Library, out: Path, period: float) -> Path:
-    """Netlist of a decoder as :mod:`cassandra_spec.synth.report` times it: mapped for speed, with
-    buffer trees.
-
-    Raises CassandraError if a tool is missing or fails.
-    """
-    name = top.module_name
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.il").write_text(to_rtlil(top))
-    (out / f"{name}.speed.ys").write_text(speed_script(library, name, period))
-    run_tool("yosys", ["-q", "-s", f"{name}.speed.ys"], out)
-    add_buffers(out / f"{name}.net.v", library)
-    return out / f"{name}.net.v"
 
 
 def cell_models(library: Library, out: Path) -> str:
@@ -165,7 +147,7 @@ class Model:
     """What a transition of each net of a netlist takes.
 
     Arguments:
-        netlist: one flat module of cells, as :func:`map_decoder` writes it.
+        netlist: one flat module of cells, as ``synthesis.map_for_speed`` writes it.
         library: its cells.
         slews: as of :func:`read_slews`; nets that no cell drives have the slew of ports.
 
@@ -275,9 +257,8 @@ def _leakage_unit(liberty: str) -> float:
 
 
 def _leakages(liberty: str) -> dict[str, float]:
-    parts = re.split(r'\bcell\s*\(\s*"?([\w.]+)"?\s*\)\s*\{', liberty)
     found = {}
-    for name, body in zip(parts[1::2], parts[2::2], strict=True):
+    for name, body in groups(liberty, "cell"):
         leakage = re.search(r"\bcell_leakage_power\s*:\s*([\d.e+-]+)", body)
         found[name] = float(leakage[1]) if leakage else 0.0
     return found

@@ -12,14 +12,13 @@ import argparse
 import dataclasses
 import json
 import shutil
-import subprocess
-import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.programs import python_environment, run_program
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
@@ -106,7 +105,7 @@ def place(top: Top, program: str, out: Path, seed: int = 1) -> Placed:
     arguments = [f"--{DEVICE}", "--package", PACKAGE, "--speed", str(SPEED), "--seed", str(seed)]
     arguments += ["--json", f"{name}.json", "--report", f"{name}.report.json", "--quiet"]
     arguments += ["--freq", f"{TARGET:g}", "--lpf-allow-unconstrained", "--timing-allow-fail"]
-    _run([program, *arguments], out)
+    run_program([program, *arguments], out, error=CassandraError)
     return Placed(
         cells=cells_of((out / f"{name}.cells.json").read_text(), name),
         mhz=mhz_of((out / f"{name}.report.json").read_text()),
@@ -121,22 +120,7 @@ def nextpnr(environment: Path) -> str:
     found = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if found is not None:
         return found
-    environment = environment.absolute()  # commands run in folders of their own
-    ready, wanted = environment / "ready", REQUIREMENTS.read_text(encoding="utf-8")
-    if not ready.is_file() or ready.read_text(encoding="utf-8") != wanted:
-        venv.create(environment, clear=True, with_pip=True)
-        install = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        _run([*install, "--disable-pip-version-check", "-r", str(REQUIREMENTS)], environment)
-        ready.write_text(wanted, encoding="utf-8")
-    return str(environment / "bin" / PROGRAMS[1])
-
-
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = ((done.stdout + done.stderr).strip().splitlines() or ["no output"])[-1]
-        name = Path(command[0]).name
-        raise CassandraError(f"{name} must end without an error, not with {last!r}")
+    return str(python_environment(environment, REQUIREMENTS, error=CassandraError) / PROGRAMS[1])
 
 
 def cells_of(stat: str, top: str) -> dict[str, int]:

@@ -6,11 +6,12 @@ import dataclasses
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.programs import run_program
+from cassandra_spec.synth.liberty import groups
 
 __all__ = [
     "ACTIVITY",
@@ -88,8 +89,7 @@ def cell_areas(text: str) -> tuple[dict[str, float], frozenset[str]]:
     """Areas by cell, and the cells with an ``ff`` group, of the text of a liberty file."""
     areas: dict[str, float] = {}
     flip_flops = set()
-    parts = re.split(r'\bcell\s*\(\s*"?([\w.]+)"?\s*\)\s*\{', text)
-    for name, body in zip(parts[1::2], parts[2::2], strict=True):
+    for name, body in groups(text, "cell"):
         area = re.search(r"\barea\s*:\s*([\d.]+)", body)
         areas[name] = float(area[1]) if area else 0.0
         if re.search(r"\bff\s*\(", body):
@@ -107,20 +107,7 @@ def run_tool(tool: str, arguments: list[str], folder: Path) -> str:
         raise CassandraError(
             f"{tool} must be on PATH, not absent (Debian: apt install {_PACKAGES[tool]})"
         )
-    run = subprocess.run(
-        [program, *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if run.returncode:
-        last = (run.stdout.strip().splitlines() or ["no output"])[-1]
-        raise CassandraError(f"{tool} must end without an error, not with {last!r}")
-    return run.stdout
+    return run_program([program, *arguments], folder, error=CassandraError)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

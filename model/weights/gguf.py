@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
+from cassandra_spec.model.weights.gguf_header import check_counts
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
 __all__ = ["GgufSource", "bundled_path"]
@@ -47,6 +48,7 @@ class GgufSource:
         self._path = path
         if not path.is_file():
             raise FileError(f"{path} must be a GGUF file, and is missing")
+        check_counts(path)
         with _errors_of_gguf(path):
             self._reader = GGUFReader(path)
             kind = self._field("general.architecture")
@@ -170,6 +172,7 @@ def _errors_of_gguf(path: Path) -> Iterator[None]:
         KeyError,
         TypeError,
         OverflowError,
+        RecursionError,
         NotImplementedError,
     ) as error:
         reason = " ".join(str(error).split()) or type(error).__name__

@@ -12,14 +12,13 @@ import csv
 import dataclasses
 import datetime
 import os
-import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cassandra_spec.report.programs import python_environment, run_program
 from cassandra_spec.report.tables import Table, difference
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import SystemModelError
@@ -144,32 +143,7 @@ def environment(folder: Path) -> Path:
         SystemModelError: the packages cannot be installed.
         OSError: the folder cannot be written.
     """
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    ready = folder / "ready"
-    wanted = REQUIREMENTS.read_text(encoding="utf-8")
-    if not ready.exists() or ready.read_text(encoding="utf-8") != wanted:
-        venv.create(folder, clear=True, with_pip=True)
-        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _run([str(python), *install, "-r", str(REQUIREMENTS)], folder)
-        ready.write_text(wanted, encoding="utf-8")
-    return python
-
-
-def _run(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-        env={key: value for key, value in os.environ.items() if not key.startswith("PYTHON")},
-    )
-    if done.returncode:
-        last = (done.stdout.strip().splitlines() or ["no output"])[-1]
-        raise SystemModelError(f"{' '.join(command[:4])} must end without an error, not {last!r}")
+    return python_environment(folder, REQUIREMENTS, error=SystemModelError) / "python"
 
 
 def simulate(
@@ -207,7 +181,9 @@ def _simulate(
         (folder / "layers.csv").write_text("\n".join(["Layer, M, N, K,", *shapes]) + "\n")
         (folder / "layout.csv").write_text("no layout\n")
         files = ["-c", "array.cfg", "-t", "layers.csv", "-l", "layout.csv", "-p", "out"]
-        _run([str(python), "-m", "scalesim.scale", *files, "-i", "gemm", "-s", "N"], folder)
+        command = [python, "-m", "scalesim.scale", *files, "-i", "gemm", "-s", "N"]
+        plain = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        run_program(command, folder, error=SystemModelError, variables=plain)
         found = parse_report((folder / "out/array/COMPUTE_REPORT.csv").read_text())
     if len(found) != len(layers):
         raise SystemModelError(f"SCALE-Sim must report {len(layers)} layers, not {len(found)}")

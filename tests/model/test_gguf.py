@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import gguf
@@ -167,6 +168,42 @@ def test_an_unknown_tensor(tmp_path: Path, llama: Path) -> None:
 def test_other_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.gguf").write_bytes(content)
     with pytest.raises(CassandraError, match=r"m\.gguf must be a whole GGUF file of a known kind"):
+        open_source(tmp_path / "m.gguf")
+
+
+def small_gguf(tensors: int = 0, entries: int = 0, rest: bytes = b"") -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, entries) + rest
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (small_gguf(tensors=1 << 60), "1152921504606846976 tensors are more than 65536"),
+        (small_gguf(entries=1 << 60), "1152921504606846976 entries are more than 65536"),
+        (small_gguf(entries=1, rest=struct.pack("<Q", 1 << 62)), "it ends before its counts"),
+        (
+            small_gguf(entries=1, rest=struct.pack("<QIIQ", 0, 9, 0, 1 << 40)),
+            "1099511627776 elements in arrays are more than 2097152",
+        ),
+        (
+            small_gguf(entries=1, rest=struct.pack("<QIIQ", 0, 9, 8, 1 << 20)),
+            "it ends before its counts and lengths do",
+        ),
+        (
+            small_gguf(entries=1, rest=struct.pack("<Q", 0) + struct.pack("<IIQ", 9, 9, 1) * 5),
+            "type 9 is unknown, or nested",
+        ),
+        (small_gguf(tensors=1, rest=struct.pack("<QI", 0, 1 << 31)), "2147483648 dimensions"),
+    ],
+)
+def test_counts_are_held_to_the_file_before_memory_is_taken(
+    tmp_path: Path, content: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "cassandra_spec.model.weights.gguf.GGUFReader", lambda path: pytest.fail("it was read")
+    )
+    (tmp_path / "m.gguf").write_bytes(content)
+    with pytest.raises(CassandraError, match=rf"m\.gguf must be a whole GGUF file .*{reason}"):
         open_source(tmp_path / "m.gguf")
 
 

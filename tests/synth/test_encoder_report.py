@@ -6,7 +6,7 @@ from cassandra_spec.rtl.decode.top import to_rtlil
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encode.vector_buffer import StoredBeat
 from cassandra_spec.rtl.encoder import EncoderTop
-from cassandra_spec.synth.encoder import memories_of
+from cassandra_spec.synth.synthesis import memories_of
 
 CONFIG = EncoderConfig(lanes=8, schemes=("mx",), vector=64, group=64, segment=256)
 

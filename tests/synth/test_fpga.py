@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.report import programs
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.synth import fpga
@@ -86,8 +87,10 @@ def test_an_environment_may_be_named_from_the_current_folder(
     commands = []
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fpga.venv, "create", lambda path, **_: Path(path).mkdir())
-    monkeypatch.setattr(fpga, "_run", lambda command, folder: commands.append(command[0]))
+    monkeypatch.setattr(programs.venv, "create", lambda path, **_: Path(path).mkdir())
+    monkeypatch.setattr(
+        programs, "run_program", lambda command, *_, **__: commands.append(str(command[0]))
+    )
     assert fpga.nextpnr(Path("env")) == str(tmp_path / "env" / "bin" / fpga.PROGRAMS[1])
     assert commands == [str(tmp_path / "env" / "bin" / "python")]
 

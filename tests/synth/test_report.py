@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.synth import mapping, timing
+from cassandra_spec.synth import synthesis, timing
 
 LIBERTY = """\
 library(small) {
@@ -92,7 +92,7 @@ def test_the_activity_is_stated_to_the_tool(tmp_path: Path) -> None:
 
 def test_a_run_that_died_inside_abc_is_an_error() -> None:
     with pytest.raises(CassandraError, match="yosys must print `Chip area`"):
-        mapping.chip_areas("End of script.")
+        synthesis.chip_areas("End of script.")
 
 
 def test_areas_of_modules_are_summed_by_their_labels() -> None:
@@ -100,5 +100,5 @@ def test_areas_of_modules_are_summed_by_their_labels() -> None:
         f"Chip area for module '\\{name}': {area}\n"
         for name, area in (("a.one", 24.0), ("a.two", 48.0), ("b", 12.0))
     )
-    blocks = mapping.block_areas(text, 24.0, lambda name: name.partition(".")[0])
+    blocks = synthesis.block_areas(text, 24.0, lambda name: name.partition(".")[0])
     assert blocks == {"a": 3.0, "b": 0.5}

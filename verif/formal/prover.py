@@ -25,7 +25,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,7 @@ from amaranth.hdl import Elaboratable
 from amaranth.lib import wiring
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.programs import run_program
 from cassandra_spec.rtl.common.conversion import rtlil_of
 from cassandra_spec.verif.formal.harness import Watch, freeing, watching
 from cassandra_spec.verif.formal.netlist import forgetful
@@ -235,21 +235,6 @@ def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
 
 
 def _run(tool: str, *arguments: str, folder: Path) -> str:
-    """What a tool prints. Raises CassandraError with the end of it if the tool fails."""
-    run = subprocess.run(
-        [tool, *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    (folder / f"{tool}.log").write_text(run.stdout)
-    if run.returncode:
-        raise CassandraError(
-            f"{tool} must end without an error, not with status {run.returncode}:\n"
-            + "\n".join(run.stdout.splitlines()[-15:])
-        )
-    return run.stdout
+    """What a tool prints, kept as ``TOOL.log``. Raises CassandraError if it fails."""
+    log = folder / f"{tool}.log"
+    return run_program([tool, *arguments], folder, error=CassandraError, log=log)

@@ -1,0 +1,69 @@
+"""Other programs, run for what they print, and Python environments of their own for some."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["python_environment", "run_program"]
+
+
+def run_program(
+    command: Sequence[object],
+    folder: Path,
+    *,
+    error: type[Exception],
+    variables: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> str:
+    """Run a program in ``folder``, without input; returns what it prints, errors included.
+
+    ``variables`` are its environment, ours by default; ``log`` is a file for what it prints. Raises
+    ``error``, with the last line that it printed, if it is missing or ends with another status
+    than 0.
+    """
+    words = [str(word) for word in command]
+    name = Path(words[0]).name
+    try:
+        run = subprocess.run(
+            words,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            env=variables,
+        )
+    except OSError as failed:
+        raise error(f"{name} must be a program that runs: {failed.strerror}") from failed
+    if log is not None:
+        log.write_text(run.stdout, encoding="utf-8")
+    if run.returncode:
+        last = (run.stdout.strip().splitlines() or ["no output"])[-1]
+        where = "" if log is None else f" (all of it: {log})"
+        raise error(f"{name} must end without an error, not with {last!r}{where}")
+    return run.stdout
+
+
+def python_environment(folder: Path, requirements: Path, *, error: type[Exception]) -> Path:
+    """The folder of programs of a virtual environment, made if it is not as ``requirements`` say.
+
+    Raises ``error`` if the packages cannot be installed, ``OSError`` if the folder cannot be
+    written.
+    """
+    folder = folder.absolute()  # programs run in folders of their own
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    ready, wanted = folder / "ready", requirements.read_text(encoding="utf-8")
+    if not ready.is_file() or ready.read_text(encoding="utf-8") != wanted:
+        venv.create(folder, clear=True, with_pip=True)
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]
+        plain = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        command = [programs / "python", *install, requirements.absolute()]
+        run_program(command, folder, error=error, variables=plain)
+        ready.write_text(wanted, encoding="utf-8")
+    return programs
