@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
-from cassandra_spec.casspec.native_generate import TextPrinter, generate_natively
-from cassandra_spec.golden.format import SCHEMES, Format
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.casspec.generate_backends import BACKENDS, BF16
+from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
+from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
+from cassandra_spec.golden.format import SCHEMES
 
 if TYPE_CHECKING:
-    from cassandra_spec.golden import Codec, Encoder
-    from cassandra_spec.model.speculative import Generation, KeyValueFormat, Report
+    from cassandra_spec.drafting import Generation
 
 __all__ = ["EPILOG", "generate", "register"]
 
@@ -37,24 +36,7 @@ token for token what --plain gives with the same --kv. The figures are over all 
 docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
 """
 
-_BF16: Literal["bf16"] = "bf16"
-
-_GAMMAS: dict[str, int | str] = {"torch": 3, "native": "adaptive"}
-
-_SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
-"""Most values in a segment of keys and values; the gateware's encoder is built for that many."""
-
-_TRAFFIC = (
-    "MB read per token",
-    "BF16",
-    "packed, plain",
-    "speculative",
-    "by drafts",
-    "by target",
-    "KV",
-    "plain speed-up",
-    "speed-up",
-)
+_GAMMAS: dict[str, Gamma] = {"torch": 3, "native": "adaptive"}
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -73,10 +55,10 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--draft",
-        choices=("model", "lookup", "hybrid"),
+        choices=get_args(DraftKind),
         default="model",
-        help="who drafts: the model; copies of what was there before; those where there are any "
-        "(default model)",
+        help="who drafts: the model's draft view; copies of earlier tokens; copies where there are"
+        " any, else the draft view; or nobody (default model)",
     )
     parser.add_argument(
         "--min-margin",
@@ -139,8 +121,8 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _gamma(text: str) -> int | str:
-    return text if text == "adaptive" else int(text)
+def _gamma(text: str) -> Gamma:
+    return ADAPTIVE if text == ADAPTIVE else int(text)
 
 
 _gamma.__name__ = "gamma"  # as argparse calls it in an error
@@ -160,8 +142,8 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("keys and values")
     group.add_argument(
         "--kv",
-        choices=(_BF16, *SCHEMES),
-        default=_BF16,
+        choices=(BF16, *SCHEMES),
+        default=BF16,
         help="their scheme; mx rounds what the target sees (default bf16: not packed)",
     )
     group.add_argument(
@@ -209,19 +191,11 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 
 def generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
-    if args.gamma is None:
-        args.gamma = _GAMMAS[args.backend]
-    if args.backend == "native":
-        return generate_natively(args)
-    from cassandra_spec.model.speculative import (
-        CassandraForCausalLM,
-        ReplyInterrupted,
-        Sampling,
-        Settings,
-    )
+    from cassandra_spec.drafting import Replies, Sampling, Settings
 
+    gamma = _GAMMAS[args.backend] if args.gamma is None else args.gamma
     settings = Settings(
-        gamma=0 if args.plain else args.gamma,
+        gamma=0 if args.plain else gamma,
         draft=args.draft,
         min_margin=args.min_margin,
         max_tokens=args.max_tokens,
@@ -229,130 +203,26 @@ def generate(args: argparse.Namespace) -> int:
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
         seed=args.seed,
     )
-    kv = _key_values(args)
-    model = CassandraForCausalLM.from_pretrained(
-        args.source, codec=_codec(args.codec, args.source), encoder=_encoder(args, kv), kv=kv
-    )
-    show = (lambda reply, text: None) if args.json else TextPrinter()
-    try:
-        _print_outcome(model.reply(args.prompt, settings, on_text=show), kv, args.json)
-    except ReplyInterrupted as interrupt:
-        _print_outcome(interrupt.generation, kv, args.json)
-        raise (interrupt.__cause__ or interrupt) from None
+    with BACKENDS[args.backend](args, settings) as backend:
+        replies = Replies(backend, settings)
+        try:
+            replies.run(args.prompt, (lambda *_: None) if args.json else TextPrinter())
+        finally:
+            if replies or sys.exc_info()[0] is KeyboardInterrupt:
+                _print_outcome(replies.generation(), args)
     return 0
 
 
-def _format_of(source: Path) -> Format:
-    """The format of the first packed tensor: one decoder serves all, keys and values included."""
-    from cassandra_spec.model.packing.packer import open_packed
-
-    formats = [tensor.format for tensor in open_packed(source).tensors.values()]
-    return formats[0] if formats else Format()
-
-
-def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
-    from cassandra_spec.model.speculative import KeyValueFormat
-
-    if args.kv == _BF16:
-        return None
-    like = _format_of(args.source)
-    format = Format(
-        scheme=args.kv,
-        truncated=args.kv_truncated,
-        fill=args.kv_fill,
-        group=args.kv_group,
-        codebook=like.codebook,
-        beat=like.beat,
-        window=like.window,
-        superblock=like.superblock,
-    )
-    return KeyValueFormat(
-        format=format,
-        block=args.kv_block,
-        segment=_SEGMENTS[args.codec],
-        prune=args.kv_prune,
-        order=args.kv_order,
-        keep=args.kv_keep,
-        whole=args.kv_whole,
-    )
-
-
-def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | None:
-    """The gateware, made for the format of keys and values; None: golden's encoder."""
-    if args.codec == "golden" or kv is None or kv.prune:
-        return None
-    from cassandra_spec.rtl.encode.types import EncoderConfig
-    from cassandra_spec.verif.encoder.bulk import RtlEncoder
-
-    return RtlEncoder(EncoderConfig.of(kv.format, schemes=SCHEMES))
-
-
-def _codec(name: str, source: Path) -> Codec | None:
-    """The gateware, made for the model's format; None: golden's codec."""
-    if name == "golden":
-        return None
-    from cassandra_spec.verif.decoder.bulk import RtlCodec
-
-    format = _format_of(source)
-    return RtlCodec(
-        lanes=format.beat,
-        codebook=format.codebook,
-        window=format.window,
-        superblock=format.superblock,
-        instances=2,
-    )
-
-
-def _print_outcome(outcome: Generation, kv: KeyValueFormat | None, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({**dataclasses.asdict(outcome), "report": outcome.report.to_dict()}))
+def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
+    if args.json:
+        print(json.dumps(outcome.to_dict()))
         return
     print(flush=True)
-    _print_figures(outcome.report, _kv_text(kv))
+    print_figures(outcome.report, _kv_text(args))
 
 
-def _kv_text(kv: KeyValueFormat | None) -> str:
-    if kv is None:
+def _kv_text(args: argparse.Namespace) -> str:
+    if args.kv == BF16:
         return "BF16"
-    read = "whole" if kv.whole else f"without {kv.format.truncated} bits"
-    return f"{kv.format.scheme}, drafts {read}, blocks of {kv.block}"
-
-
-def _print_figures(report: Report, kv_format: str) -> None:
-    """The figures, on standard error, so that the reply can be piped on."""
-    kv = report.kv
-    rows = [
-        ["replies, tokens", f"{report.replies:,}, {report.tokens:,}"],
-        ["gamma", str(report.gamma)],
-        ["accepted / drafted", f"{report.accepted:,} / {report.drafted:,}"],
-        ["of these copied", f"{report.copied_accepted:,} / {report.copied:,}"],
-        ["acceptance rate", _decimal(report.acceptance_rate)],
-        ["the same, predecessors accepted", _decimal(report.conditional_rate)],
-        ["tokens per verification", _decimal(report.tokens_per_verification)],
-        ["rounds by accepted tokens", " ".join(map(str, report.accepted_lengths))],
-        ["keys and values", kv_format],
-        ["their memory, of BF16", _decimal(kv.memory)],
-    ]
-    print("\n" + text_table(["figure", "value"], rows), file=sys.stderr)
-    traffic = [
-        [
-            scope,
-            *(_megabytes(size) for size in (of.bf16, of.plain, of.speculative)),
-            *(_megabytes(size) for size in (of.draft, of.target, of.kv)),
-            _decimal(of.plain_speedup),
-            _decimal(of.speedup),
-        ]
-        for scope, of in report.traffic.items()
-    ]
-    both = kv.draft + kv.target
-    sizes = (kv.bf16, kv.plain, both, kv.draft, kv.target, both)
-    alone = ["keys and values", *map(_megabytes, sizes), "", ""]
-    print("\n" + text_table(_TRAFFIC, [*traffic, alone]), file=sys.stderr)
-
-
-def _megabytes(size: float) -> str:
-    return f"{size / 1e6:,.2f}"
-
-
-def _decimal(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    read = "whole" if args.kv_whole else f"without {args.kv_truncated} bits"
+    return f"{args.kv}, drafts {read}, blocks of {args.kv_block}"

@@ -1,10 +1,10 @@
 """A Llama-type model that decodes in native code, speculatively and losslessly.
 
-Draft and target read the same keys and values: a round drafts up to gamma tokens one after
-another, the target runs over all of them in one pass, which overwrites what the draft has written,
-and the tokens up to the first that it would have chosen otherwise are put out, and its own choice
-behind them (section II.B of the paper). A row of a pass is computed the same whatever the other
-rows, so the reply is token for token that of plain decoding (docs/native.md).
+Draft and target read the same keys and values. A round drafts up to gamma tokens one after another.
+The target runs over all of them in one pass, which overwrites what the draft has written. The
+tokens up to the first that it would have chosen otherwise are emitted, and then its own choice
+(section II.B of the paper). A row of a pass is computed the same whatever the other rows, so the
+reply is token for token that of plain decoding (docs/native.md).
 """
 
 from __future__ import annotations
@@ -20,13 +20,31 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting import (
+    ADAPTIVE,
+    COPIES,
+    DRAFT_VIEW,
+    GREEDY,
+    AdaptivePolicy,
+    Counters,
+    MeasuredSeconds,
+    Outcome,
+    Plan,
+    Policy,
+    Report,
+    Settings,
+    cut_at_end,
+    make_policy,
+    make_report,
+    native_figures,
+)
 from cassandra_spec.golden import CassandraError, Packed
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.native.decoding import Counters, Settings, figures, make_policy
 from cassandra_spec.native.engine_binding import (
     MAX_ROWS,
+    MOST,
     NOT_FINITE,
     ModelShape,
     RoundRequest,
@@ -45,7 +63,6 @@ from cassandra_spec.native.llama import (
     LlamaConfig,
     read_llama_config,
 )
-from cassandra_spec.native.policy import AdaptivePolicy, Outcome, Plan, Policy
 
 __all__ = ["Engine"]
 
@@ -89,7 +106,6 @@ class Engine:
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
         self.context = min(config.positions, CONTEXT) if context is None else context
         self.has_draft = draft
-        self.counters = Counters()
         self._policies: dict[tuple[str, float], Policy] = {}
         self.forms: dict[str, dict[str, int]] = {"target": {}, "draft": {}}
         if target not in TARGETS:
@@ -217,14 +233,14 @@ class Engine:
             FORMS.index(form[0]),
             form[1],
         )
-        self._check(number >= 0)
+        self._require_made(number >= 0)
         forms = self.forms["draft" if draft else "target"]
         forms[FORMS[number]] = forms.get(FORMS[number], 0) + 1
 
     def _set_vector(self, layer: int, slot: int, name: str, tensor: Tensor, size: int) -> None:
         patterns = _sized(name, self._target(tensor), size)
         values = (patterns.astype(np.uint32) << 16).view(np.float32)
-        self._check(
+        self._require_made(
             self._library.cassandra_engine_set_vector(
                 self._handle, layer, slot, pointer(name, values, np.float32, size), size
             )
@@ -234,7 +250,7 @@ class Engine:
         found = self._codec.decode_target(tensor) if isinstance(tensor, Packed) else tensor
         return np.asarray(found).reshape(-1)
 
-    def _check(self, done: bool) -> None:
+    def _require_made(self, done: bool) -> None:
         if not done:
             raise NativeError(f"the native engine cannot be made: {self._error()}")
 
@@ -312,35 +328,50 @@ class Engine:
         self,
         prompt: Sequence[int],
         settings: Settings,
+        counters: Counters,
         *,
         ends: Callable[[int], bool] = lambda token: False,
     ) -> Iterator[list[int]]:
-        """Yield the tokens of a reply as they are settled: one by the prompt, then each round's.
+        """Yield the emitted tokens of a reply: one by the prompt, then each round's.
 
         ``ends`` is asked once about each token, in order, whether the reply ends with it for
-        another reason than a stop token. :attr:`counters` goes on counting. Ctrl-C takes effect
-        between two passes, when the threads stand still.
+        another reason than a stop token (stop strings are not looked for). ``counters`` go on
+        counting. Ctrl-C takes effect between two passes, when the threads stand still.
         """
+        self._check(settings)
         self._require_room(prompt, settings)
-        token = self._read_prompt(prompt)
-        over = ends(token) or token in settings.stop_tokens
-        self.counters.replies += 1
-        self.counters.tokens += 1
-        yield [token]
+        emitted, over = cut_at_end(
+            [self._read_prompt(prompt, counters)], settings.stop_tokens, ends
+        )
+        yield emitted
         stops = np.array(sorted(settings.stop_tokens), np.int32)
         policy = self._policy(settings)
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
-            plan = policy.plan()
+            plan = policy.plan(position)
             plan = Plan(min(plan.model, left - 1), min(plan.copied, left - 1))
             result = self._round(position, plan, settings, stops)
-            settled, over = _until_end(result.tokens[: result.count], settings.stop_tokens, ends)
-            self._history[position + 1 : position + 1 + len(settled)] = settled
+            emitted, over = cut_at_end(result.tokens[: result.count], settings.stop_tokens, ends)
+            self._history[position + 1 : position + 1 + len(emitted)] = emitted
             outcome = _outcome(result)
-            policy.count(outcome)
-            self.counters.add_round(outcome, tokens=len(settled))
-            position, left = position + len(settled), left - len(settled)
-            yield settled
+            policy.observe(outcome)
+            counters.add_round(outcome, position=position, tokens=len(emitted))
+            position, left = position + len(emitted), left - len(emitted)
+            yield emitted
+
+    def _check(self, settings: Settings) -> None:
+        """Refuse what this engine cannot do."""
+        if settings.sampling != GREEDY:
+            raise CassandraError(
+                "sampling must be greedy (temperature 0) for the native engine, "
+                f"not {settings.sampling}"
+            )
+        if settings.gamma != ADAPTIVE and settings.gamma > MOST:
+            raise CassandraError(
+                f"gamma must be from 0 to {MOST}, or 'adaptive', not {settings.gamma!r}"
+            )
+        if settings.uses_draft_view and not self.has_draft:
+            raise CassandraError("draft must be lookup or none: this engine has no draft model")
 
     def _require_room(self, prompt: Sequence[int], settings: Settings) -> None:
         self._ids(prompt, 0, False)
@@ -350,11 +381,8 @@ class Engine:
                 f"prompt and reply must fit the engine's {self.context} positions, "
                 f"not need {needed}"
             )
-        drafts = settings.gamma != 0 and settings.draft in ("model", "hybrid")
-        if drafts and not self.has_draft:
-            raise CassandraError("draft must be lookup or none: this engine has no draft model")
 
-    def _read_prompt(self, prompt: Sequence[int]) -> int:
+    def _read_prompt(self, prompt: Sequence[int], counters: Counters) -> int:
         """Run the target over a prompt; the token that follows it."""
         begun = time.perf_counter()
         ids = np.asarray(prompt, np.int32)
@@ -370,8 +398,9 @@ class Engine:
                 )
             )
         self._history[len(ids)] = token
-        self.counters.prompt_tokens += len(ids)
-        self.counters.prompt_seconds += time.perf_counter() - begun
+        counters.replies += 1
+        counters.prompt_tokens += len(ids)
+        counters.prompt_seconds += time.perf_counter() - begun
         return token
 
     def _round(
@@ -399,10 +428,10 @@ class Engine:
 
     def _policy(self, settings: Settings) -> Policy:
         """An adaptive one goes on over replies with the same sources of drafts."""
-        if settings.gamma != "adaptive":
-            return make_policy(settings)
-        key = (settings.draft, settings.min_margin)
-        return self._policies.setdefault(key, make_policy(settings))
+        made = make_policy(settings, MeasuredSeconds(), most=MOST)
+        if settings.gamma != ADAPTIVE:
+            return made
+        return self._policies.setdefault((settings.draft, settings.min_margin), made)
 
     def memory(self) -> dict[str, int]:
         """Bytes of the weights, the embedding, and the keys and values of one position."""
@@ -414,21 +443,19 @@ class Engine:
             "position": self._library.cassandra_engine_position_bytes(handle),
         }
 
-    def report(self, settings: Settings) -> dict[str, Any]:
-        """The figures of :attr:`counters`, named as those of the torch runtime, for JSON.
-
-        ``native`` holds what only this engine measures: times, forms and memory.
-        """
+    def make_report(self, counters: Counters, settings: Settings) -> Report:
+        """The figures of counters over replies with some settings, with times, forms and memory."""
         policy = self._policy(settings)
-        made = figures(self.counters, settings)
-        made["native"] |= {
-            "threads": self.threads,
-            "isa": isa(),
-            "forms": self.forms,
-            "memory": self.memory(),
-            "plans": policy.plans if isinstance(policy, AdaptivePolicy) else {},
-        }
-        return made
+        native = native_figures(
+            counters,
+            settings,
+            threads=self.threads,
+            isa=isa(),
+            forms=self.forms,
+            memory=self.memory(),
+            plans=policy.plans if isinstance(policy, AdaptivePolicy) else {},
+        )
+        return make_report(counters, settings, native=native)
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -453,7 +480,8 @@ def _outcome(result: RoundResult) -> Outcome:
     return Outcome(
         drafted=result.drafted,
         accepted=result.accepted,
-        copied=bool(result.copied),
+        source=COPIES if result.copied else DRAFT_VIEW,
+        passes=0 if result.copied else result.drafted,
         stopped=bool(result.stopped),
         draft_seconds=result.draft_seconds,
         verify_seconds=result.verify_seconds,
@@ -483,13 +511,3 @@ def _sized(name: str, values: Patterns, size: int) -> Patterns:
     if values.size != size:
         raise CassandraError(f"{name} must have {size} values, not {values.size}")
     return values
-
-
-def _until_end(
-    tokens: Sequence[int], stops: frozenset[int], ends: Callable[[int], bool]
-) -> tuple[list[int], bool]:
-    """The tokens up to the one that ends the reply, and whether there is such a one."""
-    for place, token in enumerate(tokens):
-        if ends(token) or token in stops:
-            return list(tokens[: place + 1]), True
-    return list(tokens), False

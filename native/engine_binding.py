@@ -9,13 +9,25 @@ from functools import cache
 from cassandra_spec.native.arrays import CheckedStructure
 from cassandra_spec.native.library import declare, load
 
-__all__ = ["MAX_ROWS", "NOT_FINITE", "ModelShape", "RoundRequest", "RoundResult", "engine_library"]
+__all__ = [
+    "MAX_ROWS",
+    "MOST",
+    "NOT_FINITE",
+    "ModelShape",
+    "RoundRequest",
+    "RoundResult",
+    "engine_library",
+]
 
 MAX_ROWS = 8
 """Positions of one pass, at most."""
 
+MOST = MAX_ROWS - 1
+"""The largest gamma: a round is verified in one pass."""
+
 NOT_FINITE = -3
 """What a pass returns whose logits are NaN or infinite."""
+
 
 
 class ModelShape(CheckedStructure):

@@ -105,20 +105,15 @@ def check_key_values(folder: Path, prompt: str, tokens: int = TOKENS) -> list[Ke
 def _reply(
     model: object, kv: object, prompt: str, tokens: int, codec: Codec, encoder: Encoder
 ) -> _Run:
-    from cassandra_spec.model.speculative import (
-        CassandraForCausalLM,
-        KeyValueFormat,
-        Settings,
-        Tally,
-        decode,
-    )
+    from cassandra_spec.drafting import Counters, Settings
+    from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, decode
 
     assert isinstance(model, CassandraForCausalLM)
     assert isinstance(kv, KeyValueFormat)
     asked = model.encode_prompt(prompt)
     session = model.session(len(asked) + tokens, kv=kv, codec=codec, encoder=encoder)
     settings = Settings(gamma=_GAMMA, max_tokens=tokens)
-    found = [token for step in decode(session, asked, settings, Tally()) for token in step]
+    found = [token for step in decode(session, asked, settings, Counters()) for token in step]
     config = model.network.config
     each = 2 * config.num_hidden_layers * config.num_key_value_heads
     cache = session.cache

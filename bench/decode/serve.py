@@ -37,14 +37,14 @@ def _timed(rounds: Iterable[list[int]]) -> Answer:
     found: Iterator[list[int]] = iter(rounds)
     tokens = list(next(found))
     first = time.perf_counter()
-    for settled in found:
-        tokens += settled
+    for emitted in found:
+        tokens += emitted
     end = time.perf_counter()
     return {"tokens": tokens, "first": first - begin, "seconds": end - first}
 
 
 def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
-    from cassandra_spec.native.decoding import Counters, Settings
+    from cassandra_spec.drafting import Counters, Settings
     from cassandra_spec.native.engine import Engine
 
     draft = options["draft"]
@@ -57,7 +57,7 @@ def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -
     )
 
     def reply(request: Request) -> Answer:
-        engine.counters = counters = Counters()
+        counters = Counters()
         settings = Settings(
             gamma=options["gamma"],
             draft=draft,
@@ -65,13 +65,13 @@ def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -
             max_tokens=request["max_tokens"],
             stop_tokens=frozenset(request["stops"]),
         )
-        found = _timed(engine.rounds(request["prompt"], settings))
-        plans = engine.report(settings)["native"]["plans"]  # of all replies so far
+        found = _timed(engine.rounds(request["prompt"], settings, counters))
+        native = engine.make_report(counters, settings).native
         return {
             **found,
             "drafted": counters.drafted,
             "accepted": counters.accepted,
-            "plans": dict(plans),
+            "plans": dict(native.plans) if native else {},  # of all replies so far
         }
 
     held = engine.memory()
@@ -82,23 +82,23 @@ def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -
 def _torch(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
     import torch
 
-    from cassandra_spec.model.speculative import CassandraForCausalLM, Settings, Tally
+    from cassandra_spec.drafting import Counters, Settings
+    from cassandra_spec.model.speculative import CassandraForCausalLM
 
     torch.set_num_threads(threads)
     model = CassandraForCausalLM.from_pretrained(packed)
-    plain = options["draft"] == "none"
 
     def reply(request: Request) -> Answer:
         settings = Settings(
-            gamma=0 if plain else options["gamma"],
-            draft="model" if plain else options["draft"],
+            gamma=options["gamma"],
+            draft=options["draft"],
             min_margin=options["min_margin"],
             max_tokens=request["max_tokens"],
             stop_tokens=frozenset(request["stops"]),
         )
-        tally = Tally()
-        found = _timed(model.rounds(request["prompt"], settings, tally))
-        return {**found, "drafted": tally.drafted, "accepted": tally.accepted}
+        counters = Counters()
+        found = _timed(model.rounds(request["prompt"], settings, counters))
+        return {**found, "drafted": counters.drafted, "accepted": counters.accepted}
 
     return reply, None
 

@@ -162,28 +162,30 @@ def _spread(values: Sequence[float]) -> Spread:
 
 def _time_rounds(engine: Any, gamma: int) -> tuple[list[float], list[float]]:
     """Seconds of each draft step (mean of its round) and of each target pass of some rounds."""
-    from cassandra_spec.native.decoding import Counters, Settings
+    from cassandra_spec.drafting import Counters, Settings
 
     kind = "model" if gamma else "none"
     settings = Settings(gamma=gamma, draft=kind, max_tokens=400)  # type: ignore[arg-type]
-    rounds = engine.rounds(_PROMPT, settings)
+    counters = Counters()
+    rounds = engine.rounds(_PROMPT, settings, counters)
     next(rounds)
     drafts, verifications = [], []
     for _ in range(_ROUNDS):
-        engine.counters = counters = Counters()
+        before = dataclasses.replace(counters)
         next(rounds)
-        if counters.drafted != gamma:
-            raise CassandraError(f"drafted must be {gamma}, not {counters.drafted}")
-        verifications.append(counters.verify_seconds)
+        drafted = counters.drafted - before.drafted
+        if drafted != gamma:
+            raise CassandraError(f"drafted must be {gamma}, not {drafted}")
+        verifications.append(counters.verify_seconds - before.verify_seconds)
         if gamma:
-            drafts.append(counters.draft_seconds / gamma)
+            drafts.append((counters.draft_seconds - before.draft_seconds) / gamma)
     return drafts, verifications
 
 
 def projected(costs: Costs, acceptance: float) -> tuple[int, float]:
     """The best gamma and its tokens per second over plain decoding's, at a conditional rate.
 
-    A round of gamma puts out 1 + a + ... + a**gamma tokens and takes gamma draft steps and a pass
+    A round of gamma emits 1 + a + ... + a**gamma tokens and takes gamma draft steps and a pass
     over gamma + 1 rows.
     """
     found = []

@@ -17,11 +17,12 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from cassandra_spec.drafting import Report
 from cassandra_spec.golden import CassandraError, GoldenCodec
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
-from cassandra_spec.model.speculative import CassandraForCausalLM, Report
+from cassandra_spec.model.speculative import CassandraForCausalLM
 
 try:
     from lm_eval.api.registry import register_model

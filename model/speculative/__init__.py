@@ -1,12 +1,11 @@
-"""Self-speculative decoding of packed models (docs/runtime.md)."""
+"""Self-speculative decoding of packed models in torch (docs/runtime.md).
 
-from cassandra_spec.model.speculative.causal_lm import (
-    CassandraForCausalLM,
-    Generation,
-    ReplyInterrupted,
-)
-from cassandra_spec.model.speculative.drafting import Drafted, Drafter, DraftKind
-from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
+Settings, drafters and figures are those of :mod:`cassandra_spec.drafting`.
+"""
+
+from cassandra_spec.model.speculative.causal_lm import CassandraForCausalLM, ReplyInterrupted
+from cassandra_spec.model.speculative.drafters import DraftView, Session
+from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import (
     DecodedProducts,
     Mode,
@@ -15,50 +14,22 @@ from cassandra_spec.model.speculative.linear import (
     ProductsFactory,
     decoded,
 )
-from cassandra_spec.model.speculative.lookup import Lookup
-from cassandra_spec.model.speculative.loop import Session, Settings, decode
+from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.passes import run_pass
-from cassandra_spec.model.speculative.report import (
-    Costs,
-    KeyValueTally,
-    KeyValueTraffic,
-    Report,
-    Tally,
-    Traffic,
-    make_report,
-)
-from cassandra_spec.model.speculative.sampling import GREEDY, Sampling, probabilities, verify
 
 __all__ = [
-    "GREEDY",
     "CassandraForCausalLM",
-    "Costs",
     "DecodedProducts",
-    "DraftKind",
-    "Drafted",
-    "Drafter",
-    "Generation",
+    "DraftView",
     "KeyValueCache",
     "KeyValueFormat",
-    "KeyValueTally",
-    "KeyValueTraffic",
-    "Lookup",
     "Mode",
     "PackedLinear",
     "Products",
     "ProductsFactory",
-    "ReadBytes",
     "ReplyInterrupted",
-    "Report",
-    "Sampling",
     "Session",
-    "Settings",
-    "Tally",
-    "Traffic",
     "decode",
     "decoded",
-    "make_report",
-    "probabilities",
     "run_pass",
-    "verify",
 ]

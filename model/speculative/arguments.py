@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from cassandra_spec.drafting import GREEDY, DraftKind, Sampling, Settings
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative.drafting import DraftKind
-from cassandra_spec.model.speculative.loop import Settings
-from cassandra_spec.model.speculative.sampling import GREEDY, Sampling
 
 __all__ = ["Inputs", "Request", "read_inputs", "read_request"]
 

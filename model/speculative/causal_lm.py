@@ -7,46 +7,50 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, GenerationConfig
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from cassandra_spec.drafting import (
+    ADAPTIVE,
+    Costs,
+    Counters,
+    DraftKind,
+    Gamma,
+    Generation,
+    ReadBytes,
+    Replies,
+    ReplyText,
+    Report,
+    Settings,
+    encode_prompt,
+    make_report,
+    stop_tokens,
+)
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.reply import build_model, packed_reader
 from cassandra_spec.model.speculative.arguments import Request, read_request
-from cassandra_spec.model.speculative.drafting import DraftKind
-from cassandra_spec.model.speculative.gamma import ADAPTIVE, MOST
-from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat, ReadBytes
+from cassandra_spec.model.speculative.drafters import MOST
+from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import Mode, ProductsFactory, decoded
 from cassandra_spec.model.speculative.loading import pack_layers, pass_costs
-from cassandra_spec.model.speculative.loop import Settings, decode
+from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import ATTENTION, run_pass
-from cassandra_spec.model.speculative.report import Costs, Report, Tally, make_report
-from cassandra_spec.model.speculative.text import ReplyText, encode_prompt, stop_tokens
 from cassandra_spec.model.speculative.tiles import ROWS
 from cassandra_spec.model.weights.sources import read_config
 
-__all__ = ["CassandraForCausalLM", "Generation", "ReplyInterrupted"]
+__all__ = ["CassandraForCausalLM", "ReplyInterrupted"]
 
 _FLOAT32_PER_BF16 = 2
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Generation:
-    """Replies to prompts, and the figures over all of them."""
-
-    texts: tuple[str, ...]  # without special tokens, up to a stop string
-    tokens: tuple[tuple[int, ...], ...]  # of each reply, the one that ended it included
-    report: Report
-
-
 class ReplyInterrupted(KeyboardInterrupt):
-    """Ctrl-C while replies were generated; ``generation`` is what there is of them."""
+    """Ctrl-C while replies were generated; ``generation`` has the replies so far."""
 
     def __init__(self, generation: Generation) -> None:
         super().__init__()
@@ -66,7 +70,7 @@ class _Session:
         self._rows = rows
         self.weights = weights
         self.cache = cache
-        self.settle = cache.settle
+        self.commit = cache.commit
         self.reads = cache.reads
         self.stored = cache.stored
 
@@ -200,7 +204,7 @@ class CassandraForCausalLM:
         self,
         prompt: Sequence[int],
         settings: Settings,
-        tally: Tally,
+        counters: Counters,
         *,
         ends: Callable[[int], bool] = lambda token: False,
     ) -> Iterator[list[int]]:
@@ -217,12 +221,14 @@ class CassandraForCausalLM:
         if self.kv is not None:
             self.kv.check_gamma(MOST if settings.gamma == ADAPTIVE else int(settings.gamma))
         session = self.session(len(prompt) + settings.max_tokens)
-        return decode(session, prompt, settings, tally, ends=ends)
+        return decode(session, prompt, settings, counters, ends=ends)
 
-    def stream(self, prompt: Sequence[int], settings: Settings, tally: Tally) -> Iterator[int]:
-        """Yield the tokens of a reply as they are settled; as :meth:`rounds`."""
-        for settled in self.rounds(prompt, settings, tally):
-            yield from settled
+    def stream(
+        self, prompt: Sequence[int], settings: Settings, counters: Counters
+    ) -> Iterator[int]:
+        """Yield the tokens of a reply as they are emitted; as :meth:`rounds`."""
+        for emitted in self.rounds(prompt, settings, counters):
+            yield from emitted
 
     def reply(
         self,
@@ -235,31 +241,18 @@ class CassandraForCausalLM:
 
         The model's own stop tokens are added to those of ``settings``. ``on_text`` is called with
         the number of the reply and each new piece of its text. Ctrl-C raises
-        :class:`ReplyInterrupted` with what there is.
+        :class:`ReplyInterrupted` with the replies so far.
         """
-        stops = settings.stop_tokens | self.stop_tokens()
-        settings = dataclasses.replace(settings, stop_tokens=stops)
-        tally, replies = Tally(), list[ReplyText]()
+        replies = Replies(self, settings)
         try:
-            for number, prompt in enumerate(prompts):
-                text = ReplyText(self.tokenizer, settings.stop_strings)
-                replies.append(text)
-                for _ in self.rounds(self.encode_prompt(prompt), settings, tally, ends=text.add):
-                    on_text(number, text.new())
-                on_text(number, text.new(last=True))
+            replies.run(prompts, on_text)
         except KeyboardInterrupt as error:
-            raise ReplyInterrupted(self._generation(replies, settings, tally)) from error
-        return self._generation(replies, settings, tally)
+            raise ReplyInterrupted(replies.generation()) from error
+        return replies.generation()
 
-    def _generation(
-        self, replies: Sequence[ReplyText], settings: Settings, tally: Tally
-    ) -> Generation:
-        begun = sum(bool(reply.tokens) for reply in replies)
-        return Generation(
-            texts=tuple(reply.text for reply in replies),
-            tokens=tuple(tuple(reply.tokens) for reply in replies),
-            report=make_report(tally, self.costs, gamma=settings.gamma, replies=begun),
-        )
+    def make_report(self, counters: Counters, settings: Settings) -> Report:
+        """The figures of counters over replies with some settings, with the traffic."""
+        return make_report(counters, settings, costs=self.costs)
 
     def generate(
         self,
@@ -270,7 +263,7 @@ class CassandraForCausalLM:
         attention_mask: torch.Tensor | Sequence[Any] | None = None,
         streamer: Any = None,
         tokenizer: Any = None,
-        gamma: int | Literal["adaptive"] = 3,
+        gamma: Gamma = 3,
         draft: DraftKind = "model",
         min_margin: float = 0.0,
         seed: int | None = None,
@@ -307,30 +300,30 @@ class CassandraForCausalLM:
         self._require_cache(sum(map(len, prompts)) + len(prompts) * most, self.kv)
         if streamer is not None and len(prompts) > 1:
             raise CassandraError("streamer must not be given with more than one prompt")
-        tally = Tally()
-        replies = self._replies(request, tokenizer or self.tokenizer, streamer, tally)
-        self.report = make_report(tally, self.costs, gamma=gamma, replies=len(replies))
+        counters = Counters()
+        replies = self._replies(request, tokenizer or self.tokenizer, streamer, counters)
+        self.report = self.make_report(counters, request.settings)
         return _padded(request, replies)
 
     def _replies(
-        self, request: Request, tokenizer: Any, streamer: Any, tally: Tally
+        self, request: Request, tokenizer: Any, streamer: Any, counters: Counters
     ) -> list[list[int]]:
         """A round of each reply in turn, until all have ended."""
         texts = [
             ReplyText(tokenizer, request.settings.stop_strings) for _ in request.inputs.prompts
         ]
         running = {
-            number: self.rounds(prompt, _seeded(request.settings), tally, ends=text.add)
+            number: self.rounds(prompt, _seeded(request.settings), counters, ends=text.add)
             for number, (prompt, text) in enumerate(zip(request.inputs.prompts, texts, strict=True))
         }
         _put(streamer, request.inputs.ids)
         while running:
             for number, rounds in list(running.items()):
-                settled = next(rounds, None)
-                if settled is None:
+                emitted = next(rounds, None)
+                if emitted is None:
                     del running[number]
                 else:
-                    _put(streamer, torch.tensor(settled))
+                    _put(streamer, torch.tensor(emitted))
         if streamer is not None:
             streamer.end()
         return [text.tokens for text in texts]

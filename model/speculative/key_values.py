@@ -1,10 +1,9 @@
 """Keys and values: in BF16, or sealed in the Cassandra format block by block (docs/runtime.md).
 
-A block is a run of consecutive positions in all layers. Once its positions are settled it is packed
-by a :class:`golden.Encoder`, and from then on what the target sees of it is ``decode_target`` of
-the packed data, and what the draft sees ``decode_draft``: its speculation data alone. It is never
-written again, so a rollback touches nothing but the positions that are not sealed, which both read
-in BF16.
+A block is a run of consecutive positions in all layers. Once its positions are committed it is
+packed by a :class:`golden.Encoder`. From then on the target sees ``decode_target`` of the packed
+data, and the draft ``decode_draft``: its speculation data alone. A sealed block is never written
+again, so a rollback touches only the positions that are not sealed, which both read in BF16.
 """
 
 from __future__ import annotations
@@ -17,32 +16,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting import ReadBytes
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec, Packed
 from cassandra_spec.model.speculative.sealing import KeyValueFormat, Sealed, Sealer
 from cassandra_spec.model.speculative.tiles import Tile
 
-__all__ = ["KeyValueCache", "KeyValueFormat", "ReadBytes", "Sealed", "Sealer"]
+__all__ = ["KeyValueCache", "KeyValueFormat", "Sealed", "Sealer"]
 
 _BF16_BYTES = 2
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """Keys and values."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadBytes:
-    """Bytes that one pass reads of something, as draft, as target, and of the same in BF16."""
-
-    draft: int = 0
-    target: int = 0
-    bf16: int = 0
-
-    def __add__(self, other: ReadBytes) -> ReadBytes:
-        return ReadBytes(
-            draft=self.draft + other.draft,
-            target=self.target + other.target,
-            bf16=self.bf16 + other.bf16,
-        )
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -60,7 +44,7 @@ class KeyValueCache:
     A pass writes the rows of its own positions, over whatever is there, and sees those up to its
     last; so a rollback needs no work: the next pass starts at an earlier position. Memory for
     ``capacity`` positions is taken at the first use of a layer. With ``kv``, whole blocks of
-    settled positions are sealed; the tensors that passes see are then copies of what was decoded.
+    committed positions are sealed; the tensors that passes see are then copies of what was decoded.
     """
 
     def __init__(
@@ -75,7 +59,7 @@ class KeyValueCache:
         self._layers: list[_Layer] = []
         self._tile: Tile | None = None
         self._drafting = False
-        self._settled = 0  # positions whose tokens are final
+        self._committed = 0  # positions whose tokens are final
         self._written = 0  # positions that the target has computed
         self._sealed = 0  # blocks
         codec = GoldenCodec() if codec is None else codec
@@ -100,9 +84,9 @@ class KeyValueCache:
     # --- what a sequence does -------------------------------------------------------------------
 
     @torch.inference_mode()
-    def settle(self, position: int) -> None:
+    def commit(self, position: int) -> None:
         """Say that the tokens before ``position`` are final: their blocks may be sealed."""
-        self._settled = position
+        self._committed = position
         self._written = min(self._written, position)
         if self._kv is None:
             return
@@ -165,16 +149,16 @@ class KeyValueCache:
     def _seal_for(self, tile: Tile, kv: KeyValueFormat) -> None:
         """Seal what the last query of a tile sees sealed: a prompt has no other occasion."""
         wanted = kv.sealed_for(tile.start + tile.stop - 1)
-        ready = min(self._settled, tile.start + tile.first) // kv.block
+        ready = min(self._committed, tile.start + tile.first) // kv.block
         if wanted > max(ready, self._sealed):
             raise CassandraError(
                 f"a pass must end within {kv.lag} positions (the lag of the keys and values) after"
-                f" the {self._settled} that are settled, not at {tile.start + tile.stop}"
+                f" the {self._committed} that are committed, not at {tile.start + tile.stop}"
             )
         self._seal(wanted)
 
     def _seal(self, count: int) -> None:
-        """Seal the blocks up to ``count``; they are settled, and all layers have them."""
+        """Seal the blocks up to ``count``; they are committed, and all layers have them."""
         if self._kv is None or self._sealers is None or count <= self._sealed or not self._layers:
             return
         place = slice(self.sealed, count * self._kv.block)
@@ -259,14 +243,14 @@ class KeyValueCache:
         return [np.concatenate(tables) for tables in zip(*pairs, strict=True)]
 
     def stored(self) -> ReadBytes:
-        """Bytes of memory for the settled positions: all blocks and the rest, beside BF16.
+        """Bytes of memory for the committed positions: all blocks and the rest, beside BF16.
 
         ``draft`` is the part that is speculation data or not sealed.
         """
         each = sum(self._position_bytes(layer) for layer in range(len(self._layers)))
-        tail = (self._settled - self.sealed) * each
+        tail = (self._committed - self.sealed) * each
         draft, target = (int(table.sum()) for table in self._tables())
-        return ReadBytes(draft=draft + tail, target=target + tail, bf16=self._settled * each)
+        return ReadBytes(draft=draft + tail, target=target + tail, bf16=self._committed * each)
 
     def _position_bytes(self, layer: int) -> int:
         return sum(

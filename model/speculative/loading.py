@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
+from cassandra_spec.drafting import Costs, ReadBytes
 from cassandra_spec.golden.file import PackedFile
-from cassandra_spec.model.speculative.key_values import ReadBytes
 from cassandra_spec.model.speculative.linear import Mode, PackedLinear, ProductsFactory
-from cassandra_spec.model.speculative.report import Costs
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 
 __all__ = ["pack_layers", "pass_costs"]

@@ -9,14 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.model.speculative import (
-    Costs,
-    KeyValueFormat,
-    KeyValueTally,
-    Report,
-    Tally,
-    make_report,
-)
+from cassandra_spec.drafting import Costs, Counters, KeyValueCounters, Report, Settings, make_report
+from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.study.drafts import KeyValueBytes, Measured
 from cassandra_spec.model.study.emulation import Round, rounds
 
@@ -81,20 +75,23 @@ def rows(measured: Measured, gammas: Iterable[int]) -> list[Row]:
 
 def row(measured: Measured, gamma: int) -> Row:
     """The figures of one setting at one gamma."""
-    tallies = _tallies(measured, gamma)
+    counted = _count(measured, gamma)
+    total = Counters()
+    for each in counted:
+        total.add(each)
     costs, setting = measured.costs, measured.setting
     packed = costs.linear + costs.head
     return Row(
         label=setting.name,
         scheme=setting.plan.default.format.scheme,
         gamma=gamma,
-        prompts=len(tallies),
-        acceptance=bootstrap(tallies, ACCEPTANCE),
-        conditional=bootstrap(tallies, CONDITIONAL),
-        speedup=bootstrap(tallies, _speedup(costs)),
+        prompts=len(counted),
+        acceptance=bootstrap(counted, ACCEPTANCE),
+        conditional=bootstrap(counted, CONDITIONAL),
+        speedup=bootstrap(counted, _speedup(costs)),
         draft_bits=16 * packed.draft / packed.bf16,
         target_bits=16 * packed.target / packed.bf16,
-        report=make_report(_sum(tallies), costs, gamma=gamma, replies=len(tallies)),
+        report=make_report(total, Settings(gamma=gamma), costs=costs),
     )
 
 
@@ -102,25 +99,25 @@ def best_row(measured: Measured, depth: int) -> Row:
     """The gamma with the least traffic, everything counted; the smaller one of two alike."""
     ratio = _speedup(measured.costs)
     gammas = range(1, depth + 1)
-    return row(measured, max(gammas, key=lambda gamma: ratio.of(_tallies(measured, gamma))))
+    return row(measured, max(gammas, key=lambda gamma: ratio.of(_count(measured, gamma))))
 
 
-def _tallies(measured: Measured, gamma: int) -> list[Tally]:
+def _count(measured: Measured, gamma: int) -> list[Counters]:
     found = rounds(measured.replies, measured.drafts, gamma, min_margin=measured.setting.min_margin)
-    return [_tally(each, measured) for each in found]
+    return [_count_reply(each, measured) for each in found]
 
 
-def _tally(found: list[Round], measured: Measured) -> Tally:
-    tally, bytes_read = Tally(), KeyValueTally()
+def _count_reply(found: list[Round], measured: Measured) -> Counters:
+    counters, bytes_read = Counters(replies=1), KeyValueCounters()
     for each in found:
-        each.add_to(tally)
+        each.add_to(counters)
         _add_key_values(bytes_read, each, measured.setting.kv, measured.kv)
-    tally.kv = bytes_read
-    return tally
+    counters.kv = bytes_read
+    return counters
 
 
 def _add_key_values(
-    total: KeyValueTally, found: Round, kv: KeyValueFormat | None, size: KeyValueBytes
+    total: KeyValueCounters, found: Round, kv: KeyValueFormat | None, size: KeyValueBytes
 ) -> None:
     """Add what the passes of a round read of keys and values: sealed blocks, then the tail."""
 
@@ -141,12 +138,12 @@ def _add_key_values(
 class Ratio:
     """A figure that is one weighted sum of counts over another."""
 
-    part: Mapping[str, float]  # weight of each count of a tally
+    part: Mapping[str, float]  # weight of each count of a counters
     whole: Mapping[str, float]
 
-    def of(self, tallies: Iterable[Tally]) -> float:
-        """The figure of all tallies together; 0 if there is nothing to divide by."""
-        counts = np.array([_counts(tally) for tally in tallies], np.float64).sum(axis=0)
+    def of(self, counted: Iterable[Counters]) -> float:
+        """The figure of all counted together; 0 if there is nothing to divide by."""
+        counts = np.array([_counts(counters) for counters in counted], np.float64).sum(axis=0)
         return float(self.of_counts(counts))
 
     def of_counts(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -168,7 +165,7 @@ def _speedup(costs: Costs) -> Ratio:
     return Ratio(
         part={"tokens": weights.bf16, "kv.bf16": 1},
         whole={
-            "drafted": weights.draft,
+            "passes": weights.draft,
             "rounds": weights.target,
             "kv.draft": 1,
             "kv.target": 1,
@@ -176,37 +173,26 @@ def _speedup(costs: Costs) -> Ratio:
     )
 
 
-def bootstrap(tallies: Sequence[Tally], figure: Ratio, *, seed: int = 0) -> Interval:
+def bootstrap(counted: Sequence[Counters], figure: Ratio, *, seed: int = 0) -> Interval:
     """The figure of all prompts together, and its interval if other prompts like them were drawn.
 
     Prompts are drawn with replacement, 2,000 times; the figure is taken of each draw's sum.
     """
-    counts = np.array([_counts(tally) for tally in tallies], np.float64)
-    draws = np.random.default_rng(seed).integers(len(tallies), size=(_DRAWS, len(tallies)))
+    counts = np.array([_counts(counters) for counters in counted], np.float64)
+    draws = np.random.default_rng(seed).integers(len(counted), size=(_DRAWS, len(counted)))
     found = figure.of_counts(counts[draws].sum(axis=1))
     tail = (1 - _COVERAGE) / 2
     low, high = np.quantile(found, [tail, 1 - tail])
-    return Interval(value=figure.of(tallies), low=float(low), high=float(high))
+    return Interval(value=figure.of(counted), low=float(low), high=float(high))
 
 
-_FIELDS = ("rounds", "drafted", "accepted", "tested", "tokens")
+_FIELDS = ("rounds", "passes", "drafted", "accepted", "tested", "tokens")
 _KV_FIELDS = ("draft", "target", "plain", "bf16")
 _COUNTS = (*_FIELDS, *(f"kv.{name}" for name in _KV_FIELDS))
 
 
-def _counts(tally: Tally) -> list[int]:
-    kv = tally.kv or KeyValueTally()
-    return [getattr(tally, name) for name in _FIELDS] + [getattr(kv, name) for name in _KV_FIELDS]
-
-
-def _sum(tallies: Sequence[Tally]) -> Tally:
-    total, kv = Tally(), KeyValueTally()
-    for tally in tallies:
-        for name in _FIELDS:
-            setattr(total, name, getattr(total, name) + getattr(tally, name))
-        for name in _KV_FIELDS:
-            setattr(kv, name, getattr(kv, name) + getattr(tally.kv or KeyValueTally(), name))
-        for length, count in tally.lengths.items():
-            total.lengths[length] = total.lengths.get(length, 0) + count
-    total.kv = kv
-    return total
+def _counts(counters: Counters) -> list[int]:
+    kv = counters.kv or KeyValueCounters()
+    return [getattr(counters, name) for name in _FIELDS] + [
+        getattr(kv, name) for name in _KV_FIELDS
+    ]

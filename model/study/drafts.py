@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cassandra_spec.drafting import Costs
 from cassandra_spec.golden import CassandraError, GoldenCodec
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.packer import PackPlan, decode_tensors, open_packed, pack_model
 from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
-    Costs,
     DecodedProducts,
     KeyValueFormat,
     PackedLinear,

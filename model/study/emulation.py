@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from cassandra_spec.drafting import Counters, Outcome
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative import Tally
 from cassandra_spec.model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
 __all__ = ["Drafts", "Replies", "Round", "follow", "greedy_replies", "rounds"]
@@ -44,21 +44,17 @@ class Replies:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-    """Tokens drafted, accepted and put out in a round whose pending token is at ``position``."""
+    """Tokens drafted, accepted and emitted in a round whose pending token is at ``position``."""
 
     position: int
     drafted: int
     accepted: int
     tokens: int
 
-    def add_to(self, tally: Tally) -> None:
+    def add_to(self, counters: Counters) -> None:
         """Count the round."""
-        tally.add_round(
-            position=self.position,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            tokens=self.tokens,
-        )
+        outcome = Outcome(drafted=self.drafted, accepted=self.accepted, passes=self.drafted)
+        counters.add_round(outcome, position=self.position, tokens=self.tokens)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

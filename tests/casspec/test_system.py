@@ -11,7 +11,7 @@ import pytest
 
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.casspec.arguments import build_parser
-from cassandra_spec.model.speculative.report import Report
+from cassandra_spec.drafting import Report
 from cassandra_spec.system import Acceptance, Setup, Workload, estimate, load_device, load_model
 from cassandra_spec.system.checks import scalesim
 from cassandra_spec.system.checks.scalesim import comparison, recorded

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting import Counters, Lookup, Settings
 from cassandra_spec.golden import CassandraError, Format, decode_draft
 from cassandra_spec.golden.packed import Packed
-from cassandra_spec.native.decoding import Settings
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.llama import VECTORS, read_llama_config
 from tests.native.llama_oracle import LlamaOracle
@@ -39,9 +39,15 @@ def make(config: dict[str, Any], tensors: Any, **options: Any) -> Engine:
     return Engine.from_tensors(config, tensors, **{"threads": 1, "pin": False, **options})
 
 
-def reply(engine: Engine, prompt: tuple[int, ...] = PROMPT, **settings: Any) -> list[int]:
+def reply(
+    engine: Engine,
+    prompt: tuple[int, ...] = PROMPT,
+    counters: Counters | None = None,
+    **settings: Any,
+) -> list[int]:
     chosen = Settings(**{"max_tokens": 40, **settings})
-    return list(itertools.chain.from_iterable(engine.rounds(prompt, chosen)))
+    rounds = engine.rounds(prompt, chosen, counters or Counters())
+    return list(itertools.chain.from_iterable(rounds))
 
 
 def errors(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[Any]:
@@ -190,12 +196,14 @@ def test_rows_do_not_depend_on_each_other_in_whole_tiles_with_escapes(
 def test_a_reply_is_that_of_plain_decoding(threads: int, every_isa: str) -> None:
     config, tensors = small()
     with make(config, packed(tensors), threads=threads) as engine:
-        plain = reply(engine, gamma=0)
-        assert engine.counters.drafted == 0
+        counters = Counters()
+        plain = reply(engine, gamma=0, counters=counters)
+        assert counters.drafted == 0
         gammas = (*range(8), "adaptive")
         for gamma, draft in itertools.product(gammas, ("model", "lookup", "hybrid", "none")):
-            assert reply(engine, gamma=gamma, draft=draft) == plain, (gamma, draft)
-        assert 0 < engine.counters.accepted < engine.counters.drafted
+            found = reply(engine, gamma=gamma, draft=draft, counters=counters)
+            assert found == plain, (gamma, draft)
+        assert 0 < counters.accepted < counters.drafted
 
 
 def test_a_reply_is_what_the_logits_say() -> None:
@@ -230,25 +238,12 @@ def test_an_unsure_draft_ends_a_round() -> None:
     with make(config, packed(tensors)) as engine:
         plain = reply(engine, gamma=0)
         drafted = []
-        for least in (0.0, 0.2, 1e9):
-            before = (engine.counters.rounds, engine.counters.drafted)
-            assert reply(engine, gamma=4, min_margin=least) == plain
-            rounds = engine.counters.rounds - before[0]
-            drafted.append((engine.counters.drafted - before[1]) / rounds)
+        for margin in (0.0, 0.2, 1e9):
+            counters = Counters()
+            assert reply(engine, gamma=4, min_margin=margin, counters=counters) == plain
+            drafted.append(counters.drafted / counters.rounds)
     assert drafted[0] > drafted[1] > drafted[2]
     assert drafted[2] <= 1
-
-
-def naive_lookup(seen: list[int], most: int, longest: int = 4, shortest: int = 2) -> list[int]:
-    """What followed the latest earlier occurrence of the longest run of last tokens."""
-    for size in range(longest, shortest - 1, -1):
-        for at in range(len(seen) - size - 1, -1, -1):
-            if len(seen) > size and seen[at : at + size] == seen[-size:]:
-                text = list(seen)
-                for place in range(most):
-                    text.append(text[at + size + place])
-                return text[len(seen) :]
-    return []
 
 
 def test_drafts_are_copied_from_what_was_seen() -> None:
@@ -258,17 +253,18 @@ def test_drafts_are_copied_from_what_was_seen() -> None:
         expected = reply(engine, prompt, gamma=0, max_tokens=60)
         seen, left, position = [*prompt, expected[0]], 59, 1
         settings = Settings(gamma=4, draft="lookup", max_tokens=60)
-        rounds = engine.rounds(prompt, settings)
+        counters = Counters()
+        rounds = engine.rounds(prompt, settings, counters)
         assert next(rounds) == expected[:1]
-        for settled in rounds:
-            copied = naive_lookup(seen, min(4, left - 1))
+        for emitted in rounds:
+            copied = Lookup(seen).find(min(4, left - 1))
             accepted = 0
             while accepted < len(copied) and copied[accepted] == expected[position + accepted]:
                 accepted += 1
-            assert settled == expected[position : position + accepted + 1]
-            seen, left = seen + settled, left - len(settled)
-            position += len(settled)
-    assert engine.counters.copied_rounds > 0
+            assert emitted == expected[position : position + accepted + 1]
+            seen, left = seen + emitted, left - len(emitted)
+            position += len(emitted)
+    assert counters.copies.rounds > 0
     assert position == 60
 
 
@@ -286,15 +282,17 @@ def test_a_reply_can_be_interrupted_and_the_engine_goes_on() -> None:
     config, tensors = small()
     with make(config, packed(tensors), threads=2) as engine:
         plain = reply(engine, gamma=3)
-        rounds = engine.rounds(PROMPT, Settings(max_tokens=40), ends=_interrupt_at(plain[7]))
+        rounds = engine.rounds(
+            PROMPT, Settings(max_tokens=40), Counters(), ends=_interrupt_at(plain[7])
+        )
         with pytest.raises(KeyboardInterrupt):
             list(rounds)
         assert reply(engine, gamma=3) == plain
 
 
 def _interrupt_at(token: int) -> Any:
-    def ends(settled: int) -> bool:
-        if settled == token:
+    def ends(emitted: int) -> bool:
+        if emitted == token:
             raise KeyboardInterrupt
         return False
 
@@ -305,10 +303,12 @@ def test_engines_do_not_disturb_each_other() -> None:
     config, tensors = small()
     with make(config, packed(tensors)) as first, make(config, packed(tensors), threads=2) as other:
         expected = reply(first, gamma=3)
-        rounds = [engine.rounds(PROMPT, Settings(max_tokens=40)) for engine in (first, other)]
+        rounds = [
+            engine.rounds(PROMPT, Settings(max_tokens=40), Counters()) for engine in (first, other)
+        ]
         found: list[list[int]] = [[], []]
-        for settled in zip(*rounds, strict=True):
-            for own, tokens in zip(found, settled, strict=True):
+        for emitted in zip(*rounds, strict=True):
+            for own, tokens in zip(found, emitted, strict=True):
                 own += tokens
     assert found == [expected, expected]
 
@@ -372,7 +372,7 @@ def test_bad_options_are_refused(options: dict[str, Any], line: str) -> None:
         ({"draft": "guess"}, "draft must be one of model, lookup, hybrid, none, not 'guess'"),
         ({"min_margin": -1.0}, "min_margin must be a number from 0 on, not -1.0"),
         ({"min_margin": float("nan")}, "min_margin must be a number from 0 on, not nan"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
+        ({"max_tokens": 0}, "max_tokens must be at margin 1, not 0"),
         ({"shortest": 5}, "shortest must be from 1 to longest \\(4\\), not 5"),
     ],
 )

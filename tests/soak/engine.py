@@ -20,12 +20,13 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from cassandra_spec.bench.decode.prompts import encode, encode_behind
+from cassandra_spec.drafting import Counters, DraftKind, Settings
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
-from cassandra_spec.native.decoding import MOST, Counters, Draft, Settings
 from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.engine_binding import MOST
 from cassandra_spec.report.tables import text_table
 from tests.soak.replies import RECIPES
 
@@ -35,7 +36,7 @@ POSITIONS = 2048
 CONTEXTS: tuple[int | None, ...] = (None, None, 600, None, None, 1900)
 """Tokens of the prompts in turn; None: as it is."""
 
-DRAFTS: tuple[Draft, ...] = ("model", "hybrid", "lookup")
+DRAFTS: tuple[DraftKind, ...] = ("model", "hybrid", "lookup")
 TARGETS: tuple[Literal["bf16", "packed12"], ...] = ("bf16", "packed12")
 
 
@@ -45,7 +46,7 @@ class Ask:
 
     prompt: int  # number
     context: int | None
-    draft: Draft
+    draft: DraftKind
     gamma: int | Literal["adaptive"]
     min_margin: float
 
@@ -97,9 +98,11 @@ Plain = dict[int, list[int]]
 """Plain replies by prompt."""
 
 
-def reply(engine: Engine, prompt: Sequence[int], settings: Settings) -> list[int]:
+def reply(
+    engine: Engine, prompt: Sequence[int], settings: Settings, counters: Counters
+) -> list[int]:
     """The tokens of a reply."""
-    return [token for settled in engine.rounds(prompt, settings) for token in settled]
+    return [token for emitted in engine.rounds(prompt, settings, counters) for token in emitted]
 
 
 def compare(
@@ -111,8 +114,7 @@ def compare(
         prompt = prompts(ask)
         if ask.prompt not in plain:
             settings = Settings(draft="none", max_tokens=max_tokens, stop_tokens=prompts.stops)
-            plain[ask.prompt] = reply(engine, prompt, settings)
-        engine.counters = Counters()
+            plain[ask.prompt] = reply(engine, prompt, settings, Counters())
         settings = Settings(
             draft=ask.draft,
             gamma=ask.gamma,
@@ -120,12 +122,9 @@ def compare(
             max_tokens=max_tokens,
             stop_tokens=prompts.stops,
         )
-        tokens = reply(engine, prompt, settings)
+        tokens = reply(engine, prompt, settings, found.counters)
         found.replies += 1
         found.tokens += len(tokens)
-        found.counters.drafted += engine.counters.drafted
-        found.counters.accepted += engine.counters.accepted
-        found.counters.copied_drafted += engine.counters.copied_drafted
         if tokens != plain[ask.prompt]:
             found.differing.append(ask)
     return found
@@ -181,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _line(scheme: str, target: str, found: Outcome) -> list[str]:
     same = found.replies - len(found.differing)
     rate = f"{found.counters.accepted / max(found.counters.drafted, 1):.3f}"
-    copied = str(found.counters.copied_drafted)
+    copied = str(found.counters.copies.drafted)
     counts = [str(found.replies), str(found.tokens), f"{same}/{found.replies}"]
     return [scheme, target, *counts, copied, rate]
 

@@ -9,15 +9,10 @@ from pathlib import Path
 
 import torch
 
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import Recipe
-from cassandra_spec.model.speculative import (
-    CassandraForCausalLM,
-    KeyValueFormat,
-    Settings,
-    Tally,
-    decode,
-)
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, decode
 from cassandra_spec.model.study.prompts import bundled_prompts
 
 GAMMAS = range(1, 9)
@@ -86,6 +81,6 @@ def answer(folder: Path, case: Case, max_tokens: int) -> Answer:
     prompt = lm.encode_prompt(bundled_prompts()[case.prompt].text)
     settings = Settings(gamma=case.gamma, max_tokens=max_tokens, stop_tokens=lm.stop_tokens())
     session = lm.session(len(prompt) + max_tokens, kv=KV if case.kv else None)
-    tally = Tally()
-    tokens = [token for settled in decode(session, prompt, settings, tally) for token in settled]
-    return Answer(tokens=tuple(tokens), accepted=tally.accepted, drafted=tally.drafted)
+    counters = Counters()
+    tokens = [token for emitted in decode(session, prompt, settings, counters) for token in emitted]
+    return Answer(tokens=tuple(tokens), accepted=counters.accepted, drafted=counters.drafted)

@@ -9,8 +9,8 @@ import pytest
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import open_source
-from cassandra_spec.native.decoding import MOST
 from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.engine_binding import MOST
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
 from tests.soak.engine import (
@@ -54,7 +54,7 @@ def test_a_small_model_with_whole_contexts(small: Path, target: str) -> None:
         assert found.differing == []
         assert max(len(prompts(ask)) for ask in todo) > 1890
         assert 0 < found.counters.accepted < found.counters.drafted
-        assert found.counters.copied_drafted > 0
+        assert found.counters.copies.drafted > 0
         plain[3][-1] ^= 1
         assert [ask.prompt for ask in compare(engine, prompts, todo, plain, 48).differing] == [3]
 

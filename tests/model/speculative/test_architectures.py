@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import pack_model
-from cassandra_spec.model.speculative import (
-    CassandraForCausalLM,
-    KeyValueFormat,
-    PackedLinear,
-    Settings,
-    Tally,
-)
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, PackedLinear
 from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
@@ -50,7 +45,7 @@ def test_a_batch_replies_as_plain_decoding_does(
         monkeypatch.setattr(lm, "kv", KeyValueFormat(format=format, block=16))
     found = lm.generate(**batch(*PROMPTS), max_new_tokens=40, eos_token_id=[], pad_token_id=0)
     plain = Settings(gamma=0, max_tokens=40)
-    expected = [list(lm.stream(prompt, plain, Tally())) for prompt in PROMPTS]
+    expected = [list(lm.stream(prompt, plain, Counters())) for prompt in PROMPTS]
     assert found[:, 50:].tolist() == expected
     assert lm.report is not None
     assert 0 < lm.report.accepted < lm.report.drafted
@@ -71,7 +66,7 @@ def test_positions_beyond_a_window_are_not_read(lm: CassandraForCausalLM) -> Non
     """Of keys and values, and of their bytes."""
     config = lm.network.config
     session = lm.session(128)
-    list(decode(session, PROMPTS[1], Settings(gamma=2, max_tokens=8), Tally()))
+    list(decode(session, PROMPTS[1], Settings(gamma=2, max_tokens=8), Counters()))
     each = lm.costs.position // config.num_hidden_layers
     sliding = getattr(config, "layer_types", ["full_attention"] * 6).count("sliding_attention")
     assert session.reads(60).bf16 == each * (sliding * WINDOW + (6 - sliding) * 61)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting import Counters, Sampling, Settings
 from cassandra_spec.golden import CassandraError, Format, GoldenCodec, Packed
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
@@ -19,9 +20,6 @@ from cassandra_spec.model.speculative import (
     KeyValueCache,
     KeyValueFormat,
     PackedLinear,
-    Sampling,
-    Settings,
-    Tally,
     decode,
     run_pass,
 )
@@ -47,7 +45,7 @@ def speculate(
     lm: CassandraForCausalLM, prompt: list[int], *, gamma: int = 3, max_tokens: int = 128
 ) -> list[int]:
     settings = Settings(gamma=gamma, max_tokens=max_tokens, stop_tokens=lm.stop_tokens())
-    return list(lm.stream(prompt, settings, Tally()))
+    return list(lm.stream(prompt, settings, Counters()))
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
@@ -259,6 +257,8 @@ def reply_tokens(
 ) -> list[int]:
     settings = Settings(gamma=gamma, max_tokens=24, stop_tokens=lm.stop_tokens())
     session = lm.session(len(prompt) + 24, kv=kv)
-    tokens = [token for settled in decode(session, prompt, settings, Tally()) for token in settled]
+    tokens = [
+        token for emitted in decode(session, prompt, settings, Counters()) for token in emitted
+    ]
     assert kv is None or session.cache.sealed >= 32
     return tokens

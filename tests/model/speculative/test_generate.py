@@ -10,8 +10,9 @@ import torch
 from transformers import GenerationConfig, TextStreamer
 from transformers.generation.streamers import BaseStreamer
 
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, Settings, Tally
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 from tests.model.speculative.test_passes import tokens_of
 
 NEW = 24
@@ -21,7 +22,7 @@ LENGTHS: list[dict[str, Any]] = [{"max_new_tokens": 6}, {"max_length": 44}, {"ma
 def alone(lm: CassandraForCausalLM, prompt: list[int], count: int = NEW) -> list[int]:
     """The reply of plain decoding."""
     settings = Settings(gamma=0, max_tokens=count, stop_tokens=frozenset({0}))
-    return list(lm.stream(prompt, settings, Tally()))
+    return list(lm.stream(prompt, settings, Counters()))
 
 
 def batch(*prompts: list[int]) -> dict[str, Any]:
@@ -170,7 +171,7 @@ def has_text(lm: CassandraForCausalLM, tokens: list[int], text: str) -> bool:
 
 
 def test_stop_strings_end_a_reply_within_accepted_drafts(lm: CassandraForCausalLM) -> None:
-    reply = list(lm.stream(PROMPTS[2], Settings(gamma=0, max_tokens=30), Tally()))
+    reply = list(lm.stream(PROMPTS[2], Settings(gamma=0, max_tokens=30), Counters()))
     text = [lm.tokenizer.decode([token]) for token in reply]
     for gamma in (0, 3, 8):
         for place in range(2, len(reply), 3):

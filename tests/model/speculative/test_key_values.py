@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import (
     CassandraError,
     Format,
@@ -24,8 +25,6 @@ from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
     KeyValueFormat,
-    Settings,
-    Tally,
     decode,
 )
 from cassandra_spec.model.speculative.tiles import Tile
@@ -54,7 +53,9 @@ def reply(
 ) -> list[int]:
     session = lm.session(len(prompt) + count, kv=kv)
     settings = Settings(gamma=gamma, max_tokens=count)
-    return [token for settled in decode(session, prompt, settings, Tally()) for token in settled]
+    return [
+        token for committed in decode(session, prompt, settings, Counters()) for token in committed
+    ]
 
 
 @each_format(*LOSSLESS)
@@ -99,7 +100,7 @@ def logits_of(
     lm: CassandraForCausalLM, tokens: list[int], kv: KeyValueFormat | None
 ) -> torch.Tensor:
     session = lm.session(len(tokens), kv=kv)
-    session.settle(len(tokens))
+    session.commit(len(tokens))
     return session.target(tokens, 0, last=len(tokens))
 
 
@@ -113,10 +114,10 @@ def test_what_a_position_sees_does_not_depend_on_the_passes(
     session = lm.session(len(tokens) + 8, kv=kv)
     expected = logits_of(lm, tokens, kv)
     position = data.draw(st.integers(1, 40))
-    session.settle(position)
+    session.commit(position)
     session.target(tokens[:position], 0, last=1)
     while position < len(tokens):
-        session.settle(position)
+        session.commit(position)
         count = min(data.draw(st.integers(1, 9)), len(tokens) - position)
         wrong = data.draw(st.integers(1, count))  # tokens from here on are rejected
         pass_tokens = [
@@ -154,9 +155,9 @@ def by_position(values: NDArray[np.uint16], layer: int) -> torch.Tensor:
 
 
 def fill(session: object, tokens: list[int]) -> None:
-    session.settle(len(tokens))  # type: ignore[attr-defined]
+    session.commit(len(tokens))  # type: ignore[attr-defined]
     session.target(tokens, 0, last=1)  # type: ignore[attr-defined]
-    session.settle(len(tokens))  # type: ignore[attr-defined]
+    session.commit(len(tokens))  # type: ignore[attr-defined]
 
 
 class Recording(GoldenCodec):
@@ -217,14 +218,14 @@ def test_blocks_are_sealed_when_they_are_settled_and_stay_as_they_are(
     fill(session, tokens[:31])
     assert session.cache.sealed == 16
     session.target(tokens[31:36], 31, last=1)
-    session.settle(31)  # all were rejected
+    session.commit(31)  # all were rejected
     assert session.cache.sealed == 16
     session.target([token ^ 1 for token in tokens[31:36]], 31, last=1)
-    session.settle(33)
+    session.commit(33)
     assert session.cache.sealed == 32
     before = [part.speculation.copy() for pair in session.cache.packed() for part in pair]
     session.target(tokens[33:40], 33, last=1)
-    session.settle(40)
+    session.commit(40)
     after = [part.speculation for pair in session.cache.packed() for part in pair]
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -234,7 +235,7 @@ def test_a_rounded_block_waits_for_its_lag(lm: CassandraForCausalLM) -> None:
     fill(session, tokens_of(23))
     assert session.cache.sealed == 0
     session.target([5], 23, last=1)
-    session.settle(24)
+    session.commit(24)
     assert session.cache.sealed == 16
 
 
@@ -242,7 +243,7 @@ def test_keys_and_values_have_codebooks_of_their_own(lm: CassandraForCausalLM) -
     session = lm.session(128, kv=UNARY)
     fill(session, tokens_of(40))
     session.target(tokens_of(60)[40:], 40, last=1)
-    session.settle(60)
+    session.commit(60)
     books = [[part.codebook for part in pair] for pair in session.cache.packed()]
     assert len(books) == 2
     assert books[0] == books[1]  # chosen once
@@ -254,11 +255,11 @@ def test_values_that_are_not_finite_are_kept_or_saturated_aloud(kv: KeyValueForm
     cache = KeyValueCache(64, kv)
     rows = torch.randn(1, HEADS, 64, SIZE, dtype=torch.bfloat16)
     rows[0, 0, 3, 5] = torch.inf
-    cache.settle(32)
+    cache.commit(32)
     cache.begin(Tile(start=0, rows=16, first=0, stop=16))
     cache.update(rows, rows, 0)
     if kv.lossless:
-        cache.settle(32)
+        cache.commit(32)
         assert cache.seen(0, 15)[0][0, 3, 5] == torch.inf
         return
     with pytest.warns(RuntimeWarning, match="1 keys or values were not finite"):
@@ -311,12 +312,12 @@ def test_bytes_are_those_of_the_sealed_blocks_and_of_the_rest(
 def test_a_window_reads_the_blocks_that_it_touches() -> None:
     cache = KeyValueCache(64, EXACT)
     tile = Tile(start=0, rows=64, first=0, stop=40)
-    cache.settle(40)
+    cache.commit(40)
     cache.begin(tile)
     rows = torch.randn(1, HEADS, 64, SIZE, dtype=torch.bfloat16)
     cache.update(rows, rows, 0)
     cache.seen(0, 39, 8)
-    cache.settle(40)
+    cache.commit(40)
     (keys, values) = next(iter(cache.packed()))
     last = sum(int(part.directory[1, 1]) * 128 + 20 for part in (keys, values))
     each = POSITION // LAYERS
@@ -326,15 +327,19 @@ def test_a_window_reads_the_blocks_that_it_touches() -> None:
 
 
 def test_the_report_counts_what_was_read(lm: CassandraForCausalLM) -> None:
-    tally = Tally()
+    counters = Counters()
     prompt = tokens_of(50)
     session = lm.session(100, kv=EXACT)
-    list(decode(session, prompt, Settings(gamma=0, max_tokens=40), tally))
-    assert tally.kv is not None
-    assert tally.kv.target == tally.kv.plain == sum(session.reads(p).target for p in range(50, 89))
-    assert (tally.kv.draft, tally.kv.bf16) == (0, tally.plain_positions * POSITION)
-    assert tally.kv.stored == session.stored().target
-    assert tally.kv.stored_bf16 == 89 * POSITION
+    list(decode(session, prompt, Settings(gamma=0, max_tokens=40), counters))
+    assert counters.kv is not None
+    assert (
+        counters.kv.target
+        == counters.kv.plain
+        == sum(session.reads(p).target for p in range(50, 89))
+    )
+    assert (counters.kv.draft, counters.kv.bf16) == (0, counters.plain_positions * POSITION)
+    assert counters.kv.stored == session.stored().target
+    assert counters.kv.stored_bf16 == 89 * POSITION
 
 
 # --- bad input ----------------------------------------------------------------------------------
@@ -377,9 +382,9 @@ def test_a_pass_beyond_the_lag_is_refused(lm: CassandraForCausalLM) -> None:
 
 def test_a_block_too_large_for_a_segment_is_refused() -> None:
     cache = KeyValueCache(8192, KeyValueFormat(block=8192))
-    cache.settle(8192)
+    cache.commit(8192)
     cache.begin(Tile(start=0, rows=8192, first=0, stop=8192))
     rows = torch.zeros(1, 1, 8192, SIZE, dtype=torch.bfloat16)
     cache.update(rows, rows, 0)
     with pytest.raises(CassandraError, match="block must be at most 5461 for heads of 12"):
-        cache.settle(8192)
+        cache.commit(8192)

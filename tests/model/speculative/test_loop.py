@@ -6,8 +6,18 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from cassandra_spec.drafting import (
+    ROOT,
+    Counters,
+    KeyValueCounters,
+    Node,
+    Proposal,
+    ReadBytes,
+    Settings,
+)
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative import KeyValueTally, ReadBytes, Settings, Tally, decode
+from cassandra_spec.model.speculative import decode
+from cassandra_spec.model.speculative import loop as loop_module
 
 VOCABULARY, STOP = 20, 19
 
@@ -30,7 +40,7 @@ class Script:
         self.stop_at = stop_at
         self.verified: list[tuple[list[int], int]] = []
         self.drafted: list[int] = []
-        self.settled: list[int] = []
+        self.committed: list[int] = []
         self.weights = ReadBytes(draft=30, target=70, bf16=100)
 
     def truth(self, position: int) -> int:
@@ -46,8 +56,8 @@ class Script:
         token = 8 if position + 1 in self.wrong else self.truth(position + 1)
         return self._logits([token]) * (0.25 if position + 1 in self.unsure else 1)
 
-    def settle(self, position: int) -> None:
-        self.settled.append(position)
+    def commit(self, position: int) -> None:
+        self.committed.append(position)
 
     def reads(self, position: int) -> ReadBytes:
         return ReadBytes(draft=position, target=10 * position, bf16=100 * position)
@@ -60,11 +70,11 @@ class Script:
         return torch.eye(VOCABULARY)[tokens]
 
 
-def run(script: Script, *, gamma: int, max_tokens: int) -> tuple[list[list[int]], Tally]:
-    tally = Tally()
+def run(script: Script, *, gamma: int, max_tokens: int) -> tuple[list[list[int]], Counters]:
+    counters = Counters()
     settings = Settings(gamma=gamma, max_tokens=max_tokens, stop_tokens=frozenset({STOP}))
-    found = list(decode(script, [1, 2, 3], settings, tally))
-    return found, tally
+    found = list(decode(script, [1, 2, 3], settings, counters))
+    return found, counters
 
 
 def flat(rounds: list[list[int]]) -> list[int]:
@@ -77,52 +87,52 @@ def flat(rounds: list[list[int]]) -> list[int]:
 def test_the_reply_is_the_targets_whatever_is_drafted(
     gamma: int, wrong: tuple[int, ...], stop_at: int | None
 ) -> None:
-    found, tally = run(Script(wrong=wrong, stop_at=stop_at), gamma=gamma, max_tokens=12)
+    found, counters = run(Script(wrong=wrong, stop_at=stop_at), gamma=gamma, max_tokens=12)
     last = 15 if stop_at is None else stop_at + 1
     script = Script(stop_at=stop_at)
     assert flat(found) == [script.truth(place) for place in range(3, last)]
-    assert tally.tokens == last - 4
+    assert counters.tokens == last - 4
 
 
 def test_a_round_verifies_what_was_drafted_and_goes_on_after_what_was_accepted() -> None:
     script = Script(wrong=(5,))
-    found, tally = run(script, gamma=3, max_tokens=6)
+    found, counters = run(script, gamma=3, max_tokens=6)
     assert script.verified == [([1, 2, 3], 0), ([3, 4, 8, 6], 3), ([5, 6, 0], 5)]
     assert found == [[3], [4, 5], [6, 0, 1]]
     assert script.drafted == [3, 4, 5, 5, 6]
-    assert (tally.drafted, tally.accepted, tally.tested, tally.rounds) == (5, 3, 4, 2)
-    assert tally.lengths == {1: 1, 2: 1}
+    assert (counters.drafted, counters.accepted, counters.tested, counters.rounds) == (5, 3, 4, 2)
+    assert counters.lengths == {1: 1, 2: 1}
 
 
 def test_no_more_is_drafted_than_can_be_put_out() -> None:
     script = Script()
-    found, tally = run(script, gamma=8, max_tokens=4)
-    assert (flat(found), tally.drafted) == ([3, 4, 5, 6], 2)
+    found, counters = run(script, gamma=8, max_tokens=4)
+    assert (flat(found), counters.drafted) == ([3, 4, 5, 6], 2)
 
 
 def test_drafting_ends_with_a_stop_token() -> None:
     script = Script(stop_at=5)
-    found, tally = run(script, gamma=8, max_tokens=20)
+    found, counters = run(script, gamma=8, max_tokens=20)
     assert found == [[3], [4, STOP]]
-    assert (tally.drafted, tally.accepted, tally.tokens) == (2, 2, 2)
+    assert (counters.drafted, counters.accepted, counters.tokens) == (2, 2, 2)
 
 
 def test_a_stop_token_by_the_prompt_ends_at_once() -> None:
-    found, tally = run(Script(stop_at=3), gamma=3, max_tokens=20)
-    assert (found, tally.rounds) == ([[STOP]], 0)
+    found, counters = run(Script(stop_at=3), gamma=3, max_tokens=20)
+    assert (found, counters.rounds) == ([[STOP]], 0)
 
 
 def test_positions_seen_are_counted() -> None:
-    _, tally = run(Script(wrong=(5,)), gamma=3, max_tokens=6)
-    assert tally.draft_positions == (4 + 5 + 6) + (6 + 7)
-    assert tally.target_positions == 7 + 8
-    assert tally.plain_positions == 4 + 5 + 6 + 7 + 8
+    _, counters = run(Script(wrong=(5,)), gamma=3, max_tokens=6)
+    assert counters.draft_positions == (4 + 5 + 6) + (6 + 7)
+    assert counters.target_positions == 7 + 8
+    assert counters.plain_positions == 4 + 5 + 6 + 7 + 8
 
 
 def test_bytes_of_keys_and_values_are_those_that_the_session_names() -> None:
     script = Script(wrong=(5,))
-    _, tally = run(script, gamma=3, max_tokens=6)
-    assert tally.kv == KeyValueTally(
+    _, counters = run(script, gamma=3, max_tokens=6)
+    assert counters.kv == KeyValueCounters(
         draft=(3 + 4 + 5) + (5 + 6),
         target=10 * (6 + 7),
         plain=10 * (3 + 4 + 5 + 6 + 7),
@@ -130,7 +140,7 @@ def test_bytes_of_keys_and_values_are_those_that_the_session_names() -> None:
         stored=2,
         stored_bf16=3,
     )
-    assert script.settled == [3, 3, 5, 8]
+    assert script.committed == [3, 3, 5, 8]
 
 
 def test_what_else_ends_a_reply_is_asked_once_about_each_token() -> None:
@@ -140,11 +150,11 @@ def test_what_else_ends_a_reply_is_asked_once_about_each_token() -> None:
         asked.append(token)
         return len(asked) == 5
 
-    script, tally = Script(), Tally()
+    script, counters = Script(), Counters()
     settings = Settings(gamma=5, max_tokens=20)
-    found = flat(list(decode(script, [1, 2, 3], settings, tally, ends=ends)))
+    found = flat(list(decode(script, [1, 2, 3], settings, counters, ends=ends)))
     assert found == asked == [script.truth(place) for place in range(3, 8)]
-    assert tally.tokens == 4
+    assert counters.tokens == 4
 
 
 @pytest.mark.parametrize(
@@ -160,16 +170,26 @@ def test_bad_settings_are_named(field: str, value: int, text: str) -> None:
 
 
 def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
-    script, tally = Script(unsure=(5, 9)), Tally()
+    script, counters = Script(unsure=(5, 9)), Counters()
     settings = Settings(gamma=4, max_tokens=14, min_margin=0.5)
-    found = list(decode(script, [1, 2, 3], settings, tally))
+    found = list(decode(script, [1, 2, 3], settings, counters))
     # The pending token is at 3: 4 is sure, 5 is not, and is drafted still.
     assert script.drafted[:2] == [3, 4]
     assert script.verified[1] == ([3, 4, 5], 3)
     assert list(itertools.chain(*found)) == [place % 7 for place in range(3, 17)]
     # Rounds from 3, 6, 10 and 15 on.
-    assert tally.drafted == 2 + 3 + 4 + 0
-    assert tally.accepted == tally.drafted
+    assert counters.drafted == 2 + 3 + 4 + 0
+    assert counters.accepted == counters.drafted
+
+
+def test_a_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Branches:
+        def propose(self, context: Sequence[int], budget: int) -> Proposal:
+            return Proposal(nodes=(Node(1, ROOT, 1.0, "x"), Node(2, ROOT, 1.0, "x")))
+
+    monkeypatch.setattr(loop_module, "make_drafter", lambda *_: Branches())
+    with pytest.raises(CassandraError, match="a proposal must be a chain: trees of tokens"):
+        run(Script(), gamma=3, max_tokens=6)
 
 
 def test_margins_are_numbers_from_0_on() -> None:

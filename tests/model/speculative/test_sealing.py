@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import (
     CassandraError,
     Format,
@@ -21,7 +22,7 @@ from cassandra_spec.golden import (
     keep_largest,
 )
 from cassandra_spec.golden.format import SCHEMES, Scheme
-from cassandra_spec.model.speculative import KeyValueFormat, Settings, Tally, decode
+from cassandra_spec.model.speculative import KeyValueFormat, decode
 from cassandra_spec.model.speculative.causal_lm import CassandraForCausalLM
 from cassandra_spec.model.speculative.sealing import Order, Sealer, flatten, unflatten
 from cassandra_spec.model.study import padding
@@ -159,7 +160,7 @@ def test_replies_do_not_depend_on_the_order(lm: CassandraForCausalLM, scheme: Sc
     for kv in (None, KeyValueFormat(format=format, block=16, order="token", keep=5)):
         session = lm.session(70, kv=kv)
         settings = Settings(gamma=3, max_tokens=40)
-        found.append([t for step in decode(session, prompt, settings, Tally()) for t in step])
+        found.append([t for step in decode(session, prompt, settings, Counters()) for t in step])
     assert found[0] == found[1]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cassandra_spec.drafting import Costs, Counters, ReadBytes
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import PackPlan
-from cassandra_spec.model.speculative import Costs, KeyValueFormat, ReadBytes, Tally
+from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.study.acceptance import ACCEPTANCE, best_row, bootstrap, row, rows
 from cassandra_spec.model.study.chains import Sequences
 from cassandra_spec.model.study.drafts import KeyValueBytes, Measured, Setting
@@ -72,7 +73,7 @@ def test_rates_by_hand() -> None:
 
 def test_traffic_by_hand() -> None:
     found = row(measured([ALWAYS]), 4)
-    # Rounds at 40 (4 drafted, 5 put out) and at 45 (4 drafted, 5 put out): nothing is left.
+    # Rounds at 40 (4 drafted, 5 emitted) and at 45 (4 drafted, 5 emitted): nothing is left.
     positions = [41, 42, 43, 44, 45, 46, 47, 48, 49, 50]
     draft = 8 * (33 + 1) + 8 * sum(positions[:4] + positions[5:9])
     target = 2 * (77 + 1) + 8 * (45 + 50)
@@ -106,10 +107,10 @@ def test_the_best_gamma_has_the_least_traffic() -> None:
 
 
 def test_an_interval_is_of_prompts() -> None:
-    same = [Tally(drafted=10, accepted=6)] * 5
+    same = [Counters(drafted=10, accepted=6)] * 5
     alike = bootstrap(same, ACCEPTANCE)
     assert (alike.value, alike.low, alike.high) == (0.6, 0.6, 0.6)
-    mixed = [Tally(drafted=10, accepted=n) for n in (0, 10)]
+    mixed = [Counters(drafted=10, accepted=n) for n in (0, 10)]
     apart = bootstrap(mixed, ACCEPTANCE)
     assert (apart.value, apart.low, apart.high) == (0.5, 0.0, 1.0)
     again = bootstrap(mixed, ACCEPTANCE)
@@ -122,7 +123,7 @@ def test_an_interval_covers_what_it_should() -> None:
     for _ in range(trials):
         accepted = random.binomial(20, 0.7, size=25)
         found = bootstrap(
-            [Tally(drafted=20, accepted=int(n)) for n in accepted],
+            [Counters(drafted=20, accepted=int(n)) for n in accepted],
             ACCEPTANCE,
         )
         covered += found.low <= 0.7 <= found.high

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe, pack_model
 from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
     KeyValueFormat,
-    Settings,
-    Tally,
     decode,
 )
 from cassandra_spec.model.speculative.tiles import Tile
@@ -50,7 +49,7 @@ def test_a_draft_sees_what_it_sees_in_decoding(kv: KeyValueFormat, prompt: int) 
         cache.begin(Tile(start=0, rows=total, first=first, stop=stop))
         for layer in range(LAYERS):
             cache.update(written[layer, :1], written[layer, 1:], layer)
-        cache.settle(stop)
+        cache.commit(stop)
         cache.begin(Tile(start=0, rows=total + 1, first=stop, stop=stop), draft=True)
         blocks = int(sealed.blocks_seen(torch.tensor([stop]))[0])
         assert blocks == stop // BLOCK
@@ -117,7 +116,7 @@ def test_a_measurement_is_of_the_packed_model(
     lm = in_float32(load(tmp_path / "packed"))
     assert measured.costs == lm.costs
     settings = Settings(gamma=4, max_tokens=24, stop_tokens=lm.stop_tokens())
-    total = Tally()
+    total = Counters()
     for prompt in PROMPTS:
         tokens = lm.encode_prompt(prompt)
         list(decode(lm.session(len(tokens) + 24), tokens, settings, total))

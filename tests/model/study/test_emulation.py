@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model
-from cassandra_spec.model.speculative import CassandraForCausalLM, Settings, Tally, decode
+from cassandra_spec.model.speculative import CassandraForCausalLM, decode
 from cassandra_spec.model.study.emulation import Replies, Round, follow, greedy_replies, rounds
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import MODEL_TYPES, change_config, write_model
@@ -46,7 +47,7 @@ def in_float32(lm: CassandraForCausalLM) -> CassandraForCausalLM:
 MARGINS = (0.0, 1.5)
 
 
-def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, list[Tally]]:
+def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, list[Counters]]:
     network = lm.network
     before = network.config._attn_implementation
     try:
@@ -63,28 +64,30 @@ def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, 
     ]
 
 
-def _tally(found: list[Round]) -> Tally:
-    tally = Tally()
+def _tally(found: list[Round]) -> Counters:
+    counters = Counters()
     for each in found:
-        each.add_to(tally)
-    return tally
+        each.add_to(counters)
+    return counters
 
 
-def _decode(lm: CassandraForCausalLM, stops: frozenset[int]) -> Iterator[tuple[list[int], Tally]]:
+def _decode(
+    lm: CassandraForCausalLM, stops: frozenset[int]
+) -> Iterator[tuple[list[int], Counters]]:
     for margin, gamma in itertools.product(MARGINS, (1, 3, DEPTH)):
         settings = Settings(gamma=gamma, max_tokens=LENGTH, stop_tokens=stops, min_margin=margin)
         for prompt in PROMPTS:
-            tally, session = Tally(), lm.session(len(prompt) + LENGTH)
-            tokens = [t for settled in decode(session, prompt, settings, tally) for t in settled]
-            yield tokens, tally
+            counters, session = Counters(), lm.session(len(prompt) + LENGTH)
+            tokens = [t for emitted in decode(session, prompt, settings, counters) for t in emitted]
+            yield tokens, counters
 
 
 def test_rounds_are_those_of_the_loop(lm: CassandraForCausalLM) -> None:
     replies, emulated = _emulate(lm, frozenset())
     decoded = list(_decode(lm, frozenset()))
     assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(MARGINS)
-    assert emulated == [tally for _, tally in decoded]
-    assert 0 < sum(tally.accepted for tally in emulated) < sum(t.drafted for t in emulated)
+    assert emulated == [counters for _, counters in decoded]
+    assert 0 < sum(counters.accepted for counters in emulated) < sum(t.drafted for t in emulated)
 
 
 def test_stop_tokens_end_replies_and_drafts(lm: CassandraForCausalLM) -> None:
@@ -94,7 +97,7 @@ def test_stop_tokens_end_replies_and_drafts(lm: CassandraForCausalLM) -> None:
     decoded = list(_decode(lm, stops))
     assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(MARGINS)
     assert min(map(len, replies.replies)) < LENGTH
-    assert emulated == [tally for _, tally in decoded]
+    assert emulated == [counters for _, counters in decoded]
 
 
 def test_an_unsure_draft_stops_early(lm: CassandraForCausalLM) -> None:

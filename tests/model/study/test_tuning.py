@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cassandra_spec.drafting import Costs, ReadBytes
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.packing.packer import PackPlan
-from cassandra_spec.model.speculative import Costs, ReadBytes
 from cassandra_spec.model.study.acceptance import best_row, row
 from cassandra_spec.model.study.chains import Sequences
 from cassandra_spec.model.study.drafts import KeyValueBytes, Measured, Setting

@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from cassandra_spec.model.speculative import Costs, ReadBytes, Tally, make_report
+from cassandra_spec.drafting import (
+    Costs,
+    Counters,
+    Outcome,
+    ReadBytes,
+    Settings,
+    make_report,
+    native_figures,
+)
 
 COSTS = Costs(
     linear=ReadBytes(draft=30, target=70, bf16=100),
@@ -14,15 +22,19 @@ COSTS = Costs(
 )
 
 
-def tally() -> Tally:
-    found = Tally()
-    found.add_round(position=10, drafted=3, accepted=3, tokens=4)
-    found.add_round(position=14, drafted=3, accepted=1, tokens=2)
+def outcome(drafted: int, accepted: int) -> Outcome:
+    return Outcome(drafted=drafted, accepted=accepted, passes=drafted)
+
+
+def counters() -> Counters:
+    found = Counters(replies=1)
+    found.add_round(outcome(3, 3), position=10, tokens=4)
+    found.add_round(outcome(3, 1), position=14, tokens=2)
     return found
 
 
 def test_rates() -> None:
-    report = make_report(tally(), COSTS, gamma=3, replies=1)
+    report = make_report(counters(), Settings(gamma=3), costs=COSTS)
     assert report.acceptance_rate == 4 / 6
     assert report.conditional_rate == 4 / 5
     assert report.tokens_per_verification == 3
@@ -31,7 +43,7 @@ def test_rates() -> None:
 
 
 def test_traffic() -> None:
-    report = make_report(tally(), COSTS, gamma=3, replies=1)
+    report = make_report(counters(), Settings(gamma=3), costs=COSTS)
     assert (report.draft_bytes, report.target_bytes, report.bf16_bytes) == (34, 78, 111)
     linear, weights, everything = (report.traffic[s] for s in ("linear", "weights", "all"))
     assert linear.speculative == (6 * 30 + 2 * 70) / 6
@@ -45,21 +57,32 @@ def test_traffic() -> None:
 
 
 def test_plain_decoding_has_no_acceptance() -> None:
-    found = Tally()
-    found.add_round(position=5, drafted=0, accepted=0, tokens=1)
-    report = make_report(found, COSTS, gamma=0, replies=1)
+    found = Counters(replies=1)
+    found.add_round(outcome(0, 0), position=5, tokens=1)
+    report = make_report(found, Settings(gamma=0), costs=COSTS)
     assert (report.acceptance_rate, report.conditional_rate) == (None, None)
     assert report.traffic["all"].speedup == report.traffic["all"].plain_speedup
 
 
 def test_a_reply_of_one_token_has_no_ratios() -> None:
-    report = make_report(Tally(), COSTS, gamma=3, replies=1)
+    report = make_report(Counters(replies=1), Settings(gamma=3), costs=COSTS)
     assert (report.tokens, report.tokens_per_verification) == (1, None)
     assert report.traffic["all"].speedup is None
 
 
 def test_json_holds_everything() -> None:
-    report = make_report(tally(), COSTS, gamma=3, replies=1)
+    report = make_report(counters(), Settings(gamma=3), costs=COSTS)
     body = json.loads(json.dumps(report.to_dict()))
     assert body["traffic"]["linear"]["speedup"] == 600 / 320
-    assert set(body) == set(report.__dataclass_fields__)
+    assert set(body) == set(report.__dataclass_fields__) - {"native"}
+
+
+def test_json_of_the_native_engine_leaves_out_the_traffic() -> None:
+    settings, counted = Settings(gamma=3), counters()
+    counted.verify_seconds = 3.0
+    parts = {"threads": 1, "isa": "avx2", "forms": {}, "memory": {"target": 5}, "plans": {}}
+    native = native_figures(counted, settings, **parts)
+    body = make_report(counted, settings, native=native).to_dict()
+    assert body["native"]["tokens_per_second"] == counted.tokens / 3
+    assert body["sources"] == {"model": {"rounds": 2, "drafted": 6, "accepted": 4}}
+    assert not {"kv", "traffic", "draft_bytes"} & set(body)

@@ -3,57 +3,34 @@
 Names as in the paper (section II.B): p is the target's distribution, q the draft's, gamma the
 number of drafted tokens, n the number of accepted ones, r_i uniform in [0, 1). Further terms:
 
-* accepted: a drafted token that is put out;
-* recovered: the token put out in place of the first that was not accepted;
-* bonus: the token put out after gamma accepted ones, for which verification has a p already.
+* accepted: a drafted token that is emitted;
+* recovered: the token emitted in place of the first rejected one;
+* bonus: the token emitted after gamma accepted ones, for which verification has a p already.
 
 Greedy decoding is the case of distributions with one token each: p/q is then 1 or 0 where the draft
-agrees or not, so Eq. 1 accepts the longest prefix that agrees, and what is recovered is p's token.
+agrees or not, so Eq. 1 accepts the longest prefix that agrees, and the recovered token is p's.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cassandra_spec.golden import CassandraError
+from cassandra_spec.drafting.settings import Sampling
 
-__all__ = ["GREEDY", "Probabilities", "Sampling", "draw", "probabilities", "verify"]
+__all__ = ["Probabilities", "draw", "probabilities", "verify"]
 
 Probabilities = NDArray[np.float64]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How a token is chosen from logits, in transformers' terms and order."""
-
-    temperature: float = 0.0  # 0: greedy
-    top_k: int | None = None  # the most likely tokens that stay
-    top_p: float | None = None  # the smallest set of most likely tokens of this probability stays
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise CassandraError(f"temperature must be a number from 0 on, not {self.temperature}")
-        if self.top_k is not None and self.top_k < 1:
-            raise CassandraError(f"top_k must be at least 1, not {self.top_k}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise CassandraError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-
-
-GREEDY = Sampling()
-
-
-def probabilities(logits: torch.Tensor, sampling: Sampling) -> Probabilities:
+def probabilities(logits: ArrayLike, sampling: Sampling) -> Probabilities:
     """Float64 [rows, vocabulary] from float32 logits of that shape; each row sums to 1.
 
     Among equal logits the token of the smaller number is the more likely one.
     """
-    values = logits.double().numpy()
+    values = np.asarray(logits, np.float64)
     if sampling.temperature == 0:
         chosen = np.zeros(values.shape)
         np.put_along_axis(chosen, values.argmax(-1, keepdims=True), 1.0, axis=-1)
@@ -62,7 +39,7 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> Probabilities:
 
 
 def _distribution(logits: Probabilities, sampling: Sampling) -> Probabilities:
-    """Top-k, then top-p of what is left, for the scaled logits of one position."""
+    """Top-k, then top-p of the rest, for the scaled logits of one position."""
     order = np.argsort(-logits, kind="stable")[: sampling.top_k]
     likely = np.exp(logits[order] - logits[order[0]])
     likely /= likely.sum()
@@ -87,13 +64,13 @@ def verify(
     drafted: Sequence[int],
     random: np.random.Generator,
 ) -> tuple[int, int]:
-    """Eq. 1: how many of the drafted tokens are accepted, and the token to put out after them.
+    """Eq. 1: the number of accepted tokens, and the token to emit after them.
 
     ``p`` is [gamma + 1, vocabulary], ``q`` [gamma, vocabulary]: row i of both is the distribution
     of drafted token i, and the last row of p that of the bonus token. A drafted token must have
     been drawn from its row of q. The token after the accepted ones is drawn from the residual
     distribution, max(p - q, 0) scaled to 1, or from the last row of p if all are accepted: then
-    all tokens that are put out are distributed as p.
+    all emitted tokens are distributed as p.
     """
     for n, token in enumerate(drafted):
         if random.random() * q[n, token] >= p[n, token]:  # r_i > p_i(x) / q_i(x), without dividing

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from cassandra_spec.drafting import GREEDY, Sampling, draw, probabilities, verify
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative import GREEDY, Sampling, probabilities, verify
-from cassandra_spec.model.speculative.sampling import draw
 
 P = np.array([[0.4, 0.3, 0.2, 0.1, 0.0], [0.1, 0.1, 0.1, 0.2, 0.5], [0.0, 0.5, 0.25, 0.25, 0.0]])
 Q = np.array([[0.1, 0.5, 0.1, 0.2, 0.1], [0.3, 0.1, 0.3, 0.2, 0.1]])

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cassandra_spec.drafting import ReplyText, Settings
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative.text import ReplyText
 
 
 class Letters:
@@ -76,4 +76,4 @@ def test_pieces_make_the_text(tokens: list[int], stops: list[str]) -> None:
 
 def test_an_empty_stop_string_is_refused() -> None:
     with pytest.raises(CassandraError, match="stop_strings must not be empty"):
-        ReplyText(Letters(), ["a", ""])
+        Settings(stop_strings=("a", ""))

@@ -1,0 +1,133 @@
+"""What is counted over the rounds of replies, by both runtimes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cassandra_spec.drafting.proposal import COPIES, Outcome
+
+__all__ = ["Counters", "KeyValueCounters", "ReadBytes", "SourceCounters"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadBytes:
+    """Bytes that one pass reads of something, as draft, as target, and of the same in BF16."""
+
+    draft: int = 0
+    target: int = 0
+    bf16: int = 0
+
+    def __add__(self, other: ReadBytes) -> ReadBytes:
+        return ReadBytes(
+            draft=self.draft + other.draft,
+            target=self.target + other.target,
+            bf16=self.bf16 + other.bf16,
+        )
+
+
+@dataclasses.dataclass(kw_only=True)
+class KeyValueCounters:
+    """Bytes of keys and values, summed over passes; and of memory, summed over replies."""
+
+    draft: int = 0  # read by draft passes
+    target: int = 0  # by verification passes
+    plain: int = 0  # by plain decoding of the same tokens, from the same sealed blocks
+    bf16: int = 0  # by the same in BF16
+    stored: int = 0  # in memory at the end of the replies
+    stored_bf16: int = 0  # the same positions in BF16
+
+
+@dataclasses.dataclass(kw_only=True)
+class SourceCounters:
+    """Rounds that drafted something, by the source of their drafts."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclasses.dataclass(kw_only=True)
+class Counters:
+    """Sums over the rounds of one reply or of several; times in seconds.
+
+    Positions and ``kv`` are what the traffic is computed from; times are measured by the native
+    engine alone.
+    """
+
+    replies: int = 0
+    prompt_tokens: int = 0
+    rounds: int = 0  # verification passes
+    passes: int = 0  # of the draft view
+    drafted: int = 0  # tokens
+    accepted: int = 0
+    tested: int = 0  # drafted tokens whose predecessors in the round were all accepted
+    tokens: int = 0  # emitted by rounds; the first token of a reply comes from its prompt
+    sources: dict[str, SourceCounters] = dataclasses.field(default_factory=dict)
+    lengths: dict[int, int] = dataclasses.field(default_factory=dict)  # rounds by accepted tokens
+    draft_positions: int = 0  # positions whose keys and values the draft passes saw, summed
+    target_positions: int = 0  # the same of the verification passes
+    plain_positions: int = 0  # the same of plain decoding of the same tokens
+    kv: KeyValueCounters | None = dataclasses.field(default=None, compare=False)  # if measured
+    prompt_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+
+    @property
+    def copies(self) -> SourceCounters:
+        """Rounds with a copied draft."""
+        return self.sources.get(COPIES, SourceCounters())
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time of all rounds, without the passes over prompts."""
+        return self.draft_seconds + self.verify_seconds
+
+    def add_round(self, outcome: Outcome, *, position: int, tokens: int) -> None:
+        """Count a round that began at ``position`` and emitted ``tokens``."""
+        drafted, accepted, passes = outcome.drafted, outcome.accepted, outcome.passes
+        self.rounds += 1
+        self.passes += passes
+        self.drafted += drafted
+        self.accepted += accepted
+        self.tested += outcome.tested
+        self.tokens += tokens
+        self.lengths[accepted] = self.lengths.get(accepted, 0) + 1
+        self.draft_positions += sum(range(position + 1, position + 1 + passes))
+        self.target_positions += position + drafted + 1
+        self.plain_positions += sum(range(position + 1, position + 1 + tokens))
+        self.draft_seconds += outcome.draft_seconds
+        self.verify_seconds += outcome.verify_seconds
+        if drafted:
+            source = self.sources.setdefault(outcome.source, SourceCounters())
+            source.rounds += 1
+            source.drafted += drafted
+            source.accepted += accepted
+
+    def add(self, other: Counters) -> None:
+        """Count what another object has counted."""
+        _add_numbers(self, other)
+        for length, count in other.lengths.items():
+            self.lengths[length] = self.lengths.get(length, 0) + count
+        for name, source in other.sources.items():
+            _add_numbers(self.sources.setdefault(name, SourceCounters()), source)
+        if other.kv is not None:
+            self.kv = self.kv or KeyValueCounters()
+            _add_numbers(self.kv, other.kv)
+
+    def key_values(self, position: int) -> KeyValueCounters:
+        """Bytes of keys and values: as measured, or of ``position`` bytes for each position."""
+        if self.kv is not None:
+            return self.kv
+        return KeyValueCounters(
+            draft=self.draft_positions * position,
+            target=self.target_positions * position,
+            plain=self.plain_positions * position,
+            bf16=self.plain_positions * position,
+        )
+
+
+def _add_numbers(total: object, other: object) -> None:
+    """Add the numbers of an object to those of another one of its class."""
+    for name, value in vars(other).items():
+        if isinstance(value, int | float):
+            setattr(total, name, getattr(total, name) + value)

@@ -1,0 +1,128 @@
+"""What a drafter proposes, and what it learns: the contract between drafters and the loop.
+
+One round: a :class:`Drafter` proposes nodes below the last token, the target verifies them in one
+pass, and the drafter observes the :class:`Outcome`. The reply does not depend on the drafter.
+
+A drafter may hold another drafter and check its proposal, as the target does: levels compose by
+nesting, and the loop sees the outermost drafter only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from cassandra_spec.drafting.sampling import Probabilities
+from cassandra_spec.golden import CassandraError
+
+__all__ = ["COPIES", "DRAFT_VIEW", "ROOT", "Drafter", "Node", "Outcome", "Proposal"]
+
+ROOT = -1
+"""Parent of nodes that follow the last token of the context."""
+
+DRAFT_VIEW = "model"
+COPIES = "lookup"
+"""Sources of nodes, as reports name them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One drafted token."""
+
+    token: int
+    parent: int  # index of the node that it follows, smaller than its own; or ROOT
+    confidence: float  # larger is surer; comparable within one source only
+    source: str  # who drafted it
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """The drafted tokens of a round: a tree, in most cases a chain. If empty: decode plainly.
+
+    Raises :class:`CassandraError` if a node comes before its parent.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    distributions: Probabilities | None = None  # that nodes were drawn from [nodes, vocabulary]
+    passes: int = 0  # of the draft view
+    stopped: bool = False  # drafting stopped at a node whose margin is below the minimum
+
+    def __post_init__(self) -> None:
+        for index, node in enumerate(self.nodes):
+            if not ROOT <= node.parent < index:
+                raise CassandraError(
+                    f"parent of node {index} must be from {ROOT} to {index - 1}, not {node.parent}"
+                )
+
+    @classmethod
+    def chain(cls, tokens: Sequence[int], confidences: Sequence[float], source: str) -> Proposal:
+        """Tokens that follow one another."""
+        drafted = enumerate(zip(tokens, confidences, strict=True))
+        return cls(nodes=tuple(Node(token, at - 1, sure, source) for at, (token, sure) in drafted))
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens of the nodes, in their order."""
+        return [node.token for node in self.nodes]
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each node follows the one before it."""
+        return all(node.parent == index - 1 for index, node in enumerate(self.nodes))
+
+    @property
+    def source(self) -> str:
+        """Who drafted the first node; empty if there is none."""
+        return self.nodes[0].source if self.nodes else ""
+
+    def q(self, vocabulary: int) -> Probabilities:
+        """The distribution that each token was drawn from, float64 [nodes, vocabulary].
+
+        Without distributions each token was certain: Eq. 1 then accepts it with the target's
+        probability of it, and draws another one from the rest of the target's.
+        """
+        if self.distributions is not None:
+            return self.distributions
+        q = np.zeros((len(self.nodes), vocabulary))
+        q[np.arange(len(self.nodes)), self.tokens] = 1.0
+        return q
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of the proposal of a round."""
+
+    drafted: int
+    accepted: int  # on the path that won
+    source: str = DRAFT_VIEW  # of the proposal; any if nothing was drafted
+    passes: int = 0  # of the draft view
+    stopped: bool = False  # by a margin below the minimum
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+
+    @property
+    def tested(self) -> int:
+        """Drafted tokens whose predecessors in the round were all accepted."""
+        return self.accepted + (self.accepted < self.drafted)
+
+
+class Drafter(Protocol):
+    """Proposes tokens. An object serves one reply."""
+
+    def propose(self, context: Sequence[int], budget: int) -> Proposal:
+        """At most ``budget`` nodes below the last token of ``context``, or none.
+
+        ``context`` is the prompt and all tokens emitted so far. It only grows from call to call.
+        """
+        ...
+
+    def observe(self, outcome: Outcome) -> None:
+        """Take what became of the last proposal, or of another drafter's in its place."""
+        ...
+
+    def cost(self, position: int) -> float:
+        """Cost of one more node at a position, in the unit of the policy (bytes or seconds)."""
+        ...

@@ -1,0 +1,109 @@
+"""Replies to prompts by any backend: rounds of tokens, and the text that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from cassandra_spec.drafting.counters import Counters
+from cassandra_spec.drafting.report import Report
+from cassandra_spec.drafting.settings import Settings
+from cassandra_spec.drafting.text import ReplyText, encode_prompt
+
+__all__ = ["Backend", "Generation", "Replies", "cut_at_end"]
+
+
+class Backend(Protocol):
+    """What generates: a model with its tokenizer."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """Transformers' tokenizer of the model."""
+        ...
+
+    def rounds(
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        counters: Counters,
+        *,
+        ends: Callable[[int], bool] = ...,
+    ) -> Iterator[list[int]]:
+        """Yield the emitted tokens of a reply: one by the prompt, then each round's.
+
+        ``ends`` is asked once about each token, in order, whether the reply ends with it for
+        another reason than a stop token. ``counters`` go on counting.
+        """
+        ...
+
+    def make_report(self, counters: Counters, settings: Settings) -> Report:
+        """The figures of counters over replies with some settings."""
+        ...
+
+    def stop_tokens(self) -> frozenset[int]:
+        """The model's own stop tokens."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generation:
+    """Replies to prompts, and the figures over all of them."""
+
+    texts: tuple[str, ...]  # without special tokens, up to a stop string
+    tokens: tuple[tuple[int, ...], ...]  # of each reply, the one that ended it included
+    report: Report
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain objects for JSON."""
+        return {"texts": self.texts, "tokens": self.tokens, "report": self.report.to_dict()}
+
+
+class Replies:
+    """Replies to prompts one after another; usable at any time, after an interrupt, too.
+
+    The model's own stop tokens are added to those of ``settings``.
+    """
+
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        stops = settings.stop_tokens | backend.stop_tokens()
+        self._backend = backend
+        self._settings = dataclasses.replace(settings, stop_tokens=stops)
+        self._counters = Counters()
+        self._texts: list[ReplyText] = []
+
+    def __bool__(self) -> bool:
+        """Whether a reply has begun."""
+        return self._counters.replies > 0
+
+    def run(self, prompts: Sequence[str], on_text: Callable[[int, str], object]) -> None:
+        """Reply to each prompt on its own, with the chat template if the model has one.
+
+        ``on_text`` is called with the number of the reply and each new piece of its text.
+        """
+        for number, prompt in enumerate(prompts):
+            text = ReplyText(self._backend.tokenizer, self._settings.stop_strings)
+            self._texts.append(text)
+            tokens = encode_prompt(self._backend.tokenizer, prompt)
+            for _ in self._backend.rounds(tokens, self._settings, self._counters, ends=text.add):
+                on_text(number, text.new())
+            on_text(number, text.new(last=True))
+
+    def generation(self) -> Generation:
+        """The replies that have begun, and their figures."""
+        begun = [text for text in self._texts if text.tokens]
+        return Generation(
+            texts=tuple(text.text for text in begun),
+            tokens=tuple(tuple(text.tokens) for text in begun),
+            report=self._backend.make_report(self._counters, self._settings),
+        )
+
+
+def cut_at_end(
+    tokens: Sequence[int], stop_tokens: frozenset[int], ends: Callable[[int], bool]
+) -> tuple[list[int], bool]:
+    """The tokens up to the one that ends the reply, and whether there is such a one."""
+    for place, token in enumerate(tokens):
+        if ends(token) or token in stop_tokens:
+            return list(tokens[: place + 1]), True
+    return list(tokens), False
