@@ -226,7 +226,7 @@ def _filler() -> str:
 
 def _stops(packed: Path, tokenizer: Any) -> list[int]:
     """Tokens that end a reply, by the tokenizer and by the config."""
-    from cassandra_spec.model.weights.sources import read_config
+    from cassandra_spec.golden.model_config import read_config
 
     stated = read_config(packed).get("eos_token_id")
     found = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}

@@ -40,18 +40,17 @@ def _open_torch(args: argparse.Namespace, settings: Settings) -> Iterator[Backen
 def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Backend]:
     """Native code on packed weights."""
     _refuse_flags_of_torch(args)
-    from transformers import AutoTokenizer
-
     from cassandra_spec.drafting import stop_tokens
+    from cassandra_spec.golden.model_config import read_config
     from cassandra_spec.model.packing.packer import open_packed
-    from cassandra_spec.model.weights.sources import read_config
+    from cassandra_spec.model.pretrained import load_tokenizer
     from cassandra_spec.native.engine import Engine
 
     open_packed(args.source)
     draft = settings.uses_draft_view
     options = {"target": args.native_target, "threads": args.threads, "draft": draft}
     with Engine.from_packed(args.source, **options) as engine:
-        tokenizer: Any = AutoTokenizer.from_pretrained(args.source, local_files_only=True)
+        tokenizer = load_tokenizer(args.source)
         stops = stop_tokens(tokenizer, read_config(args.source).get("eos_token_id"))
         yield _Native(engine, tokenizer, stops)
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cassandra_spec.drafting.settings import Sampling
+from cassandra_spec.golden import CassandraError
 
 __all__ = ["Probabilities", "draw", "probabilities", "verify"]
 
@@ -28,9 +29,12 @@ Probabilities = NDArray[np.float64]
 def probabilities(logits: ArrayLike, sampling: Sampling) -> Probabilities:
     """Float64 [rows, vocabulary] from float32 logits of that shape; each row sums to 1.
 
-    Among equal logits the token of the smaller number is the more likely one.
+    Among equal logits the token of the smaller number is the more likely one. Raises
+    :class:`CassandraError` if a logit is NaN or infinite.
     """
     values = np.asarray(logits, np.float64)
+    if not np.isfinite(values).all():
+        raise CassandraError("logits must be finite, not NaN or infinite: check the weights")
     if sampling.temperature == 0:
         chosen = np.zeros(values.shape)
         np.put_along_axis(chosen, values.argmax(-1, keepdims=True), 1.0, axis=-1)

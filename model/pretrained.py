@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.weights.architectures import find_architecture
-from cassandra_spec.model.weights.sources import read_config
 
 __all__ = ["DATA_ONLY", "load_config", "load_tokenizer"]
 

@@ -10,7 +10,6 @@ reply is token for token that of plain decoding (docs/native.md).
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.golden import CassandraError, Packed
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine_binding import (
@@ -130,7 +130,7 @@ class Engine:
     def from_packed(cls, directory: str | Path, **options: Any) -> Self:
         """Load a packed model; ``options`` are those of the class."""
         folder = Path(directory)
-        config = read_llama_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        config = read_llama_config(read_config(folder))
         packed = PackedFile(folder / "model.safetensors")
         known = set(config.tensor_names())
         for name in (*packed.tensors, *packed.others):

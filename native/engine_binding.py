@@ -29,7 +29,6 @@ NOT_FINITE = -3
 """What a pass returns whose logits are NaN or infinite."""
 
 
-
 class ModelShape(CheckedStructure):
     """``ModelShape`` of engine.h."""
 

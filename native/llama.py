@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_config import check_config
 
 __all__ = ["EMBEDDING", "HEAD", "LINEAR", "VECTORS", "LlamaConfig", "read_llama_config"]
 
@@ -118,8 +119,9 @@ def _stretch(plain: NDArray[np.float32], rope: Mapping[str, Any]) -> NDArray[np.
 def read_llama_config(config: Mapping[str, Any]) -> LlamaConfig:
     """Sizes by a model's ``config.json``.
 
-    Raises :class:`CassandraError` if the engine cannot run such a model.
+    Raises :class:`CassandraError` if the engine cannot run such a model, or if an entry is wrong.
     """
+    check_config(config, "config.json")
     _require_supported(config)
     try:
         heads, hidden = config["num_attention_heads"], config["hidden_size"]

@@ -18,9 +18,10 @@ from cassandra_spec.bench.decode.results import Turn, Turns
 from cassandra_spec.bench.decode.weights import Dithered
 from cassandra_spec.bench.decode.workers import Worker
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.packer import pack_model
-from cassandra_spec.model.weights.sources import Source, read_config
+from cassandra_spec.model.weights.sources import Source
 
 __all__ = ["WEIGHTS", "Bench", "make_source"]
 

@@ -36,6 +36,7 @@ from cassandra_spec.golden import (
     encode,
 )
 from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor, Writer
+from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.output import resumable_directory, staged_directory
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.masks import importance, kept_by_magnitude, kept_by_wanda
@@ -55,7 +56,6 @@ from cassandra_spec.model.weights.sources import (
     Values,
     copy_companions,
     fingerprint,
-    read_config,
 )
 
 __all__ = [

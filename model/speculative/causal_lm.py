@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, GenerationConfig
+from transformers import GenerationConfig
 from transformers.utils import GENERATION_CONFIG_NAME
 
 from cassandra_spec.drafting import (
@@ -31,7 +31,9 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.packer import open_packed
+from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
 from cassandra_spec.model.speculative.arguments import Request, read_request
 from cassandra_spec.model.speculative.drafters import MOST
@@ -42,7 +44,6 @@ from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import ATTENTION, run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
-from cassandra_spec.model.weights.sources import read_config
 
 __all__ = ["CassandraForCausalLM", "ReplyInterrupted"]
 
@@ -149,7 +150,7 @@ class CassandraForCausalLM:
         costs = pass_costs(network, packed)
         if (folder / GENERATION_CONFIG_NAME).exists():
             network.generation_config = GenerationConfig.from_pretrained(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = load_tokenizer(folder)
         return cls(
             network,
             tokenizer,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import Codec, GoldenCodec
 from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
+from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.architectures import HEAD, Kind, find_architecture
 from cassandra_spec.model.weights.sources import (
@@ -17,7 +18,6 @@ from cassandra_spec.model.weights.sources import (
     Values,
     companions,
     copy_companions,
-    read_config,
 )
 
 __all__ = ["PackedSource"]

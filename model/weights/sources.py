@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import reprlib
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import SafetensorsFile
+from cassandra_spec.golden.model_config import read_config, read_json
 from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.architectures import (
     EMBEDDING,
@@ -41,7 +41,6 @@ __all__ = [
     "fingerprint",
     "open_source",
     "packed_tensors",
-    "read_config",
     "weights",
 ]
 
@@ -66,19 +65,6 @@ _COMPANIONS = (
     "chat_template.json",
 )
 """Files that go with the weights; nothing else of a directory is copied or read."""
-
-_SIZES = {
-    "hidden_size": 1 << 20,
-    "intermediate_size": 1 << 22,
-    "num_hidden_layers": 1 << 12,
-    "num_attention_heads": 1 << 14,
-    "num_key_value_heads": 1 << 14,
-    "head_dim": 1 << 14,
-    "vocab_size": 1 << 26,
-    "max_position_embeddings": 1 << 40,
-    "num_labels": 1 << 16,
-}
-"""Entries of a config that say how much is allocated: integers from 1 to these."""
 
 
 class Source(Protocol):
@@ -206,34 +192,6 @@ def companions(folder: Path) -> list[Path]:
     return [folder / name for name in _COMPANIONS if (folder / name).is_file()]
 
 
-def read_config(directory: Path) -> dict[str, Any]:
-    """The contents of a directory's config.json, its sizes within their ranges."""
-    if not directory.is_dir():
-        kind = "a file" if directory.exists() else "missing"
-        raise FileError(f"{directory} must be a directory of a model, and is {kind}")
-    path = directory / "config.json"
-    config = _read_json(path)
-    for name, most in _SIZES.items():
-        size = config.get(name)
-        number = isinstance(size, int) and not isinstance(size, bool)
-        if size is not None and not (number and 1 <= size <= most):
-            expected = f"{name} must be an integer from 1 to {most}"
-            raise FileError(f"{path}: {expected}, not {reprlib.repr(size)}")
-    return config
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileError(f"{path} must be a file, and is missing")
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path} must be JSON ({error})") from error
-    if not isinstance(body, dict):
-        raise FileError(f"{path} must hold a JSON object, not {type(body).__name__}")
-    return body
-
-
 def _tensor_files(path: Path) -> dict[str, SafetensorsFile]:
     """The file of each tensor."""
     if (path / MODEL_FILE).exists():
@@ -248,7 +206,7 @@ def _tensor_files(path: Path) -> dict[str, SafetensorsFile]:
 
 def _sharded(path: Path) -> dict[str, SafetensorsFile]:
     index = path / INDEX_FILE
-    places = _read_json(index).get("weight_map")
+    places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(map(_is_file_name, places.values())):
         raise FileError(f"{index}: weight_map must be an object of file names")
     shards = {place: SafetensorsFile(path / place) for place in sorted(set(places.values()))}

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tqdm import tqdm
 
@@ -78,11 +78,10 @@ class Prompts:
     """The bundled prompts as tokens."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer
-
         from cassandra_spec import model
+        from cassandra_spec.model.pretrained import load_tokenizer
 
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self._tokenizer = load_tokenizer(folder)
         data = Path(model.__file__).parent / "data"
         self._filler = (data / "heldout.txt").read_text(encoding="utf-8")
         self.stops = frozenset({int(self._tokenizer.eos_token_id)})

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from cassandra_spec.drafting import (
+    GREEDY,
     ROOT,
     Counters,
     KeyValueCounters,
     Node,
     Proposal,
     ReadBytes,
+    Sampling,
     Settings,
 )
 from cassandra_spec.golden import CassandraError
@@ -180,6 +182,21 @@ def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
     # Rounds from 3, 6, 10 and 15 on.
     assert counters.drafted == 2 + 3 + 4 + 0
     assert counters.accepted == counters.drafted
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0)])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_end_the_reply(wrong: float, sampling: Sampling) -> None:
+    class Broken(Script):
+        def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
+            logits = super().target(tokens, position, last=last)
+            logits[-1, 4] = wrong if position else 0.0
+            return logits
+
+    rounds = decode(Broken(), [1, 2, 3], Settings(sampling=sampling, seed=1), Counters())
+    assert len(next(rounds)) == 1
+    with pytest.raises(CassandraError, match="logits must be finite, not NaN or infinite"):
+        next(rounds)
 
 
 def test_a_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -57,15 +57,17 @@ def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, 
     finally:
         network.config._attn_implementation = before
     return replies, [
-        _tally(found)
+        _count(found, prompt)
         for margin in MARGINS
         for gamma in (1, 3, DEPTH)
-        for found in rounds(replies, drafts, gamma, min_margin=margin)
+        for prompt, found in zip(
+            PROMPTS, rounds(replies, drafts, gamma, min_margin=margin), strict=True
+        )
     ]
 
 
-def _tally(found: list[Round]) -> Counters:
-    counters = Counters()
+def _count(found: list[Round], prompt: Sequence[int]) -> Counters:
+    counters = Counters(replies=1, prompt_tokens=len(prompt))
     for each in found:
         each.add_to(counters)
     return counters

@@ -1,0 +1,124 @@
+"""A model's ``config.json``: read as data, with types and ranges checked, for every backend."""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.golden.errors import FileError
+
+__all__ = ["check_config", "read_config", "read_json"]
+
+_SIZES = {
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "num_hidden_layers": 1 << 12,
+    "num_attention_heads": 1 << 14,
+    "num_key_value_heads": 1 << 14,
+    "head_dim": 1 << 14,
+    "vocab_size": 1 << 26,
+    "max_position_embeddings": 1 << 40,
+    "num_labels": 1 << 16,
+}
+"""Entries that say how much is allocated: integers from 1 to these, or null."""
+
+_NUMBERS = {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "rope_theta": 1e15}
+_ROPE_NUMBERS = {
+    **{"rope_theta": 1e15, "factor": 1e6, "low_freq_factor": 1e6, "high_freq_factor": 1e6},
+    "original_max_position_embeddings": 2.0**40,
+}
+"""Entries that are numbers above 0 and at most these."""
+
+_ROPE_NEEDS = {
+    "linear": ("factor",),
+    "llama3": (
+        *("factor", "low_freq_factor", "high_freq_factor"),
+        "original_max_position_embeddings",
+    ),
+}
+_SWITCHES = ("tie_word_embeddings", "use_sliding_window")
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """The contents of a directory's config.json.
+
+    Raises :class:`FileError` if it is missing, is not JSON, or has an entry of a wrong type or
+    outside its range.
+    """
+    if not directory.is_dir():
+        kind = "a file" if directory.exists() else "missing"
+        raise FileError(f"{directory} must be a directory of a model, and is {kind}")
+    path = directory / "config.json"
+    config = read_json(path)
+    check_config(config, str(path))
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    if not path.is_file():
+        raise FileError(f"{path} must be a file, and is missing")
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} must be JSON ({error})") from error
+    if not isinstance(body, dict):
+        raise FileError(f"{path} must hold a JSON object, not {type(body).__name__}")
+    return body
+
+
+def check_config(config: Mapping[str, Any], where: str) -> None:
+    """Refuse entries of a wrong type or outside their range; ``where`` begins the message."""
+    for name, most in _SIZES.items():
+        size = config.get(name)
+        if size is not None and not _is_integer(size, 1, most):
+            raise _wrong(where, name, f"an integer from 1 to {most}", size)
+    for name in _SWITCHES:
+        if not isinstance(config.get(name, False), bool):
+            raise _wrong(where, name, "true or false", config[name])
+    _check_numbers(config, _NUMBERS, where)
+    _check_rope(config, where)
+    vocabulary = config.get("vocab_size") or _SIZES["vocab_size"]
+    stated = config.get("eos_token_id")
+    for token in stated if isinstance(stated, list) else [stated]:
+        if token is not None and not _is_integer(token, 0, vocabulary - 1):
+            raise _wrong(where, "eos_token_id", f"below vocab_size ({vocabulary})", token)
+
+
+def _check_rope(config: Mapping[str, Any], where: str) -> None:
+    """The entries of the rotary embedding, under either of their names."""
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = config.get(name)
+        if rope is None:
+            continue
+        if not isinstance(rope, dict):
+            raise _wrong(where, name, "an object", rope)
+        if any(isinstance(value, dict) for value in rope.values()):
+            continue  # by kinds of layers: only transformers knows these
+        _check_numbers(rope, _ROPE_NUMBERS, f"{where}: {name}")
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        for needed in _ROPE_NEEDS.get(kind, ()) if isinstance(kind, str) else ():
+            if needed not in rope:
+                raise FileError(f"{where}: {name} must have an entry {needed} for type {kind}")
+
+
+def _check_numbers(entries: Mapping[str, Any], numbers: Mapping[str, float], where: str) -> None:
+    for name, most in numbers.items():
+        if name not in entries:
+            continue
+        value = entries[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and math.isfinite(value) and 0 < value <= most):
+            raise _wrong(where, name, f"a number above 0 and at most {most:g}", value)
+
+
+def _is_integer(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _wrong(where: str, name: str, expected: str, value: object) -> FileError:
+    return FileError(f"{where}: {name} must be {expected}, not {reprlib.repr(value)}")
