@@ -338,8 +338,8 @@ class Engine:
         another reason than a stop token (stop strings are not looked for). ``counters`` go on
         counting. Ctrl-C takes effect between two passes, when the threads stand still.
         """
-        self._check(settings)
         self._require_room(prompt, settings)
+        self._check(settings)
         emitted, over = cut_at_end(
             [self._read_prompt(prompt, counters)], settings.stop_tokens, ends
         )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cassandra_spec.drafting import Counters, Settings
-from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative import decode
 from cassandra_spec.model.speculative.drafters import MOST
 from tests.model.speculative.test_loop import Script, flat
@@ -22,8 +19,3 @@ def test_the_loop_follows_the_rule() -> None:
         lengths.append(counters.lengths)
     assert max(lengths[0]) == MOST
     assert set(lengths[1]) == {0}
-
-
-def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(CassandraError, match="gamma must be at least 0, or 'adaptive', not 'fast'"):
-        Settings(gamma="fast")  # type: ignore[arg-type]

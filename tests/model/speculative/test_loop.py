@@ -159,18 +159,6 @@ def test_what_else_ends_a_reply_is_asked_once_about_each_token() -> None:
     assert counters.tokens == 4
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "text"),
-    [
-        ("gamma", -1, "gamma must be at least 0, or 'adaptive', not -1"),
-        ("max_tokens", 0, "max_tokens must be at least 1, not 0"),
-    ],
-)
-def test_bad_settings_are_named(field: str, value: int, text: str) -> None:
-    with pytest.raises(CassandraError, match=text):
-        Settings(**{field: value})  # type: ignore[arg-type]
-
-
 def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
     script, counters = Script(unsure=(5, 9)), Counters()
     settings = Settings(gamma=4, max_tokens=14, min_margin=0.5)
@@ -207,9 +195,3 @@ def test_a_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "make_drafter", lambda *_: Branches())
     with pytest.raises(CassandraError, match="a proposal must be a chain: trees of tokens"):
         run(Script(), gamma=3, max_tokens=6)
-
-
-def test_margins_are_numbers_from_0_on() -> None:
-    for margin in (-0.1, float("nan")):
-        with pytest.raises(CassandraError, match="min_margin must be a number from 0 on, not"):
-            Settings(min_margin=margin)
