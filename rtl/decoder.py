@@ -7,11 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import ERROR_CAUSES, Format, Scheme
-from cassandra_spec.rtl.common.command import CommandLayout, DecoderConfig, ErrorLayout
+from cassandra_spec.rtl.common.command import CommandLayout, DecoderConfig, ErrorLayout, ValueBeat
 from cassandra_spec.rtl.decode.codebook import ENTRY
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
-from cassandra_spec.rtl.decode.verification import ValueBeat
-from cassandra_spec.rtl.decode.verification_full import verification_path
+from cassandra_spec.rtl.decode.verification import VerificationPath
 
 __all__ = ["Decoder", "PrunedEntry"]
 
@@ -52,7 +51,7 @@ class Decoder(wiring.Component):
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         self.speculation_path = SpeculationPath(config)
-        self.verification_path = verification_path(config)
+        self.verification_path = VerificationPath(config)
         super().__init__(
             {
                 "command": In(stream.Signature(CommandLayout)),

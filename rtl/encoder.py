@@ -6,9 +6,9 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.decode.top import axi_stream
-from cassandra_spec.rtl.decode.verification import VALUE
 from cassandra_spec.rtl.encode.front import EncoderFront
 from cassandra_spec.rtl.encode.region_writer import RegionWord
 from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions

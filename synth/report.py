@@ -25,7 +25,7 @@ from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
-from cassandra_spec.rtl.decode.verification_full import verification_path
+from cassandra_spec.rtl.decode.verification import VerificationPath
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.synthesis import PERIOD, Design, Figures, analyse
@@ -64,15 +64,15 @@ TABLE_V_BYTES, TABLE_V_MM2 = 1024, 1.76
 _DECODER_BLOCKS = (
     (r"speculation\.reader", "speculation: superblock reader"),
     (r"speculation\.schedule", "speculation: schedule"),
-    (r"speculation\.exponents", "zero counter, rank queue, butterflies"),
-    (r"speculation\.codebook", "codebook"),
-    (r"speculation\.sign_high", "block buffer of sign_high"),
+    (r"speculation\.pipeline\.exponents", "zero counter, rank queue, butterflies"),
+    (r"speculation\.pipeline\.codebook", "codebook"),
+    (r"speculation\.pipeline\.sign_high", "block buffer of sign_high"),
     (r"speculation", "speculation: pipeline and control"),
     (r"verification\.reader", "verification: superblock reader"),
-    (r"verification\.low", "block buffer of low"),
-    (r"verification\.align", "concatenation and shift"),
-    (r"verification\.residue", "residue"),
-    (r"verification\.pruned", "pruned values"),
+    (r"verification\.pipeline\.low", "block buffer of low"),
+    (r"verification\.pipeline\.align", "concatenation and shift"),
+    (r"verification\.pipeline\.residue", "residue"),
+    (r"verification\.pipeline\.pruned", "pruned values"),
     (r"verification", "verification: pipeline and control"),
     (r"", "decoder: commands and errors"),
 )
@@ -168,7 +168,7 @@ def report_decoder(
 def _rows_held(config: DecoderConfig) -> int:
     """Rows that both readers have room for."""
     warnings.simplefilter("ignore", UnusedElaboratable)  # they are asked for their sizes alone
-    readers = (SpeculationPath(config).reader, verification_path(config).reader)
+    readers = (SpeculationPath(config).reader, VerificationPath(config).reader)
     return sum(reader.depth * reader.word_rows for reader in readers)
 
 

@@ -15,12 +15,14 @@ from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
 __all__ = [
     "COMMAND_WIDTH",
+    "VALUE",
     "CommandLayout",
     "DecoderConfig",
     "EngineConfig",
     "ErrorLayout",
     "SpeculationBeat",
     "TargetRate",
+    "ValueBeat",
     "present_lanes",
 ]
 
@@ -29,6 +31,9 @@ TargetRate = Literal["half", "full"]
 
 COMMAND_WIDTH = 32
 """Bits of a command word on the bus."""
+
+VALUE = 16
+"""Bits of a BF16 value."""
 
 CommandLayout = data.StructLayout({field.name: field.width for field in COMMAND_FIELDS})
 """The command word that starts a segment."""
@@ -184,6 +189,22 @@ def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, l
             "begins": 1,
             "last": 1,
             "abort": 1,
+        }
+    )
+
+
+def ValueBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
+    """One beat of decoded values.
+
+    ``present`` marks the lanes that have a value, contiguous from lane 0. ``last`` ends the
+    segment; ``error`` says that it broke the format (then no lane is present).
+    """
+    return data.StructLayout(
+        {
+            "values": data.ArrayLayout(VALUE, lanes),
+            "present": lanes,
+            "last": 1,
+            "error": 1,
         }
     )
 

@@ -10,10 +10,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import ERROR_CAUSES
-from cassandra_spec.rtl.common.command import COMMAND_WIDTH, DecoderConfig
+from cassandra_spec.rtl.common.command import COMMAND_WIDTH, VALUE, DecoderConfig
 from cassandra_spec.rtl.common.conversion import rtlil_of, verilog_of
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
-from cassandra_spec.rtl.decode.verification import VALUE
 from cassandra_spec.rtl.decoder import Decoder
 
 __all__ = ["DecoderTop", "Top", "axi_stream", "to_rtlil", "to_verilog"]

@@ -6,8 +6,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.common.command import ErrorLayout
-from cassandra_spec.rtl.decode.verification import ValueBeat
+from cassandra_spec.rtl.common.command import ErrorLayout, ValueBeat
 from cassandra_spec.rtl.decoder import Decoder
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader, order_layout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig

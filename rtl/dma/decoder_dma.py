@@ -9,8 +9,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import ERROR_CAUSES
+from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.networks import popcount
-from cassandra_spec.rtl.decode.verification import VALUE
 from cassandra_spec.rtl.dma.axi import connect_reads, read_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.config import REGIONS, DmaConfig

@@ -9,8 +9,8 @@ from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
+from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.networks import popcount
-from cassandra_spec.rtl.decode.verification import VALUE
 from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader
 from cassandra_spec.rtl.dma.config import REGIONS, StoreConfig

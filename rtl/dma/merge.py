@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.decode.verification import ValueBeat
+from cassandra_spec.rtl.common.command import ValueBeat
 from cassandra_spec.rtl.dma.config import DmaConfig
 
 __all__ = ["InOrder", "Widen"]

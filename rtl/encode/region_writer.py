@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from collections.abc import Sequence
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.common.networks import rotate
+from cassandra_spec.rtl.common.networks import rotate, shift
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
-__all__ = ["LENGTH_WIDTH", "RegionWord", "RegionWriter", "RowsLayout"]
+__all__ = [
+    "LENGTH_WIDTH",
+    "PieceSender",
+    "RegionWord",
+    "RegionWriter",
+    "RowsLayout",
+    "append_rows",
+]
 
 LENGTH_WIDTH = 16
 """Bits of the length of a region, in superblocks."""
@@ -29,6 +38,47 @@ def RowsLayout(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like t
             "end": 1,
         }
     )
+
+
+def append_rows(
+    m: Module, first: Sequence[Value], count: Value, then: Sequence[Value], name: str
+) -> list[Value]:
+    """``count`` rows of ``first``, then those of ``then``; zero past the last."""
+    size = len(first) + len(then)
+    bits = len(first).bit_length()
+    gap = [*[Const(0, len(then[0]))] * ((1 << bits) - 1), *then]
+    moved = shift(m, gap, ~count[:bits], size, name)
+    own = [Mux(count > i, row, 0) for i, row in enumerate(first)]
+    return [row | new for row, new in zip(own, moved, strict=False)] + list(moved[len(own) :])
+
+
+class PieceSender:
+    """Sends the rows of a slot eight at a time, in one cycle or two.
+
+    ``rows`` and ``count`` must hold until the slot is done. A slot without rows takes a cycle, too.
+    """
+
+    def __init__(self, m: Module, name: str) -> None:
+        self.second = Signal(name=f"{name}_second")
+        self.count = Signal(range(3 * BUS_ROWS), name=f"{name}_count")
+        self.final = self.second | (self.count <= BUS_ROWS)
+        self._m = m
+
+    def rows(self, rows: Sequence[Value]) -> list[Value]:
+        """The eight rows to send now."""
+        rest = [*rows[BUS_ROWS:], *[Const(0)] * BUS_ROWS][:BUS_ROWS]
+        return [Mux(self.second, rest[i], rows[i]) for i in range(BUS_ROWS)]
+
+    @property
+    def size(self) -> Value:
+        """How many of them count."""
+        return Mux(self.second, self.count - BUS_ROWS, Mux(self.final, self.count, BUS_ROWS))[:4]
+
+    def moves(self, move: Value) -> Value:
+        """``move``: the eight are taken. Returns whether the slot is done."""
+        with self._m.If(move):
+            self._m.d.sync += self.second.eq(~self.final)
+        return move & self.final
 
 
 class RegionWriter(wiring.Component):

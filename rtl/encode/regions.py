@@ -23,18 +23,14 @@ from cassandra_spec.rtl.encode.packers import (
     WindowLayout,
 )
 from cassandra_spec.rtl.encode.region_writer import LENGTH_WIDTH, RegionWord, RegionWriter
-from cassandra_spec.rtl.encode.schedules import (
-    SpeculationRecord,
-    SpeculationWriter,
-    VerificationRecord,
-    VerificationWriter,
-)
+from cassandra_spec.rtl.encode.speculation_writer import SpeculationRecord, SpeculationWriter
 from cassandra_spec.rtl.encode.types import (
     COUNT_WIDTH,
     EncodeErrorLayout,
     EncoderConfig,
     RecordBeat,
 )
+from cassandra_spec.rtl.encode.verification_writer import VerificationRecord, VerificationWriter
 
 __all__ = ["EncodeResult", "EncoderRegions"]
 

@@ -80,6 +80,11 @@ class EncoderConfig(EngineConfig):
             raise CassandraError(f"lead must be 1 for the encoder, not {fmt.lead!r}")
         return cls(**decoder.shared, group=max(fmt.group, cls.group))
 
+    @property
+    def value_rows(self) -> int:
+        """Rows that a single pruned value takes."""
+        return max(16 // self.lanes, 1)
+
 
 def TensorWord(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
     """A beat of BF16 values as it comes in; ``keep`` has one bit for each lane."""

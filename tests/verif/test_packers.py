@@ -11,7 +11,8 @@ import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
 
-from cassandra_spec.rtl.encode.packers import BUS_ROWS, BlockPacker, ResiduePacker, UnaryPacker
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.rtl.encode.packers import BlockPacker, ResiduePacker, UnaryPacker
 from cassandra_spec.rtl.encode.region_writer import RegionWriter
 from cassandra_spec.verif.library.patterns import PATTERNS
 

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
-from cassandra_spec.rtl.common.command import SpeculationBeat
-from cassandra_spec.rtl.decode.verification import ValueBeat, VerificationPath
-from cassandra_spec.rtl.decode.verification_full import verification_path
+from cassandra_spec.rtl.common.command import SpeculationBeat, ValueBeat
+from cassandra_spec.rtl.decode.verification import VerificationPath
 from cassandra_spec.verif.blocks.paths import (
     LIMIT,
     VERIFICATION_CONFIGS,
@@ -40,7 +39,7 @@ FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is d
 def design() -> SideBySide:
     """A path of each configuration."""
     return SideBySide(
-        {name: verification_path(config) for name, config in VERIFICATION_CONFIGS.items()}
+        {name: VerificationPath(config) for name, config in VERIFICATION_CONFIGS.items()}
     )
 
 

@@ -15,7 +15,6 @@ from cassandra_spec.rtl.decode.codebook import Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
 from cassandra_spec.rtl.decode.verification import VerificationPath
-from cassandra_spec.rtl.decode.verification_full import verification_path
 from cassandra_spec.rtl.decoder import Decoder
 from cassandra_spec.verif.formal.harness import Around, Handshakes, assume_holds, bits_set, level_of
 from cassandra_spec.verif.formal.prover import Claim
@@ -175,7 +174,7 @@ class Progress(Around):
         else:
             assume_holds(m, path.beats.valid, path.beats.ready, path.beats.payload, "beats")
             streams = [path.words, path.beats, path.values]
-            let = path.values.ready & (path.beats.valid | path.beats_done)
+            let = path.values.ready & (path.beats.valid | path.control.state.beats_done)
         moves = Cat(*(port.valid & port.ready for port in streams), path.reader.take)
         still = Signal(range(self.limit + 1))  # cycles that count, since it moved something
         with m.If(moves.any() | ~path.busy):
@@ -194,7 +193,7 @@ class Partners(Around):
         front, back = self.part.speculation_path, self.part.verification_path
         with m.If(~ResetSignal()):
             m.d.comb += [
-                Assert(~back.busy | back.beats_done | front.busy),
+                Assert(~back.busy | back.control.state.beats_done | front.busy),
                 Assert(~front.busy | back.busy | back.command.valid),
             ]
 
@@ -213,12 +212,15 @@ class Stock(Around):
     def good(self, m: Module) -> Value:
         """No error yet in the segment; until then no beat is given up."""
         error = Value.cast(self.part.errors).any()
-        spoilt, good = Signal(name="spoilt_before"), Signal(name="good")
+        failed, good = Signal(name="failed_before"), Signal(name="good")
         with m.If(self.part.schedule.start):
-            m.d.sync += spoilt.eq(0)
+            m.d.sync += failed.eq(0)
         with m.Elif(error):
-            m.d.sync += spoilt.eq(1)
-        m.d.comb += [good.eq(~spoilt & ~error & ~ResetSignal()), Assert(~good | ~self.part.kill)]
+            m.d.sync += failed.eq(1)
+        m.d.comb += [
+            good.eq(~failed & ~error & ~ResetSignal()),
+            Assert(~good | ~self.part.pipeline.kill),
+        ]
         return good
 
     def waiting(self, buffer: BlockBuffer | ExponentPath) -> Value:
@@ -231,7 +233,7 @@ class Blocks(Stock):
     """The buffer of ``sign_high``."""
 
     def claims(self, m: Module) -> None:
-        schedule, buffer = self.part.schedule, self.block("sign_high")
+        schedule, buffer = self.part.schedule, self.part.pipeline.sign_high
         good = self.good(m) & ~buffer.clear
         level = _watch_blocks(m, buffer, good)
         with m.If(good):
@@ -247,15 +249,16 @@ class Ranks(Stock):
 
     def claims(self, m: Module) -> None:
         lanes = CONFIG.lanes
-        schedule, path = self.part.schedule, self.block("exponents")
+        schedule, path = self.part.schedule, self.part.pipeline.exponents
+        ranks = schedule.ranks
         good = self.good(m) & schedule.unary & ~path.clear
         level, counting = _watch_ranks(m, path, good)
         with m.If(good):
             m.d.comb += [
-                Assert(level == schedule.ranks_left + self.waiting(path)),
-                Assert(counting == sum(schedule.ranks_new)),
-                Assert((counting == 0) | (schedule.ranks_left < lanes)),
-                Assert(schedule.ranks < lanes + CONFIG.window * lanes),
+                Assert(level == ranks.left + self.waiting(path)),
+                Assert(counting == sum(ranks.new)),
+                Assert((counting == 0) | (ranks.left < lanes)),
+                Assert(ranks.ranks < lanes + CONFIG.window * lanes),
                 Assert(schedule.count == Mux(schedule.inside, bits_set(schedule.kept), 0)),
             ]
 
@@ -270,7 +273,7 @@ class Verification(Around):
 
     def __init__(self, config: DecoderConfig = CONFIG, *, good: bool = False) -> None:
         self.good = good
-        super().__init__(verification_path(config))
+        super().__init__(VerificationPath(config))
 
     def claims(self, m: Module) -> None:
         beats = self.part.beats

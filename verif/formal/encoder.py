@@ -23,10 +23,11 @@ from cassandra_spec.rtl.encode.packers import (
 )
 from cassandra_spec.rtl.encode.record_path import RecordPath
 from cassandra_spec.rtl.encode.region_writer import RegionWriter
-from cassandra_spec.rtl.encode.schedules import SpeculationWriter, VerificationWriter
+from cassandra_spec.rtl.encode.speculation_writer import SpeculationWriter
 from cassandra_spec.rtl.encode.topk import RadixSelect, SelectShape
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encode.vector_buffer import VectorLoader
+from cassandra_spec.rtl.encode.verification_writer import VerificationWriter
 from cassandra_spec.rtl.encoder import Encoder, EncoderTop
 from cassandra_spec.verif.formal.harness import Handshakes, Together, assert_holds, streams_of
 from cassandra_spec.verif.formal.netlist import Netlist

@@ -15,7 +15,7 @@ from cassandra_spec.verif.formal.prover import Claim
 __all__ = ["CLAIMS", "waiting_streams", "wrong_paths"]
 
 DATA = re.compile(
-    r"(?:.*\.)?(?:(?:word|value|choice|queue|entry|codes)_\d+|held|stage[12]|beat_1|out)"
+    r"(?:.*\.)?(?:(?:word|value|choice|queue|entry|codes)_\d+|held|stage_[12]|waiting_beat)"
 )
 """Registers of data, which nothing looks at before something has been written."""
 

@@ -1,0 +1,137 @@
+"""Concatenation and shift: the fields of a beat, with their low bits, become values."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.command import (
+    VALUE,
+    CommandLayout,
+    DecoderConfig,
+    SpeculationBeat,
+    present_lanes,
+)
+from cassandra_spec.rtl.common.mantissa import LOW_PLANES, MantissaConcat
+from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.common.residue import HALVES, halves, total
+from cassandra_spec.rtl.common.shifter import DynamicShifter
+
+__all__ = ["Align", "AlignedBeat"]
+
+
+def AlignedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
+    """A beat after concatenation and shift; ``raw`` lanes take their value from ``pruned``."""
+    return data.StructLayout(
+        {
+            "values": data.ArrayLayout(VALUE, lanes),
+            "widths": data.ArrayLayout(3, lanes),  # residue bits of the lane
+            "flagged": lanes,  # the residue bit is a zero flag
+            "raw": lanes,
+            "needs": halves(lanes),  # residue bits of each half of the lanes
+            "most": range(VALUE + 1),  # rows of ``pruned``, if every flagged lane escapes
+            "last": 1,
+        }
+    )
+
+
+class Align(wiring.Component):
+    """Concatenate and shift every lane of a beat. Combinational."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        super().__init__(
+            {
+                "command": In(CommandLayout),
+                "beat": In(SpeculationBeat(config.lanes)),
+                "low": In(data.ArrayLayout(LOW_PLANES, config.lanes)),
+                "aligned": Out(AlignedBeat(config.lanes)),
+                "bad_window": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes = self.config.lanes
+        self.present, bad = Signal(lanes), Signal(lanes)
+        for lane in range(lanes):
+            self._lane(m, lane, bad)
+        m.d.comb += [
+            self.bad_window.eq(bad.any()),
+            self.present.eq(present_lanes(self.command, self.beat.last, lanes)),
+            self.aligned.last.eq(self.beat.last),
+            self.aligned.most.eq(
+                _rows_of(popcount(self.aligned.raw | self.aligned.flagged), lanes)
+            ),
+        ]
+        size = lanes // HALVES
+        for part in range(HALVES):
+            widths = [self.aligned.widths[part * size + lane] for lane in range(size)]
+            m.d.comb += self.aligned.needs[part].eq(total(widths))
+        return m
+
+    def _lane(self, m: Module, lane: int, bad: Signal) -> None:
+        m.submodules[f"concat_{lane}"] = concat = MantissaConcat()
+        command, beat = self.command, self.beat
+        unary = self.config.selects(command.scheme, "unary")
+        kept = beat.kept[lane]
+        m.d.comb += [
+            concat.high.eq(beat.high[lane]),
+            concat.low.eq(self.low[lane]),
+            concat.unary.eq(unary),
+            concat.target.eq(command.target),
+            concat.midpoint.eq(command.midpoint),
+            concat.truncated.eq(command.truncated),
+        ]
+        exponent, mantissa = Signal(8, name=f"e_{lane}"), Signal(7, name=f"m_{lane}")
+        m.d.comb += [exponent.eq(beat.exponent[lane]), mantissa.eq(concat.magnitude[:7])]
+        escape = Signal(name=f"escape_{lane}")
+        if self.config.has("mx") or self.config.has("exact"):
+            self._shift(m, lane, concat, ~unary, exponent, mantissa, escape, bad)
+        value = Mux(kept, Cat(mantissa, exponent, concat.sign), 0)
+        missing = self.present[lane] & ~kept
+        m.d.comb += [
+            self.aligned.values[lane].eq(value),
+            self.aligned.raw[lane].eq(command.target & (missing | escape)),
+        ]
+
+    def _shift(
+        self,
+        m: Module,
+        lane: int,
+        concat: MantissaConcat,
+        enable: Value,
+        exponent: Signal,
+        mantissa: Signal,
+        escape: Signal,
+        bad: Signal,
+    ) -> None:
+        """Shared exponents: normalise; in exact targets read the residue's width off the window."""
+        m.submodules[f"shifter_{lane}"] = shifter = DynamicShifter()
+        m.d.comb += [
+            shifter.shared.eq(self.beat.shared),
+            shifter.magnitude.eq(concat.magnitude),
+        ]
+        with m.If(enable):
+            m.d.comb += [exponent.eq(shifter.exponent), mantissa.eq(shifter.mantissa)]
+        if not self.config.has("exact"):
+            return
+        exact = self.config.selects(self.command.scheme, "exact")
+        windowed = Signal(name=f"windowed_{lane}")
+        zero, full = Signal(name=f"zero_{lane}"), Signal(name=f"full_{lane}")
+        m.d.comb += [
+            windowed.eq(exact & self.command.target & self.beat.kept[lane]),
+            zero.eq(concat.magnitude == 0),
+            full.eq(concat.magnitude == 255),
+            self.aligned.flagged[lane].eq(windowed & zero),
+            escape.eq(windowed & full),
+            bad[lane].eq(windowed & ~full & shifter.subnormal),
+        ]
+        with m.If(windowed):
+            m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.shift)))
+
+
+def _rows_of(count: Value, lanes: int) -> Value:
+    """Rows that hold so many pruned values, a begun one among them."""
+    return (count + 1) >> 1 if lanes > VALUE else count * (VALUE // lanes)

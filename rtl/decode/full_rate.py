@@ -1,0 +1,195 @@
+"""The verification pipeline at full rate: a beat in each cycle, targets and drafts."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.command import VALUE, DecoderConfig, SpeculationBeat
+from cassandra_spec.rtl.common.mantissa import LOW_PLANES
+from cassandra_spec.rtl.common.networks import shift
+from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand
+from cassandra_spec.rtl.common.stream_slice import StreamSlice
+from cassandra_spec.rtl.decode.align import Align, AlignedBeat
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
+from cassandra_spec.rtl.decode.joins import JoinedBeat, Pruned, Residue
+from cassandra_spec.rtl.decode.segment import pipeline_ports
+
+__all__ = ["FullRatePipeline"]
+
+TAKE_MAX = VALUE + LOW_PLANES + FIELD_MAX
+"""Most rows that are taken in a cycle."""
+
+
+class FullRateSchedule(wiring.Component):
+    """The demand schedule of the verification region of formats with ``lead`` 2: a slot at once.
+
+    A slot takes low bits for one beat, residues for the beat two before it and pruned values for
+    the beat two before that; in the reader the pruned values come first, then low bits and residue.
+
+    Invariant: all beats in flight move together (``step``), when the beat, all rows of the slot
+    and room for the beat that leaves are there; every count of rows comes from registers.
+
+    Latency: none. Throughput: a slot in each cycle. A slot whose rows will never come raises
+    ``short``.
+
+    Members
+    -------
+    low_rows, residue_rows, pruned_rows : In(range)
+        Rows that the slot takes, by stream.
+    ready : In(1)
+        Beat and room are there.
+    region, ended : In(1), level : In(range)
+        The segment has a region; no more rows will come; rows in the reader.
+    rows : In(array of take_max, lanes)
+    step : Out(1), short : Out(1), take : Out(range)
+    low, residue, pruned : Out(array of lanes)
+        The rows of each stream.
+    """
+
+    def __init__(self, config: DecoderConfig, *, words: int) -> None:
+        self.config = config
+        lanes = config.lanes
+        super().__init__(
+            {
+                "low_rows": In(range(LOW_PLANES + 1)),
+                "residue_rows": In(range(FIELD_MAX + 1)),
+                "pruned_rows": In(range(VALUE + 1)),
+                "ready": In(1),
+                "region": In(1),
+                "ended": In(1),
+                "level": In(range(words * config.verification_rows + 1)),
+                "rows": In(data.ArrayLayout(lanes, TAKE_MAX)),
+                "step": Out(1),
+                "short": Out(1),
+                "take": Out(range(TAKE_MAX + 1)),
+                "low": Out(data.ArrayLayout(lanes, LOW_PLANES)),
+                "residue": Out(data.ArrayLayout(lanes, FIELD_MAX)),
+                "pruned": Out(data.ArrayLayout(lanes, VALUE)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        wanted, enough = Signal(range(TAKE_MAX + 1)), Signal()
+        level = Mux(self.region, self.level, 0)  # else the rows are the next segment's
+        rows: list[Value] = [self.rows[i] for i in range(TAKE_MAX)]
+        rest = shift(m, rows, self.pruned_rows, LOW_PLANES + FIELD_MAX, "rest")
+        m.d.comb += [
+            wanted.eq(self.pruned_rows + (self.low_rows + self.residue_rows)),
+            enough.eq(level >= wanted),
+            self.step.eq(self.ready & enough),
+            self.short.eq(self.ready & ~enough & self.ended),
+            self.take.eq(Mux(self.step, wanted, 0)),
+            self.pruned.eq(Cat(rows[:VALUE])),
+            self.low.eq(Cat(rest[:LOW_PLANES])),
+            self.residue.eq(Cat(shift(m, rest, self.low_rows, FIELD_MAX, "residue"))),
+        ]
+        return m
+
+
+class FullRatePipeline(wiring.Component):
+    """Five beats in flight that move together, a slot of the schedule at a time.
+
+    From the queue's head (its low bits are taken) over ``placed`` (low bits are in their lanes),
+    ``aligned`` (residue is taken) and ``joining`` (residue joins) to ``leaving`` (pruned values
+    join).
+
+    Latency: five cycles. Throughput: one beat in each cycle in both modes, as long as the bus
+    brings the rows; twice as many in a word as at half rate. Buffering: two blocks of low bits and
+    six beats; four words of the region in the reader. Illegal input raises a bit of ``faults``.
+
+    Members: :func:`~cassandra_spec.rtl.decode.segment.pipeline_ports`.
+    """
+
+    take_max = TAKE_MAX
+    depth = 4  # words of the region that are held
+    eager = False
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        super().__init__(pipeline_ports(config, take_max=self.take_max, words=self.depth))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, state = self.config.lanes, self.state
+        m.submodules.schedule = schedule = FullRateSchedule(self.config, words=self.depth)
+        m.submodules.queue = queue = StreamSlice(SpeculationBeat(lanes))
+        m.submodules.low = low = BlockBuffer(lanes=lanes, planes=LOW_PLANES, ahead=True)
+        m.submodules.align = align = Align(self.config)
+        m.submodules.residue = residue = Residue(self.config)
+        m.submodules.pruned = pruned = Pruned(self.config)
+        wiring.connect(m, wiring.flipped(self.beats), queue.before)
+        step, head, offers = schedule.step, queue.after.payload, Signal()
+        placed, full_placed = Signal(SpeculationBeat(lanes)), Signal()
+        aligned, full_aligned = Signal(AlignedBeat(lanes)), Signal()
+        joining, full_joining = Signal(AlignedBeat(lanes)), Signal()
+        leaving, full_leaving = Signal(JoinedBeat(lanes)), Signal()
+        taken = Signal(data.ArrayLayout(lanes, FIELD_MAX))  # rows of residue of ``joining``
+        begins = offers & self.active.target & head.begins & (self.active.truncated != 0)
+        residue_rows = self._residue_rows(m, aligned, step & full_aligned)
+        m.d.comb += [
+            offers.eq(queue.after.valid & ~state.beats_done),
+            queue.after.ready.eq(state.running & ~state.beats_done & (state.giving_up | step)),
+            self.taken.eq(queue.after.valid & queue.after.ready),
+            self.taken_last.eq(head.last),
+            schedule.low_rows.eq(Mux(begins, self.active.truncated, 0)),
+            schedule.residue_rows.eq(Mux(full_aligned, residue_rows, 0)),
+            schedule.pruned_rows.eq(Mux(full_leaving, pruned.wanted, 0)),
+            schedule.ready.eq(
+                (state.running & ~state.giving_up & ~self.faults.abort)
+                & (offers | state.beats_done)
+                & (~full_leaving | self.room)
+            ),
+            schedule.region.eq(state.region),
+            schedule.ended.eq(self.ended),
+            schedule.level.eq(self.level),
+            schedule.rows.eq(self.rows),
+            self.take.eq(schedule.take),
+            self.move.eq(step & full_leaving),
+            self.beat.values.eq(pruned.values),
+            self.beat.last.eq(leaving.last),
+            self.faults.short.eq(schedule.short),
+            self.faults.window.eq(step & full_placed & align.bad_window),
+            self.faults.abort.eq(offers & head.abort),
+            low.block.eq(schedule.low),
+            low.load.eq(step & begins),
+            low.lane_mask.eq(head.kept),
+            low.advance.eq(step),
+            low.clear.eq(self.begin),
+            align.command.eq(self.active),
+            align.beat.eq(placed),
+            align.low.eq(low.fields),
+            residue.rows.eq(taken),
+            residue.beat.eq(joining),
+            residue.enable.eq(step & full_joining),
+            residue.clear.eq(self.begin),
+            pruned.rows.eq(schedule.pruned),
+            pruned.beat.eq(leaving),
+            pruned.enable.eq(self.move),
+            pruned.clear.eq(self.begin),
+        ]
+        full = Cat(full_placed, full_aligned, full_joining, full_leaving)
+        with m.If(step):
+            m.d.sync += [
+                full.eq(Cat(offers, full)),
+                placed.eq(head),
+                aligned.eq(align.aligned),
+                joining.eq(aligned),
+                taken.eq(schedule.residue),
+                leaving.eq(residue.joined),
+            ]
+        with m.If(state.giving_up):
+            m.d.sync += full.eq(0)
+        return m
+
+    def _residue_rows(self, m: Module, aligned: data.View, moves: Value) -> Value:
+        """Rows of residue that the aligned beat takes."""
+        m.submodules.demand = demand = ResidueDemand(lanes=self.config.lanes)
+        m.d.comb += [
+            demand.needs.eq(aligned.needs),
+            demand.enable.eq(moves),
+            demand.clear.eq(self.begin),
+        ]
+        return demand.wanted

@@ -1,0 +1,319 @@
+"""The verification pipeline at half rate: a target beat in two cycles, a draft beat in each."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.command import VALUE, CommandLayout, DecoderConfig
+from cassandra_spec.rtl.common.mantissa import LOW_PLANES
+from cassandra_spec.rtl.common.networks import shift
+from cassandra_spec.rtl.common.residue import FIELD_MAX, HALVES, halves
+from cassandra_spec.rtl.common.superblock_reader import WORDS
+from cassandra_spec.rtl.decode.align import Align, AlignedBeat
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
+from cassandra_spec.rtl.decode.joins import Pruned, Residue
+from cassandra_spec.rtl.decode.pruned_exponents import PrunedBytes, PrunedExponents
+from cassandra_spec.rtl.decode.segment import SegmentState, pipeline_ports
+
+__all__ = ["HalfRatePipeline"]
+
+TAKE_MAX = max(VALUE, LOW_PLANES + FIELD_MAX)
+"""Most rows that are taken in a cycle."""
+
+
+CodesState = data.StructLayout(
+    {"coded": 1, "counting": 1, "starved": 1, "prefetch": 1, "bad_code": 1, "bad_rank": 1}
+)
+"""Coded exponents of pruned values: whether the segment has them, and what
+:class:`PrunedExponents` says of those of the waiting beat. All zero if they are not built in."""
+
+
+class HalfRateSchedule(wiring.Component):
+    """The demand schedule of the verification region in two phases that alternate (targets).
+
+    Phase Q takes the low bits of the *offered* beat and the residue of the *waiting* one; with
+    coded pruned exponents also a window, before the low bits. Phase P takes the pruned values of
+    the waiting beat, which leaves, and the offered beat becomes the waiting one. Windows by which
+    the waiting beat starves come in cycles of their own before phase Q.
+
+    Invariant: rows leave the reader in the order of docs/format.md, section 6. A phase begins when
+    the reader holds as many rows as the phase takes at most, or all that will come; so no phase
+    depends on a count that is summed in the same cycle. Phase P also waits until the output
+    register is empty, which it is in time if values are taken in phase Q; so no row depends on
+    ``values.ready``.
+
+    Latency: none. Throughput: a phase in each cycle. A phase that takes more rows than there are
+    raises ``short``.
+
+    Members
+    -------
+    active : In(CommandLayout), state : In(SegmentState), begin : In(1)
+    offered, begins, last : In(1)
+        There is an offered beat; it begins a block of low bits; it is the last.
+    waiting : In(1), needs : In(halves), most : In(range)
+        There is a waiting beat; its bits of residue by half, and rows of pruned values at most.
+    residue_rows, pruned_rows : In(range)
+        Rows that the waiting beat needs.
+    codes : In(CodesState)
+    level : In(range), ended : In(1), empty : In(1)
+        Of the reader and the output register.
+    in_q, in_p, starves : Out(1)
+        Phase Q or P takes place in this cycle, or a window for the waiting beat is taken.
+    take_low : Out(1), low_done : Out(1)
+        The offered beat takes a block of low bits; the last beat has passed phase Q.
+    take, sure : Out(range), short : Out(1)
+        Rows that are taken, and how many of them are known early.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        rows = range(TAKE_MAX + 1)
+        super().__init__(
+            {
+                "active": In(CommandLayout),
+                "state": In(SegmentState),
+                "begin": In(1),
+                **dict.fromkeys(("offered", "begins", "last", "waiting"), In(1)),
+                "needs": In(halves(config.lanes)),
+                "most": In(range(VALUE + 1)),
+                "residue_rows": In(range(FIELD_MAX + 1)),
+                "pruned_rows": In(range(VALUE + 1)),
+                "codes": In(CodesState),
+                "level": In(range(WORDS * config.verification_rows + 1)),
+                "ended": In(1),
+                "empty": In(1),
+                **dict.fromkeys(("in_q", "in_p", "starves", "take_low", "low_done"), Out(1)),
+                "take": Out(rows),
+                "sure": Out(rows),
+                "short": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        active, state, codes = self.active, self.state, self.codes
+        window = self.config.window
+        in_q = Signal(init=1)  # phase Q is next, else P
+        joined = Signal()  # there is a waiting beat, and it has its residue
+        go, fire = Signal(), Signal()
+        wanted, most = Signal(range(TAKE_MAX + 1)), Signal(range(TAKE_MAX + 1))
+        low_rows = Mux(self.take_low & ~codes.starved, active.truncated, 0)
+        window_rows = Mux(codes.starved | codes.prefetch, window, 0)
+        residue_rows = Mux(self.waiting, self.residue_rows, 0)
+        pruned_rows = Mux(joined, self.pruned_rows, 0)
+        ready = ~codes.counting & ~codes.starved
+        m.d.comb += [
+            most.eq(Mux(in_q, self._most_in_q(), Mux(joined, self.most, 0))),
+            go.eq(
+                (state.running & ~state.giving_up & active.target)
+                & ((self.level >= most) | self.ended)
+            ),
+            self.take_low.eq(~self.low_done & (active.truncated != 0) & self.begins),
+            self.in_q.eq(go & in_q & (self.low_done | self.offered) & ready),
+            self.starves.eq(go & in_q & codes.starved & ~codes.counting),
+            self.in_p.eq(go & ~in_q & (~joined | self.empty)),
+            wanted.eq(Mux(in_q, window_rows + low_rows + residue_rows, pruned_rows)),
+            fire.eq(self.in_q | self.in_p | self.starves),
+            self.short.eq(fire & (wanted > Mux(state.region, self.level, 0))),
+        ]
+        with m.If(fire & state.region):
+            m.d.comb += [self.take.eq(wanted), self.sure.eq(Mux(in_q, low_rows, pruned_rows))]
+        with m.If(self.in_q):
+            m.d.sync += [in_q.eq(0), joined.eq(self.waiting)]
+            with m.If(self.offered):
+                m.d.sync += self.low_done.eq(self.last)
+        with m.If(self.in_p):
+            m.d.sync += [in_q.eq(1), joined.eq(0)]
+        with m.If(self.begin):
+            m.d.sync += [in_q.eq(1), joined.eq(0), self.low_done.eq(0)]
+        return m
+
+    def _most_in_q(self) -> Value:
+        """Most rows of phase Q, without a sum of residues: two rows of residue, or all."""
+        bits = (self.config.lanes - 1).bit_length()
+        many = Cat(half[bits:] for half in self.needs).any()  # else one row for each half
+        residue = Mux(self.waiting, Mux(many, FIELD_MAX, HALVES), 0)
+        windows = Mux(self.codes.coded, self.config.window, 0)
+        exact = self.config.selects(self.active.scheme, "exact")
+        return Mux(self.take_low, self.active.truncated, 0) + Mux(exact, residue, windows)
+
+
+class HalfRatePipeline(wiring.Component):
+    """A target beat passes phases Q and P of a schedule; a draft beat passes in one cycle.
+
+    Beats in flight: the offered one, still on ``beats``, and the waiting one. Invariant: in target
+    mode both move in phase P alone, so whether a beat is taken never depends on a count of rows.
+
+    Latency: one cycle. Throughput: one beat in each cycle in draft mode, one in two in target mode,
+    if the bus keeps up. Buffering: two blocks of low bits and a beat; three words of the region in
+    the reader. Illegal input raises a bit of ``faults``.
+
+    Members: :func:`~cassandra_spec.rtl.decode.segment.pipeline_ports`, and ``sure``, how many of
+    the rows are surely taken, for an eager reader.
+    """
+
+    take_max = TAKE_MAX
+    depth = WORDS  # words of the region that are held
+    eager = True  # a word may come in the cycle in which the one in its place leaves
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        ports = pipeline_ports(config, take_max=self.take_max, words=self.depth)
+        super().__init__({**ports, "sure": Out(range(self.take_max + 1))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, state = self.config, self.state
+        m.submodules.schedule = schedule = HalfRateSchedule(config)
+        m.submodules.low = low = BlockBuffer(lanes=config.lanes, planes=LOW_PLANES, early=True)
+        m.submodules.align = align = Align(config)
+        m.submodules.residue = residue = Residue(config)
+        offered, offers = self.beats.payload, Signal()
+        waits = Signal()
+        waiting = Signal(AlignedBeat(config.lanes), name="waiting_beat", reset_less=True)
+        pruned = PrunedBytes(config) if config.coded else Pruned(config)
+        m.submodules.pruned = pruned
+        join, moves_on = Signal(), Signal()
+        joined = residue.joined.values.as_value()
+        codes = Signal(CodesState)
+        ranks: Value = Const(0, 1)
+        if config.coded:
+            ranks = self._codes(m, codes, pruned, schedule, waiting, waits, residue.joined.raw)
+        elif isinstance(pruned, Pruned):
+            m.d.comb += [
+                pruned.beat.values.eq(waiting.values),
+                pruned.beat.raw.eq(waiting.raw),
+                pruned.beat.last.eq(waiting.last),
+            ]
+        self._drive(m, schedule, waiting)
+        self._route(m, schedule, low, residue, codes.prefetch)
+        room = Mux(self.active.target, schedule.in_p, ~waits | self.room)
+        open_ = state.running & ~state.beats_done
+        m.d.comb += [
+            offers.eq(self.beats.valid & open_ & ~state.giving_up),
+            schedule.offered.eq(offers),
+            schedule.waiting.eq(waits),
+            schedule.codes.eq(codes),
+            schedule.residue_rows.eq(residue.wanted),
+            schedule.pruned_rows.eq(pruned.wanted),
+            moves_on.eq(offers & room),
+            self.beats.ready.eq(open_ & (state.giving_up | room)),
+            self.taken.eq(self.beats.valid & self.beats.ready),
+            self.taken_last.eq(offered.last),
+            join.eq(schedule.in_q & waits),
+            self.move.eq(waits & Mux(self.active.target, schedule.in_p, self.room)),
+            self.beat.values.eq(pruned.values),
+            self.beat.last.eq(waiting.last),
+            self.faults.short.eq(schedule.short),
+            self.faults.window.eq(moves_on & align.bad_window & ~offered.abort),
+            self.faults.code.eq(codes.bad_code),
+            self.faults.rank.eq(codes.bad_rank),
+            self.faults.abort.eq(offers & offered.abort),
+            align.command.eq(self.active),
+            align.beat.eq(offered),
+            align.low.eq(low.fields),
+            residue.beat.eq(waiting),
+            residue.enable.eq(join),
+            residue.clear.eq(self.begin),
+            pruned.rows.eq(self.rows.as_value()[: VALUE * config.lanes]),
+            pruned.enable.eq(self.move),
+            pruned.clear.eq(self.begin),
+            low.lane_mask.eq(offered.kept),
+            low.advance.eq(moves_on),
+            low.clear.eq(self.begin),
+        ]
+        with m.If(moves_on):
+            m.d.sync += [waiting.eq(align.aligned), waits.eq(1)]
+        with m.Elif(self.move):
+            m.d.sync += waits.eq(0)
+        with m.Elif(join):
+            m.d.sync += [
+                waiting.values.eq(joined | ranks),
+                waiting.raw.eq(residue.joined.raw),
+            ]
+        with m.If(self.begin | state.giving_up):
+            m.d.sync += waits.eq(0)
+        return m
+
+    def _drive(self, m: Module, schedule: HalfRateSchedule, waiting: data.View) -> None:
+        """What the schedule knows of the segment, the beats in flight and the reader."""
+        m.d.comb += [
+            schedule.active.eq(self.active),
+            schedule.state.eq(self.state),
+            schedule.begin.eq(self.begin),
+            schedule.begins.eq(self.beats.payload.begins),
+            schedule.last.eq(self.beats.payload.last),
+            schedule.needs.eq(waiting.needs),
+            schedule.most.eq(waiting.most),
+            schedule.level.eq(self.level),
+            schedule.ended.eq(self.ended),
+            schedule.empty.eq(self.empty),
+            self.take.eq(schedule.take),
+            self.sure.eq(schedule.sure),
+        ]
+
+    def _route(
+        self,
+        m: Module,
+        schedule: HalfRateSchedule,
+        low: BlockBuffer,
+        residue: Residue,
+        prefetch: Value,
+    ) -> None:
+        """The rows of phase Q: a window, if there is one, low bits, residue.
+
+        A decoder has coded exponents or residues in a segment, never both: the rows of the residue
+        begin behind the low bits alone.
+        """
+        rows: list[Value] = [self.rows[i] for i in range(self.take_max)]
+        window, take_low = self.config.window, schedule.take_low
+        low_rows = [Mux(prefetch, rows[i + window], rows[i]) for i in range(LOW_PLANES)]
+        amount = Mux(take_low, self.active.truncated, 0)
+        rest = shift(m, rows[: LOW_PLANES + FIELD_MAX], amount, FIELD_MAX, "residue")
+        m.d.comb += [
+            low.load.eq(schedule.in_q & take_low),
+            low.block.eq(Cat(low_rows)),
+            *(residue.rows[i].eq(row) for i, row in enumerate(rest)),
+        ]
+
+    def _codes(
+        self,
+        m: Module,
+        state: data.View,
+        pruned: PrunedBytes,
+        schedule: HalfRateSchedule,
+        waiting: data.View,
+        waits: Signal,
+        escapes: Value,
+    ) -> Value:
+        """Coded exponents of pruned values: their state; returns ranks in place of exponents."""
+        m.submodules.codes = codes = PrunedExponents(self.config)
+        wiring.connect(m, wiring.flipped(self.codebook), pruned.load)
+        join = schedule.in_q & waits
+        long = Signal(self.config.lanes, reset_less=True)  # waiting lanes that take two bytes
+        m.d.comb += [
+            state.coded.eq(self.active.coded & self.active.target),
+            state.counting.eq(codes.waiting),
+            state.starved.eq(codes.starved),
+            state.prefetch.eq(codes.prefetch),
+            state.bad_code.eq(self.state.running & codes.bad_code),
+            state.bad_rank.eq(join & codes.bad_rank & ~codes.bad_code),
+            codes.entries.eq(pruned.entries),
+            codes.lane_mask.eq(Mux(state.coded & waits, waiting.raw, 0)),
+            codes.more.eq(state.coded & ~schedule.low_done),
+            codes.window.eq(self.rows.as_value()[: self.config.window * self.config.lanes]),
+            codes.take.eq(schedule.starves | (schedule.in_q & codes.prefetch)),
+            codes.advance.eq(join),
+            codes.clear.eq(self.begin),
+            pruned.coded.eq(state.coded),
+            pruned.beat_values.eq(waiting.values),
+            pruned.raw.eq(waiting.raw),
+            pruned.long.eq(long),
+            pruned.load_enable.eq(~self.state.running),
+            self.book_idle.eq(pruned.idle),
+        ]
+        with m.If(join):
+            m.d.sync += long.eq(Mux(state.coded, codes.escapes, escapes))
+        return codes.ranks.as_value()

@@ -1,0 +1,132 @@
+"""Residues and pruned values join the values of a beat."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.command import VALUE, DecoderConfig
+from cassandra_spec.rtl.common.networks import popcount, shift
+from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand, ResidueUnpack
+from cassandra_spec.rtl.decode.align import AlignedBeat
+from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand
+
+__all__ = ["JoinedBeat", "Pruned", "Residue"]
+
+
+def JoinedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
+    """A beat with its residue; ``raw`` lanes take their value from ``pruned``."""
+    return data.StructLayout(
+        {
+            "values": data.ArrayLayout(VALUE, lanes),
+            "raw": lanes,
+            "last": 1,
+        }
+    )
+
+
+class Residue(wiring.Component):
+    """Join the residue to a beat. Combinational, but for what is left of a row.
+
+    Rows come from the reader; the last one is kept while bits of it are left for the next beat.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        lanes = config.lanes
+        super().__init__(
+            {
+                "rows": In(data.ArrayLayout(lanes, FIELD_MAX)),
+                "beat": In(AlignedBeat(lanes)),
+                "enable": In(1),  # the beat moves on
+                "clear": In(1),
+                "wanted": Out(range(FIELD_MAX + 1)),  # rows that the beat needs
+                "joined": Out(JoinedBeat(lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, beat = self.config.lanes, self.beat
+        held = Signal(lanes, reset_less=True)  # the latest row
+        rows: list[Value] = [held, *(self.rows[i] for i in range(FIELD_MAX))]
+        run = Signal(lanes * (FIELD_MAX + 1))
+        m.submodules.demand = demand = ResidueDemand(lanes=lanes)
+        m.submodules.unpack = unpack = ResidueUnpack(lanes=lanes)
+        m.d.comb += [
+            demand.needs.eq(beat.needs),
+            demand.enable.eq(self.enable),
+            demand.clear.eq(self.clear),
+            self.wanted.eq(demand.wanted),
+            run.eq(Cat(*rows)[1:] >> ~demand.level),
+            unpack.bits.eq(run),
+            unpack.widths.eq(beat.widths),
+            unpack.needs.eq(beat.needs),
+            self.joined.last.eq(beat.last),
+        ]
+        with m.If(self.enable):
+            (latest,) = shift(m, rows, self.wanted, 1, "latest")
+            m.d.sync += held.eq(latest)
+        for lane in range(lanes):
+            field = Mux(beat.flagged[lane], 0, unpack.fields[lane])
+            escape = beat.flagged[lane] & ~unpack.fields[lane][0]
+            m.d.comb += [
+                self.joined.values[lane].eq(beat.values[lane] | field),
+                self.joined.raw[lane].eq(beat.raw[lane] | escape),
+            ]
+        return m
+
+
+class Pruned(wiring.Component):
+    """Put pruned values and escapes into their lanes. Combinational, but for half a row.
+
+    With 32 lanes a row holds two values, and one may be left for the next beat.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        self.rows_max = VALUE  # lanes values of 16 bits, in rows of lanes bits
+        super().__init__(
+            {
+                "rows": In(data.ArrayLayout(config.lanes, self.rows_max)),
+                "beat": In(JoinedBeat(config.lanes)),
+                "enable": In(1),  # the beat moves on
+                "clear": In(1),
+                "wanted": Out(range(self.rows_max + 1)),
+                "values": Out(data.ArrayLayout(VALUE, config.lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, beat = self.config.lanes, self.beat
+        m.submodules.expand = net = BitmapExpand(lanes=lanes, width=VALUE)
+        count = Signal(range(lanes + 1))
+        rows = Signal(lanes * VALUE)
+        m.d.comb += [count.eq(popcount(beat.raw)), rows.eq(self.rows), net.lane_mask.eq(beat.raw)]
+        if lanes > VALUE:
+            self._halves(m, net, rows, count)
+        else:
+            m.d.comb += [net.elements.eq(rows), self.wanted.eq(count * (VALUE // lanes))]
+        for lane in range(lanes):
+            chosen = Mux(beat.raw[lane], net.lanes_out[lane], beat.values[lane])
+            m.d.comb += self.values[lane].eq(chosen)
+        return m
+
+    def _halves(self, m: Module, net: BitmapExpand, rows: Signal, count: Signal) -> None:
+        held, full = Signal(VALUE, reset_less=True), Signal()
+        run = Signal(len(rows) + VALUE)
+        odd = Signal()
+        last = self.config.lanes  # the run has one value more than there are lanes
+        elements = Array(run.word_select(min(i, last), VALUE) for i in range(2 * last))
+        m.d.comb += [
+            run.eq(Mux(full, Cat(held, rows), rows)),
+            net.elements.eq(run),
+            self.wanted.eq((count + 1 - full) >> 1),
+            odd.eq(full ^ count[0]),
+        ]
+        with m.If(self.enable):
+            m.d.sync += [full.eq(odd), held.eq(elements[count])]
+        with m.If(self.clear):
+            m.d.sync += full.eq(0)

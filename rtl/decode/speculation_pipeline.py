@@ -1,0 +1,210 @@
+"""The pipeline of the speculation path: the fields of a beat to their lanes, ranks to exponents."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Const, Module, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.command import (
+    CommandLayout,
+    DecoderConfig,
+    ErrorLayout,
+    SpeculationBeat,
+)
+from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
+from cassandra_spec.rtl.decode.codebook import ENTRY, Codebook
+from cassandra_spec.rtl.decode.exponent_path import ExponentPath
+
+__all__ = ["SlotLayout", "SpeculationPipeline"]
+
+_CARRIED = ("kept", "begins", "shared")
+
+
+def SlotLayout(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
+    """What a slot of the schedule gives the pipeline, each with a bit that says it is there."""
+    lanes = config.lanes
+    return data.StructLayout(
+        {
+            "window": config.window * lanes,
+            "window_valid": 1,
+            "block": data.ArrayLayout(lanes, HIGH_PLANES),
+            "block_valid": 1,
+            "kept": lanes,
+            "begins": 1,
+            "shared": 8,
+            "last": 1,
+            "beat_valid": 1,
+        }
+    )
+
+
+def _stage_layout(lanes: int) -> data.StructLayout:
+    beat = SpeculationBeat(lanes)
+    return data.StructLayout({name: beat[name].shape for name in (*_CARRIED, "last", "abort")})
+
+
+def _beat_layout(lanes: int, limit: int) -> data.StructLayout:
+    fields = {name: field.shape for name, field in _stage_layout(lanes)}
+    ranks = data.ArrayLayout(range(limit), lanes)
+    return data.StructLayout(
+        {**fields, "high": data.ArrayLayout(HIGH_PLANES, lanes), "ranks": ranks}
+    )
+
+
+class SpeculationPipeline(wiring.Component):
+    """Two stages from the parts of a slot to a beat.
+
+    Stage 1 finds fields and ranks of the beat, stage 2 exponents. Invariant: after an abort is in
+    stage 2 (``kill``) nothing but that beat is in the pipeline, and it is the last.
+
+    Latency: two cycles. Throughput: one beat in each cycle. Buffering: a window, the rank queue,
+    two blocks of fields and two beats. Illegal input makes the beat the last of its segment, with
+    ``abort``, and pulses a bit of ``errors``.
+
+    Members
+    -------
+    active : In(CommandLayout), start : In(1)
+        The segment in hand; ``start`` comes in the cycle before its first.
+    slot : In(SlotLayout), enable : Out(1)
+        A beat is taken if ``enable``; windows and blocks always.
+    abort : In(1)
+        A last beat with ``abort`` comes in place of others.
+    closed : In(1), failed : In(1)
+        The region is drained, so a last beat may leave; the segment is illegal.
+    codebook : In(stream of ENTRY), book_idle : Out(1), idle : In(1)
+        A codebook is loaded only while the path is ``idle``. Without scheme unary words of one are
+        taken at any time and ignored.
+    beats : Out(stream of SpeculationBeat)
+    kill : Out(1), empty : Out(1)
+        The segment is given up by a fault of this beat; there is no beat.
+    errors : Out(code, rank, group)
+    """
+
+    causes = ("code", "rank", "group")
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.config = config
+        self.sign_high = BlockBuffer(lanes=config.lanes, planes=HIGH_PLANES)
+        self.exponents = ExponentPath(
+            lanes=config.lanes, window=config.window, limit=config.codebook
+        )
+        super().__init__(
+            {
+                "active": In(CommandLayout),
+                "start": In(1),
+                "slot": In(SlotLayout(config)),
+                "enable": Out(1),
+                "abort": In(1),
+                "closed": In(1),
+                "failed": In(1),
+                "codebook": In(stream.Signature(ENTRY)),
+                "book_idle": Out(1),
+                "idle": In(1),
+                "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
+                "kill": Out(1),
+                "empty": Out(1),
+                "errors": Out(ErrorLayout(*self.causes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, slot = self.config, self.slot
+        m.submodules.sign_high = high = self.sign_high
+        first = Signal(_stage_layout(config.lanes), name="stage_1", reset_less=True)
+        beat = _beat_layout(config.lanes, config.codebook)
+        second = Signal(beat, name="stage_2", reset_less=True)
+        first_valid, second_valid, room = Signal(), Signal(), Signal()
+        abort_held = Signal()  # an abort waits for stage 1
+        move = first_valid & room
+        ranks, overflow = self._ranks(m, first.kept, move)
+        m.d.comb += [
+            self.enable.eq(~first_valid | room),
+            self.empty.eq(~(first_valid | second_valid | abort_held)),
+            self.errors.code.eq(move & overflow & ~first.abort),
+            high.block.eq(slot.block),
+            high.load.eq(slot.block_valid),
+            high.lane_mask.eq(first.kept),
+            high.advance.eq(move),
+            high.clear.eq(self.start),
+        ]
+        aborts = self.abort | abort_held
+        with m.If(self.enable):
+            m.d.sync += [
+                first_valid.eq(slot.beat_valid | aborts),
+                abort_held.eq(0),
+                *(first[name].eq(slot[name]) for name in _CARRIED),
+                first.last.eq(slot.last | aborts),
+                first.abort.eq(aborts),
+            ]
+        with m.Elif(self.abort):
+            m.d.sync += abort_held.eq(1)
+        with m.If(room):
+            m.d.sync += [
+                second_valid.eq(first_valid),
+                *(second[name].eq(first[name]) for name in _CARRIED),
+                second.high.eq(high.fields),
+                second.ranks.eq(ranks),
+                second.last.eq(first.last),
+                second.abort.eq(first.abort | overflow),
+            ]
+        m.d.comb += room.eq(~second_valid | (self.beats.valid & self.beats.ready))
+        self._finish(m, second, second_valid)
+        with m.If(self.kill):
+            m.d.sync += [first_valid.eq(0), second_valid.eq(~room), abort_held.eq(0)]
+            m.d.sync += [second.last.eq(1), second.abort.eq(1)]
+        return m
+
+    def _ranks(self, m: Module, kept: Value, move: Value) -> tuple[Value, Value]:
+        """Ranks of the stage-1 beat, and whether its stream had an illegal code (unary)."""
+        if not self.config.has("unary"):
+            return Const(0), Const(0, 1)
+        m.submodules.exponents = path = self.exponents
+        m.d.comb += [
+            path.window.eq(self.slot.window),
+            path.window_valid.eq(self.slot.window_valid),
+            path.lane_mask.eq(kept),
+            path.advance.eq(move),
+            path.clear.eq(self.start),
+        ]
+        unary = self.config.selects(self.active.scheme, "unary")
+        return Value.cast(path.ranks), path.overflow & unary
+
+    def _finish(self, m: Module, beat: data.View, valid: Value) -> None:
+        """The beat that is handed on: ranks become exponents; errors of the beat."""
+        unary, leaving = self.config.selects(self.active.scheme, "unary"), self.beats.payload
+        mx = self.config.selects(self.active.scheme, "mx")
+        exponents, missing = self._codebook(m, beat.ranks)
+        bad_rank, bad_group, failed, last = Signal(), Signal(), Signal(), Signal()
+        fresh = valid & ~beat.abort
+        m.d.comb += [
+            bad_rank.eq(unary & (missing & beat.kept).any()),
+            bad_group.eq(~unary & ((beat.shared == 0) | ((beat.shared == 255) & mx))),
+            self.errors.rank.eq(fresh & bad_rank),
+            self.errors.group.eq(fresh & bad_group),
+            failed.eq(beat.abort | bad_rank | bad_group),
+            last.eq(beat.last | failed),
+            self.kill.eq((fresh & failed) | (valid & beat.abort & ~beat.last)),
+            self.beats.valid.eq(valid & (~last | self.closed)),
+            *(leaving[name].eq(beat[name]) for name in _CARRIED),
+            leaving.high.eq(beat.high),
+            leaving.exponent.eq(exponents),
+            leaving.last.eq(last),
+            leaving.abort.eq(failed | (last & self.failed)),
+        ]
+
+    def _codebook(self, m: Module, ranks: Value) -> tuple[Value, Value]:
+        """Exponents of some ranks, and which have none. Without unary, codebooks are ignored."""
+        if not self.config.has("unary"):
+            m.d.comb += [self.codebook.ready.eq(1), self.book_idle.eq(1)]
+            return Const(0), Const(0)
+        m.submodules.codebook = book = Codebook(lanes=self.config.lanes, size=self.config.codebook)
+        wiring.connect(m, wiring.flipped(self.codebook), book.load)
+        m.d.comb += [
+            book.enable.eq(self.idle),
+            book.ranks.eq(ranks),
+            self.book_idle.eq(book.idle),
+        ]
+        return Value.cast(book.exponents), book.missing

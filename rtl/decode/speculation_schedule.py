@@ -1,0 +1,310 @@
+"""The demand schedule of the speculation region, and what it counts."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.command import CommandLayout, DecoderConfig, present_lanes
+from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
+from cassandra_spec.rtl.common.networks import popcount, shift
+
+__all__ = ["SpeculationSchedule"]
+
+
+class BeatCounter(wiring.Component):
+    """Beats of a segment that are still to come.
+
+    Invariant: ``remaining`` beats come after the one in hand; ``more`` and ``final`` say whether
+    there is one, and whether that is the last. Latency: none. Every input is legal.
+
+    Members
+    -------
+    start : In(1), beats : In(17)
+        A segment of so many beats begins.
+    step : In(1), inside : In(1)
+        The slot leaves; it has a beat.
+    more, final : Out(1), number : Out(5)
+        ``number`` is that of the beat in hand, modulo the longest group.
+    """
+
+    def __init__(self) -> None:
+        flags = ("start", "step", "inside")
+        outputs = {"more": Out(1), "final": Out(1), "number": Out(5)}
+        super().__init__({"beats": In(17), **dict.fromkeys(flags, In(1)), **outputs})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        remaining = Signal(17)
+        with m.If(self.step & self.inside):
+            m.d.sync += self.number.eq(self.number + 1)
+        with m.If(self.step & self.more):
+            m.d.sync += [
+                remaining.eq(remaining - 1),
+                self.final.eq(remaining == 2),
+                self.more.eq(~self.final),
+            ]
+        with m.If(self.start):
+            m.d.sync += [
+                self.number.eq(0),
+                remaining.eq(self.beats),
+                self.final.eq(self.beats == 1),
+                self.more.eq(1),
+            ]
+        return m
+
+
+class RankCounter(wiring.Component):
+    """Ranks that were taken and not used yet: ``q`` of docs/format.md.
+
+    Invariant: q (``ranks``) is what was ``left`` before the latest window and the codes of each row
+    of that window (``new``), which are added a cycle after it was taken. Every input is legal.
+
+    Members
+    -------
+    clear : In(1), enable : In(1)
+        A segment begins; it has codes.
+    rows : In(array of window + 1, lanes), behind : In(1), take : In(1)
+        A window is taken: the first rows, or all but the first.
+    used : In(range(lanes + 1))
+        Ranks that the beat in hand uses.
+    ranks, left : Out(range), new : Out(array of window)
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        lanes, window = config.lanes, config.window
+        self.window = window
+        ranks = range(2 * lanes + window * lanes)
+        super().__init__(
+            {
+                "clear": In(1),
+                "enable": In(1),
+                "rows": In(data.ArrayLayout(lanes, window + 1)),
+                "behind": In(1),
+                "take": In(1),
+                "used": In(range(lanes + 1)),
+                "ranks": Out(ranks),
+                "left": Out(ranks),
+                "new": Out(data.ArrayLayout(range(lanes + 1), window)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        counts = [popcount(row) for row in self.rows]
+        counts[0] = Mux(self.behind, counts[self.window], counts[0])
+        m.d.comb += self.ranks.eq(sum(self.new, self.left))
+        with m.If(self.enable):
+            m.d.sync += self.left.eq(self.ranks - self.used)
+        for new, count in zip(self.new, counts, strict=False):
+            m.d.sync += new.eq(Mux(self.take, count, 0))
+        with m.If(self.clear):
+            m.d.sync += self.left.eq(0)
+        return m
+
+
+class SharedExponent(wiring.Component):
+    """Group exponents: one row serves group / 8 beats, a byte for each group.
+
+    Combinational, but for the row in use. Invariant: a row is taken exactly for the first of these
+    beats. Every input is legal.
+
+    Members
+    -------
+    enable : In(1), log2_group : In(range), number : In(5)
+        The segment has groups and the slot a beat; the size of its groups; the beat.
+    row : In(lanes), step : In(1)
+        The row that would be taken; the slot leaves.
+    take : Out(1), shared : Out(8)
+        The beat takes a row; its exponent.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.lanes = config.lanes
+        super().__init__(
+            {
+                "enable": In(1),
+                "log2_group": In(CommandLayout["log2_group"].shape),
+                "number": In(5),
+                "row": In(config.lanes),
+                "step": In(1),
+                "take": Out(1),
+                "shared": Out(8),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bits, groups = (self.lanes - 1).bit_length(), self.lanes // 8
+        row, held = Signal(self.lanes), Signal(self.lanes, reset_less=True)
+        period, place = Signal(5), Signal(5)
+        m.d.comb += [
+            period.eq((1 << (self.log2_group - 3)[:3]) - 1),
+            place.eq(self.number >> (self.log2_group - bits)[:3]),
+            self.take.eq(self.enable & ((self.number & period) == 0)),
+            row.eq(Mux(self.take, self.row, held)),
+            self.shared.eq(row[:8]),
+        ]
+        for group in range(1, groups):
+            with m.If(place[: (groups - 1).bit_length()] == group):
+                m.d.comb += self.shared.eq(row.word_select(group, 8))
+        with m.If(self.step & self.take):
+            m.d.sync += held.eq(row)
+        return m
+
+
+class SpeculationSchedule(wiring.Component):
+    """The demand schedule of the speculation region (docs/format.md, section 6), slot by slot.
+
+    Takes rows from the reader's head and says what they are: the mask first, then a window or
+    shared exponents, then a block of ``sign_high``. Slot -1 has no beat in hand.
+
+    Invariants: a slot begins when the reader holds as many rows as any slot of the segment takes,
+    or all that will come; all decisions come from registers. ``fields`` is avail of the format:
+    values of blocks taken and not used, less than ``lanes`` between slots. A window for which the
+    exponents starve comes first, without the rest of the slot.
+
+    Latency: none. Throughput: one slot in each cycle, and one cycle more for each window by which
+    the exponents starve. A slot that takes more rows than there are raises ``short``.
+
+    Members
+    -------
+    start : In(1), next : In(CommandLayout), command : In(CommandLayout)
+        A segment starts; its command; the one in hand, from the cycle after.
+    rows : In(array of take_max, lanes), level : In(8), ended : In(1), take : Out(range)
+        Of the reader.
+    enable : In(1), stop : In(1)
+        The next stage takes a beat; the segment is given up.
+    window : Out(window * lanes), window_valid : Out(1)
+    block : Out(array of 9, lanes), block_valid : Out(1)
+    beat_valid, begins, last : Out(1), kept : Out(lanes), shared : Out(8)
+        The beat in hand leaves; it takes a block; it is the last; its kept lanes and exponent.
+    running : Out(1), short : Out(1)
+    unary, inside : Out(1), count, fields : Out(range)
+        Of the segment and the beat in hand: its scheme, whether there is one, its kept values.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        lanes, window = config.lanes, config.window
+        self.config = config
+        self.ranks = RankCounter(config)
+        self.take_max = 1 + max(
+            1 + HIGH_PLANES if config.schemes != ("unary",) else 0,
+            window + HIGH_PLANES - 1 if config.has("unary") else 0,
+        )
+        super().__init__(
+            {
+                "start": In(1),
+                "next": In(CommandLayout),
+                "command": In(CommandLayout),
+                "rows": In(data.ArrayLayout(lanes, self.take_max)),
+                "level": In(8),
+                "ended": In(1),
+                "take": Out(range(self.take_max + 1)),
+                "enable": In(1),
+                "stop": In(1),
+                "window": Out(window * lanes),
+                "window_valid": Out(1),
+                "block": Out(data.ArrayLayout(lanes, HIGH_PLANES)),
+                "block_valid": Out(1),
+                "beat_valid": Out(1),
+                "kept": Out(lanes),
+                "begins": Out(1),
+                "shared": Out(8),
+                "last": Out(1),
+                "running": Out(1),
+                "short": Out(1),
+                "unary": Out(1),
+                "inside": Out(1),
+                "count": Out(range(lanes + 1)),
+                "fields": Out(range(2 * lanes)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        lanes, window = self.config.lanes, self.config.window
+        m.submodules.beats = beats = BeatCounter()
+        m.submodules.ranks = ranks = self.ranks
+        m.submodules.shared = shared = SharedExponent(self.config)
+        go, starve, step = Signal(), Signal(), Signal()
+        take_mask, take_window, take_block = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.unary.eq(self.config.selects(self.command.scheme, "unary")),
+            starve.eq(self.unary & self.inside & (ranks.ranks < self.count)),
+            take_mask.eq(self.command.mask & beats.more),
+            take_window.eq(self.unary & beats.more & (ranks.ranks - self.count < lanes)),
+            take_block.eq(self.inside & (self.fields < self.count)),
+            step.eq(go & ~starve & (self.enable | ~self.inside)),
+            self.window_valid.eq(go & Mux(starve, 1, step & take_window)),
+            self.block_valid.eq(step & take_block),
+            self.begins.eq(take_block),
+            self.beat_valid.eq(step & self.inside),
+            self.last.eq(~beats.more),
+            self.shared.eq(shared.shared),
+            beats.start.eq(self.start),
+            beats.beats.eq((self.next.count >> (lanes - 1).bit_length()) + 1),
+            beats.step.eq(step),
+            beats.inside.eq(self.inside),
+            ranks.clear.eq(self.start),
+            ranks.enable.eq(self.unary),
+            ranks.rows.eq(self.rows.as_value()[: (window + 1) * lanes]),
+            ranks.behind.eq(take_mask & ~starve),
+            ranks.take.eq(self.window_valid),
+            ranks.used.eq(Mux(step, self.count, 0)),
+            shared.enable.eq(~self.unary & self.inside),
+            shared.log2_group.eq(self.command.log2_group),
+            shared.number.eq(beats.number),
+            shared.step.eq(step),
+        ]
+        exponents = Mux(take_window, window, shared.take)
+        planes = Signal(4)
+        m.d.comb += planes.eq(Mux(self.unary, 8, 9) - self.command.truncated)
+        slot = take_mask + exponents + Mux(take_block, planes, 0)
+        self._demand(m, go, Mux(starve, window, slot), step | (go & starve))
+        first = self._route(m, ranks.behind, take_mask + exponents, planes)
+        m.d.comb += shared.row.eq(first)
+        with m.If(step):
+            held = Mux(take_block, lanes, 0)
+            m.d.sync += self.fields.eq(self.fields + held - self.count)
+        self._next_beat(m, step, beats)
+        return m
+
+    def _demand(self, m: Module, go: Signal, rows: Value, takes: Value) -> None:
+        """Whether the reader holds enough rows for any slot, and what this cycle takes."""
+        wanted, most = Signal(range(self.take_max + 1)), Signal(range(self.take_max + 1))
+        longest = Mux(self.config.selects(self.next.scheme, "unary"), self.config.window + 8, 1 + 9)
+        m.d.comb += [
+            go.eq(self.running & ((self.level >= most) | self.ended)),
+            wanted.eq(rows),
+            self.short.eq((self.take != 0) & (self.level < wanted)),
+        ]
+        with m.If(takes):
+            m.d.comb += self.take.eq(wanted)
+        with m.If(self.start):
+            m.d.sync += most.eq(self.next.mask + longest - self.next.truncated)
+
+    def _route(self, m: Module, behind: Value, amount: Value, planes: Value) -> Signal:
+        """Rows of the window (or of shared exponents; the first is returned) and of the block."""
+        rows: list[Value] = [self.rows[i] for i in range(self.take_max)]
+        names = [f"first_{i}" for i in range(self.config.window)]
+        first = [Signal(self.config.lanes, name=name) for name in names]
+        for node, at, after in zip(first, rows, rows[1:], strict=False):
+            m.d.comb += node.eq(Mux(behind, after, at))
+        m.d.comb += self.window.eq(Cat(first))
+        for plane, row in enumerate(shift(m, rows, amount, HIGH_PLANES, "block")):
+            m.d.comb += self.block[plane].eq(Mux(planes > plane, row, 0))
+        return first[0]
+
+    def _next_beat(self, m: Module, step: Value, beats: BeatCounter) -> None:
+        """The beat in hand, and the end of the segment."""
+        lanes, kept = self.config.lanes, Signal(self.config.lanes)
+        present = present_lanes(self.command, beats.final, lanes)
+        m.d.comb += kept.eq(Mux(self.command.mask, self.rows[0], present) & present)
+        with m.If(step):
+            m.d.sync += [self.inside.eq(1), self.kept.eq(kept), self.count.eq(popcount(kept))]
+        with m.If(self.stop | (step & ~beats.more)):
+            m.d.sync += self.running.eq(0)
+        with m.If(self.start):
+            m.d.sync += [self.running.eq(1), self.inside.eq(0), self.count.eq(0), self.fields.eq(0)]
