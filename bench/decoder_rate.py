@@ -42,7 +42,7 @@ Table = list[list[str]]
 
 @functools.cache
 def _codec(lanes: int, target_rate: TargetRate) -> RtlCodec:
-    return RtlCodec(lanes=lanes, target_rate=target_rate)
+    return RtlCodec(DecoderConfig(lanes=lanes, target_rate=target_rate))
 
 
 def real_payloads(names: int | None, values: int) -> Iterator[tuple[str, Payload]]:

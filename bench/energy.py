@@ -85,8 +85,7 @@ class Bench:
         ports = ports_of(decoder)
         self._counts = out / f"{top}.saif"
         self._codec = RtlCodec(
-            lanes=config.lanes,
-            schemes=config.schemes,
+            config,
             verilog=simulation(netlist, cell_models(library, out), top, ports),
             build=out,
             transitions=self._counts,

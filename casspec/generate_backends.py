@@ -140,13 +140,14 @@ def _codec(name: str, source: Path) -> Codec | None:
     """The gateware, made for the model's format; None: golden's codec."""
     if name == "golden":
         return None
+    from cassandra_spec.rtl.common.command import DecoderConfig
     from cassandra_spec.verif.decoder.bulk import RtlCodec
 
     format = _format_of(source)
-    return RtlCodec(
+    config = DecoderConfig(
         lanes=format.beat,
         codebook=format.codebook,
         window=format.window,
         superblock=format.superblock,
-        instances=2,
     )
+    return RtlCodec(config, instances=2)

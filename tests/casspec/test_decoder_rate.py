@@ -8,6 +8,7 @@ import pytest
 
 from cassandra_spec.bench import decoder_rate
 from cassandra_spec.golden.format import Format
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 from cassandra_spec.verif.decoder.rate import WORST, losses, rate, worst_payload
 
@@ -16,7 +17,7 @@ LANES = 8
 
 @pytest.fixture(scope="module")
 def codec() -> RtlCodec:
-    return RtlCodec(lanes=LANES, target_rate="full")
+    return RtlCodec(DecoderConfig(lanes=LANES, target_rate="full"))
 
 
 def test_real_weights_come_at_the_rates_that_are_promised() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 from cassandra_spec.verif.tools.runner import choose_seed
 
@@ -24,4 +25,4 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 @pytest.fixture(scope="session")
 def codec_of() -> Callable[[int], RtlCodec]:
     """Decoders of all schemes, by lanes."""
-    return functools.cache(lambda lanes: RtlCodec(lanes=lanes))
+    return functools.cache(lambda lanes: RtlCodec(DecoderConfig(lanes=lanes)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from cassandra_spec.rtl.common.command import DecoderConfig
+
 LANES = 8
-MODULE = "cassandra_decoder_l8_unary_b16"
+CONFIG = DecoderConfig(lanes=LANES, schemes=("unary",))
+MODULE = CONFIG.module_name
 GOOD, SILENT, DROPS, CHANGES, GAP, FEW, NO_CAUSE, MANY = range(8)
 
 VERILOG = f"""

@@ -64,7 +64,7 @@ def test_the_buffer_hides_the_latency_that_the_guide_says() -> None:
 
     def steady(latency: int) -> float:
         both = (latency, latency)
-        build = BUILD / "rate_n1"
+        build = BUILD / "dma_l16"  # that of test_dma.py, which has the same design
         return measure(config, payload, target=False, build=build, latency=both).steady
 
     assert steady(hidden) >= SHARE * config.beat_values

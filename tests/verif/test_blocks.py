@@ -23,12 +23,12 @@ BLOCKS = (
     "codebook",
     "exponent_path",
     "superblock_reader",
-    slow("speculation"),
-    slow("verification"),
+    "speculation",
+    "verification",
     "pruned_bytes",
     "encoder.align",
     "encoder.rank_map",
-    slow("encoder.front"),
+    "encoder.front",
 )
 
 

@@ -20,12 +20,11 @@ from cassandra_spec.verif.decoder.bulk import (
     Request,
     RtlCodec,
     Traffic,
-    build_library,
-    library_path,
     requests_of,
 )
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import draw, gaussian
+from cassandra_spec.verif.tools.verilated import Library
 from tests.verif import stand_in
 
 RESET_CYCLES = 4
@@ -36,7 +35,7 @@ CodecOf = Callable[[int], RtlCodec]
 
 @pytest.fixture(scope="module")
 def misbehaving() -> RtlCodec:
-    return RtlCodec(lanes=stand_in.LANES, schemes=("unary",), verilog=stand_in.VERILOG)
+    return RtlCodec(stand_in.CONFIG, verilog=stand_in.VERILOG)
 
 
 def packed_of(rng: np.random.Generator, scheme: Scheme = "unary", count: int = 3000) -> Packed:
@@ -143,9 +142,9 @@ def test_a_scheme_that_the_decoder_lacks_is_refused(
         misbehaving.decode_draft(packed)
 
 
-def test_a_port_of_traffic_must_exist() -> None:
+def test_a_port_of_traffic_must_exist(misbehaving: RtlCodec) -> None:
     with pytest.raises(CassandraError, match=r"port must be one of command, .*, not 'vlaues'"):
-        Traffic(patterns={"vlaues": PATTERNS["half"]})
+        misbehaving.run([], Traffic(patterns={"vlaues": PATTERNS["half"]}))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_a_port_of_traffic_must_exist() -> None:
     [
         (stand_in.SILENT, r"segment 1 \(number 1 .*nothing moves any more; transfers so far: com"),
         (stand_in.DROPS, "tvalid fell before"),
-        (stand_in.CHANGES, "changed while the beat waited"),
+        (stand_in.CHANGES, "changed while it waited"),
         (stand_in.GAP, "tkeep must be contiguous"),
         (stand_in.FEW, "wrong number of values"),
         (stand_in.MANY, "wrong number of values"),
@@ -180,25 +179,27 @@ def behaving(rng: np.random.Generator, behaviour: int) -> list[Request]:
 
 def test_a_library_is_built_once(misbehaving: RtlCodec) -> None:
     made = misbehaving.library.stat().st_mtime_ns
-    again = RtlCodec(lanes=stand_in.LANES, schemes=("unary",), verilog=stand_in.VERILOG)
+    again = RtlCodec(stand_in.CONFIG, verilog=stand_in.VERILOG)
     assert again.library == misbehaving.library
     assert again.library.stat().st_mtime_ns == made
 
 
 def test_other_sources_or_flags_make_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    text, module = stand_in.VERILOG, stand_in.MODULE
-    paths = [library_path(text, module, 8), library_path(text + "\n", module, 8)]
-    paths += [library_path(text, "other", 8), library_path(text, module, 16)]
+    one = Library(verilog=stand_in.VERILOG, module=stand_in.MODULE, lanes=8)
+    changes = ({"verilog": one.verilog + "\n"}, {"module": "other"}, {"lanes": 16})
+    paths = [one.path(), *(dataclasses.replace(one, **change).path() for change in changes)]
     monkeypatch.setattr("cassandra_spec.verif.tools.verilated._CXX_FLAGS", ("-O0",))
-    paths.append(library_path(text, module, 8))
+    paths.append(one.path())
     monkeypatch.setattr("cassandra_spec.verif.tools.verilated._VERILATOR_FLAGS", ("--cc",))
-    paths.append(library_path(text, module, 8))
+    paths.append(one.path())
     assert len(set(paths)) == len(paths)
 
 
 def test_a_failed_build_shows_why_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(CassandraError, match=r"(?s)verilator.* failed .*%Error"):
-        build_library("module broken (input clk; endmodule", "broken", 8, tmp_path)
+        Library(verilog="module broken (input clk; endmodule", module="broken", lanes=8).built(
+            tmp_path
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["broken.lock"]
 
 
@@ -206,8 +207,7 @@ def test_a_failed_build_shows_why_and_leaves_nothing(tmp_path: Path) -> None:
 def test_transitions_are_counted_once_in_a_cycle(tmp_path: Path, rng: np.random.Generator) -> None:
     path = tmp_path / "batch.saif"
     rtl = RtlCodec(
-        lanes=stand_in.LANES,
-        schemes=("unary",),
+        stand_in.CONFIG,
         verilog=stand_in.VERILOG,
         build=tmp_path,
         transitions=path,

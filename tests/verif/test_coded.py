@@ -11,6 +11,7 @@ import pytest
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import Format
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, RtlCodec, Traffic
 from cassandra_spec.verif.decoder.faults import Fault, coded_faults
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
@@ -25,8 +26,10 @@ COVERAGE = Coverage()
 
 @pytest.fixture(scope="module")
 def rtl() -> RtlCodec:
-    """A decoder that another suite needs, too, so that it is built once."""
-    return RtlCodec(lanes=16, schemes=("unary",), codebook=32, window=3, superblock=384, coded=True)
+    """A decoder that another suite also needs; it is built once."""
+    return RtlCodec(
+        DecoderConfig(schemes=("unary",), codebook=32, window=3, superblock=384, coded=True)
+    )
 
 
 def format_of(rtl: RtlCodec) -> Format:

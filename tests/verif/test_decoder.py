@@ -14,7 +14,7 @@ from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
-# Beside last_beat; every chunk with every carry is the business of the bulk suite.
+# Beside last_beat; the bulk suite demands every chunk with every carry.
 DEMANDS = (
     *("code_length.*", "mask.*", "size.*", "switch.*", "setting.*", "value.*", "miss.*"),
     *("shared.*", "residue.*", "escape.*", "stall.*", "error.*", "recovery.*", "reset.*"),

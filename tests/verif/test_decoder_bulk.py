@@ -15,6 +15,7 @@ from cassandra_spec.golden import codec
 from cassandra_spec.golden.errors import DecodeError
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.golden.packed import Packed
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, Request, Result, RtlCodec, Traffic
 from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
@@ -27,7 +28,7 @@ from tests.marks import slow
 CodecOf = Callable[[int], RtlCodec]
 LANES = (slow(8), 16, slow(32))
 
-# What this suite shows without question; the rest is the business of the cocotb suite.
+# What this suite must show; the cocotb suite shows the rest.
 DEMANDS = (
     *("code_length.*", "mask.*", "size.*", "switch.*", "setting.*", "group_size.*", "value.*"),
     *("miss.*", "shared.*", "residue.*", "escape.*", "error.*", "recovery.*"),
@@ -118,7 +119,7 @@ def test_decoders_of_one_scheme(
     lanes: int,
     fixed: dict[str, Any],
 ) -> None:
-    rtl = RtlCodec(lanes=lanes, schemes=(scheme,), **fixed)
+    rtl = RtlCodec(DecoderConfig(lanes=lanes, schemes=(scheme,), **fixed))
     for _ in range(10):
         jobs = mixed_jobs(rng, lanes=lanes, count=100, schemes=(scheme,), **fixed)
         check(rtl, jobs, traffic_of(rng), coverage)

@@ -14,7 +14,7 @@ from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
-# Beside encode_last and encode_group, of which each number of lanes has a part.
+# Beside encode_last and encode_group; each number of lanes has a part of them.
 DEMANDS = (
     *("encode_setting.*", "encode_vector.*", "encode_held.*", "encode_stall.*", "encode_mask.*"),
     *("encode_error.*", "encode_recovery.*", "encode_reset.*"),

@@ -15,8 +15,9 @@ from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.decoder.bulk import RtlCodec
-from cassandra_spec.verif.encoder.bulk import PORTS, Encoded, EncodeTraffic, RtlEncoder, requests_of
+from cassandra_spec.verif.encoder.bulk import PORTS, Encoded, RtlEncoder, requests_of
 from cassandra_spec.verif.encoder.rate import measure
+from cassandra_spec.verif.library.bulk import Traffic
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import bf16, finite, gaussian
 
@@ -103,7 +104,7 @@ def test_traffic_changes_nothing(encoder: RtlEncoder, pressure: str) -> None:
     wanted = encoder.run(requests)
     for names in (*[(name,) for name in PORTS], PORTS):
         patterns = dict.fromkeys(names, PATTERNS[pressure])
-        found = encoder.run(requests, EncodeTraffic(patterns=patterns, seed=7))
+        found = encoder.run(requests, Traffic(patterns=patterns, seed=7))
         assert list(map(_bytes, found)) == list(map(_bytes, wanted)), names
 
 

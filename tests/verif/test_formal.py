@@ -68,7 +68,7 @@ class Silent(wiring.Component):
 
 
 class Bucket(wiring.Component):
-    """Takes what is there, if it may."""
+    """Counts items that are put in and taken out."""
 
     def __init__(self, *, careful: bool) -> None:
         self.careful = careful

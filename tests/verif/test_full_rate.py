@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, RtlCodec, Traffic
 from cassandra_spec.verif.decoder.faults import faults
 from cassandra_spec.verif.decoder.jobs import jobs_of, mixed_jobs
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @functools.cache
 def codec_of(lanes: int) -> RtlCodec:
-    return RtlCodec(lanes=lanes, target_rate="full")
+    return RtlCodec(DecoderConfig(lanes=lanes, target_rate="full"))
 
 
 @pytest.mark.parametrize("lanes", LANES)

@@ -143,7 +143,7 @@ class _Control:
         if not words:
             self._send_command(sources["command"])
             return
-        book = sources["codebook"]  # tuser is there only where pruned exponents may be coded
+        book = sources["codebook"]  # only decoders of coded pruned exponents have tuser
         book.send({name: word.fields[name] for name in book.port.payload} for word in words)
         self._codebook_sent = True
 

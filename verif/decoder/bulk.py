@@ -1,20 +1,17 @@
 """The gateware behind golden's codec interface: the Verilated decoder as a shared library.
 
-:class:`RtlCodec` packs segments into batches, hands each batch to ``verif/decoder/bulk.cpp`` (a
-C++ loop around the Verilated top) and returns the values that came out, with counts of cycles and
-stalls. The library is built once for each configuration, under ``build/bulk``, in a folder named
-after a hash of everything that goes into it. ctypes releases the interpreter lock during a batch,
-so several instances of the decoder use several cores.
+:class:`RtlCodec` packs segments into batches, hands each batch to the library
+(:mod:`cassandra_spec.verif.library.bulk`) and returns the values that came out, with counts of
+cycles and stalls. The library is built once for each configuration, under ``build/bulk``, in a
+folder named after a hash of everything that goes into it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import functools
 import itertools
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,14 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden.errors import CassandraError, DecodeError
-from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES, Format, Scheme
+from cassandra_spec.golden.format import ERROR_CAUSES, Format
 from cassandra_spec.golden.packed import Packed, Segment
-from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.verif.decoder.codebooks import LoadedBooks
+from cassandra_spec.verif.library.bulk import (
+    GatewareError,
+    Harness,
+    PortCount,
+    Statistics,
+    Traffic,
+)
 from cassandra_spec.verif.library.command import command_word
-from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
-from cassandra_spec.verif.tools.verilated import BUILD, build_library, library_path
+from cassandra_spec.verif.tools.verilated import BUILD, Library
 
 __all__ = [
     "PORTS",
@@ -42,46 +45,24 @@ __all__ = [
     "RtlCodec",
     "Statistics",
     "Traffic",
-    "build_library",
-    "library_path",
     "requests_of",
 ]
 
 PORTS = ("command", "codebook", "speculation", "verification", "values")
-"""Streams of the top, in the order of ``bulk.cpp``."""
+"""Streams of the top, in the order of ``bulk.h``."""
 
 _SEGMENT = np.dtype(
     {
         "names": [
             *("speculation", "speculation_bytes", "verification", "verification_bytes"),
-            *("codebook", "codebook_size", "command", "count", "use_verification"),
+            *("values", "codebook", "codebook_size", "command", "count", "use_verification"),
         ],
-        "formats": ["u8"] * 5 + ["u4"] * 4,
+        "formats": ["u8"] * 6 + ["u4"] * 4,
     }
 )
 _OUTCOME = np.dtype(
     [("values", "u4"), ("flagged", "u4"), ("causes", "u4"), ("done", "u4"), ("cycles", "u8")]
 )
-_PATTERN = np.dtype([("kind", "u4"), ("on", "u4"), ("off", "u4"), ("reserved", "u4")])
-_OPTIONS = np.dtype(
-    [
-        *(("patterns", _PATTERN, len(PORTS)), ("seed", "u8"), ("hang_cycles", "u8")),
-        *(("limit_cycles", "u8"), ("serial", "u4"), ("go_on", "u4")),
-    ]
-)
-_STATISTICS = np.dtype([("cycles", "u8"), ("ports", "u8", (len(PORTS), 3))])
-
-_DONE, _FLAGGED, _HANG, _LIMIT = range(4)
-_BROKEN_RULES = {
-    4: "m_axis_values_tvalid fell before the beat was taken",
-    5: "m_axis_values changed while the beat waited",
-    6: "m_axis_values_tkeep must be contiguous, full before the last beat, and 0 with tuser",
-    7: "the packet has the wrong number of values",
-}
-
-
-class GatewareError(RuntimeError):
-    """The gateware hung or broke a rule of its interface; never the fault of packed data."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,64 +82,6 @@ class Request:
         if self.command is not None:
             return self.command
         return command_word(self.format, self.segment, target=self.target)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """How the ports are driven. The default is as fast as the decoder takes and gives."""
-
-    patterns: Mapping[str, Pattern] = dataclasses.field(default_factory=dict)  # by PORTS
-    seed: int = 1  # of the random patterns
-    serial: bool = False  # a command waits for the end of the packet before it
-    go_on: bool = False  # after a flagged segment, instead of stopping there
-    hang_cycles: int = 20_000  # cycles without any transfer that count as a hang
-    limit_cycles: int = 0  # stop and reset in this cycle; 0: never
-
-    def __post_init__(self) -> None:
-        for name in self.patterns:
-            if name not in PORTS:
-                raise CassandraError(f"port must be one of {', '.join(PORTS)}, not {name!r}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PortCount:
-    """Cycles of one port."""
-
-    moved: int  # transfers: valid and ready
-    stalled: int  # valid, not ready
-    starved: int  # ready, not valid
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Statistics:
-    """What batches cost, summed over the instances that shared the work."""
-
-    values: int  # that came out
-    cycles: int
-    ports: Mapping[str, PortCount]
-
-    @property
-    def beats(self) -> int:
-        """Beats of values that came out."""
-        return self.ports["values"].moved
-
-    @property
-    def values_per_cycle(self) -> float:
-        """Values that came out in a cycle, on average."""
-        return self.values / max(self.cycles, 1)
-
-    def __add__(self, other: Statistics) -> Statistics:
-        return Statistics(
-            values=self.values + other.values,
-            cycles=self.cycles + other.cycles,
-            ports={name: _sum(self.ports[name], other.ports[name]) for name in PORTS},
-        )
-
-    @classmethod
-    def none(cls) -> Statistics:
-        """No cycles at all; the neutral element of the sum."""
-        nothing = PortCount(moved=0, stalled=0, starved=0)
-        return cls(values=0, cycles=0, ports=dict.fromkeys(PORTS, nothing))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,8 +107,7 @@ class RtlCodec:
     """The decoder gateware as a :class:`cassandra_spec.golden.packed.Codec`.
 
     Arguments:
-        lanes, schemes, codebook, window, superblock, target_rate, coded: as of
-            :class:`cassandra_spec.rtl.decode.top.DecoderTop`.
+        config: the decoder.
         instances: decoders that share the segments of a call, each with a thread of its own.
         traffic: how ports are driven in :meth:`decode_draft` and :meth:`decode_target`.
         verilog: text to simulate instead of the gateware's own: another module of the same name
@@ -200,37 +122,25 @@ class RtlCodec:
 
     def __init__(
         self,
+        config: DecoderConfig | None = None,
         *,
-        lanes: int = 16,
-        schemes: tuple[Scheme, ...] = SCHEMES,
-        codebook: int = 16,
-        window: int = 2,
-        superblock: int = 128,
-        target_rate: TargetRate = "half",
-        coded: bool = False,
         instances: int = 1,
         traffic: Traffic | None = None,
         verilog: str | None = None,
         build: Path = BUILD,
         transitions: Path | None = None,
     ) -> None:
-        self.config = DecoderConfig(
-            lanes=lanes,
-            schemes=schemes,
-            codebook=codebook,
-            window=window,
-            superblock=superblock,
-            target_rate=target_rate,
-            coded=coded,
-        )
+        self.config = config or DecoderConfig()
         self.traffic = traffic or Traffic()
         text = _verilog_of(self.config) if verilog is None else verilog
         if transitions and instances > 1:
             raise CassandraError(f"instances must be 1 to count transitions, not {instances}")
         activity = transitions is not None
         name = self.config.module_name
-        self.library = build_library(text, name, lanes, build, activity=activity)
-        self._instances = [_Instance(_load(self.library), transitions) for _ in range(instances)]
+        lanes = self.config.lanes
+        library = Library(verilog=text, module=name, lanes=lanes, activity=activity)
+        self.library = library.built(build)
+        self._instances = [_Instance(self.library, transitions) for _ in range(instances)]
         self.latest = self.statistics = Statistics.none()
 
     def decode_draft(self, packed: Packed) -> NDArray[np.uint16]:
@@ -298,41 +208,33 @@ def requests_of(packed: Packed, *, target: bool) -> Iterator[Request]:
 class _Instance:
     """One decoder inside the library, and batches through it."""
 
-    def __init__(self, library: ctypes.CDLL, transitions: Path | None) -> None:
-        self._library = library
-        self._handle = ctypes.c_void_p(library.cassandra_create())
+    def __init__(self, library: Path, transitions: Path | None) -> None:
+        self._harness = Harness(library, PORTS, _SEGMENT, _OUTCOME)
         if transitions is not None:
-            library.cassandra_transitions(self._handle, os.fsencode(transitions))
-
-    def __del__(self) -> None:
-        self._library.cassandra_destroy(self._handle)
+            self._harness.write_transitions(transitions)
 
     def run(self, requests: Sequence[Request], traffic: Traffic) -> Result:
-        table, keep = _table(requests)
-        values = np.zeros(int(table["count"].sum()), np.uint16)
-        outcomes = np.zeros(len(table), _OUTCOME)
-        counts, at = np.zeros((), _STATISTICS), ctypes.c_uint64()
-        options = _options(traffic)
-        status = self._library.cassandra_run(
-            self._handle,
-            *(_address(table), ctypes.c_uint64(len(table)), _address(values), _address(outcomes)),
-            *(_address(options), _address(counts), ctypes.byref(at)),
-        )
+        values = np.zeros(sum(request.segment.count for request in requests), np.uint16)
+        table, keep = _table(requests, values)
+        names = [f"segment {request.segment.index}" for request in requests]
+        entries, statistics, flagged = self._harness.run(table, traffic, names)
         del keep
-        statistics = _statistics(counts, outcomes)
-        _raise_for(status, requests, at.value, outcomes, statistics)
-        return Result(
-            values=values,
-            outcomes=tuple(_outcome(entry) for entry in outcomes),
-            statistics=statistics,
-        )
+        outcomes = tuple(_outcome(entry) for entry in entries)
+        if flagged is not None and (outcome := outcomes[flagged]):
+            index = requests[flagged].segment.index
+            raise DecodeError(outcome.causes[0], index, "the gateware flagged the segment")
+        count = int(entries["values"].sum())
+        statistics = dataclasses.replace(statistics, values=count)
+        return Result(values=values, outcomes=outcomes, statistics=statistics)
 
 
-def _table(requests: Sequence[Request]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-    """The batch as ``bulk.cpp`` reads it, and the arrays that must outlive the call."""
+def _table(
+    requests: Sequence[Request], values: NDArray[np.uint16]
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    """The batch as ``bulk.h`` reads it, and the arrays that must outlive the call."""
     table = np.zeros(len(requests), _SEGMENT)
     keep: list[NDArray[Any]] = []
-    books = LoadedBooks()
+    books, room = LoadedBooks(), values.ctypes.data
     for row, request in zip(table, requests, strict=True):
         segment = request.segment
         words = [word.number for word in books.words(request)]
@@ -348,40 +250,9 @@ def _table(requests: Sequence[Request]) -> tuple[NDArray[Any], list[NDArray[Any]
         row["verification_bytes"] = arrays["verification"].size
         row["codebook_size"] = arrays["codebook"].size
         row["command"], row["count"] = request.word, segment.count
-        row["use_verification"] = request.target
+        row["use_verification"], row["values"] = request.target, room
+        room += values.itemsize * segment.count
     return table, keep
-
-
-def _options(traffic: Traffic) -> NDArray[Any]:
-    options = np.zeros((), _OPTIONS)
-    for place, name in enumerate(PORTS):
-        pattern = traffic.patterns.get(name, ALWAYS)
-        options["patterns"][place] = (pattern.kind, pattern.on, pattern.off, 0)
-    for name in ("seed", "hang_cycles", "limit_cycles", "serial", "go_on"):
-        options[name] = getattr(traffic, name)
-    return options
-
-
-def _raise_for(
-    status: int,
-    requests: Sequence[Request],
-    at: int,
-    outcomes: NDArray[Any],
-    statistics: Statistics,
-) -> None:
-    if status in (_DONE, _LIMIT):
-        return
-    index = requests[at].segment.index
-    where = f"segment {index} (number {at} of the batch), cycle {statistics.cycles}"
-    if status == _FLAGGED:
-        causes = _causes(int(outcomes[at]["causes"]))
-        if not causes:
-            raise GatewareError(f"{where}: flagged without a cause")
-        raise DecodeError(causes[0], index, "the gateware flagged the segment")
-    if status == _HANG:
-        ports = ", ".join(f"{name} {count.moved}" for name, count in statistics.ports.items())
-        raise GatewareError(f"{where}: nothing moves any more; transfers so far: {ports}")
-    raise GatewareError(f"{where}: {_BROKEN_RULES[status]}")
 
 
 def _causes(bits: int) -> tuple[str, ...]:
@@ -397,27 +268,6 @@ def _outcome(entry: Any) -> Outcome | None:
     return Outcome(values=int(entry["values"]), causes=causes, cycle=int(entry["cycles"]))
 
 
-def _statistics(counts: NDArray[Any], outcomes: NDArray[Any]) -> Statistics:
-    ports = {
-        name: PortCount(moved=int(row[0]), stalled=int(row[1]), starved=int(row[2]))
-        for name, row in zip(PORTS, counts["ports"], strict=True)
-    }
-    values = int(outcomes["values"].sum())
-    return Statistics(values=values, cycles=int(counts["cycles"]), ports=ports)
-
-
-def _sum(one: PortCount, other: PortCount) -> PortCount:
-    return PortCount(
-        moved=one.moved + other.moved,
-        stalled=one.stalled + other.stalled,
-        starved=one.starved + other.starved,
-    )
-
-
-def _address(array: NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
 def _split(requests: list[Request], parts: int) -> Iterator[list[Request]]:
     """Runs of segments with about the same number of values."""
     ends = np.cumsum([0, *(request.segment.count for request in requests)])
@@ -430,16 +280,3 @@ def _split(requests: list[Request], parts: int) -> Iterator[list[Request]]:
 @functools.cache
 def _verilog_of(config: DecoderConfig) -> str:
     return to_verilog(DecoderTop(config))
-
-
-@functools.cache
-def _load(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
-    library.cassandra_create.restype = ctypes.c_void_p
-    library.cassandra_run.restype = ctypes.c_int
-    sizes = (ctypes.c_uint32 * 5)()
-    library.cassandra_sizes(sizes)
-    expected = [kind.itemsize for kind in (_SEGMENT, _OUTCOME, _OPTIONS, _STATISTICS)]
-    if list(sizes)[1:] != expected:
-        raise GatewareError(f"structures of bulk.cpp must be {expected} bytes, not {sizes[1:]}")
-    return library

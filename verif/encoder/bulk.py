@@ -1,16 +1,15 @@
 """The encoder's gateware behind golden's interface: the Verilated top as a shared library.
 
-:class:`RtlEncoder` hands batches of segments to ``verif/encoder/bulk.cpp`` (a C++ loop around the
-Verilated top) and puts together what comes out, as ``golden.encode`` does. Libraries are built as
-those of :mod:`cassandra_spec.verif.decoder.bulk`.
+:class:`RtlEncoder` hands batches of segments to a library
+(:mod:`cassandra_spec.verif.library.bulk`) and puts together what comes out, as ``golden.encode``
+does. Libraries are built as those of :mod:`cassandra_spec.verif.decoder.bulk`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +26,20 @@ from cassandra_spec.rtl.decode.top import to_verilog
 from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
-from cassandra_spec.verif.decoder.bulk import GatewareError, PortCount
+from cassandra_spec.verif.library.bulk import GatewareError, Harness, Statistics, Traffic
 from cassandra_spec.verif.library.command import encode_command_fields, encode_command_word
-from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
-from cassandra_spec.verif.tools.verilated import BUILD, build_library
+from cassandra_spec.verif.tools.verilated import BUILD, Library
 
 __all__ = [
     "PORTS",
     "EncodeRequest",
-    "EncodeStatistics",
-    "EncodeTraffic",
     "Encoded",
     "RtlEncoder",
     "requests_of",
 ]
 
 PORTS = ("command", "codebook", "values", "speculation", "verification", "result")
-"""Streams of the top, in the order of ``bulk.cpp``."""
+"""Streams of the top, in the order of ``bulk.h``."""
 
 _SEGMENT = np.dtype(
     [
@@ -52,15 +48,6 @@ _SEGMENT = np.dtype(
     ]
 )
 _OUTCOME = np.dtype([("result", "u8"), ("bytes", "u8", 2), ("cycles", "u8"), ("packets", "u4", 2)])
-_PATTERN = np.dtype([("kind", "u4"), ("on", "u4"), ("off", "u4"), ("reserved", "u4")])
-_OPTIONS = np.dtype([("patterns", _PATTERN, len(PORTS)), ("seed", "u8"), ("hang_cycles", "u8")])
-_STATISTICS = np.dtype([("cycles", "u8"), ("ports", "u8", (len(PORTS), 3))])
-
-_BROKEN_RULES = {
-    2: "valid fell before the transfer was taken",
-    3: "a payload changed while it waited",
-    4: "a region is too long, or comes after its end",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,28 +71,6 @@ class Encoded:
     cycle: int  # of the batch, in which the result left
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncodeTraffic:
-    """How the ports are driven. The default is as fast as the encoder takes and gives."""
-
-    patterns: Mapping[str, Pattern] = dataclasses.field(default_factory=dict)  # by PORTS
-    seed: int = 1
-    hang_cycles: int = 20_000  # cycles without any transfer that count as a hang
-
-    def __post_init__(self) -> None:
-        for name in self.patterns:
-            if name not in PORTS:
-                raise CassandraError(f"port must be one of {', '.join(PORTS)}, not {name!r}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncodeStatistics:
-    """What a batch cost."""
-
-    cycles: int
-    ports: Mapping[str, PortCount]
-
-
 class RtlEncoder:
     """The encoder gateware as a :class:`cassandra_spec.golden.encoders.Encoder`.
 
@@ -123,22 +88,19 @@ class RtlEncoder:
         self,
         config: EncoderConfig | None = None,
         *,
-        traffic: EncodeTraffic | None = None,
+        traffic: Traffic | None = None,
         verilog: str | None = None,
         build: Path = BUILD,
     ) -> None:
         self.config = config or EncoderConfig()
-        self.traffic = traffic or EncodeTraffic()
+        self.traffic = traffic or Traffic()
         text = _verilog_of(self.config) if verilog is None else verilog
         module = self.config.module_name
-        self.library = build_library(text, module, self.config.lanes, build, kind="encoder")
-        self._library = _load(self.library)
-        self._handle = ctypes.c_void_p(self._library.cassandra_create())
-        self.latest = EncodeStatistics(cycles=0, ports={})
-
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            self._library.cassandra_destroy(self._handle)
+        lanes = self.config.lanes
+        library = Library(verilog=text, module=module, lanes=lanes, kind="encoder")
+        self.library = library.built(build)
+        self._harness = Harness(self.library, PORTS, _SEGMENT, _OUTCOME)
+        self.latest = Statistics.none()
 
     def encode(
         self,
@@ -165,27 +127,13 @@ class RtlEncoder:
         return _packed(parts, format, len(values), work[0].codebook if work else ())
 
     def run(
-        self, requests: Iterable[EncodeRequest], traffic: EncodeTraffic | None = None
+        self, requests: Iterable[EncodeRequest], traffic: Traffic | None = None
     ) -> list[Encoded]:
         """Encode segments of any formats that the gateware has, back to back."""
         batch = _Batch(list(requests), self.config)
-        counts, at = np.zeros((), _STATISTICS), ctypes.c_uint64()
-        options = _options(traffic or self.traffic)
-        status = self._library.cassandra_run(
-            self._handle,
-            *(_address(batch.table), ctypes.c_uint64(len(batch.table)), _address(batch.outcomes)),
-            *(_address(options), _address(counts), ctypes.byref(at)),
-        )
-        ports = {
-            name: PortCount(moved=int(row[0]), stalled=int(row[1]), starved=int(row[2]))
-            for name, row in zip(PORTS, counts["ports"], strict=True)
-        }
-        self.latest = EncodeStatistics(cycles=int(counts["cycles"]), ports=ports)
-        if status:
-            what = ", ".join(f"{name} {count.moved}" for name, count in ports.items())
-            problem = _BROKEN_RULES.get(status, f"nothing moves any more; transfers: {what}")
-            raise GatewareError(f"segment {at.value}, cycle {self.latest.cycles}: {problem}")
-        return [batch.encoded(index) for index in range(len(batch.table))]
+        outcomes, statistics, _ = self._harness.run(batch.table, traffic or self.traffic)
+        self.latest = dataclasses.replace(statistics, values=int(batch.table["count"].sum()))
+        return [batch.encoded(index, outcome) for index, outcome in enumerate(outcomes)]
 
     def _check(self, format: Format, vector: int, segment: int) -> None:
         ours = self.config
@@ -246,11 +194,10 @@ def requests_of(
 
 
 class _Batch:
-    """Segments as ``bulk.cpp`` reads them, and room for what comes out."""
+    """Segments as ``bulk.h`` reads them, and room for what comes out."""
 
     def __init__(self, requests: Sequence[EncodeRequest], config: EncoderConfig) -> None:
         self.table = np.zeros(len(requests), _SEGMENT)
-        self.outcomes = np.zeros(len(requests), _OUTCOME)
         self._superblock = config.superblock
         self._keep: list[NDArray[Any]] = []
         self._regions: list[list[NDArray[np.uint8]]] = []
@@ -270,9 +217,8 @@ class _Batch:
             row["room"], row["command"] = room, request.command
             row["codebook_size"], row["count"] = book.size, len(values)
 
-    def encoded(self, index: int) -> Encoded:
+    def encoded(self, index: int, outcome: Any) -> Encoded:
         """What came out; the lengths in the result must be those of the packets."""
-        outcome = self.outcomes[index]
         result = _result(int(outcome["result"]))
         sizes = [int(size) for size in outcome["bytes"]]
         for which, name in enumerate(("speculation", "verification")):
@@ -322,33 +268,6 @@ def _packed(
     )
 
 
-def _options(traffic: EncodeTraffic) -> NDArray[Any]:
-    options = np.zeros((), _OPTIONS)
-    for place, name in enumerate(PORTS):
-        pattern = traffic.patterns.get(name, ALWAYS)
-        options["patterns"][place] = (pattern.kind, pattern.on, pattern.off, 0)
-    options["seed"], options["hang_cycles"] = traffic.seed, traffic.hang_cycles
-    return options
-
-
-def _address(array: NDArray[Any]) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
 @functools.cache
 def _verilog_of(config: EncoderConfig) -> str:
     return to_verilog(EncoderTop(config))
-
-
-@functools.cache
-def _load(path: Path) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(path))
-    library.cassandra_create.restype = ctypes.c_void_p
-    library.cassandra_run.restype = ctypes.c_int
-    sizes = (ctypes.c_uint32 * 5)()
-    library.cassandra_sizes(sizes)
-    expected = [kind.itemsize for kind in (_SEGMENT, _OUTCOME, _OPTIONS, _STATISTICS)]
-    if list(sizes)[1:] != expected:
-        what = f"structures of bulk.cpp must be {expected} bytes, not {list(sizes)[1:]}"
-        raise GatewareError(what)
-    return library

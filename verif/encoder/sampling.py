@@ -14,7 +14,7 @@ __all__ = ["sample_segment", "share_of"]
 
 
 def share_of(chosen: NDArray[np.bool_]) -> str:
-    """Whether none, some or all of so many values are kept."""
+    """Whether none, some or all values are kept."""
     if not chosen.any():
         return "none"
     return "all" if chosen.all() else "some"

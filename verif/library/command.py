@@ -57,7 +57,7 @@ def encode_command_fields(
 ) -> dict[str, int]:
     """Fields of the encoder's command word for a segment of ``count`` values.
 
-    ``vector`` values make a vector, of which ``keep`` are kept (None: all).
+    A vector has ``vector`` values; ``keep`` of them are kept (None: all).
     """
     return {
         "count": count - 1,

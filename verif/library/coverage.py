@@ -2,7 +2,7 @@
 
 :data:`INTENTS` is the plan. Each intent names its bins; docs/verification.md repeats the plan and a
 test compares the two. A suite samples bins by name (an unknown name is an error), saves its counts
-as JSON under ``build/coverage``, and demands the bins that are its business.
+as JSON under ``build/coverage``, and demands the bins that it must hit.
 """
 
 from __future__ import annotations

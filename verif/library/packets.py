@@ -26,7 +26,7 @@ def values_packet(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]
 
 
 def region_packet(region: bytes, word: int) -> Iterator[dict[str, int]]:
-    """A region in words of so many bytes, which it is a multiple of."""
+    """A region in words of ``word`` bytes; its length is a multiple of that."""
     for start in range(0, len(region), word):
         yield {
             "tdata": int.from_bytes(region[start : start + word], "little"),

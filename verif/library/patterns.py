@@ -1,7 +1,7 @@
 """When a port moves: idle patterns of sources and back-pressure patterns of sinks.
 
 The same patterns drive the per-cycle testbenches (:meth:`Pattern.cycles`) and the bulk harness
-(``verif/decoder/bulk.cpp`` reads ``kind``, ``on`` and ``off``).
+(``verif/tools/bulk.cpp`` reads ``kind``, ``on`` and ``off``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Pattern:
 
     kind: Kind = Kind.ALWAYS
     on: int = 1  # random: active with probability on / (on + off); burst: longest run of active
-    off: int = 0  # cycles, longest run of idle ones; periodic: exactly so many, idle ones first
+    off: int = 0  # cycles, longest run of idle ones; periodic: the exact length, idle ones first
 
     def __post_init__(self) -> None:
         if self.on < 1 or self.off < 0:

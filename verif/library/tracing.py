@@ -30,7 +30,7 @@ class Driver(Protocol):
 
 
 def run(top: Any, drivers: Sequence[Driver], cycles: int) -> Trace:
-    """All ports of a top in each of so many cycles."""
+    """All ports of a top in each cycle."""
     trace = Trace()
 
     async def bench(ctx: Any) -> None:

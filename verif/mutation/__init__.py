@@ -1,1 +1,1 @@
-"""Mutations: small faults put into copies of the gateware, each of which a check must find."""
+"""Mutations: small faults in copies of the gateware. A check must find each."""

@@ -109,7 +109,7 @@ def run_suite(
         require_fst_headers()
     sources = _sources(design, toplevel, build, internals)
     folder = build / ("program_waves" if waves else "program")
-    lock = exclusive(build / f"{folder.name}.lock")  # two builds in one folder spoil each other
+    lock = exclusive(build / f"{folder.name}.lock")  # one build at a time in a folder
     with (
         lock,
         _Suite(
@@ -148,7 +148,7 @@ def write_if_changed(path: Path, text: str) -> None:
 
 
 def _waves_file(build: Path, title: str) -> Path:
-    """``title.fst`` in the folder WAVES_DIR, else in ``build``; numbered if it is there already."""
+    """``title.fst`` in the folder WAVES_DIR, else in ``build``; numbered if that file exists."""
     folder = Path(os.environ.get("WAVES_DIR") or build).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     title = title.removeprefix("tests.")

@@ -26,7 +26,7 @@ def shared_objects(folder: Path, flags: Sequence[str], kept: Path = KEPT) -> Ite
     """While ``make`` runs in ``folder``: it finds the library of an earlier build there.
 
     ``flags`` are all that the library depends on: options, version and compiler. After a build
-    without an exception its objects are kept for later ones, unless there are some.
+    without an exception its objects are kept for later ones, unless the store has objects already.
     """
     store = kept / hashlib.sha256("\0".join(flags).encode()).hexdigest()[:16]
     for item in store.glob(_LIBRARY):

@@ -64,7 +64,7 @@ class _Port:
 
     @property
     def value(self) -> int:
-        """What is there now, settled."""
+        """The value now, settled."""
         self._ports.settle()
         return int(self._ports.context.get(self._signal))
 

@@ -6,6 +6,7 @@ goes into it: the Verilog, the C++, the flags, the compiler and the processor th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import os
@@ -26,13 +27,13 @@ from cassandra_spec.verif.tools.toolchain import (
     verilator_version,
 )
 
-__all__ = ["BUILD", "build_library", "library_path"]
+__all__ = ["BUILD", "Library"]
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "bulk"
 """Where libraries are built."""
 
 _HERE = Path(__file__).resolve().parent
-_SOURCES = {kind: _HERE.parent / kind / "bulk.cpp" for kind in ("decoder", "encoder")}
+_PROGRAM, _PORTS = _HERE / "bulk.cpp", _HERE / "verilated_ports.h"
 _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
     *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint"),
@@ -44,43 +45,43 @@ _QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlist
 _CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
 
 
-def build_library(
-    verilog: str,
-    module: str,
-    lanes: int,
-    build: Path = BUILD,
-    *,
-    kind: str = "decoder",
-    activity: bool = False,
-) -> Path:
-    """The shared library around a Verilog module with the ports of the top; built if need be.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Library:
+    """The shared library around a Verilog module with the ports of a top.
 
-    ``kind`` is the top: ``decoder`` or ``encoder``; with ``activity`` a decoder counts the
-    transitions of its nets. Raises CassandraError with what the tool printed if a step of the
-    build fails.
+    ``kind`` is the top: ``decoder`` or ``encoder``; with ``activity`` the transitions of its nets
+    are counted.
     """
-    library = library_path(verilog, module, lanes, build, kind=kind, activity=activity)
-    build.mkdir(parents=True, exist_ok=True)
-    with exclusive(build / f"{module}.lock"):
-        if not library.is_file():
-            _build(verilog, module, lanes, library, activity)
-    return library
+
+    verilog: str
+    module: str
+    lanes: int
+    kind: str = "decoder"
+    activity: bool = False
+
+    def path(self, build: Path = BUILD) -> Path:
+        """Where the library is, or will be: another place for other sources, tools or flags."""
+        texts = [path.read_text() for path in (_PROGRAM, _PORTS, _top(self.kind))]
+        sources = (self.verilog, self.module, *texts, str(self.lanes), *_tools(self.activity))
+        digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
+        return build / f"{self.module}-{digest}" / f"lib{self.kind}.so"
+
+    def built(self, build: Path = BUILD) -> Path:
+        """The library, which is built if it does not exist.
+
+        Raises CassandraError with what the tool printed if a step of the build fails.
+        """
+        path = self.path(build)
+        build.mkdir(parents=True, exist_ok=True)
+        with exclusive(build / f"{self.module}.lock"):
+            if not path.is_file():
+                _build(self, path)
+        return path
 
 
-def library_path(
-    verilog: str,
-    module: str,
-    lanes: int,
-    build: Path = BUILD,
-    *,
-    kind: str = "decoder",
-    activity: bool = False,
-) -> Path:
-    """Where the library is, or will be: another place for other sources, tools or flags."""
-    texts = [path.read_text() for path in (_SOURCES[kind], _HERE / "verilated_ports.h")]
-    sources = (verilog, module, *texts, str(lanes), *_tools(activity))
-    digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
-    return build / f"{module}-{digest}" / f"lib{kind}.so"
+def _top(kind: str) -> Path:
+    """What a kind of top adds to the program."""
+    return _HERE.parent / kind / "bulk.h"
 
 
 def _tools(activity: bool) -> list[str]:
@@ -93,13 +94,14 @@ def _optimise(activity: bool) -> tuple[str, ...]:
     return _QUICK if activity else _FAST
 
 
-def _build(verilog: str, module: str, lanes: int, library: Path, activity: bool) -> None:
+def _build(library: Library, path: Path) -> None:
     """Build in a folder aside, which takes its place only when it is complete."""
-    kind, folder = library.stem.removeprefix("lib"), library.parent
+    module, kind, activity = library.module, library.kind, library.activity
+    folder = path.parent
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{module}-") as name:
         work, flags, prefix = Path(name), _cxx_flags(), f"V{kind}"
         source = work / f"{module}.v"
-        source.write_text(verilog)
+        source.write_text(library.verilog)
         translate = [verilator_binary(), *_VERILATOR_FLAGS, "--prefix", prefix]
         translate += ["--top-module", module, "--Mdir", str(work)]
         translate += _ACTIVITY_FLAGS if activity else ()
@@ -109,13 +111,13 @@ def _build(verilog: str, module: str, lanes: int, library: Path, activity: bool)
             _step([*make, *_optimise(activity)])
         include = [f"-I{path}" for path in (work, _HERE, _include(), _include() / "vltstd")]
         archives = [str(work / f"lib{prefix}.a"), str(work / "libverilated.a")]
-        program = str(_SOURCES[kind])
-        macros = [f"-DCASSANDRA_LANES={lanes}", *([_ACTIVITY_MACRO] if activity else [])]
-        link = [compiler(), *flags, *macros, *include, program]
-        _step([*link, *archives, "-shared", "-pthread", "-o", str(work / library.name)])
+        macros = [f"-DCASSANDRA_LANES={library.lanes}", f'-DCASSANDRA_TOP="{_top(kind)}"']
+        macros += [_ACTIVITY_MACRO] if activity else []
+        link = [compiler(), *flags, *macros, *include, str(_PROGRAM)]
+        _step([*link, *archives, "-shared", "-pthread", "-o", str(work / path.name)])
         folder.mkdir(exist_ok=True)
         shutil.copy(source, folder)
-        (work / library.name).replace(library)
+        (work / path.name).replace(path)
 
 
 def _include() -> Path:

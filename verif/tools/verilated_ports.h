@@ -1,15 +1,13 @@
-// What the bulk harnesses share: the clock of a Verilated top, when its ports move and how often
-// they did, and the order of codebooks and commands.
+// What the ports of a Verilated top share: when they move and how often they did, the rules of a
+// stream, and the order of codebooks and commands.
 
 #ifndef CASSANDRA_BULK_PORTS_H
 #define CASSANDRA_BULK_PORTS_H
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <cstring>
 #include <type_traits>
-
-#include "verilated.h"
 
 namespace {
 
@@ -19,6 +17,19 @@ struct Pattern {
 
 struct PortCount {
     uint64_t moved, stalled, starved;  // valid and ready; valid alone; ready alone
+};
+
+// How a batch ended; the numbers are repeated in verif/library/bulk.py.
+enum Status : int {
+    kDone = 0,
+    kFlagged = 1,  // a segment was flagged, and the options do not say to go on
+    kHang = 2,     // nothing moved
+    kLimit = 3,    // the last cycle that the options allow
+    kDropped = 4,  // valid fell before ready
+    kChanged = 5,  // a payload changed while it waited
+    kKeep = 6,     // tkeep is not contiguous, short before the last beat, or not zero with tuser
+    kCount = 7,    // a good packet with the wrong number of values, or a packet too many
+    kRoom = 8,     // a region is longer than its room, or comes after its end, or after the batch
 };
 
 struct Random {
@@ -49,7 +60,7 @@ struct Activity {
     }
 };
 
-void tally(PortCount& port, bool valid, bool ready) {
+void record(PortCount& port, bool valid, bool ready) {
     port.moved += valid & ready;
     port.stalled += valid & !ready;
     port.starved += !valid & ready;
@@ -72,8 +83,8 @@ class Clearance {
     Activity activity_[kPorts];
 };
 
-// Codebooks and commands in their order: a codebook before the command that needs it. What a word
-// of a codebook and a command look like is drive_book's and drive_command's business.
+// Codebooks and commands in their order: a codebook before the command that needs it. The
+// function drive_book of a top says what a word of a codebook looks like.
 template <typename Model, typename Segment>
 class Control {
   public:
@@ -105,45 +116,24 @@ class Control {
     bool offered_ = false;
 };
 
-// A top with its clock, and whether anything has moved lately.
-template <typename Model>
-class Clocked {
+// The rules of a stream: valid stays until ready, and so do the payload, `keep` and `flags`.
+template <size_t kBytes>
+class Rules {
   public:
-    Clocked() : context_(new VerilatedContext), model_(new Model(context_.get())) {}
-    ~Clocked() { model_->final(); }
-
-  protected:
-    Model& model() { return *model_; }
-    void settle() {
-        model_->clk = 0;
-        model_->eval();
+    Status check(bool valid, bool ready, const void* data, uint64_t keep, unsigned flags) {
+        if (waiting_ && !valid) return kDropped;
+        if (waiting_ && (flags != flags_ || keep != keep_ || memcmp(data_, data, kBytes)))
+            return kChanged;
+        waiting_ = valid && !ready;
+        if (waiting_) memcpy(data_, data, kBytes), keep_ = keep, flags_ = flags;
+        return kDone;
     }
-    void tick() {
-        model_->clk = 1;
-        model_->eval();
-    }
-    void hold_reset() {
-        model_->rst = 1;
-        for (int i = 0; i < 4; ++i) settle(), tick();
-        model_->rst = 0;
-    }
-    bool moves(bool valid, bool ready) {
-        moved_ |= valid && ready;
-        return valid && ready;
-    }
-    // Cycles in which nothing moved, up to this one, whose transfers have all been looked at.
-    uint64_t quiet_cycles() {
-        quiet_ = moved_ ? 0 : quiet_ + 1;
-        moved_ = false;
-        return quiet_;
-    }
-    void begin() { quiet_ = 0, moved_ = false; }
 
   private:
-    std::unique_ptr<VerilatedContext> context_;
-    std::unique_ptr<Model> model_;
-    uint64_t quiet_ = 0;
-    bool moved_ = false;  // a transfer in this cycle
+    uint8_t data_[kBytes];
+    uint64_t keep_ = 0;
+    unsigned flags_ = 0;
+    bool waiting_ = false;
 };
 
 // A top's run with patterns, or without, which is faster.

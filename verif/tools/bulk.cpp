@@ -1,0 +1,162 @@
+// A Verilated top as a library: whole batches of segments in one call (verif/library/bulk.py). The
+// top is what CASSANDRA_TOP includes: verif/decoder/bulk.h or verif/encoder/bulk.h.
+//
+// One clock cycle is two evaluations: inputs settle with the clock low, handshakes are read, and
+// the clock rises. Sources hold what they have offered; the sinks check the rules of AXI4-Stream.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "verilated.h"
+#include "verilated_ports.h"
+#ifdef CASSANDRA_ACTIVITY
+#include "verilated_saif_c.h"
+#endif
+
+namespace {
+
+constexpr size_t kLanes = CASSANDRA_LANES;
+
+// The layouts below are repeated in verif/library/bulk.py, which checks their sizes.
+template <size_t kPorts>
+struct Options {
+    Pattern patterns[kPorts];
+    uint64_t seed;
+    uint64_t hang_cycles;   // give up after this number of cycles in which nothing moved
+    uint64_t limit_cycles;  // stop there whatever happens (0: never)
+    uint32_t serial;        // offer a command when the segment before it has ended, not earlier
+    uint32_t go_on;         // after a flagged segment
+};
+
+template <size_t kPorts>
+struct Statistics {
+    uint64_t cycles;
+    PortCount ports[kPorts];
+};
+
+}  // namespace
+
+#include CASSANDRA_TOP
+
+// Verilator asks for the time of messages; there is none.
+double sc_time_stamp() { return 0; }
+
+namespace {
+
+// Transitions of every net in a batch, written as SAIF; each net is looked at once in a cycle, when
+// all has settled, and counts from zero. In libraries that were built for it; no file otherwise.
+#ifdef CASSANDRA_ACTIVITY
+class Transitions {
+  public:
+    Transitions(Model& m, const std::string& path) {
+        m.contextp()->traceEverOn(true);
+        m.trace(&file_, 99);
+        file_.open(path.c_str());
+    }
+    ~Transitions() { file_.close(); }
+    void sample() { file_.dump(time_++); }
+
+  private:
+    VerilatedSaifC file_;
+    uint64_t time_ = 0;
+};
+#else
+struct Transitions {
+    Transitions(Model&, const std::string&) {}
+    void sample() {}
+};
+#endif
+
+class Harness {
+  public:
+    Harness() : context_(new VerilatedContext), model_(new Model(context_.get())) {}
+    ~Harness() { model_->final(); }
+
+    void write_transitions(const char* path) { transitions_ = path; }
+
+    void reset() {
+        Streams::idle(*model_);
+        model_->rst = 1;
+        for (int i = 0; i < 4; ++i) settle(), tick();
+        model_->rst = 0;
+    }
+
+    // Runs a batch; `at` is the segment whose end was awaited at the end.
+    template <bool kPatterns>
+    Status run(const Segment* segments, size_t count, Outcome* outcomes,
+               const Options<kPorts>& options, Statistics<kPorts>& statistics, uint64_t& at) {
+        Model& m = *model_;
+        Clearance<kPatterns, kPorts> may(options.patterns, options.seed);
+        Control<Model, Segment> control(segments, count);
+        Streams streams(segments, count, outcomes, options);
+        Transitions transitions(m, transitions_);
+        uint64_t quiet = 0;  // cycles in which nothing moved
+        for (uint64_t cycle = 0; (at = streams.ended()) < count; ++cycle) {
+            if (options.limit_cycles && cycle >= options.limit_cycles) return kLimit;
+            // A serial command waits for the end of the segment before it.
+            const bool due = !options.serial || at == control.segment();
+            control.drive(m, due, may(kCommand), may(kCodebook));
+            streams.drive(m, may);
+            settle();
+            transitions.sample();
+            ++statistics.cycles;
+            bool moves[kPorts], any = false;
+            Streams::visit_ports(m, [&](size_t port, bool valid, bool ready) {
+                record(statistics.ports[port], valid, ready);
+                any |= moves[port] = valid && ready;
+            });
+            quiet = any ? 0 : quiet + 1;
+            if (moves[kCommand]) control.command_taken();
+            if (moves[kCodebook]) control.book_taken();
+            if (const Status status = streams.step(m, cycle, moves)) return status;
+            if (quiet > options.hang_cycles) return kHang;
+            tick();
+        }
+        return kDone;
+    }
+
+  private:
+    void settle() {
+        model_->clk = 0;
+        model_->eval();
+    }
+    void tick() {
+        model_->clk = 1;
+        model_->eval();
+    }
+
+    std::unique_ptr<VerilatedContext> context_;
+    std::unique_ptr<Model> model_;
+    std::string transitions_;  // file of the next batch
+};
+
+}  // namespace
+
+extern "C" {
+
+void* cassandra_create() { return new Harness; }
+
+void cassandra_destroy(void* handle) { delete static_cast<Harness*>(handle); }
+
+// Where batches write the transitions of all nets, if the library was built to count them.
+void cassandra_transitions(void* handle, const char* path) {
+    static_cast<Harness*>(handle)->write_transitions(path);
+}
+
+// Sizes of the structures, so that the caller can check its own.
+void cassandra_sizes(uint32_t* sizes) {
+    sizes[0] = sizeof(Segment), sizes[1] = sizeof(Outcome);
+    sizes[2] = sizeof(Options<kPorts>), sizes[3] = sizeof(Statistics<kPorts>);
+}
+
+// Runs a batch. Every batch starts with a reset: no codebook is loaded.
+int cassandra_run(void* handle, const Segment* segments, uint64_t count, Outcome* outcomes,
+                  const Options<kPorts>* options, Statistics<kPorts>* statistics, uint64_t* at) {
+    auto& harness = *static_cast<Harness*>(handle);
+    harness.reset();
+    return with_patterns(options->patterns, kPorts, [&](auto patterns) {
+        return harness.run<patterns.value>(segments, count, outcomes, *options, *statistics, *at);
+    });
+}
+}
