@@ -1,6 +1,6 @@
 """Drafting: settings, proposals, policies and figures, as both runtimes use them.
 
-Nothing here needs torch. ``docs/runtime.md``, "Adding a draft method", says how the parts fit.
+Nothing here needs torch. ``docs/development.md``, "Add a draft method", says how the parts fit.
 """
 
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes, SourceCounters
