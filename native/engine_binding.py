@@ -91,6 +91,7 @@ _SIGNATURES = {
         c_int,
         (c_void_p, c_void_p, c_int, POINTER(RoundRequest), POINTER(RoundResult)),
     ),
+    "engine_look_up": (c_int, (c_void_p, c_int, POINTER(RoundRequest), c_void_p)),
     "engine_position_bytes": (c_size_t, (c_void_p,)),
 }
 

@@ -70,6 +70,11 @@ CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, i
     return !done ? FAILED : finite ? 0 : NOT_FINITE;
 }
 
+CASSANDRA_API int cassandra_engine_look_up(const int32_t* history, int position,
+                                           const RoundRequest* request, int32_t* out) {
+    return Engine::look_up(history, position, *request, out);
+}
+
 CASSANDRA_API size_t cassandra_engine_position_bytes(void* engine) {
     return static_cast<Engine*>(engine)->position_bytes();
 }

@@ -391,8 +391,6 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
     return found;
 }
 
-// The latest earlier occurrence of the longest run of last tokens, from `longest` to `shortest`,
-// and what followed it. history has position + 1 tokens. Returns how many tokens were found.
 int Engine::look_up(const int32_t* history, int position, const RoundRequest& request,
                     int32_t* out) {
     const int length = position + 1;

@@ -125,6 +125,12 @@ class Engine {
     bool round(const int32_t* history, int position, const RoundRequest& request,
                RoundResult& result);
 
+    // The latest earlier occurrence of the longest run of last tokens, from request.longest to
+    // request.shortest, and what followed it: up to request.copied tokens, whose number is
+    // returned. history has position + 1 tokens. As cassandra_spec.drafting.Lookup.
+    static int look_up(const int32_t* history, int position, const RoundRequest& request,
+                       int32_t* out);
+
     // Bytes of keys and values that a position takes.
     size_t position_bytes() const;
 
@@ -149,8 +155,6 @@ class Engine {
     void turn(float* head, int row) const;
     bool decode_round(int thread, const int32_t* copied, int pending, int position,
                       const RoundRequest& request, RoundResult& result);
-    static int look_up(const int32_t* history, int position, const RoundRequest& request,
-                       int32_t* out);
 
     const Streams& streams(Pass pass) const { return pass == Pass::draft ? draft_ : target_; }
     uint16_t* keys(int layer, int head) const;
