@@ -180,10 +180,11 @@ def _norms(args: argparse.Namespace, source: Source) -> Norms:
 
 def _bench(args: argparse.Namespace, source: Source, norms: Norms) -> Bench:
     """Everything but the contenders; packs the first model, whose tokenizer makes the prompts."""
-    from transformers import AutoTokenizer
-
-    from cassandra_spec.bench.decode.prompts import encode, encode_behind, in_rounds
+    from cassandra_spec.bench.decode.prompts import encode_behind, in_rounds
     from cassandra_spec.bench.decode.run import Bench
+    from cassandra_spec.drafting import encode_prompt, stop_tokens
+    from cassandra_spec.golden.model_config import read_config
+    from cassandra_spec.model.pretrained import load_tokenizer
     from cassandra_spec.model.study.prompts import bundled_prompts
 
     def say(text: str) -> None:
@@ -205,15 +206,16 @@ def _bench(args: argparse.Namespace, source: Source, norms: Norms) -> Bench:
     )
     args.out.mkdir(parents=True, exist_ok=True)
     packed = bench.packed("exact-4", "dequantised", source, norms)
-    tokenizer: Any = AutoTokenizer.from_pretrained(packed, local_files_only=True)
+    tokenizer = load_tokenizer(packed)
     texts = [prompt.text for prompt in bundled_prompts("bench")][: args.prompts]
     if args.context:
         filler = _filler()
         prompts = [encode_behind(tokenizer, text, filler, args.context) for text in texts]
     else:
-        prompts = [encode(tokenizer, text) for text in texts]
+        prompts = [encode_prompt(tokenizer, text) for text in texts]
+    stops = sorted(stop_tokens(tokenizer, read_config(packed).get("eos_token_id")))
     rounds = in_rounds(prompts, args.rounds)
-    return dataclasses.replace(bench, rounds=rounds, stops=_stops(packed, tokenizer))
+    return dataclasses.replace(bench, rounds=rounds, stops=stops)
 
 
 def _filler() -> str:
@@ -222,15 +224,6 @@ def _filler() -> str:
 
     path = Path(model.__file__).parent / "data" / "heldout.txt"
     return path.read_text(encoding="utf-8")
-
-
-def _stops(packed: Path, tokenizer: Any) -> list[int]:
-    """Tokens that end a reply, by the tokenizer and by the config."""
-    from cassandra_spec.golden.model_config import read_config
-
-    stated = read_config(packed).get("eos_token_id")
-    found = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
-    return sorted(token for token in found if token is not None)
 
 
 def _about(bench: Bench, source: Source) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.initialization import no_init_weights
 
-from cassandra_spec.golden import CassandraError
+from cassandra_spec.drafting import encode_prompt, stop_tokens
+from cassandra_spec.golden import CassandraError, bf16
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.pretrained import load_config, load_tokenizer
-from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.architectures import HEAD
 from cassandra_spec.model.weights.sources import Values
 
@@ -129,11 +129,12 @@ def packed_reader(packed: PackedFile, decode: Callable[[Any], NDArray[np.uint16]
 def reply(model: Any, directory: Path, prompt: str, *, tokens: int) -> Reply:
     """Generate greedily, at most ``tokens`` tokens, with the chat template of ``directory``."""
     tokenizer = load_tokenizer(directory)
-    inputs = _encode_prompt(tokenizer, prompt)
+    inputs = torch.tensor([encode_prompt(tokenizer, prompt)])
+    stops = stop_tokens(tokenizer, model.config.eos_token_id)
     settings = GenerationConfig(
         max_new_tokens=tokens,
         do_sample=False,
-        eos_token_id=_stop_tokens(model, tokenizer),
+        eos_token_id=sorted(stops) or None,
         pad_token_id=tokenizer.pad_token_id,
     )
     with torch.inference_mode():
@@ -143,21 +144,3 @@ def reply(model: Any, directory: Path, prompt: str, *, tokens: int) -> Reply:
     generated = output[0, inputs.shape[1] :].tolist()
     text = tokenizer.decode(generated, skip_special_tokens=True)
     return Reply(text=text.strip(), tokens=tuple(generated))
-
-
-def _encode_prompt(tokenizer: Any, prompt: str) -> torch.Tensor:
-    """Token numbers of the prompt, int64 [1, tokens]."""
-    text = prompt
-    if tokenizer.chat_template:
-        chat = [{"role": "user", "content": prompt}]
-        text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    encoded: torch.Tensor = tokenizer(
-        text, return_tensors="pt", add_special_tokens=not tokenizer.chat_template
-    ).input_ids
-    return encoded
-
-
-def _stop_tokens(model: Any, tokenizer: Any) -> list[int] | None:
-    stated = model.config.eos_token_id
-    stops = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
-    return sorted(stop for stop in stops if stop is not None) or None

@@ -37,7 +37,7 @@ from cassandra_spec.drafting import (
     make_report,
     native_figures,
 )
-from cassandra_spec.golden import CassandraError, Packed
+from cassandra_spec.golden import CassandraError, Packed, bf16
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.native.arrays import pointer
@@ -142,7 +142,7 @@ class Engine:
                 return packed.read_packed(name)
             if name not in packed.others:
                 return None
-            return _to_patterns(packed.others[name].dtype, packed.read_raw(name), name)
+            return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
 
         return cls(config, read, **options)
 
@@ -486,18 +486,6 @@ def _outcome(result: RoundResult) -> Outcome:
         draft_seconds=result.draft_seconds,
         verify_seconds=result.verify_seconds,
     )
-
-
-def _to_patterns(dtype: str, octets: NDArray[np.uint8], name: str) -> Patterns:
-    """BF16 patterns of the bytes of a tensor; F32 is rounded to nearest even."""
-    if dtype == "BF16":
-        return octets.view("<u2").astype(np.uint16, copy=False)
-    if dtype == "F32":
-        bits = octets.view("<u4").astype(np.uint64)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-    if dtype == "F16":
-        return _to_patterns("F32", octets.view("<f2").astype("<f4").view(np.uint8), name)
-    raise CassandraError(f"{name} must be BF16, F16 or F32 for the native engine, not {dtype}")
 
 
 def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cassandra_spec.drafting import encode_prompt
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["encode", "encode_behind"]
-
-
-def encode(tokenizer: Any, prompt: str) -> list[int]:
-    """The tokens of a prompt, in the chat template if the tokenizer has one."""
-    if not tokenizer.chat_template:
-        return list(tokenizer(prompt).input_ids)
-    chat = [{"role": "user", "content": prompt}]
-    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    return list(tokenizer(text, add_special_tokens=False).input_ids)
+__all__ = ["encode_behind"]
 
 
 def encode_behind(tokenizer: Any, prompt: str, filler: str, positions: int) -> list[int]:
@@ -28,7 +20,7 @@ def encode_behind(tokenizer: Any, prompt: str, filler: str, positions: int) -> l
     words = filler.split(" ")
 
     def tokens(count: int) -> list[int]:
-        return encode(tokenizer, f"{' '.join(words[:count])}\n\n{prompt}")
+        return encode_prompt(tokenizer, f"{' '.join(words[:count])}\n\n{prompt}")
 
     if not len(tokens(0)) <= positions <= len(tokens(len(words))):
         raise CassandraError(

@@ -44,51 +44,32 @@ def _timed(rounds: Iterable[list[int]]) -> Answer:
 
 
 def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
-    from cassandra_spec.drafting import Counters, Settings
     from cassandra_spec.native.engine import Engine
 
-    draft = options["draft"]
+    draft = options["draft"] in ("model", "hybrid")
     engine = Engine.from_packed(
-        packed,
-        target=options["target"],
-        draft=draft in ("model", "hybrid"),
-        threads=threads,
-        context=context,
+        packed, target=options["target"], draft=draft, threads=threads, context=context
     )
-
-    def reply(request: Request) -> Answer:
-        counters = Counters()
-        settings = Settings(
-            gamma=options["gamma"],
-            draft=draft,
-            min_margin=options["min_margin"],
-            max_tokens=request["max_tokens"],
-            stop_tokens=frozenset(request["stops"]),
-        )
-        found = _timed(engine.rounds(request["prompt"], settings, counters))
-        native = engine.make_report(counters, settings).native
-        return {
-            **found,
-            "drafted": counters.drafted,
-            "accepted": counters.accepted,
-            "plans": dict(native.plans) if native else {},  # of all replies so far
-        }
-
     held = engine.memory()
     positions = held.pop("position") * context
-    return reply, sum(held.values()) + positions
+    return _replier(engine, options), sum(held.values()) + positions
 
 
 def _torch(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
     import torch
 
-    from cassandra_spec.drafting import Counters, Settings
     from cassandra_spec.model.speculative import CassandraForCausalLM
 
     torch.set_num_threads(threads)
-    model = CassandraForCausalLM.from_pretrained(packed)
+    return _replier(CassandraForCausalLM.from_pretrained(packed), options), None
+
+
+def _replier(model: Any, options: dict[str, Any]) -> Callable[[Request], Answer]:
+    """Replies of one of both runtimes."""
+    from cassandra_spec.drafting import Counters, Settings
 
     def reply(request: Request) -> Answer:
+        counters = Counters()
         settings = Settings(
             gamma=options["gamma"],
             draft=options["draft"],
@@ -96,11 +77,16 @@ def _torch(packed: Path, options: dict[str, Any], threads: int, context: int) ->
             max_tokens=request["max_tokens"],
             stop_tokens=frozenset(request["stops"]),
         )
-        counters = Counters()
         found = _timed(model.rounds(request["prompt"], settings, counters))
-        return {**found, "drafted": counters.drafted, "accepted": counters.accepted}
+        native = model.make_report(counters, settings).native
+        return {
+            **found,
+            "drafted": counters.drafted,
+            "accepted": counters.accepted,
+            "plans": dict(native.plans) if native else {},  # of all replies so far
+        }
 
-    return reply, None
+    return reply
 
 
 def _transformers(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:

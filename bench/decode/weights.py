@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.weights import bf16
+from cassandra_spec.golden import CassandraError, bf16
 from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
 __all__ = ["BLOCK", "STEPS", "Dithered", "dither"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.golden import bf16
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.masks import kept_by_wanda, kept_in_fours
 from cassandra_spec.model.reply import ReadWeights
-from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
 __all__ = ["as_float", "rounded_to_8_bits", "wanda_pruned"]

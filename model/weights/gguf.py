@@ -13,8 +13,8 @@ from gguf import GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
-from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
 from cassandra_spec.model.weights.gguf_header import check_counts
 from cassandra_spec.model.weights.tensor import Tensor, Values

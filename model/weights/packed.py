@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.golden import Codec, GoldenCodec
+from cassandra_spec.golden import Codec, GoldenCodec, bf16
 from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
 from cassandra_spec.golden.model_config import read_config
-from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.architectures import HEAD, Kind, find_architecture
 from cassandra_spec.model.weights.sources import (
     MODEL_FILE,

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import SafetensorsFile
 from cassandra_spec.golden.model_config import read_config, read_json
-from cassandra_spec.model.weights import bf16
 from cassandra_spec.model.weights.architectures import (
     EMBEDDING,
     HEAD,

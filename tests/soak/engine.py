@@ -19,8 +19,8 @@ from typing import Literal
 
 from tqdm import tqdm
 
-from cassandra_spec.bench.decode.prompts import encode, encode_behind
-from cassandra_spec.drafting import Counters, DraftKind, Settings
+from cassandra_spec.bench.decode.prompts import encode_behind
+from cassandra_spec.drafting import Counters, DraftKind, Settings, encode_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.study.prompts import bundled_prompts
@@ -89,7 +89,7 @@ class Prompts:
     def __call__(self, ask: Ask) -> list[int]:
         text = bundled_prompts()[ask.prompt].text
         if ask.context is None:
-            return encode(self._tokenizer, text)
+            return encode_prompt(self._tokenizer, text)
         return encode_behind(self._tokenizer, text, self._filler, ask.context)
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.weights import bf16
+from cassandra_spec.golden import CassandraError, bf16
 
 LOW_HALVES = (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)
 
