@@ -61,6 +61,7 @@ lint: verilog ## Check style and types, and every exported top with Verilator's 
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	.venv/bin/clang-format --dry-run -Werror $$(find native verif -name '*.cpp' -o -name '*.h')
+	$(PY) -m cassandra_spec.native.lint
 	$(PY) -m mypy --strict cassandra_spec/golden
 	$(PY) -m mypy
 	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl

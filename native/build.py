@@ -31,7 +31,18 @@ from pathlib import Path
 from cassandra_spec.native import constants
 from cassandra_spec.native.errors import NativeError
 
-__all__ = ["ISA_FLAGS", "Toolchain", "build_library", "cache_folder", "find_toolchain", "isas_of"]
+__all__ = [
+    "ISA_FLAGS",
+    "Toolchain",
+    "Unit",
+    "build_library",
+    "cache_folder",
+    "compilations",
+    "find_toolchain",
+    "isas_of",
+    "read_sources",
+    "write_sources",
+]
 
 SOURCES = Path(__file__).resolve().parent / "src"
 _CHECKOUT = SOURCES.parents[1]
@@ -147,15 +158,16 @@ def _closure(name: str, texts: dict[str, str]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Unit:
-    """A source file to be compiled, and the name of its object."""
+class Unit:
+    """A source to be compiled, its flags, and the name of its object."""
 
     source: str
     flags: tuple[str, ...]
     object: str
 
 
-def _read_sources() -> dict[str, str]:
+def read_sources() -> dict[str, str]:
+    """Text of all sources, the generated ones included, by path in ``src``."""
     paths = sorted(path for path in SOURCES.rglob("*.*") if path.suffix in (".cpp", ".h"))
     texts = {path.relative_to(SOURCES).as_posix(): path.read_text("utf-8") for path in paths}
     return texts | constants.generate()
@@ -167,7 +179,16 @@ def _flags(toolchain: Toolchain, isa: str, sanitize: bool) -> tuple[str, ...]:
     return (*_COMMON.split(), *mode, *has, f"-DCASSANDRA_ISA={isa}", *ISA_FLAGS[isa])
 
 
-def _units(texts: dict[str, str], toolchain: Toolchain, sanitize: bool) -> list[_Unit]:
+def write_sources(texts: dict[str, str], folder: Path) -> None:
+    """Write the sources where a compiler is to run."""
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def compilations(texts: dict[str, str], toolchain: Toolchain, sanitize: bool = False) -> list[Unit]:
+    """What is to be compiled: each source for its instruction sets that the compiler takes."""
     units = []
     for name in texts:
         if not name.endswith(".cpp"):
@@ -175,10 +196,10 @@ def _units(texts: dict[str, str], toolchain: Toolchain, sanitize: bool) -> list[
         parts = [part for file in _closure(name, texts) for part in (file, texts[file])]
         for isa in isas_of(name):
             if isa in toolchain.isas:
-                flags = _flags(toolchain, isa, sanitize)
+                flags = (*_flags(toolchain, isa, sanitize), "-I.")
                 key = _digest(toolchain.version, *toolchain.command, *flags, *parts)
                 object = f"{name.removesuffix('.cpp').replace('/', '-')}-{key}.o"
-                units.append(_Unit(source=name, flags=flags, object=object))
+                units.append(Unit(source=name, flags=flags, object=object))
     return units
 
 
@@ -187,10 +208,10 @@ def _check(run: subprocess.CompletedProcess[str], what: str) -> None:
         raise NativeError(f"{what} failed: {run.stderr.strip() or f'status {run.returncode}'}")
 
 
-def _compile(unit: _Unit, folder: Path, toolchain: Toolchain, sources: Path) -> None:
+def _compile(unit: Unit, folder: Path, toolchain: Toolchain, sources: Path) -> None:
     target = folder / unit.object
     partial = target.with_suffix(f".{os.getpid()}.partial")
-    command = [*toolchain.command, *unit.flags, "-I.", "-c", unit.source, "-o", str(partial)]
+    command = [*toolchain.command, *unit.flags, "-c", unit.source, "-o", str(partial)]
     try:
         _check(_run(command, sources), f"compiling {unit.source}")
         _keep(partial, target)
@@ -237,7 +258,7 @@ def _say(message: str) -> None:
 
 
 def _compile_missing(
-    units: list[_Unit], texts: dict[str, str], objects: Path, toolchain: Toolchain
+    units: list[Unit], texts: dict[str, str], objects: Path, toolchain: Toolchain
 ) -> None:
     missing = [unit for unit in units if not _is_whole(objects / unit.object)]
     if not missing:
@@ -245,10 +266,7 @@ def _compile_missing(
     names = ", ".join(dict.fromkeys(unit.source for unit in missing))
     _say(f"compiling {names} with {shlex.join(toolchain.command)} (once; kept in {objects.parent})")
     with tempfile.TemporaryDirectory(dir=objects) as folder:
-        for name, text in texts.items():
-            path = Path(folder) / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        write_sources(texts, Path(folder))
         with ThreadPoolExecutor(_JOBS) as pool:
             jobs = [pool.submit(_compile, u, objects, toolchain, Path(folder)) for u in missing]
             for job in jobs:
@@ -256,7 +274,7 @@ def _compile_missing(
 
 
 def _link(
-    units: list[_Unit], objects: Path, library: Path, flags: tuple[str, ...], cxx: Toolchain
+    units: list[Unit], objects: Path, library: Path, flags: tuple[str, ...], cxx: Toolchain
 ) -> None:
     partial = library.with_suffix(f".{os.getpid()}.partial")
     inputs = [str(objects / unit.object) for unit in units]
@@ -287,8 +305,8 @@ def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path
         OSError: the folder cannot be written.
     """
     toolchain = find_toolchain()
-    texts = _read_sources()
-    units = _units(texts, toolchain, sanitize)
+    texts = read_sources()
+    units = compilations(texts, toolchain, sanitize)
     root = cache_folder() if folder is None else folder
     library = root / _digest(*(unit.object for unit in units)) / "libcassandra.so"
     if _is_whole(library):

@@ -90,9 +90,8 @@ bool decode(const Params& p, const Region& spec, const Region* ver, int64_t coun
     if constexpr (UNARY)
         if (!read_kept_exponents(p, walk, s)) return false;
     const uint8_t* lows = nullptr;
-    if (ver &&
-        !(lows = MASKED ? walk_lows(p, *ver, count / BEAT, s) : only_lows(p, *ver, count / BEAT)))
-        return false;
+    if (ver) lows = MASKED ? walk_lows(p, *ver, count / BEAT, s) : only_lows(p, *ver, count / BEAT);
+    if (ver && !lows) return false;
     read_blocks(p, lows, walk.kept(), s);
     if constexpr (!UNARY) return put_groups(p, ver != nullptr, count, s, out);
     put_unary<MASKED>(ver != nullptr, count, s, out);
