@@ -75,12 +75,12 @@ class Decoder(wiring.Component):
         m.submodules.speculation = front = self.speculation_path
         m.submodules.verification = back = self.verification_path
         pending = Signal()  # a command waits for the verification path
-        books_idle = self._books(m, pending)
+        codebook_idle = self._codebooks(m, pending)
         wiring.connect(m, wiring.flipped(self.speculation), front.words)
         wiring.connect(m, wiring.flipped(self.verification), back.words)
         wiring.connect(m, front.beats, back.beats)
         wiring.connect(m, back.values, wiring.flipped(self.values))
-        self._fork(m, pending, books_idle)
+        self._fork(m, pending, codebook_idle)
         m.d.comb += self.busy.eq(front.busy | back.busy | pending)
         for cause in ERROR_CAUSES:
             sticky = self.error[cause]
@@ -92,7 +92,7 @@ class Decoder(wiring.Component):
                 m.d.sync += sticky.eq(0)
         return m
 
-    def _books(self, m: Module, pending: Signal) -> Value:
+    def _codebooks(self, m: Module, pending: Signal) -> Value:
         """Each codebook to its path; whether none of pruned values is being loaded or waiting."""
         front, back = self.speculation_path, self.verification_path
         if not self.config.coded:
@@ -112,13 +112,13 @@ class Decoder(wiring.Component):
             back.codebook.payload.last.eq(word.last),
             back.codebook.payload.empty.eq(word.empty),
         ]
-        return back.book_idle & ~(self.codebook.valid & word.pruned)
+        return back.codebook_idle & ~(self.codebook.valid & word.pruned)
 
-    def _fork(self, m: Module, pending: Signal, books_idle: Value) -> None:
+    def _fork(self, m: Module, pending: Signal, codebook_idle: Value) -> None:
         """A command goes to both paths; the verification path may take it later."""
         front, back = self.speculation_path, self.verification_path
         held = Signal(CommandLayout)
-        turn = ~pending & books_idle
+        turn = ~pending & codebook_idle
         m.d.comb += [
             front.command.payload.eq(self.command.payload),
             front.command.valid.eq(self.command.valid & turn),

@@ -58,7 +58,7 @@ class Encoder(wiring.Component):
         super().__init__(
             {
                 "command": In(stream.Signature(EncodeCommandLayout)),
-                "codebook": In(stream.Signature(self.front.book.load_layout)),
+                "codebook": In(stream.Signature(self.front.codebook_map.load_layout)),
                 "values": In(stream.Signature(TensorWord(config.lanes))),
                 "speculation": Out(words),
                 "verification": Out(words),

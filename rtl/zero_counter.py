@@ -33,7 +33,27 @@ def _leading_zeros(m: Module, bits: Signal, width: int) -> list[Signal]:
     return runs
 
 
-class ZeroCounter(wiring.Component):
+class _Counter(wiring.Component):
+    """The ports of both counters; chunks of ``chunk`` bits must not be longer than a code."""
+
+    def __init__(self, width: int, limit: int, *, chunk: int) -> None:
+        _check("width", width, 1)
+        _check("limit", limit, min(width, chunk))
+        self.width = width
+        self.limit = limit
+        super().__init__(
+            {
+                "bits": In(width),
+                "carry_in": In(range(limit + 1)),
+                "runs": Out(data.ArrayLayout(range(limit + 1), width)),
+                "ones": Out(range(width + 1)),
+                "carry_out": Out(range(limit + 1)),
+                "overflow": Out(1),
+            }
+        )
+
+
+class ZeroCounter(_Counter):
     """Zeros before each one of a chunk of a unary-coded stream.
 
     Combinational, no buffering.
@@ -64,20 +84,7 @@ class ZeroCounter(wiring.Component):
     """
 
     def __init__(self, width: int = CHUNK, *, limit: int = 16) -> None:
-        _check("width", width, 1)
-        _check("limit", limit, width)
-        self.width = width
-        self.limit = limit
-        super().__init__(
-            {
-                "bits": In(width),
-                "carry_in": In(range(limit + 1)),
-                "runs": Out(data.ArrayLayout(range(limit + 1), width)),
-                "ones": Out(range(width + 1)),
-                "carry_out": Out(range(limit + 1)),
-                "overflow": Out(1),
-            }
-        )
+        super().__init__(width, limit, chunk=width)
 
     def elaborate(self, platform: object) -> Module:
         """The carry joins the zeros before the first one alone, or all zeros if there is none."""
@@ -104,7 +111,7 @@ class ZeroCounter(wiring.Component):
         return m
 
 
-class ParallelZeroCounter(wiring.Component):
+class ParallelZeroCounter(_Counter):
     """Ranks of all codes that end in a window: chunk counters with a carry from chunk to chunk.
 
     Combinational, no buffering. Members as :class:`ZeroCounter`, for ``width`` bits in chunks of
@@ -112,20 +119,7 @@ class ParallelZeroCounter(wiring.Component):
     """
 
     def __init__(self, width: int = 32, *, limit: int = 16) -> None:
-        _check("width", width, 1)
-        _check("limit", limit, min(width, CHUNK))
-        self.width = width
-        self.limit = limit
-        super().__init__(
-            {
-                "bits": In(width),
-                "carry_in": In(range(limit + 1)),
-                "runs": Out(data.ArrayLayout(range(limit + 1), width)),
-                "ones": Out(range(width + 1)),
-                "carry_out": Out(range(limit + 1)),
-                "overflow": Out(1),
-            }
-        )
+        super().__init__(width, limit, chunk=CHUNK)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -82,7 +82,7 @@ _ENCODER_BLOCKS = (
     (r"front\.vectors\.choice", "top-k: choice by threshold"),
     (r"front\.vectors", "vectors: loading"),
     (r"front\.groups", "group exponents"),
-    (r"front\.book", "codebook"),
+    (r"front\.codebook_map", "codebook"),
     (r"front\.path", "alignment, residue, records"),
     (r"front", "front end: control"),
     (r"regions\.codes", "packer of unary codes"),

@@ -46,7 +46,7 @@ class SuperblockReader(wiring.Component):
     take : In(range(take_max + 1))
         Rows used up in this cycle, at most ``level``.
     sure : In(range(take_max + 1))
-        Of an eager reader: so many of them at least, known early.
+        Of an eager reader: a lower bound of ``take`` that is known early.
     finish : In(1)
         One cycle: the schedule has all its rows. ``take`` must be zero.
     drained, overlong : Out(1)

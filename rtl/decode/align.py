@@ -133,5 +133,5 @@ class Align(wiring.Component):
 
 
 def _rows_of(count: Value, lanes: int) -> Value:
-    """Rows that hold so many pruned values, a begun one among them."""
+    """Rows that hold ``count`` pruned values; a row that is not full counts."""
     return (count + 1) >> 1 if lanes > VALUE else count * (VALUE // lanes)

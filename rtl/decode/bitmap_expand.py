@@ -52,7 +52,7 @@ class BlockBuffer(wiring.Component):
     With ``early`` the places of the values are found a cycle ahead: ``lane_mask`` must have been
     there, and no ``advance``, in the cycle before its ``fields`` are used. With ``ahead`` they are
     found by ``advance``: ``fields`` are those of the ``lane_mask`` that advanced last.
-    There is no back-pressure: whoever drives it loads by the demand schedule, only when fewer
+    There is no back-pressure: the driver loads by the demand schedule, only when fewer
     values than the next beat needs are left.
 
     Members

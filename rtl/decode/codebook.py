@@ -25,8 +25,8 @@ class Codebook(wiring.Component):
     Members
     -------
     load : In(stream of {exponent: 8, last: 1}, with ``may_be_empty`` also {empty: 1})
-        Exponents in the order of rank; the first of a packet empties the book. An ``empty`` word
-        has no exponent.
+        Exponents in the order of rank; the first of a packet empties the codebook. An ``empty``
+        word has no exponent.
     enable : In(1)
         Loading is allowed. A packet that has begun must be finished before ``idle``.
     idle : Out(1)
@@ -35,7 +35,7 @@ class Codebook(wiring.Component):
     missing : Out(lanes)
         The lane's rank has no entry.
     count : Out(range(size + 1))
-        Entries of the book.
+        Entries of the codebook.
     """
 
     def __init__(self, *, lanes: int, size: int, may_be_empty: bool = False) -> None:

@@ -27,8 +27,8 @@ class ExponentPath(wiring.Component):
 
     Latency: a window taken in cycle c is counted in cycle c + 1 and its ranks can be used from
     cycle c + 2. Throughput: one window and one beat in each cycle. Buffering: one window and
-    ``queue_entries`` ranks; whoever drives it counts ranks by the demand schedule, which bounds
-    the queue, so there is no back-pressure.
+    ``queue_entries`` ranks; the driver counts ranks by the demand schedule, which bounds the
+    queue, so there is no back-pressure.
 
     Illegal input (a run of ``limit`` zeros) raises ``overflow``, which stays until ``clear``.
 

@@ -312,7 +312,7 @@ class HalfRatePipeline(wiring.Component):
             pruned.raw.eq(waiting.raw),
             pruned.long.eq(long),
             pruned.load_enable.eq(~self.state.running),
-            self.book_idle.eq(pruned.idle),
+            self.codebook_idle.eq(pruned.idle),
         ]
         with m.If(join):
             m.d.sync += long.eq(Mux(state.coded, codes.escapes, escapes))

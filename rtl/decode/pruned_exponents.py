@@ -150,7 +150,7 @@ class PrunedBytes(wiring.Component):
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         lanes = config.lanes
-        self.book = Codebook(lanes=lanes, size=config.codebook - 1, may_be_empty=True)
+        self.codebook = Codebook(lanes=lanes, size=config.codebook - 1, may_be_empty=True)
         super().__init__(
             {
                 "coded": In(1),
@@ -158,7 +158,7 @@ class PrunedBytes(wiring.Component):
                 "beat_values": In(data.ArrayLayout(_VALUE, lanes)),
                 "raw": In(lanes),
                 "long": In(lanes),
-                "load": In(stream.Signature(self.book.load_layout)),
+                "load": In(stream.Signature(self.codebook.load_layout)),
                 "load_enable": In(1),
                 "idle": Out(1),
                 "entries": Out(range(config.codebook)),
@@ -171,18 +171,18 @@ class PrunedBytes(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.book = book = self.book
-        wiring.connect(m, wiring.flipped(self.load), book.load)
+        m.submodules.codebook = codebook = self.codebook
+        wiring.connect(m, wiring.flipped(self.load), codebook.load)
         m.d.comb += [
-            book.enable.eq(self.load_enable),
-            self.idle.eq(book.idle),
-            self.entries.eq(book.count),
+            codebook.enable.eq(self.load_enable),
+            self.idle.eq(codebook.idle),
+            self.entries.eq(codebook.count),
         ]
         found = self._bytes(m)
         for lane in range(self.config.lanes):
             low, high = found[2 * lane], found[2 * lane + 1]
-            m.d.comb += book.ranks[lane].eq(self.beat_values[lane][_PLACE:])
-            exponent = Mux(self.long[lane], high, book.exponents[lane])
+            m.d.comb += codebook.ranks[lane].eq(self.beat_values[lane][_PLACE:])
+            exponent = Mux(self.long[lane], high, codebook.exponents[lane])
             small = Cat(low[:_PLACE], exponent, low[_PLACE])
             value = Mux(self.coded, small, Cat(low, high))
             m.d.comb += self.values[lane].eq(Mux(self.raw[lane], value, self.beat_values[lane]))

@@ -48,7 +48,7 @@ def codebook_ports(config: DecoderConfig) -> dict[str, Member]:
     """The codebook of pruned values, if they may be coded; it is loaded between segments."""
     if not config.coded:
         return {}
-    return {"codebook": In(stream.Signature(POSSIBLY_EMPTY)), "book_idle": Out(1)}
+    return {"codebook": In(stream.Signature(POSSIBLY_EMPTY)), "codebook_idle": Out(1)}
 
 
 def pipeline_ports(config: DecoderConfig, *, take_max: int, words: int) -> dict[str, Member]:

@@ -44,7 +44,7 @@ class SpeculationControl(wiring.Component):
         Ports of the schedule.
     finish : Out(1), drained, overlong : In(1)
         Ports of the superblock reader.
-    abort : Out(1), kill : In(1), empty : In(1), book_idle : In(1)
+    abort : Out(1), kill : In(1), empty : In(1), codebook_idle : In(1)
         Ports of the pipeline.
     closed : Out(1), failed : Out(1)
         The region of the latest segment is drained; the segment is illegal, for any of four
@@ -57,7 +57,7 @@ class SpeculationControl(wiring.Component):
 
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
-        inputs = ("scheduling", "short", "drained", "overlong", "kill", "empty", "book_idle")
+        inputs = ("scheduling", "short", "drained", "overlong", "kill", "empty", "codebook_idle")
         outputs = ("start", "stop", "finish", "abort", "closed", "failed", "idle")
         super().__init__(
             {
@@ -76,7 +76,7 @@ class SpeculationControl(wiring.Component):
         m.d.comb += [
             bad.eq(self._bad_command(self.command.payload)),
             short.eq(self.short & ~self.kill),
-            self.command.ready.eq(idle & self.empty & self.book_idle),
+            self.command.ready.eq(idle & self.empty & self.codebook_idle),
             self.idle.eq(idle & self.empty),
             self.stop.eq(short | self.kill),
             self.finish.eq(~idle & ~self.scheduling & ~finished),
@@ -170,7 +170,7 @@ class SpeculationPath(wiring.Component):
             control.overlong.eq(reader.overlong),
             control.kill.eq(pipeline.kill),
             control.empty.eq(pipeline.empty),
-            control.book_idle.eq(pipeline.book_idle),
+            control.codebook_idle.eq(pipeline.codebook_idle),
             # rows
             reader.take.eq(schedule.take),
             reader.finish.eq(control.finish),

@@ -73,7 +73,7 @@ class SpeculationPipeline(wiring.Component):
         A last beat with ``abort`` comes in place of others.
     closed : In(1), failed : In(1)
         The region is drained, so a last beat may leave; the segment is illegal.
-    codebook : In(stream of ENTRY), book_idle : Out(1), idle : In(1)
+    codebook : In(stream of ENTRY), codebook_idle : Out(1), idle : In(1)
         A codebook is loaded only while the path is ``idle``. Without scheme unary words of one are
         taken at any time and ignored.
     beats : Out(stream of SpeculationBeat)
@@ -100,7 +100,7 @@ class SpeculationPipeline(wiring.Component):
                 "closed": In(1),
                 "failed": In(1),
                 "codebook": In(stream.Signature(ENTRY)),
-                "book_idle": Out(1),
+                "codebook_idle": Out(1),
                 "idle": In(1),
                 "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
                 "kill": Out(1),
@@ -198,13 +198,13 @@ class SpeculationPipeline(wiring.Component):
     def _codebook(self, m: Module, ranks: Value) -> tuple[Value, Value]:
         """Exponents of some ranks, and which have none. Without unary, codebooks are ignored."""
         if not self.config.has("unary"):
-            m.d.comb += [self.codebook.ready.eq(1), self.book_idle.eq(1)]
+            m.d.comb += [self.codebook.ready.eq(1), self.codebook_idle.eq(1)]
             return Const(0), Const(0)
-        m.submodules.codebook = book = Codebook(lanes=self.config.lanes, size=self.config.codebook)
-        wiring.connect(m, wiring.flipped(self.codebook), book.load)
+        m.submodules.codebook = table = Codebook(lanes=self.config.lanes, size=self.config.codebook)
+        wiring.connect(m, wiring.flipped(self.codebook), table.load)
         m.d.comb += [
-            book.enable.eq(self.idle),
-            book.ranks.eq(ranks),
-            self.book_idle.eq(book.idle),
+            table.enable.eq(self.idle),
+            table.ranks.eq(ranks),
+            self.codebook_idle.eq(table.idle),
         ]
-        return Value.cast(book.exponents), book.missing
+        return Value.cast(table.exponents), table.missing

@@ -22,7 +22,7 @@ class BeatCounter(wiring.Component):
     Members
     -------
     start : In(1), beats : In(17)
-        A segment of so many beats begins.
+        A segment begins, and how many beats it has.
     step : In(1), inside : In(1)
         The slot leaves; it has a beat.
     more, final : Out(1), number : Out(5)

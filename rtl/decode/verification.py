@@ -114,5 +114,5 @@ class VerificationPath(wiring.Component):
             m.d.comb += reader.sure.eq(pipeline.sure)
         if self.config.coded:
             wiring.connect(m, wiring.flipped(self.codebook), pipeline.codebook)
-            m.d.comb += self.book_idle.eq(pipeline.book_idle)
+            m.d.comb += self.codebook_idle.eq(pipeline.codebook_idle)
         return m

@@ -45,11 +45,11 @@ class EncoderFront(wiring.Component):
 
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
-        self.book = RankMap(lanes=config.lanes, size=config.codebook)
+        self.codebook_map = RankMap(lanes=config.lanes, size=config.codebook)
         super().__init__(
             {
                 "command": In(stream.Signature(EncodeCommandLayout)),
-                "codebook": In(stream.Signature(self.book.load_layout)),
+                "codebook": In(stream.Signature(self.codebook_map.load_layout)),
                 "values": In(stream.Signature(TensorWord(config.lanes))),
                 "records": Out(stream.Signature(RecordBeat(config))),
                 "busy": Out(1),
@@ -60,10 +60,10 @@ class EncoderFront(wiring.Component):
         m = Module()
         m.submodules.vectors = vectors = VectorBuffer(self.config)
         m.submodules.groups = groups = GroupBuffer(self.config)
-        m.submodules.book = book = self.book
+        m.submodules.codebook_map = codebook = self.codebook_map
         m.submodules.path = path = RecordPath(self.config)
         wiring.connect(m, wiring.flipped(self.command), vectors.command)
-        wiring.connect(m, wiring.flipped(self.codebook), book.load)
+        wiring.connect(m, wiring.flipped(self.codebook), codebook.load)
         wiring.connect(m, wiring.flipped(self.values), vectors.values)
         wiring.connect(m, groups.beats, path.beats)
         m.d.comb += path.again.eq(groups.again)
@@ -74,15 +74,15 @@ class EncoderFront(wiring.Component):
             groups.valid.eq(vectors.valid),
             groups.beat.eq(vectors.beat),
             groups.chosen.eq(vectors.chosen),
-            book.exponents.eq(path.exponents),
-            book.part.eq(path.part),
-            path.ranks.eq(book.ranks),
-            path.found.eq(book.found),
+            codebook.exponents.eq(path.exponents),
+            codebook.part.eq(path.part),
+            path.ranks.eq(codebook.ranks),
+            path.found.eq(codebook.found),
         ]
-        self._flight(m, vectors, book)
+        self._flight(m, vectors, codebook)
         return m
 
-    def _flight(self, m: Module, vectors: VectorBuffer, book: RankMap) -> None:
+    def _flight(self, m: Module, vectors: VectorBuffer, codebook: RankMap) -> None:
         """Segments in flight; the codebook changes between them."""
         flight = Signal(8)  # more than the buffers have beats
         begun = self.command.valid & self.command.ready
@@ -90,6 +90,6 @@ class EncoderFront(wiring.Component):
         m.d.sync += flight.eq(flight + begun - done)
         m.d.comb += [
             self.busy.eq(flight != 0),
-            book.enable.eq(~self.busy),
-            vectors.enable.eq(book.idle),
+            codebook.enable.eq(~self.busy),
+            vectors.enable.eq(codebook.idle),
         ]

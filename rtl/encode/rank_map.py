@@ -18,15 +18,15 @@ MORE = 4
 class RankMap(wiring.Component):
     """The rank of each lane's exponent in a codebook that is loaded at run time.
 
-    Looking up is combinational: the entries of one part of the book, and ``MORE`` behind the first
-    part, are compared with every lane. A load takes one cycle for each entry and never stalls while
-    ``enable`` is set. Illegal input: of an exponent that the book has twice the ranks are ORed;
-    entries past the ``size``-th of a packet are taken and ignored.
+    Looking up is combinational: the entries of one part of the codebook, and ``MORE`` behind the
+    first part, are compared with every lane. A load takes one cycle for each entry and never stalls
+    while ``enable`` is set. Illegal input: of an exponent that the codebook has twice the ranks are
+    ORed; entries past the ``size``-th of a packet are taken and ignored.
 
     Members
     -------
     load : In(stream of {exponent: 8, last: 1})
-        Exponents in the order of rank; the first of a packet empties the book.
+        Exponents in the order of rank; the first of a packet empties the codebook.
     enable : In(1)
         Loading is allowed. A packet that has begun must be finished before ``idle``.
     idle : Out(1)

@@ -104,7 +104,7 @@ class RecordPath(wiring.Component):
         mx = config.selects(stored.scheme, "mx")
         unary = config.selects(stored.scheme, "unary")
         infinite, kept = Signal(config.lanes), Signal(config.lanes)
-        known, missing = Signal(config.lanes), Signal(config.lanes)  # in the book, and not yet
+        known, missing = Signal(config.lanes), Signal(config.lanes)  # in the codebook, and not yet
         first, moves = self.part == 0, self.move & self.beats.valid
         following = Signal(self.stage.shape())
         for lane in range(config.lanes):

@@ -94,7 +94,7 @@ class RegionWriter(wiring.Component):
     words : Out(stream of RegionWord)
         A region without rows has no word.
     ended : Out(1), length : Out(16)
-        The region is complete, all of its words are taken, and it has so many superblocks. Stays
+        The region is complete, all of its words are taken, and its number of superblocks. Stays
         so, and no row is taken, until ``next``.
     next : In(1)
         Begin another region; only while ``ended``.

@@ -119,10 +119,11 @@ class WindowPair(wiring.Component):
 class SpeculationDemand(wiring.Component):
     """What a slot of the speculation region takes, from what is left of units taken before it.
 
-    Invariants, with ``q`` and ``avail`` of docs/format.md: ``lack`` is the number of values of the
-    beat in hand less q, the ranks of windows taken and not used (so it is positive exactly while
-    the exponents starve); ``fields`` is avail, values of ``sign_high`` blocks taken and not used,
-    less than ``lanes`` between slots; ``shared`` is the number of exponents left in the latest row.
+    Invariants, with ``q`` and ``avail`` of docs/format.md: ``missing`` is the number of values of
+    the beat in hand less q, the ranks of windows taken and not used (so it is positive exactly
+    while the exponents starve); ``fields`` is avail, values of ``sign_high`` blocks taken and not
+    used, less than ``lanes`` between slots; ``shared`` is the number of exponents left in the
+    latest row.
 
     Latency: none. Throughput: a slot in each cycle. Every input is legal.
 
@@ -166,15 +167,15 @@ class SpeculationDemand(wiring.Component):
         inside, begins, last = Signal(), Signal(), Signal()  # there is a beat in hand; its flags
         count = Signal(range(lanes + 1))  # its kept values
         mask = Signal()  # of the segment
-        lack = Signal(range(-(2 + window) * lanes, lanes + 1))
+        missing = Signal(range(-(2 + window) * lanes, lanes + 1))
         fields, shared = Signal(range(2 * lanes)), Signal(range(max(lanes // 8, 2)))
         ends = Signal()  # the window of the slot is due
         starve = self.starve
         m.d.comb += [
             self.more.eq(~(inside & last)),
-            starve.eq(self.unary & inside & (lack > 0)),
-            self.alone.eq(starve & (lack > self.ones if self.pairs else 1)),
-            ends.eq(Mux(starve, lack + lanes > self.ones, lack + lanes > 0)),
+            starve.eq(self.unary & inside & (missing > 0)),
+            self.alone.eq(starve & (missing > self.ones if self.pairs else 1)),
+            ends.eq(Mux(starve, missing + lanes > self.ones, missing + lanes > 0)),
             self.take_mask.eq(mask & self.more & ~self.alone),
             self.take_window.eq(self.unary & self.more & ends & ~self.alone),
             self.take_shared.eq(~self.unary & inside & begins & (shared == 0)),
@@ -185,12 +186,12 @@ class SpeculationDemand(wiring.Component):
         )
         with m.If(self.begin):
             m.d.sync += [
-                *(inside.eq(0), count.eq(0), lack.eq(0), fields.eq(0), shared.eq(0)),
+                *(inside.eq(0), count.eq(0), missing.eq(0), fields.eq(0), shared.eq(0)),
                 *(self.unary.eq(beat.unary), mask.eq(beat.mask), self.planes.eq(beat.planes)),
             ]
         with m.If(self.done):
             next_count = Mux(self.alone | ~self.more, 0, beat.count)
-            m.d.sync += lack.eq(lack + next_count - got)
+            m.d.sync += missing.eq(missing + next_count - got)
         with m.If(self.step):
             m.d.sync += [
                 *(inside.eq(1), count.eq(beat.count), begins.eq(beat.begins), last.eq(beat.last)),

@@ -92,9 +92,9 @@ class RadixSelect(wiring.Component):
     a pass is made while the other vector is read. The beats of a vector must be in the memory when
     it is asked for, and stay until its threshold is taken.
 
-    Latency: eight turns (a turn is as many cycles as the vector has beats, at least four) and a
-    few cycles. Throughput: a vector in four turns, 16 cycles for 64 values in 16 lanes; one in each
-    cycle of those of which all or nothing is kept. Buffering: two vectors' states and two
+    Latency: eight turns (a turn is as many cycles as the vector has beats, at least four) and a few
+    cycles. Throughput: a vector in four turns, 16 cycles for 64 values in 16 lanes; vectors of
+    which all or nothing is kept take a cycle each. Buffering: two vectors' states and two
     thresholds; no data. Illegal input (``keep`` of 0, or more than the values) gives an arbitrary
     threshold and no hang.
 

@@ -268,7 +268,7 @@ class VectorBuffer(wiring.Component):
     command, values, enable, idle
         As of :class:`VectorLoader`.
     grant : In(1)
-        Whoever takes beats has room for one more.
+        The taker of beats has room for one more.
     issued : Out(1)
         A beat is on its way: ``beat`` has it in the next cycle.
     valid : Out(1), beat : Out(StoredBeat)

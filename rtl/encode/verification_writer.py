@@ -209,7 +209,7 @@ class VerificationWriter(wiring.Component):
     residue : In(stream of array of 8, lanes), if the encoder has scheme exact
     rows : Out(stream of RowsLayout)
         Those of ``begun`` are withdrawn when their block is completed before they are taken, and
-        come again from ``pruned``: whoever takes rows must not count on their staying.
+        come again from ``pruned``: the taker of rows must not count on their staying.
     busy : Out(1)
     """
 

@@ -161,7 +161,7 @@ def fullest_queue(rng: random.Random, path: Path) -> Iterator[Case]:
     """The most ranks that the schedule can leave inside, while the beat in hand waits.
 
     From windows of ones alone, full beats find one rank less than a beat left over, if the values
-    before them leave so many. Beats of one value, in turn more, move the place of the queue.
+    before them leave that many. Beats of one value, in turn more, move the place of the queue.
     """
     lanes, window, limit = path
     most = (lanes - 1) + window * lanes + lanes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cocotb
@@ -31,7 +31,6 @@ __all__ = [
     "beats_of",
     "crossed_jobs",
     "cut_short",
-    "last_bit",
     "mismatch",
     "noisy",
     "words_of",
@@ -187,8 +186,17 @@ class _Pulses:
 class PathBench:
     """One instance of a path: its streams by name, its errors, and the clock's loop."""
 
-    def __init__(self, dut: Any, instance: str, sources: Sequence[str], sink: str) -> None:
+    def __init__(
+        self,
+        dut: Any,
+        instance: str,
+        *,
+        sources: Sequence[str],
+        sink: str,
+        beat: Callable[[int], data.StructLayout],
+    ) -> None:
         self.config = VERIFICATION_CONFIGS[instance]
+        self.shape = beat(self.config.lanes)
         self.bench = Bench(dut, cocotb.RANDOM_SEED)
         self.rng = self.bench.rng
         self.sources: dict[str, Source] = {
@@ -216,17 +224,31 @@ class PathBench:
         """Until everything that was sent to this source is taken."""
         await self.bench.until(lambda: self.sources[name].idle, LIMIT, f"the end of {name}")
 
-    async def packet(self, last: int) -> list[int]:
-        """The next packet of the sink; bit ``last`` of a payload ends it. Then all is quiet."""
+    async def compare(self, expected: Sequence[tuple[object, Mapping[str, Any]]]) -> None:
+        """Wait for as many beats as these, which must come; each has what it belongs to."""
         received = self.sink.received
+        await self.bench.until(lambda: len(received) >= len(expected), LIMIT, "all beats")
+        for (owner, beat), item in zip(expected, list(received), strict=True):
+            wrong = mismatch(self.shape, item["payload"], beat)
+            assert not wrong, f"{owner}: {wrong}"
+        received.clear()
+
+    async def compare_broken(
+        self, owner: object, end: Mapping[str, Any], beats: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """The next packet ends with ``end``; what comes before it is the first of ``beats``."""
+        packet = await self.packet()
+        assert mismatch(self.shape, packet[-1], end) == "", owner
+        for got, beat in zip(packet[:-1], beats, strict=False):
+            wrong = mismatch(self.shape, got, beat)
+            assert not wrong, f"{owner}: {wrong}"
+
+    async def packet(self) -> list[int]:
+        """The next packet of the sink, up to a payload with ``last``. Then all is quiet."""
+        received, last = self.sink.received, self.shape["last"].offset
         await self.bench.until(
             lambda: bool(received) and bool(received[-1]["payload"] >> last & 1), LIMIT, "last"
         )
         packet = [item["payload"] for item in received]
         received.clear()
         return packet
-
-
-def last_bit(shape: data.StructLayout) -> int:
-    """Place of ``last`` in a payload."""
-    return shape["last"].offset

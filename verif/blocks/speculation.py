@@ -12,12 +12,10 @@ from cassandra_spec.rtl.common.command import SpeculationBeat
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
 from cassandra_spec.verif.blocks.paths import (
     CONFIGS,
-    LIMIT,
     PathBench,
     beats_of,
     crossed_jobs,
     cut_short,
-    last_bit,
     mismatch,
     words_of,
 )
@@ -41,22 +39,21 @@ class _Path(PathBench):
     """The path with its codebook in mind."""
 
     def __init__(self, dut: Any, instance: str) -> None:
-        super().__init__(dut, instance, SOURCES, "beats")
-        self.shape = SpeculationBeat(self.config.lanes)
+        super().__init__(dut, instance, sources=SOURCES, sink="beats", beat=SpeculationBeat)
         self.patient = True  # a command waits until its codebook is loaded
-        self._book: tuple[int, ...] = ()
+        self._codebook: tuple[int, ...] = ()
 
     async def command(self, request: Request) -> None:
         """Send the codebook, if it changes, and the command; until it is taken."""
-        book = request.codebook
-        if request.format.scheme == "unary" and book and book != self._book:
-            last = len(book) - 1
+        codebook = request.codebook
+        if request.format.scheme == "unary" and codebook and codebook != self._codebook:
+            last = len(codebook) - 1
             self.sources["codebook"].send(
-                {"payload": entry | (place == last) << 8} for place, entry in enumerate(book)
+                {"payload": entry | (place == last) << 8} for place, entry in enumerate(codebook)
             )
             if self.patient:
                 await self.taken("codebook")
-            self._book = book
+            self._codebook = codebook
         self.sources["command"].send([{"payload": request.word}])
         await self.taken("command")
 
@@ -70,13 +67,7 @@ class _Path(PathBench):
             self.region(job.request)
         for job in jobs:
             await self.command(job.request)
-        expected = [(job, beat) for job in jobs for beat in beats_of(job)]
-        received = self.sink.received
-        await self.bench.until(lambda: len(received) >= len(expected), LIMIT, "all beats")
-        for (job, beat), item in zip(expected, list(received), strict=True):
-            wrong = mismatch(self.shape, item["payload"], beat)
-            assert not wrong, f"{job}: {wrong}"
-        received.clear()
+        await self.compare([(job, beat) for job in jobs for beat in beats_of(job)])
         assert self.errors.take() == set(), "legal segments must not be flagged"
         assert self.sources["words"].idle, "a last beat waits for the end of the region"
 
@@ -160,11 +151,7 @@ async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme)
         path.use("always", str(path.rng.choice(PACES)))
         path.sources["words"].send(cut_short(words, cut, path.config.lanes))
         await path.command(job.request)
-        packet = await path.packet(last_bit(path.shape))
-        assert mismatch(path.shape, packet[-1], {"last": 1, "abort": 1}) == "", f"cut {cut}"
-        for got, beat in zip(packet[:-1], beats_of(job), strict=False):
-            wrong = mismatch(path.shape, got, beat)
-            assert not wrong, f"cut {cut}: {wrong}"
+        await path.compare_broken(f"cut {cut}", {"last": 1, "abort": 1}, beats_of(job))
         assert path.errors.take() == {"short"}, f"cut {cut}"
 
 
@@ -181,7 +168,7 @@ async def bad_regions_end_with_an_abort(dut: Any) -> None:
         path.use(str(rng.choice(PACES)), str(rng.choice(PACES)))
         path.region(fault.request)
         await path.command(fault.request)
-        packet = await path.packet(last_bit(path.shape))
+        packet = await path.packet()
         assert path.sources["words"].idle, "the region is drained"
         assert mismatch(path.shape, packet[-1], {"last": 1, "abort": 1}) == "", fault.bin
         assert path.errors.take() == {fault.cause}, fault.bin

@@ -15,13 +15,10 @@ from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.common.command import SpeculationBeat, ValueBeat
 from cassandra_spec.rtl.decode.verification import VerificationPath
 from cassandra_spec.verif.blocks.paths import (
-    LIMIT,
     VERIFICATION_CONFIGS,
     PathBench,
     beats_of,
     crossed_jobs,
-    last_bit,
-    mismatch,
     noisy,
     words_of,
 )
@@ -33,6 +30,7 @@ from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.library.workloads import PACES
 
 SOURCES = ("command", "beats", "words")
+BROKEN_END = {"present": 0, "last": 1, "error": 1}
 FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained
 
 
@@ -61,8 +59,7 @@ class _Path(PathBench):
 
     def __init__(self, dut: Any, instance: str) -> None:
         books = ("codebook",) if VERIFICATION_CONFIGS[instance].coded else ()
-        super().__init__(dut, instance, (*SOURCES, *books), "values")
-        self.shape = ValueBeat(self.config.lanes)
+        super().__init__(dut, instance, sources=(*SOURCES, *books), sink="values", beat=ValueBeat)
         self._beat = SpeculationBeat(self.config.lanes)
         self._books = LoadedBooks()
 
@@ -102,23 +99,8 @@ class _Path(PathBench):
         """Decode jobs, everything queued as early as can be, and compare beat by beat."""
         for job in jobs:
             await self.send(job)
-        expected = [(job, beat) for job in jobs for beat in value_beats(job)]
-        received = self.sink.received
-        await self.bench.until(lambda: len(received) >= len(expected), LIMIT, "all beats")
-        for (job, beat), item in zip(expected, list(received), strict=True):
-            wrong = mismatch(self.shape, item["payload"], beat)
-            assert not wrong, f"{job}: {wrong}"
-        received.clear()
+        await self.compare([(job, beat) for job in jobs for beat in value_beats(job)])
         self.check_quiet(set())
-
-    async def check_beats(self, beats: Sequence[dict[str, Any]]) -> None:
-        """Wait for as many beats as these, which must come."""
-        received = self.sink.received
-        await self.bench.until(lambda: len(received) >= len(beats), LIMIT, "all beats")
-        for beat, item in zip(beats, received, strict=True):
-            wrong = mismatch(self.shape, item["payload"], beat)
-            assert not wrong, wrong
-        received.clear()
 
     def check_quiet(self, causes: set[str]) -> None:
         """These causes were pulsed, and all input is used up."""
@@ -130,12 +112,7 @@ class _Path(PathBench):
     ) -> None:
         """The segment ends with an error; what came before it is right; ``cause`` is pulsed."""
         await self.send(job, beats, region)
-        packet = await self.packet(last_bit(self.shape))
-        end = {"present": 0, "last": 1, "error": 1}
-        assert mismatch(self.shape, packet[-1], end) == "", f"{cause}: {job}"
-        for got, beat in zip(packet[:-1], value_beats(job), strict=False):
-            wrong = mismatch(self.shape, got, beat)
-            assert not wrong, f"{cause}: {job}: {wrong}"
+        await self.compare_broken(f"{cause}: {job}", BROKEN_END, value_beats(job))
         self.check_quiet({cause} - {"abort"})
 
 
@@ -255,7 +232,7 @@ async def rows_belong_to_their_segment(dut: Any, instance: str) -> None:
         empty, good = (dense_job(path, scheme, target=True) for _ in range(2))
         await path.send(empty, region=empty.request.segment.verification[:0])
         await path.send(good)
-        await path.check_beats([{"present": 0, "last": 1, "error": 1}, *value_beats(good)])
+        await path.compare([(scheme, beat) for beat in (BROKEN_END, *value_beats(good))])
         path.check_quiet({"short"})
 
 

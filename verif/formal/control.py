@@ -50,16 +50,16 @@ def _watch_ranks(m: Module, path: ExponentPath, when: ValueLike) -> tuple[Signal
     return level, counting
 
 
-def _watch_book(m: Module, book: Codebook, say: Callable[[ValueLike], Any]) -> None:
-    """What a lane gets stays, unless its rank changes or the book could be loaded."""
+def _watch_codebook(m: Module, codebook: Codebook, say: Callable[[ValueLike], Any]) -> None:
+    """What a lane gets stays, unless its rank changes or the codebook could be loaded."""
     closed = Signal(name="closed")
-    m.d.sync += closed.eq(~book.enable)
-    for lane in range(book.lanes):
-        now = Cat(book.exponents[lane], book.missing[lane])
-        rank = Signal.like(book.ranks[lane], name=f"rank_{lane}")
+    m.d.sync += closed.eq(~codebook.enable)
+    for lane in range(codebook.lanes):
+        now = Cat(codebook.exponents[lane], codebook.missing[lane])
+        rank = Signal.like(codebook.ranks[lane], name=f"rank_{lane}")
         before = Signal(len(now), name=f"before_{lane}")
-        m.d.sync += [rank.eq(book.ranks[lane]), before.eq(now)]
-        m.d.comb += say(~closed | (rank != book.ranks[lane]) | (now == before))
+        m.d.sync += [rank.eq(codebook.ranks[lane]), before.eq(now)]
+        m.d.comb += say(~closed | (rank != codebook.ranks[lane]) | (now == before))
 
 
 def _watch_reader(m: Module, reader: SuperblockReader) -> None:
@@ -356,7 +356,7 @@ CLAIMS = (
     ),
     Claim(
         name="decoder.segments",
-        what="A last beat leaves for each command and none besides, at most two segments are "
+        what="A last beat leaves exactly once for each command, at most two segments are "
         "inside, idle means none; a cause stays until it is cleared; a segment that ends in error "
         f"has no values and a cause{_FREED}.",
         design=lambda: Segments(Decoder(CONFIG)),
@@ -405,7 +405,7 @@ CLAIMS = (
         what="What the codebook says of a rank stays while it may not be loaded.",
         design=lambda: Around(Codebook(lanes=1, size=CONFIG.codebook)),
         method="reachable",
-        watches={Codebook: lambda m, book: _watch_book(m, book, Assert)},
+        watches={Codebook: lambda m, codebook: _watch_codebook(m, codebook, Assert)},
     ),
     Claim(
         name="speculation.handshake",
@@ -414,7 +414,7 @@ CLAIMS = (
         design=lambda: Handshakes(SpeculationPath(CONFIG), honest=False),
         method="reachable",
         free=FREE_DATA,
-        watches={Codebook: lambda m, book: _watch_book(m, book, Assume)},
+        watches={Codebook: lambda m, codebook: _watch_codebook(m, codebook, Assume)},
     ),
     Claim(
         name="speculation.reader",

@@ -199,7 +199,7 @@ CLAIMS = (
     Claim(
         name="encoder.handshake",
         what="Words of both regions and results stay, unchanged, until they are taken, whatever "
-        "comes in and whatever the schedules put out (records and rows free).",
+        "comes in and whatever the schedules emit (records and rows free).",
         design=lambda: Handshakes(Encoder(CONFIG), honest=False),
         method="inductive",
         depth=2,

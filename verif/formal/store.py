@@ -60,7 +60,7 @@ class Writes(Around):
     part: WriteMaster
 
     def claims(self, m: Module) -> None:
-        """Words follow their address, so many as it says, the last of them marked."""
+        """Words follow their address, as many as it says, the last of them marked."""
         aw, w = self.part.aw, self.part.w
         for name, port in (("aw", aw), ("w", w)):
             assert_holds(m, port.valid, port.ready, port.payload, name)
