@@ -34,8 +34,12 @@ Generated from `rtl/dma/registers.py` by `python -m cassandra_spec.synth.registe
 {version} of the map. [integration.md](integration.md) says how to program them.
 
 Registers are 32 bits wide, on AXI4-Lite. Bits that are not listed read as zero; addresses that are
-not listed are answered with SLVERR. Byte strobes are obeyed. To read a 64-bit counter, read the
-lower half first: it holds the upper half until that is read.
+not listed are answered with SLVERR. Byte strobes are obeyed: bytes without a strobe keep their
+value, and a write without any strobe does nothing. CODEBOOK acts only if all four are set.
+
+One rule for all 64-bit numbers that are read only: the upper half reads what it was when the lower
+half of the same number was last read (zero before that), whatever else was read in between. So read
+the lower half first.
 """
 
 _GUARD = """\

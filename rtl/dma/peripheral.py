@@ -44,7 +44,9 @@ class Activity:
 class RegionCheck(wiring.Component):
     """Whether a region can be read or written: whole bus words at addresses that exist.
 
-    Latency: none.
+    A region may end where the address space ends, not behind it: bursts would go on from address 0.
+    Latency: none. The end is beyond the address space if the low bits of the base and the length
+    carry into high bits that are all ones, so there is no adder as wide as an address.
 
     Members
     -------
@@ -60,7 +62,11 @@ class RegionCheck(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         low, width = self.config.word_bits, self.config.address
+        end = Signal(LENGTH_BITS + 1)  # in the part of the address that the length reaches
+        m.d.comb += end.eq(self.base[:LENGTH_BITS] + self.length[:LENGTH_BITS])
+        carried = end[LENGTH_BITS] & self.base[LENGTH_BITS:width].all()
         wrong = Cat(
+            carried & end[:LENGTH_BITS].any(),
             self.base[:low].any(),
             self.base[width:].any() if width < 64 else Const(0, 1),
             self.length[:low].any(),

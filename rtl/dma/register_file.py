@@ -20,7 +20,10 @@ class RegisterFile(wiring.Component):
     address to its data. Throughput: an access in two cycles, reads beside writes. Buffering: an
     address and a word of data in each direction. Illegal input: an address without a register is
     answered with SLVERR and does nothing; writes to read-only fields do nothing. Byte strobes are
-    obeyed.
+    obeyed: a write without any does nothing, one to a ``whole`` register needs all.
+
+    The upper half of a read-only 64-bit number reads what it was when its own lower half was last
+    read, whatever was read since; zero before that.
 
     Members
     -------
@@ -31,7 +34,7 @@ class RegisterFile(wiring.Component):
         the same cycle stays set. wo: Out, what is being written, in the cycle in which it is; else
         zero.
     REGISTER_written : Out(1) of registers with w1c or wo fields
-        The register is being written.
+        The register is being written, with a strobe.
     """
 
     def __init__(self, registers: tuple[Register, ...] = REGISTERS) -> None:
@@ -53,12 +56,13 @@ class RegisterFile(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self.mask = Signal(32)  # bits that are written in this cycle
-        self.bits = Signal(32)
+        self.bits, self.strobe = Signal(32), Signal(4)
         self._write_port(m)
         self._read_port(m)
         for register in self.registers:
             selected = Signal(name=f"write_{register.name}")
-            m.d.comb += selected.eq(self.write & (self.place == register.offset // 4))
+            strobed = self.strobe.all() if register.whole else self.strobe.any()
+            m.d.comb += selected.eq(self.write & strobed & (self.place == register.offset // 4))
             for field, low in register.places():
                 self._field(m, register, field, low, selected)
             if _acts(register):
@@ -79,6 +83,7 @@ class RegisterFile(wiring.Component):
             self.w.ready.eq(~filled),
             self.write.eq(addressed & filled & (~self.b.valid | self.b.ready)),
             self.bits.eq(word.data),
+            self.strobe.eq(word.strobe),
             self.mask.eq(Cat(bit.replicate(8) for bit in word.strobe)),
         ]
         with m.If(self.b.ready):
@@ -97,19 +102,20 @@ class RegisterFile(wiring.Component):
     def _read_port(self, m: Module) -> None:
         place = Signal(ADDRESS_BITS - 2)
         addressed, read = Signal(), Signal()
-        latch, upper, value = Signal(32), Signal(32), Signal(32)
-        lower = Signal()  # of a pair whose upper half is latched
+        value = Signal(32)
         m.d.comb += [
             self.ar.ready.eq(~addressed),
             read.eq(addressed & (~self.r.valid | self.r.ready)),
         ]
         for register in self.registers:
             found = self._value(register)
-            with m.If(place == register.offset // 4):
-                m.d.comb += value.eq(latch if register.latched else found)
             if register.latched:
-                with m.If(place == register.offset // 4 - 1):
-                    m.d.comb += [upper.eq(found), lower.eq(1)]
+                latch = Signal(32, name=f"latch_{register.name}")
+                with m.If(read & (place == register.offset // 4 - 1)):
+                    m.d.sync += latch.eq(found)
+                found = latch
+            with m.If(place == register.offset // 4):
+                m.d.comb += value.eq(found)
         with m.If(self.r.ready):
             m.d.sync += self.r.valid.eq(0)
         with m.If(read):
@@ -118,8 +124,6 @@ class RegisterFile(wiring.Component):
                 self.r.payload.data.eq(value),
                 self.r.payload.response.eq(_response(self._known(place))),
             ]
-        with m.If(read & lower):
-            m.d.sync += latch.eq(upper)
         with m.If(self.ar.valid & self.ar.ready):
             m.d.sync += [place.eq(self.ar.payload[2:]), addressed.eq(1)]
 

@@ -56,7 +56,7 @@ ADDRESS_BITS = 8
 ID = int.from_bytes(b"CASS", "big")
 """What the register ``id`` reads."""
 
-VERSION = (0, 2, 0)
+VERSION = (0, 2, 1)
 """Of the register map: major (incompatible), minor (additions), patch."""
 
 
@@ -85,6 +85,7 @@ class Register:
     fields: tuple[Field, ...]
     tops: tuple[Top, ...] = TOPS  # that have it
     latched: bool = False  # the upper half of a number: reads what it was when the lower was read
+    whole: bool = False  # acts when all of its bytes are written, else not at all
 
     def places(self) -> Iterator[tuple[Field, int]]:
         """Fields with their lowest bit."""
@@ -112,12 +113,22 @@ def _bits(access: Access, *names_and_meanings: tuple[str, str]) -> tuple[Field, 
 
 
 def _register(
-    name: str, offset: int, meaning: str, *fields: tuple[Field, ...], only: Top | None = None
+    name: str,
+    offset: int,
+    meaning: str,
+    *fields: tuple[Field, ...],
+    only: Top | None = None,
+    whole: bool = False,
 ) -> Register:
     """A register of named fields."""
-    tops = TOPS if only is None else (only,)
-    every = tuple(itertools.chain(*fields))
-    return Register(name=name, offset=offset, meaning=meaning, fields=every, tops=tops)
+    return Register(
+        name=name,
+        offset=offset,
+        meaning=meaning,
+        fields=tuple(itertools.chain(*fields)),
+        tops=TOPS if only is None else (only,),
+        whole=whole,
+    )
 
 
 def _whole(
@@ -330,7 +341,7 @@ REGISTERS = (
         "codebook",
         0x54,
         "writes an entry of a codebook, from entry 0 up; not while a segment that uses the"
-        " slot is in the queue or on its way",
+        " slot is in the queue or on its way; a write without all byte strobes does nothing",
         _fields(
             "wo",
             ("exponent", 8, "the exponent"),
@@ -343,6 +354,7 @@ REGISTERS = (
                 4,
             ),
         ),
+        whole=True,
     ),
     *_pair(
         "count_values",

@@ -157,6 +157,26 @@ def test_the_upper_half_is_held_when_the_lower_is_read() -> None:
 
 
 @pytest.mark.parametrize("top", TOPS)
+def test_a_half_does_not_depend_on_what_else_was_read(top: Top) -> None:
+    """All lower halves are read before any upper half; then all that was set has changed."""
+    dut = RegisterFile(registers_for(top))
+    upper = [register for register in dut.registers if register.latched]
+    assert {"error_address_high", "count_idle_high"} <= {register.name for register in upper}
+
+    async def work(ctx: Any) -> None:
+        for number, register in enumerate(upper):
+            assert await read(ctx, dut, register.offset) == (0, RESPONSE_OKAY)
+            ctx.set(getattr(dut, f"{register.name}_value"), 100 + number)
+        for register in upper:
+            await read(ctx, dut, register.offset - 4)
+            ctx.set(getattr(dut, f"{register.name}_value"), 7)
+        for number, register in reversed([*enumerate(upper)]):
+            assert await read(ctx, dut, register.offset) == (100 + number, RESPONSE_OKAY)
+
+    simulation.run(dut, work)
+
+
+@pytest.mark.parametrize("top", TOPS)
 def test_every_pair_that_the_hardware_sets_is_read_as_one_number(top: Top) -> None:
     dut = RegisterFile(registers_for(top))
     offsets = {register.name: register.offset for register in dut.registers}
@@ -178,6 +198,49 @@ def test_every_pair_that_the_hardware_sets_is_read_as_one_number(top: Top) -> No
             assert (await read(ctx, dut, offsets[f"{name}_high"]))[0] == 1, name
 
     simulation.run(dut, work)
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_a_write_without_strobes_does_nothing(top: Top) -> None:
+    dut = RegisterFile(registers_for(top))
+    whole = {register.name for register in dut.registers if register.whole}
+    assert whole == {"codebook"}
+
+    async def work(ctx: Any) -> None:
+        for register in dut.registers:
+            acts = any(field.access in ("wo", "w1c") for field in register.fields)
+            for strobe in (0b0000, 0b0001, 0b0111, 0b1110, 0b1111) if acts else (0,):
+                events = await events_of(ctx, dut, register, strobe)
+                wanted = strobe == 15 if register.whole else strobe != 0
+                assert events == [wanted * acts] * acts, (register.name, strobe)
+                if not strobe:
+                    assert all(
+                        not ctx.get(getattr(dut, f"{register.name}_{field.name}"))
+                        for field in register.fields
+                    )
+
+    simulation.run(dut, work)
+
+
+async def events_of(ctx: Any, dut: RegisterFile, register: Register, strobe: int) -> list[int]:
+    """How often a register is written while ones are, and nothing else of it acts."""
+    ctx.set(dut.aw.payload, register.offset)
+    ctx.set(dut.w.payload, {"data": 0xFFFFFFFF, "strobe": strobe})
+    ctx.set(dut.b.ready, 1)
+    acts = [field.name for field in register.fields if field.access == "wo"]
+    written = getattr(dut, f"{register.name}_written", None)
+    ctx.set(dut.aw.valid, 1)
+    ctx.set(dut.w.valid, 1)
+    count = 0
+    for _ in range(4):
+        await ctx.tick()
+        ctx.set(dut.aw.valid, 0)
+        ctx.set(dut.w.valid, 0)
+        now = 0 if written is None else int(ctx.get(written))
+        count += now
+        values = [ctx.get(getattr(dut, f"{register.name}_{name}")) for name in acts]
+        assert now or not any(values), (register.name, strobe)
+    return [] if written is None else [count]
 
 
 def test_ones_clear_bits() -> None:

@@ -180,10 +180,17 @@ class ReadMemory(Memory):
         self._queues: dict[int, deque[_Burst]] = defaultdict(deque)
         self._latest: _Burst | None = None
 
-    def place(self, content: bytes) -> int:
-        """Put data at a place of their own, completed to whole bus words; returns the address."""
+    def place(self, content: bytes, *, end: int | None = None) -> int:
+        """Put data at a place of their own, completed to whole bus words; returns the address.
+
+        With ``end``, the address behind them, they lie there.
+        """
         content += bytes(-len(content) % self.word)
-        address = self.allocate(len(content))
+        if end is None:
+            address = self.allocate(len(content))
+        else:
+            address = end - len(content)
+            self.allow(address, len(content))
         self._data.write(address, content)
         return address
 

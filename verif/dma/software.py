@@ -127,6 +127,9 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
         wrong += [{f"{name}_length": 0}, {f"{name}_length": length + (1 << LENGTH_BITS)}]
         if len(dut.m_axi_araddr) < 64:
             wrong.append({f"{name}_base_high": 1 << 31})
+        last = (1 << len(dut.m_axi_araddr)) - bench.word  # the region would go on from address 0
+        halves = {f"{name}_base_low": last & 0xFFFF_FFFF, f"{name}_base_high": last >> 32}
+        wrong.append(halves)
     for changed in wrong:
         assert await push(bench, placed, **changed) == {"descriptor"}, changed
         await clear(bench)
@@ -137,6 +140,21 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
     assert not await bench.do(bench.host.field("status", "busy"))
     await bench.decode([one_target(bench)])
     assert await bench.do(bench.host.read("count_segments")) == 1
+
+
+@cocotb.test()
+async def a_region_that_ends_with_the_address_space(dut: Any) -> None:
+    """It is legal, and no burst goes on from address 0."""
+    bench = await start(dut)
+    await bench.enable()
+    job = one_target(bench)
+    segment = job.request.segment
+    regions = (segment.speculation, segment.verification)
+    first = bench.memory.place(regions[0].tobytes())
+    second = bench.memory.place(regions[1].tobytes(), end=1 << len(dut.m_axi_araddr))
+    sizes = (regions[0].size, regions[1].size)
+    await bench.do(bench.queue([Placed(item=job, bases=(first, second), lengths=sizes)]))
+    await bench.finish()
 
 
 @cocotb.test()

@@ -20,6 +20,7 @@ MODULES = (
     "cassandra_spec.verif.formal.packers",
     "cassandra_spec.verif.formal.encoder",
     "cassandra_spec.verif.formal.store",
+    "cassandra_spec.verif.formal.regions",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 
