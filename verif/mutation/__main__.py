@@ -29,7 +29,7 @@ from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation, mutations
 
 __all__ = ["Result", "digest_of", "main", "table", "tried"]
 
-TREE = ("cassandra_spec", "golden", "rtl", "verif", "tests")
+TREE = ("cassandra_spec", "golden", "report", "rtl", "verif", "tests")
 SETTINGS = "pyproject.toml"  # of pytest
 
 
