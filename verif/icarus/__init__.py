@@ -62,6 +62,7 @@ def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArra
         "ENTRIES": len(book),
         "SPECULATION": len(words["speculation"]),
         "VERIFICATION": len(words["verification"]),
+        "PACKETS": 1,
         "COMMAND": f"{COMMAND_WIDTH}'d{request.word}",
         **({"CODED": 1} if config.coded else {}),
     }
@@ -172,7 +173,10 @@ def _run(
         (work / f"{name}.hex").write_text(text)
     flags = [f"-D{name}={value}" for name, value in defines.items()]
     sources = [str(verilog.resolve()), str(_HERE / testbench)]
-    _step(["iverilog", "-g2012", "-s", "testbench", "-o", "smoke", *flags, *sources], work)
+    _step(
+        ["iverilog", "-g2012", f"-I{_HERE}", "-s", "testbench", "-o", "smoke", *flags, *sources],
+        work,
+    )
     lines = _step(["vvp", "-n", "smoke"], work).splitlines()
     return [line.split() for line in lines if len(line.split()) == 3]
 

@@ -1,33 +1,22 @@
 // Smoke test of the exported decoder (verif/icarus): one segment in, its values printed.
 `timescale 1ns / 1ps
 module testbench;
-  reg clk = 0;
-  reg rst = 1;
-  always #1 clk = ~clk;
+`include "common.vh"
+`include "commands.vh"
+`include "values.vh"
 
-  reg [10:0] book[0:`ENTRIES];  // user, last, exponent
   reg [`BUS:0] speculation[0:`SPECULATION];  // last, data
   reg [`WIDE:0] verification[0:`VERIFICATION];
-  integer entry = 0, first = 0, second = 0, cycles = 0;
-  reg asked = 0;
+  integer first = 0, second = 0;
   initial begin
-    $readmemh("book.hex", book);
     $readmemh("speculation.hex", speculation);
     $readmemh("verification.hex", verification);
-    repeat (4) @(negedge clk);
-    rst = 0;
   end
 
-  wire command_ready, book_ready, first_ready, second_ready;
-  wire [`VALUES-1:0] data;
-  wire [`VALUES/8-1:0] keep;
-  wire valid, last, user, busy;
+  wire first_ready, second_ready, busy;
   wire [6:0] error;
-  wire book_valid = !rst && entry < `ENTRIES;
-  wire command_valid = !rst && entry == `ENTRIES && !asked;
   wire first_valid = !rst && first < `SPECULATION;
   wire second_valid = !rst && second < `VERIFICATION;
-  wire ready = cycles % 3 != 0;  // some back-pressure
 
   `TOP dut (
       .clk(clk),
@@ -62,15 +51,7 @@ module testbench;
   );
 
   always @(posedge clk) begin
-    cycles <= cycles + 1;
-    if (book_valid && book_ready) entry <= entry + 1;
-    if (command_valid && command_ready) asked <= 1;
     if (first_valid && first_ready) first <= first + 1;
     if (second_valid && second_ready) second <= second + 1;
-    if (!rst && valid && ready) begin
-      $display("%h %h %b", data, keep, user);
-      if (last) $finish;
-    end
-    if (cycles > 100000) $fatal(1, "nothing came");
   end
 endmodule

@@ -1,29 +1,18 @@
 // Smoke test of the exported encoder (verif/icarus): one segment in, its regions and result printed.
 `timescale 1ns / 1ps
 module testbench;
-  reg clk = 0;
-  reg rst = 1;
-  always #1 clk = ~clk;
+`include "common.vh"
+`include "commands.vh"
 
-  reg [8:0] book[0:`ENTRIES];  // last, exponent
   reg [`VALUES+`VALUES/8:0] values[0:`BEATS];  // last, keep, data
-  integer entry = 0, beat = 0, cycles = 0;
-  reg asked = 0;
-  initial begin
-    $readmemh("book.hex", book);
-    $readmemh("values.hex", values);
-    repeat (4) @(negedge clk);
-    rst = 0;
-  end
+  integer beat = 0;
+  initial $readmemh("values.hex", values);
 
-  wire command_ready, book_ready, values_ready;
+  wire values_ready;
   wire [`BUS-1:0] first, second;
   wire first_valid, first_last, second_valid, second_last, result_valid, busy;
   wire [`RESULT-1:0] result;
-  wire book_valid = !rst && entry < `ENTRIES;
-  wire command_valid = !rst && entry == `ENTRIES && !asked;
   wire values_valid = !rst && beat < `BEATS;
-  wire ready = cycles % 3 != 0;  // some back-pressure
 
   `TOP dut (
       .clk(clk),
@@ -55,9 +44,6 @@ module testbench;
   );
 
   always @(posedge clk) begin
-    cycles <= cycles + 1;
-    if (book_valid && book_ready) entry <= entry + 1;
-    if (command_valid && command_ready) asked <= 1;
     if (values_valid && values_ready) beat <= beat + 1;
     if (!rst && first_valid && ready) $display("speculation %h %b", first, first_last);
     if (!rst && second_valid && ready) $display("verification %h %b", second, second_last);
@@ -65,6 +51,5 @@ module testbench;
       $display("result %h 1", result);
       $finish;
     end
-    if (cycles > 100000) $fatal(1, "nothing came");
   end
 endmodule
