@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -108,6 +109,26 @@ def test_what_a_document_names_exists(document: Path) -> None:
     assert [*missing_modules(document)] == []
     assert [*wrong_commands(document)] == []
     assert [*wrong_targets(document)] == []
+
+
+def test_tests_that_documents_select_exist() -> None:
+    """What ``make test ARGS="..."`` of a document names, pytest finds."""
+    calls = {
+        (match[1], match[2])
+        for document in DOCUMENTS
+        for piece in code(document)
+        for match in re.finditer(r'make (test|test-all|waves) ARGS="?([^"]*)', piece)
+    }
+    assert len(calls) > 3
+    for target, given in sorted(calls):
+        words = shlex.split(given)
+        assert all((ROOT / word).exists() for word in words if word.startswith("tests/")), given
+        if "-k" in words:
+            words += ["tests/verif/test_decoder.py"] if target == "waves" else []
+            marks = ["-m", "not slow"] if target == "test" else []
+            command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *marks, *words]
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert run.returncode == 0, f"make {target} {given}"
 
 
 def test_wrong_names_in_a_document_are_found(tmp_path: Path) -> None:
