@@ -3,7 +3,7 @@
 Nothing here needs torch. ``docs/development.md``, "Add a draft method", says how the parts fit.
 """
 
-from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes, SourceCounters
+from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.lookup import CopyDrafter, Lookup
 from cassandra_spec.drafting.policy import (
     AdaptivePolicy,
@@ -27,14 +27,13 @@ from cassandra_spec.drafting.proposal import (
 from cassandra_spec.drafting.replies import Backend, Generation, Replies, cut_at_end
 from cassandra_spec.drafting.report import (
     Costs,
-    KeyValueTraffic,
     NativeFigures,
     Report,
     Traffic,
     make_report,
     native_figures,
 )
-from cassandra_spec.drafting.sampling import Probabilities, draw, probabilities, verify
+from cassandra_spec.drafting.sampling import draw, probabilities, verify
 from cassandra_spec.drafting.settings import ADAPTIVE, GREEDY, DraftKind, Gamma, Sampling, Settings
 from cassandra_spec.drafting.text import ReplyText, encode_prompt, stop_tokens
 
@@ -55,7 +54,6 @@ __all__ = [
     "Gamma",
     "Generation",
     "KeyValueCounters",
-    "KeyValueTraffic",
     "Lookup",
     "MeasuredSeconds",
     "NativeFigures",
@@ -65,7 +63,6 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyDrafter",
-    "Probabilities",
     "Proposal",
     "ReadBytes",
     "Replies",
@@ -73,7 +70,6 @@ __all__ = [
     "Report",
     "Sampling",
     "Settings",
-    "SourceCounters",
     "Traffic",
     "cut_at_end",
     "draw",
