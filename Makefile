@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves bench native sanitize soak regression synth energy fpga formal mutants scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves bench native sanitize fuzz soak regression synth energy fpga formal mutants scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -86,6 +86,9 @@ native: $(STAMP) ## Compile the native library now instead of at first use (CXX=
 
 sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer (QUICK=1: a part).
 	$(PY) -m cassandra_spec.native.sanitize $(if $(quick),tests/native -m "not slow") $(ARGS)
+
+fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count what happens (ARGS="--seconds 3600").
+	$(PY) -m tests.fuzz $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
 	$(PY) -m tests.soak --out $(BUILD)/soak $(ARGS)

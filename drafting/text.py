@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cassandra_spec.drafting.bounded import bounded_text
+
 __all__ = ["ReplyText", "encode_prompt", "stop_tokens"]
+
+TEMPLATE_SECONDS = 10.0
+TEMPLATE_BYTES = 1 << 20
+"""What the chat template of a model may take, and make beside the prompt."""
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
 
 
 def encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
-    """The tokens of a prompt, in the chat template if the tokenizer has one."""
+    """The tokens of a prompt, in the chat template if the tokenizer has one.
+
+    Raises :class:`CassandraError` if the template fails, takes too long or makes too much text.
+    """
     if not tokenizer.chat_template:
         return list(tokenizer(prompt).input_ids)
     chat = [{"role": "user", "content": prompt}]
-    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    text = bounded_text(
+        lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True),
+        "the chat template",
+        seconds=TEMPLATE_SECONDS,
+        size=TEMPLATE_BYTES + 8 * len(prompt),
+    )
     return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 

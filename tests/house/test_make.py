@@ -23,6 +23,7 @@ TARGETS = [
     "bench",
     "native",
     "sanitize",
+    "fuzz",
     "soak",
     "regression",
     "synth",

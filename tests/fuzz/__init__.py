@@ -1,0 +1,1 @@
+"""Hostile input on purpose: mutated files, directories and flags (``make fuzz``)."""
