@@ -67,7 +67,7 @@ lint: verilog ## Check style and types, and every exported top with Verilator's 
 	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl
 
 verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder to build/rtl.
-	$(PY) -m cassandra_spec.synth.export --out $(BUILD)/rtl
+	$(PY) -m cassandra_spec.casspec rtl --tested --out $(BUILD)/rtl
 
 figures: $(STAMP) ## Draw the timing diagrams of docs/timing again, from the gateware.
 	$(PY) -m cassandra_spec.verif.decoder.diagrams
@@ -79,7 +79,7 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 	@echo "The waves are in $(BUILD)/waves; open one with: gtkwave FILE, or surfer FILE"
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
-	$(PY) -m tests.bench
+	$(PY) -m cassandra_spec.bench.golden $(ARGS)
 
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
 	$(PY) -m cassandra_spec.native
@@ -91,10 +91,10 @@ fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count 
 	$(PY) -m tests.fuzz $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
-	$(PY) -m tests.soak --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.bench.soak --out $(BUILD)/soak $(ARGS)
 
 regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 2,048 included.
-	$(PY) -m tests.soak.engine --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.bench.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
 
 synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m cassandra_spec.synth.report --out $(BUILD)/synth

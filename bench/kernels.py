@@ -1,93 +1,166 @@
-"""``casspec bench kernels``: how fast the native kernels read weights."""
+"""How fast the linear kernels go through weights in memory, beside plain reading."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
-import os
 import statistics
-import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
 
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.native.errors import NativeError
-from cassandra_spec.native.kernel_times import KernelTime, Measurement, measure_kernels
-from cassandra_spec.native.linear import FORMS, MAX_ROWS
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.native.linear import (
+    FORMS,
+    FormName,
+    NativeLinear,
+    NativeStreams,
+    time_layers,
+    time_reading,
+)
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["EPILOG", "kernels", "register"]
+__all__ = [
+    "SHAPES",
+    "KernelTime",
+    "Measurement",
+    "kernel_table",
+    "measure_kernels",
+    "sample_values",
+]
 
-EPILOG = """\
-examples:
-  casspec bench kernels
-  casspec bench kernels --cached --threads 1
-  casspec bench kernels --forms bf16 draft5 --rows 1 2 3 4 5 6 7 8 --rounds 15
+SHAPES: tuple[tuple[int, int], ...] = ((960, 576), (576, 576), (3072, 576), (576, 1536))
+"""Outputs and inputs of a layer of SmolLM2-135M: query, key, value; output; gate, up; down."""
 
-Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 8 rows.
-`GB/s` counts stored bytes of weights for one row: the median over rounds, with the least and the
-most. `of reading` is that over the speed of plain reading in the same round; `N rows` is the time
-of such a pass over that of one row. docs/native.md, section Layouts and kernels, has the forms.
-"""
+_GROUP = 64
+_PASSES = 9  # timed together; their median is a round's figure
+_READ_BYTES = 64 << 20
 
 
-def register(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    parser.set_defaults(run=kernels)
-    parser.add_argument(
-        "--forms", nargs="+", choices=FORMS, default=list(FORMS), help="(default: all)"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KernelTime:
+    """One form on a number of threads: a figure of each round."""
+
+    form: FormName
+    threads: int
+    bits: float  # per weight, as stored
+    nbytes: int  # read by a pass
+    seconds: dict[int, list[float]]  # of a pass, by rows of input
+    reading: list[float]  # bytes per second of plain reading, in the same rounds
+
+    def rate(self, rows: int) -> list[float]:
+        """Bytes of weights per second in each round."""
+        return [self.nbytes / time for time in self.seconds[rows]]
+
+    def share(self, rows: int) -> list[float]:
+        """The same over plain reading in that round."""
+        return [rate / reading for rate, reading in zip(self.rate(rows), self.reading, strict=True)]
+
+    def relative(self, rows: int) -> list[float]:
+        """Time of a pass over that of a pass with one row, in each round."""
+        pairs = zip(self.seconds[rows], self.seconds[1], strict=True)
+        return [time / one for time, one in pairs]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What is measured; every round takes everything in turn."""
+
+    forms: Sequence[FormName] = FORMS
+    rows: Sequence[int] = (1, 2, 4, 8)
+    threads: Sequence[int] = (1, 2)
+    rounds: int = 7
+    layers: int = 10
+    shapes: Sequence[tuple[int, int]] = SHAPES
+    repeats: int = 1  # of the layers in a pass
+
+    @classmethod
+    def cached(cls, **options: Any) -> Measurement:
+        """Of one matrix that stays in the second-level cache: what instructions allow."""
+        return cls(layers=1, shapes=((320, 576),), repeats=10, **options)
+
+
+def sample_values(
+    form: FormName, shape: tuple[int, int], rng: np.random.Generator
+) -> NDArray[np.uint16]:
+    """Random BF16 patterns that a form can hold, with full mantissas."""
+    odd = {"draft5": 16, "draft4": 8}
+    if form in odd:
+        numbers = (2 * rng.integers(-odd[form], odd[form], shape) + 1) * 2.0**-9
+    elif form == "mx9":
+        numbers = rng.integers(-255, 256, shape) * 2.0**-12
+    else:
+        numbers = rng.normal(scale=0.03, size=shape)
+    bits = numbers.astype(np.float32).view(np.uint32)
+    patterns: NDArray[np.uint16] = (bits >> 16).astype(np.uint16)
+    if form == "packed8":
+        patterns = ((patterns & 0xFFF0) | 8).astype(np.uint16)
+    return patterns
+
+
+def _layers(
+    form: FormName, threads: int, plan: Measurement, stack: ExitStack
+) -> list[NativeLinear]:
+    rng = np.random.default_rng(1)
+    streams = stack.enter_context(NativeStreams(threads))
+    samples = [sample_values(form, shape, rng) for shape in plan.shapes]
+    layers = [
+        stack.enter_context(NativeLinear(values, form, group=_GROUP, streams=streams))
+        for _ in range(plan.layers)
+        for values in samples
+    ]
+    return layers * plan.repeats
+
+
+def _empty(form: FormName, layers: list[NativeLinear], rows: Sequence[int]) -> KernelTime:
+    nbytes = sum(layer.nbytes for layer in layers)
+    weights = sum(layer.shape[0] * layer.shape[1] for layer in layers)
+    return KernelTime(
+        form=form,
+        threads=layers[0].threads,
+        bits=8 * nbytes / weights,
+        nbytes=nbytes,
+        seconds={count: [] for count in sorted({1, *rows})},
+        reading=[],
     )
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        type=int,
-        choices=range(1, MAX_ROWS + 1),
-        default=[2, 4, 8],
-        metavar="N",
-        help="beside 1 (default: 2 4 8)",
-    )
-    parser.add_argument(
-        "--threads", nargs="+", type=int, metavar="N", help="(default: 1 and all cores)"
-    )
-    parser.add_argument("--layers", type=int, default=10, metavar="N", help="(default 10)")
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="(default 7)")
-    parser.add_argument(
-        "--cached", action="store_true", help="one small matrix, which stays in a core's cache"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
 
 
-def kernels(args: argparse.Namespace) -> int:
-    """``casspec bench kernels``."""
-    threads = args.threads or sorted({1, len(os.sched_getaffinity(0))})
-    for name, value in (
-        ("layers", args.layers),
-        ("rounds", args.rounds),
-        ("threads", min(threads)),
-    ):
-        if value < 1:
-            raise CassandraError(f"--{name} must be at least 1, not {value}")
-    options = {"forms": args.forms, "rows": args.rows, "rounds": args.rounds, "threads": threads}
-    plan = (
-        Measurement.cached(**options) if args.cached else Measurement(layers=args.layers, **options)
-    )
-    try:
-        results = measure_kernels(plan, lambda text: print(text, file=sys.stderr, flush=True))
-    except NativeError as error:
-        raise CassandraError(str(error)) from error
-    if args.json:
-        figures = [dataclasses.asdict(result) for result in results]
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print(_table(results, sorted({*args.rows} - {1})))
-    return 0
+def measure_kernels(
+    plan: Measurement, progress: Callable[[str], None] = lambda text: None
+) -> list[KernelTime]:
+    """Time passes through layers of random weights; plain reading is measured before each.
+
+    Raises :class:`native.NativeError` if there is no native library.
+    """
+    with ExitStack() as stack:
+        made: list[tuple[KernelTime, list[NativeLinear]]] = []
+        for threads in plan.threads:
+            for form in plan.forms:
+                progress(f"{form}, {threads} threads: making layers")
+                layers = _layers(form, threads, plan, stack)
+                made.append((_empty(form, layers, plan.rows), layers))
+        for number in range(plan.rounds):
+            progress(f"round {number + 1} of {plan.rounds}")
+            for result, layers in made:
+                _round(result, layers)
+        return [result for result, _ in made]
+
+
+def _round(result: KernelTime, layers: list[NativeLinear]) -> None:
+    reading = statistics.median(time_reading(_READ_BYTES, _PASSES, result.threads))
+    result.reading.append(_READ_BYTES / reading)
+    for rows, seconds in result.seconds.items():
+        seconds.append(statistics.median(time_layers(layers, rows, _PASSES, result.threads)))
 
 
 def _spread(figures: Sequence[float]) -> str:
     return f"{statistics.median(figures):.1f} [{min(figures):.1f}, {max(figures):.1f}]"
 
 
-def _table(results: Sequence[KernelTime], rows: Sequence[int]) -> str:
+def kernel_table(results: Sequence[KernelTime]) -> str:
+    """What :func:`measure_kernels` found, as text."""
+    rows = [count for count in results[0].seconds if count > 1]
     header = ["form", "threads", "bits/weight", "MB", "GB/s", "of reading"]
     header += [f"{count} rows" for count in rows]
     lines = [

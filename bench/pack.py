@@ -1,10 +1,8 @@
-"""``casspec bench pack``: seconds to pack and unpack a model, by golden's codec and natively."""
+"""Seconds to pack and unpack a model, by golden's codec and natively."""
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import resource
 import statistics
 import tempfile
@@ -13,40 +11,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden import Format, GoldenCodec, Packer
-from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.golden.format import Scheme
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["EPILOG", "Measured", "measure", "register"]
-
-EPILOG = """\
-examples:
-  casspec bench pack
-  casspec bench pack ~/models/llama --schemes exact --rounds 1 --json pack.json
-
-Each round packs and unpacks the model with both codecs, one after the other, into a folder that is
-removed. Seconds are medians over the rounds, of wall time and (CPU) of processor time, that of the
-worker processes included; `golden / native` are medians of the ratios within a round, and the
-least and the most. Files are part of it: reading the source, checksums, and writing. Both write the
-same bytes.
-"""
+__all__ = ["Measured", "measure_packing", "packing_table"]
 
 Seconds = tuple[float, float]
 """Of wall time and of CPU time, worker processes included."""
 
 Measured = dict[str, dict[str, list[Seconds]]]
 """Seconds of each round, by what was done ("exact: pack") and by codec."""
-
-
-def register(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``bench pack``."""
-    parser.set_defaults(run=run)
-    parser.add_argument("source", nargs="?", default="smollm2", help="model (default smollm2)")
-    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="(default 3)")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all seconds")
 
 
 def _timed(work: Callable[[], object]) -> Seconds:
@@ -74,7 +48,7 @@ def _round(
     ]
 
 
-def measure(
+def measure_packing(
     source: str, schemes: Sequence[Scheme], *, rounds: int, jobs: int | None, progress: bool
 ) -> Measured:
     """Pack and unpack with both codecs in each round; the first codec takes turns.
@@ -111,8 +85,10 @@ def _digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _lines(found: Measured) -> list[list[str]]:
-    lines = []
+def packing_table(found: Measured) -> str:
+    """What :func:`measure_packing` found, as text."""
+    titles = ("golden s", "native s", "golden / native")
+    header, lines = ["", *titles, *(f"CPU: {title}" for title in titles)], []
     for what, codecs in found.items():
         line = [what]
         for kind in range(2):
@@ -123,20 +99,4 @@ def _lines(found: Measured) -> list[list[str]]:
             line += [f"{statistics.median(times):.2f}" for times in (golden, native)]
             line.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
         lines.append(line)
-    return lines
-
-
-def run(args: argparse.Namespace) -> int:
-    """``casspec bench pack``."""
-    if args.rounds < 1:
-        raise CassandraError(f"rounds must be at least 1, not {args.rounds}")
-    found = measure(
-        args.source, args.schemes, rounds=args.rounds, jobs=args.jobs, progress=not args.quiet
-    )
-    titles = ("golden s", "native s", "golden / native")
-    header = ["", *titles, *(f"CPU: {title}" for title in titles)]
-    print(f"{args.source}, nothing pruned; rounds: {args.rounds}\n")
-    print(text_table(header, _lines(found)))
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+    return text_table(header, lines)

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import os
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.bench import codec as codec_command
-from cassandra_spec.bench import kernels as kernels_command
-from cassandra_spec.bench import pack as pack_bench
 from cassandra_spec.casspec import decode_command
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.casspec.flags import (
+    MOST,
+    Subparsers,
+    add_command,
+    add_count,
+    add_file,
+    add_jobs,
+    add_quiet,
+    add_source,
+    add_switch,
+)
+from cassandra_spec.casspec.study import add_study_flags, open_study
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.native.linear import FORMS, MAX_ROWS
+from cassandra_spec.report.commands import integer
 
 if TYPE_CHECKING:
-    from cassandra_spec.model.study.acceptance import Interval, Row
-    from cassandra_spec.model.study.drafts import Study
+    from cassandra_spec.model.study.acceptance import Row
 
-__all__ = ["EPILOG", "acceptance", "add_study_flags", "open_study", "register", "small_model"]
+__all__ = ["EPILOG", "register"]
 
 EPILOG = """\
 examples:
@@ -52,80 +64,75 @@ examples:
 Some minutes on two cores. The text is the one of the calibration (model/data/README.md).
 """
 
-_PLOT_GAMMA = 5
+CODEC_EPILOG = """\
+examples:
+  casspec bench codec
+  casspec bench codec ~/models/llama --no-dither
+  casspec bench codec --isa portable avx512 --json codec.json
+
+GB/s are 10^9 bytes of BF16 values per second of wall time, on one thread: median of the rounds and
+the least and the most. Everything is measured once in each round, memcpy too; `x memcpy` and
+`x ZipNN` are medians of the ratios within a round. ZipNN is measured where `pip install zipnn` has
+been run. Weights of the demonstration model were quantised once and are compressed too well by
+anything that counts values: dithering gives them the low mantissa bits of trained weights.
+"""
+
+KERNELS_EPILOG = """\
+examples:
+  casspec bench kernels
+  casspec bench kernels --cached --threads 1
+  casspec bench kernels --forms bf16 draft5 --rows 1 2 3 4 5 6 7 8 --rounds 15
+
+Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 8 rows.
+`GB/s` counts stored bytes of weights for one row: the median over rounds, with the least and the
+most. `of reading` is that over the speed of plain reading in the same round; `N rows` is the time
+of such a pass over that of one row. docs/native.md, section Layouts and kernels, has the forms.
+"""
+
+PACK_EPILOG = """\
+examples:
+  casspec bench pack
+  casspec bench pack ~/models/llama --schemes exact --rounds 1 --json pack.json
+
+Each round packs and unpacks the model with both codecs, one after the other, into a folder that is
+removed. Seconds are medians over the rounds, of wall time and (CPU) of processor time, that of the
+worker processes included; `golden / native` are medians of the ratios within a round, and the
+least and the most. Files are part of it: reading the source, checksums, and writing. Both write the
+same bytes.
+"""
 
 
-def register(parser: argparse.ArgumentParser, add: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the benchmarks to the parser of ``bench``."""
-    subparsers = parser.add_subparsers(metavar="WHAT", required=True)
+def register(subparsers: Subparsers) -> None:
+    """Add the command and its benchmarks."""
+    inner = add_command(subparsers, "bench", "measure drafts", EPILOG).add_subparsers(
+        metavar="WHAT", required=True
+    )
+    _add_acceptance(inner)
+    _add_small_model(inner)
+    decode_command.register(inner)
+    _add_kernels(inner)
+    _add_codec(inner)
+    _add_pack(inner)
+
+
+def _add_acceptance(subparsers: Subparsers) -> None:
     text = "how many drafted tokens are accepted, and what that saves"
-    bench = add(subparsers, "acceptance", text, ACCEPTANCE_EPILOG)
-    bench.set_defaults(run=acceptance)
-    add_study_flags(bench)
-    bench.add_argument(
+    parser = add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG)
+    parser.set_defaults(run=_acceptance)
+    add_study_flags(parser)
+    parser.add_argument(
         "--settings", nargs="+", default=[], metavar="GLOB", help="some of them (default: all)"
     )
-    bench.add_argument(
+    parser.add_argument(
         "--gamma", nargs="+", type=int, default=[3, 5], metavar="N", help="(default: 3 5)"
     )
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    bench.add_argument(
-        "--figure",
-        type=Path,
-        metavar="FILE",
-        help="instead of the table: acceptance against bits, as a plot (SVG) and its table",
-    )
-
-    _add_small(subparsers, add)
-    text = "tokens per second of every way to decode, beside llama.cpp and transformers"
-    decode_command.register(add(subparsers, "decode", text, decode_command.EPILOG))
-    text = "how fast the native kernels read weights, beside plain reading"
-    kernels_command.register(add(subparsers, "kernels", text, kernels_command.EPILOG))
-    text = "how fast the native codec encodes and decodes, beside memcpy and ZipNN"
-    codec_command.register(add(subparsers, "codec", text, codec_command.EPILOG))
-    text = "seconds to pack and unpack a model, by golden's codec and by native code"
-    pack_bench.register(add(subparsers, "pack", text, pack_bench.EPILOG))
+    add_file(parser, "json", "write all figures")
+    text = "instead of the table: acceptance against bits, as a plot (SVG) and its table"
+    add_file(parser, "figure", text)
 
 
-def _add_small(subparsers: object, add: Callable[..., argparse.ArgumentParser]) -> None:
-    text = "train a small model that was never quantised, for comparison"
-    small = add(subparsers, "small-model", text, SMALL_EPILOG)
-    small.set_defaults(run=small_model)
-    small.add_argument("destination", metavar="DEST", type=Path, help="new directory")
-    small.add_argument("--steps", type=int, default=600, metavar="N", help="(default 600)")
-    small.add_argument("--quiet", action="store_true", help="no progress")
-
-
-def small_model(args: argparse.Namespace) -> int:
-    """``casspec bench small-model``."""
-    from cassandra_spec.model.study.small import train_small
-
-    train_small(args.destination, steps=args.steps, progress=not args.quiet)
-    return 0
-
-
-def add_study_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of everything that follows drafts along replies."""
-    parser.add_argument("source", metavar="SOURCE", help="model that is not packed")
-    parser.add_argument(
-        "--prompts",
-        type=Path,
-        metavar="FILE",
-        help="text file with one prompt in each line (default: those that come along)",
-    )
-    parser.add_argument(
-        "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
-    )
-    parser.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="text or norms, as for `casspec pack`"
-    )
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: all cores)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-
-
-def acceptance(args: argparse.Namespace) -> int:
-    """``casspec bench acceptance``."""
-    from cassandra_spec.model.study.acceptance import best_row, rows
+def _acceptance(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.acceptance import heading, measure_settings
     from cassandra_spec.model.study.settings import choose
 
     if args.figure:
@@ -134,98 +141,151 @@ def acceptance(args: argparse.Namespace) -> int:
     study = open_study(args, "bench")
     study.check_gammas(args.gamma)
     found: list[Row] = []
-    print("\n".join(_heading(args.gamma)))
-    for setting in chosen:
-        measured = study.measure(setting)
-        at = rows(measured, args.gamma)
-        best = best_row(measured, study.depth)
-        found += [*at, *([best] if best.gamma not in args.gamma else [])]
-        print(_line(at, best), flush=True)
+    print(heading(args.gamma))
+    for line, rows in measure_settings(study, chosen, args.gamma):
+        print(line, flush=True)
+        found += rows
     _save(args, found)
     return 0
 
 
-def open_study(args: argparse.Namespace, use: str) -> Study:
-    """The model with the prompts and the calibration of the flags."""
-    from cassandra_spec.model.packing.calibration import (
-        Calibration,
-        cache_directory,
-        load_or_calibrate,
-    )
-    from cassandra_spec.model.study.drafts import Study
-    from cassandra_spec.model.study.prompts import bundled_prompts, read_prompts
-    from cassandra_spec.model.weights.sources import open_source
-
-    source = open_source(args.source)
-    prompts = (
-        [prompt.text for prompt in bundled_prompts(use)]
-        if args.prompts is None
-        else read_prompts(args.prompts)
-    )
-    progress = not args.quiet
-    calibration = Calibration(text=args.calibration)
-    norms = load_or_calibrate(source, calibration, cache=cache_directory(), progress=progress)
-    return Study(
-        source,
-        prompts,
-        norms=norms,
-        max_tokens=args.max_tokens,
-        jobs=args.jobs,
-        progress=progress,
-    )
-
-
-def _heading(gammas: Sequence[int]) -> list[str]:
-    names = ["setting".ljust(20), "draft", "whole"]
-    names += [f"accepted, gamma {gamma}".rjust(19) for gamma in gammas]
-    names += ["best", "linear", "weights", "all".rjust(17), "plain"]
-    return ["  ".join(names), "  ".join("-" * len(name) for name in names)]
-
-
-def _line(at: Sequence[Row], best: Row) -> str:
-    traffic = best.report.traffic
-    cells = [at[0].label.ljust(20), f"{at[0].draft_bits:5.2f}", f"{at[0].target_bits:5.2f}"]
-    cells += [interval(row.acceptance).rjust(19) for row in at]
-    cells += [
-        f"{best.gamma:4}",
-        f"{traffic['linear'].speedup:6.3f}",
-        f"{traffic['weights'].speedup:7.3f}",
-        interval(best.speedup).rjust(17),
-        f"{traffic['all'].plain_speedup:5.3f}",
-    ]
-    return "  ".join(cells)
-
-
-def interval(figure: Interval) -> str:
-    """A figure with its bounds."""
-    return f"{figure.value:.3f} [{figure.low:.2f}, {figure.high:.2f}]"
-
-
 def _figure(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.acceptance import PLOT_GAMMA, curve_table, measure_curves
     from cassandra_spec.model.output import write_file
-    from cassandra_spec.model.study.acceptance import row
     from cassandra_spec.model.study.figure import draw
-    from cassandra_spec.model.study.settings import figure_settings
 
-    study = open_study(args, "bench")
-    curves: dict[str, list[Row]] = defaultdict(list)
-    for family, setting in figure_settings():
-        curves[family].append(row(study.measure(setting), _PLOT_GAMMA))
-    lines = [
-        [family, found.label, f"{found.draft_bits:.2f}", interval(found.acceptance)]
-        for family, rows in curves.items()
-        for found in rows
-    ]
-    print(text_table(["curve", "draft", "bits/weight", f"accepted, gamma {_PLOT_GAMMA}"], lines))
-    write_file(args.figure, draw(curves, title=f"{args.source}, gamma {_PLOT_GAMMA}"))
+    curves = measure_curves(open_study(args, "bench"))
+    print(curve_table(curves))
+    write_file(args.figure, draw(curves, title=f"{args.source}, gamma {PLOT_GAMMA}"))
     _save(args, [found for rows in curves.values() for found in rows])
     return 0
 
 
 def _save(args: argparse.Namespace, found: Sequence[Row]) -> None:
+    if args.json:
+        _write_json(args.json, {"source": args.source, "rows": [row.to_dict() for row in found]})
+        print(f"{args.json}: {len(found)} rows", file=sys.stderr)
+
+
+def _write_json(path: Path | None, body: object) -> None:
     from cassandra_spec.model.output import write_file
 
-    if args.json:
-        body = {"source": args.source, "rows": [row.to_dict() for row in found]}
-        write_file(args.json, (json.dumps(body, indent=1) + "\n").encode())
-        print(f"{args.json}: {len(found)} rows", file=sys.stderr)
+    if path:
+        write_file(path, (json.dumps(body, indent=1) + "\n").encode())
+
+
+def _add_small_model(subparsers: Subparsers) -> None:
+    text = "train a small model that was never quantised, for comparison"
+    parser = add_command(subparsers, "small-model", text, SMALL_EPILOG)
+    parser.set_defaults(run=_small_model)
+    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    add_count(parser, "steps", "", 600)
+    add_quiet(parser)
+
+
+def _small_model(args: argparse.Namespace) -> int:
+    from cassandra_spec.model.study.small import train_small
+
+    train_small(args.destination, steps=args.steps, progress=not args.quiet)
+    return 0
+
+
+def _add_kernels(subparsers: Subparsers) -> None:
+    text = "how fast the native kernels read weights, beside plain reading"
+    parser = add_command(subparsers, "kernels", text, KERNELS_EPILOG)
+    parser.set_defaults(run=_kernels)
+    parser.add_argument(
+        "--forms", nargs="+", choices=FORMS, default=list(FORMS), help="(default: all)"
+    )
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        type=int,
+        choices=range(1, MAX_ROWS + 1),
+        default=[2, 4, 8],
+        metavar="N",
+        help="beside 1 (default: 2 4 8)",
+    )
+    add_count(parser, "threads", "(default: 1 and all cores)", many="+")
+    add_count(parser, "layers", "", 10)
+    add_count(parser, "rounds", "", 7)
+    add_switch(parser, "cached", "one small matrix, which stays in a core's cache")
+    add_file(parser, "json", "write all figures")
+
+
+def _kernels(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.kernels import Measurement, kernel_table, measure_kernels
+
+    threads = args.threads or sorted({1, len(os.sched_getaffinity(0))})
+    options = {"forms": args.forms, "rows": args.rows, "rounds": args.rounds, "threads": threads}
+    plan = (
+        Measurement.cached(**options) if args.cached else Measurement(layers=args.layers, **options)
+    )
+    results = measure_kernels(plan, lambda text: print(text, file=sys.stderr, flush=True))
+    _write_json(args.json, [dataclasses.asdict(result) for result in results])
+    print(kernel_table(results))
+    return 0
+
+
+def _add_codec(subparsers: Subparsers) -> None:
+    text = "how fast the native codec encodes and decodes, beside memcpy and ZipNN"
+    parser = add_command(subparsers, "codec", text, CODEC_EPILOG)
+    parser.set_defaults(run=_codec)
+    add_source(parser)
+    parser.add_argument(
+        "--values", type=integer(1, MOST), default=1 << 22, metavar="N", help="(default 4 Mi)"
+    )
+    add_count(parser, "rounds", "", 9)
+    parser.add_argument("--isa", nargs="+", metavar="NAME", help="(default: the best)")
+    add_switch(
+        parser,
+        "cpu-time",
+        "instead of wall time, of all threads: for a machine that does other things, too",
+    )
+    add_switch(parser, "no-dither", "the weights as they are")
+    add_switch(parser, "golden", "measure golden's codec, too")
+    add_file(parser, "json", "write all seconds")
+
+
+def _codec(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.codec import codec_table, dithered, measure_codec
+    from cassandra_spec.bench.codecs import take_weights
+
+    values = take_weights(args.source, args.values)
+    bits, seconds = measure_codec(
+        values if args.no_dither else dithered(values),
+        args.isa or (),
+        rounds=args.rounds,
+        golden=args.golden,
+        clock=time.process_time if args.cpu_time else time.perf_counter,
+    )
+    time_of = "CPU time" if args.cpu_time else "one thread"
+    weights = "as they are" if args.no_dither else "dithered"
+    print(f"{values.size:,} weights of {args.source}, {weights}; {args.rounds} rounds, {time_of}\n")
+    print(codec_table(bits, seconds, values.size))
+    _write_json(args.json, {"bits": bits, "seconds": seconds})
+    return 0
+
+
+def _add_pack(subparsers: Subparsers) -> None:
+    text = "seconds to pack and unpack a model, by golden's codec and by native code"
+    parser = add_command(subparsers, "pack", text, PACK_EPILOG)
+    parser.set_defaults(run=_pack)
+    add_source(parser)
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
+    add_count(parser, "rounds", "", 3)
+    add_jobs(parser)
+    add_quiet(parser)
+    add_file(parser, "json", "write all seconds")
+
+
+def _pack(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.pack import measure_packing, packing_table
+
+    found = measure_packing(
+        args.source, args.schemes, rounds=args.rounds, jobs=args.jobs, progress=not args.quiet
+    )
+    print(f"{args.source}, nothing pruned; rounds: {args.rounds}\n")
+    print(packing_table(found))
+    _write_json(args.json, found)
+    return 0

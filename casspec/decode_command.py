@@ -7,15 +7,23 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cassandra_spec.casspec.flags import (
+    Subparsers,
+    add_calibration,
+    add_command,
+    add_count,
+    add_file,
+    add_jobs,
+    add_quiet,
+    add_source,
+)
+from cassandra_spec.casspec.study import norms_of
 from cassandra_spec.golden import CassandraError
 
 if TYPE_CHECKING:
     from cassandra_spec.bench.decode.results import Summary, Turns
-    from cassandra_spec.bench.decode.run import Bench
-    from cassandra_spec.model.packing.calibration import Norms
-    from cassandra_spec.model.weights.sources import Source
 
 __all__ = ["EPILOG", "decode", "register"]
 
@@ -36,15 +44,13 @@ llama-cpp-python (the extra `bench`). What was measured is kept in OUT: run the 
 on. docs/native.md, section Speed, has the figures and what they mean.
 """
 
-_PROMPTS_ROOM = 512  # positions for prompts that have no context before them
 
-
-def register(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
+def register(subparsers: Subparsers) -> None:
+    """Add the command."""
+    text = "tokens per second of every way to decode, beside llama.cpp and transformers"
+    parser = add_command(subparsers, "decode", text, EPILOG)
     parser.set_defaults(run=decode)
-    parser.add_argument(
-        "source", metavar="SOURCE", nargs="?", default="smollm2", help="not packed (smollm2)"
-    )
+    add_source(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -63,24 +69,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--contenders", nargs="+", default=[], metavar="GLOB", help="some of them (default: all)"
     )
     parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="(default 2)")
-    parser.add_argument(
-        "--rounds", type=int, default=8, metavar="N", help="the prompts go round (default 8)"
-    )
-    parser.add_argument("--prompts", type=int, metavar="N", help="the first N of them (24)")
-    parser.add_argument(
-        "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
-    )
-    parser.add_argument(
-        "--slow-tokens",
-        type=int,
-        default=24,
-        metavar="N",
-        help="of transformers' and torch's replies, one in each round (default 24)",
-    )
-    parser.add_argument(
-        "--context", type=int, metavar="N", help="put text before prompts, N tokens in all"
-    )
+    add_count(parser, "threads", "", 2)
+    add_count(parser, "rounds", "the prompts go round", 8)
+    add_count(parser, "prompts", "the first N of them (24)")
+    add_count(parser, "max-tokens", "of each reply", 128)
+    add_count(parser, "slow-tokens", "of transformers' and torch's, one in each round", 24)
+    add_count(parser, "context", "put text before prompts, N tokens in all")
     parser.add_argument(
         "--shape",
         nargs="+",
@@ -96,34 +90,44 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help="conditional rates for the gains that --shape projects (default .80 .86 .90)",
     )
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="as for `casspec pack`")
-    parser.add_argument("--jobs", type=int, metavar="N", help="processes for packing")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
-    parser.add_argument("--figure", type=Path, metavar="FILE", help="bars, as SVG")
-    parser.add_argument(
-        "--document", type=Path, metavar="FILE", help="put the table between its markers"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_calibration(parser)
+    add_jobs(parser, "processes for packing")
+    add_file(parser, "json", "write all figures")
+    add_file(parser, "figure", "bars, as SVG")
+    add_file(parser, "document", "put the table between its markers")
+    add_quiet(parser)
 
 
 def decode(args: argparse.Namespace) -> int:
     """``casspec bench decode``."""
     from cassandra_spec.bench.decode.contenders import choose
     from cassandra_spec.bench.decode.report import lines
-    from cassandra_spec.bench.decode.results import Turns, summaries
+    from cassandra_spec.bench.decode.results import summaries
     from cassandra_spec.bench.decode.run import make_source
+    from cassandra_spec.bench.decode.setup import open_turns, prepare
     from cassandra_spec.model.weights.sources import open_source
 
     contenders = choose(args.contenders)
-    if args.threads < 1:
-        raise CassandraError(f"threads must be at least 1, not {args.threads}")
     if args.shape:
         return _shapes(args)
     source = open_source(args.source)
-    norms = _norms(args, source)
-    bench = _bench(args, source, norms)
-    turns = Turns(args.out / "turns.jsonl", _about(bench, source))
-    bench = dataclasses.replace(bench, contenders=contenders)
+    norms = norms_of(source, args)
+    bench = prepare(
+        source,
+        norms,
+        contenders,
+        folder=args.out,
+        rounds=args.rounds,
+        prompts=args.prompts,
+        context=args.context,
+        max_tokens=args.max_tokens,
+        slow_tokens=args.slow_tokens,
+        threads=args.threads,
+        llama_python=args.llama_python and args.llama_python.absolute(),
+        jobs=args.jobs,
+        say=lambda text: _say(args, text),
+    )
+    turns = open_turns(bench, source)
     for weights in args.weights:
         bench.run(weights, make_source(source, weights), norms, turns)
     names = {each.name for each in contenders}
@@ -132,6 +136,11 @@ def decode(args: argparse.Namespace) -> int:
     print(lines(found))
     _save(args, found, turns)
     return _verdict(found)
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    if not args.quiet:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _shapes(args: argparse.Namespace) -> int:
@@ -149,8 +158,7 @@ def _shapes(args: argparse.Namespace) -> int:
     found = []
     for shape in args.shape:
         found.append(shapes.measure(shape, target="bf16", threads=args.threads))
-        if not args.quiet:
-            print(f"{shape}: measured", file=sys.stderr, flush=True)
+        _say(args, f"{shape}: measured")
     text = shapes.lines(found, args.acceptance)
     print(text)
     if args.json:
@@ -164,74 +172,6 @@ def _shapes(args: argparse.Namespace) -> int:
 def _indented(text: str) -> str:
     """A block of code in Markdown."""
     return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
-
-
-def _norms(args: argparse.Namespace, source: Source) -> Norms:
-    from cassandra_spec.model.packing.calibration import (
-        Calibration,
-        cache_directory,
-        load_or_calibrate,
-    )
-
-    calibration = Calibration(text=args.calibration)
-    progress = not args.quiet
-    return load_or_calibrate(source, calibration, cache=cache_directory(), progress=progress)
-
-
-def _bench(args: argparse.Namespace, source: Source, norms: Norms) -> Bench:
-    """Everything but the contenders; packs the first model, whose tokenizer makes the prompts."""
-    from cassandra_spec.bench.decode.prompts import encode_behind, in_rounds
-    from cassandra_spec.bench.decode.run import Bench
-    from cassandra_spec.drafting import encode_prompt, stop_tokens
-    from cassandra_spec.golden.model_config import read_config
-    from cassandra_spec.model.pretrained import load_tokenizer
-    from cassandra_spec.model.study.prompts import bundled_prompts
-
-    def say(text: str) -> None:
-        if not args.quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    bench = Bench(
-        contenders=(),
-        folder=args.out,
-        rounds=(),
-        stops=(),
-        max_tokens=args.max_tokens,
-        slow_tokens=min(args.slow_tokens, args.max_tokens),
-        threads=args.threads,
-        context=(args.context or _PROMPTS_ROOM) + args.max_tokens,
-        llama_python=None if args.llama_python is None else args.llama_python.absolute(),
-        jobs=args.jobs,
-        say=say,
-    )
-    args.out.mkdir(parents=True, exist_ok=True)
-    packed = bench.packed("exact-4", "dequantised", source, norms)
-    tokenizer = load_tokenizer(packed)
-    texts = [prompt.text for prompt in bundled_prompts("bench")][: args.prompts]
-    if args.context:
-        filler = _filler()
-        prompts = [encode_behind(tokenizer, text, filler, args.context) for text in texts]
-    else:
-        prompts = [encode_prompt(tokenizer, text) for text in texts]
-    stops = sorted(stop_tokens(tokenizer, read_config(packed).get("eos_token_id")))
-    rounds = in_rounds(prompts, args.rounds)
-    return dataclasses.replace(bench, rounds=rounds, stops=stops)
-
-
-def _filler() -> str:
-    """The held-out text that comes with the project."""
-    from cassandra_spec import model
-
-    path = Path(model.__file__).parent / "data" / "heldout.txt"
-    return path.read_text(encoding="utf-8")
-
-
-def _about(bench: Bench, source: Source) -> dict[str, Any]:
-    """What turns depend on."""
-    from cassandra_spec.model.weights.sources import fingerprint
-
-    names = ("rounds", "stops", "max_tokens", "slow_tokens", "threads", "context")
-    return {"model": fingerprint(source), **{name: getattr(bench, name) for name in names}}
 
 
 def _save(args: argparse.Namespace, found: list[Summary], turns: Turns) -> None:

@@ -8,15 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from cassandra_spec.casspec.flags import Subparsers, add_command, add_count, add_switch
 from cassandra_spec.casspec.generate_backends import BACKENDS, BF16
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
 from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.report.commands import integer
 
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Generation
 
-__all__ = ["EPILOG", "generate", "register"]
+__all__ = ["register"]
 
 EPILOG = """\
 examples:
@@ -39,9 +41,11 @@ docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
 _GAMMAS: dict[str, Gamma] = {"torch": 3, "native": "adaptive"}
 
 
-def register(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
-    parser.set_defaults(run=generate)
+def register(subparsers: Subparsers) -> None:
+    """Add the command."""
+    text = "reply to prompts by self-speculative decoding"
+    parser = add_command(subparsers, "generate", text, EPILOG)
+    parser.set_defaults(run=_generate)
     parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
     parser.add_argument(
         "--prompt", action="append", required=True, metavar="TEXT", help="can be given repeatedly"
@@ -69,10 +73,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         " (default 0: never)",
     )
     parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
-    parser.add_argument("--plain", action="store_true", help="the target alone, as with --gamma 0")
-    parser.add_argument(
-        "--max-tokens", type=int, default=128, metavar="N", help="of each reply (default 128)"
-    )
+    add_switch(parser, "plain", "the target alone, as with --gamma 0")
+    add_count(parser, "max-tokens", "of each reply", 128)
     parser.add_argument(
         "--stop",
         action="append",
@@ -80,7 +82,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="ends a reply, and is not shown; can be given repeatedly",
     )
-    parser.add_argument("--json", action="store_true", help="everything, for other programs")
+    add_switch(parser, "json", "everything, for other programs")
     parser.add_argument(
         "--codec",
         choices=("golden", "rtl"),
@@ -116,9 +118,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
         default="bf16",
         help="how the native target's weights are kept: 12 bits are as lossless (default bf16)",
     )
-    group.add_argument(
-        "--threads", type=int, metavar="N", help="of the native backend (default: all processors)"
-    )
+    add_count(group, "threads", "of the native backend (default: all processors)")
 
 
 def _gamma(text: str) -> Gamma:
@@ -133,9 +133,11 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--temperature", type=float, default=0.0, metavar="T", help="default 0: greedy"
     )
-    group.add_argument("--top-k", type=int, metavar="N", help="the N most likely tokens alone")
+    add_count(group, "top-k", "the N most likely tokens alone")
     group.add_argument("--top-p", type=float, metavar="P", help="the most likely of probability P")
-    group.add_argument("--seed", type=int, metavar="N", help="makes sampling repeatable")
+    group.add_argument(
+        "--seed", type=integer(0, 2**63 - 1), metavar="N", help="makes sampling repeatable"
+    )
 
 
 def _add_kv(parser: argparse.ArgumentParser) -> None:
@@ -159,24 +161,16 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
         default="midpoint",
         help="what a draft puts in their place (default midpoint)",
     )
-    group.add_argument(
-        "--kv-group", type=int, default=32, metavar="N", help="values of an exponent (default 32)"
-    )
-    group.add_argument(
-        "--kv-block", type=int, default=32, metavar="N", help="positions in a block (default 32)"
-    )
+    add_count(group, "kv-group", "values of an exponent", 32)
+    add_count(group, "kv-block", "positions in a block", 32)
     group.add_argument(
         "--kv-order",
         choices=("channel", "token"),
         default="channel",
         help="of the values in a block (docs/kv.md; default channel)",
     )
-    group.add_argument(
-        "--kv-keep",
-        type=int,
-        metavar="N",
-        help="largest values of each vector that the draft has (order token; default all)",
-    )
+    text = "largest values of each vector that the draft has (order token; default all)"
+    add_count(group, "kv-keep", text)
     group.add_argument(
         "--kv-prune",
         type=float,
@@ -184,12 +178,10 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="smallest part of each position that the draft does without (default 0)",
     )
-    group.add_argument(
-        "--kv-whole", action="store_true", help="the draft reads all bits of keys and values"
-    )
+    add_switch(group, "kv-whole", "the draft reads all bits of keys and values")
 
 
-def generate(args: argparse.Namespace) -> int:
+def _generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
     from cassandra_spec.drafting import Replies, Sampling, Settings
 

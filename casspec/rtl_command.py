@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cassandra_spec.casspec.flags import Subparsers, add_command, add_switch
 from cassandra_spec.golden.format import SCHEMES
 
-__all__ = ["DMA_FLAGS", "ENCODER_FLAGS", "EPILOG", "register", "rtl"]
+__all__ = ["EPILOG", "register", "rtl"]
 
 EPILOG = """\
 tops:
@@ -25,6 +26,7 @@ examples:
   casspec rtl --top dma --bus 256 --queue 16
   casspec rtl --top array --decoders 4 --schemes mx exact
   casspec rtl --top encoder-dma --vector 64 --bus 256
+  casspec rtl --tested
 
 Each configuration gets a Verilog file, a file list (.f), a FuseSoC core and a table of its ports
 (.ports.json); those with registers also get them as Markdown and as a C header.
@@ -52,8 +54,10 @@ ENCODER_FLAGS = {
 }
 
 
-def register(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
+def register(subparsers: Subparsers) -> None:
+    """Add the command."""
+    text = "export the decoder, alone or behind AXI, as Verilog"
+    parser = add_command(subparsers, "rtl", text, EPILOG)
     parser.set_defaults(run=rtl)
     parser.add_argument(
         "--out",
@@ -64,6 +68,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="directory to write into (default build/rtl)",
     )
     parser.add_argument("--top", choices=TOPS, default="decoder", help="what to export")
+    text = "instead: the configurations that `make lint` checks, of every top"
+    add_switch(parser, "tested", text)
     parser.add_argument(
         "--lanes",
         type=int,
@@ -84,11 +90,10 @@ def register(parser: argparse.ArgumentParser) -> None:
         default="half",
         help="a target's beat in two cycles, or in each: full reads formats of lead 2 (decoder)",
     )
-    parser.add_argument(
-        "--coded",
-        action="store_true",
-        help="decoders that also decode pruned_exponent = coded (unary)",
-    )
+    text = "decoders that also decode pruned_exponent = coded (unary)"
+    add_switch(parser, "coded", text)
+    parser.add_argument("--window", type=int, metavar="N", help="rows of unary codes in a cycle")
+    parser.add_argument("--superblock", type=int, metavar="N", help="bytes, a multiple of 128")
     for title, flags in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
         group = parser.add_argument_group(title)
         for name, text in flags.items():
@@ -98,20 +103,16 @@ def register(parser: argparse.ArgumentParser) -> None:
 def rtl(args: argparse.Namespace) -> int:
     """``casspec rtl``."""
     from cassandra_spec.rtl.common.command import DecoderConfig
-    from cassandra_spec.synth.export import choose, export
+    from cassandra_spec.synth.export import DEFAULT_CONFIGS, choose, export_all
 
-    schemes = tuple(name for name in SCHEMES if name in args.schemes)
+    shared = ("codebook", "target_rate", "coded", "window", "superblock")
+    fields = {name: getattr(args, name) for name in shared if getattr(args, name) is not None}
+    fields["schemes"] = tuple(name for name in SCHEMES if name in args.schemes)
     flags = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}
-    decoders = [
-        DecoderConfig(
-            lanes=lanes,
-            schemes=schemes,
-            codebook=args.codebook,
-            target_rate=args.target_rate,
-            coded=args.coded,
-        )
+    configs = [
+        choose(args.top, DecoderConfig(lanes=lanes, **fields), **flags)
         for lanes in dict.fromkeys(args.lanes)
     ]
-    for config in [choose(args.top, decoder, **flags) for decoder in decoders]:
-        print(export(args.destination, config))
+    for path in export_all(args.destination, DEFAULT_CONFIGS if args.tested else configs):
+        print(path)
     return 0

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cassandra_spec.casspec.flags import Subparsers, add_command, add_file, add_switch
+
 if TYPE_CHECKING:
-    from cassandra_spec.system import Acceptance, FormatCost, Setup, Workload
     from cassandra_spec.system.checks.scalesim import Count
     from cassandra_spec.system.systolic import Array
 
-__all__ = ["EPILOG", "estimate", "register", "reproduce", "scalesim"]
+__all__ = ["register"]
 
 EPILOG = """\
 examples:
@@ -60,44 +60,28 @@ six minutes. The exit status is 1 if a layer is off by more than 2 %.
 MARKDOWN = "reproduction.md"
 
 
-def register(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands of ``casspec system``."""
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+def register(subparsers: Subparsers) -> None:
+    """Add the command and its parts."""
+    text = "estimate what the format buys on a device"
+    inner = add_command(subparsers, "system", text, EPILOG).add_subparsers(
+        metavar="COMMAND", required=True
+    )
+    _add_estimate(inner)
+    _add_reproduce(inner)
+    _add_scalesim(inner)
 
-    def add(
-        name: str, text: str, epilog: str, run: Callable[[argparse.Namespace], int]
-    ) -> argparse.ArgumentParser:
-        added: argparse.ArgumentParser = subparsers.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            epilog=epilog,
-        )
-        added.set_defaults(run=run)
-        return added
 
-    _add_estimate(add("estimate", "answer for one device and model", ESTIMATE_EPILOG, estimate))
+def _add_reproduce(subparsers: Subparsers) -> None:
     text = "compute the paper's figures beside its own"
-    added = add("reproduce", text, REPRODUCE_EPILOG, reproduce)
-    added.add_argument(
-        "--synthesis",
-        type=Path,
-        metavar="PATH",
-        help="report for Table V, or a folder of them: build/synth after make synth",
-    )
-    added.add_argument(
-        "--acceptance-file",
-        type=Path,
-        metavar="FILE",
-        help="acceptance for our schemes, as `casspec bench acceptance --json` has it",
-    )
-    added.add_argument(
-        "--document",
-        type=Path,
-        metavar="FILE",
-        help="Markdown whose marked tables are brought up to date (docs/system.md)",
-    )
-    added.add_argument(
+    parser = add_command(subparsers, "reproduce", text, REPRODUCE_EPILOG)
+    parser.set_defaults(run=_reproduce)
+    text = "report for Table V, or a folder of them: build/synth after make synth"
+    add_file(parser, "synthesis", text)
+    text = "acceptance for our schemes, as `casspec bench acceptance --json` has it"
+    add_file(parser, "acceptance-file", text)
+    text = "Markdown whose marked tables are brought up to date (docs/system.md)"
+    add_file(parser, "document", text)
+    parser.add_argument(
         "--out",
         dest="destination",
         type=Path,
@@ -105,16 +89,14 @@ def register(parser: argparse.ArgumentParser) -> None:
         help=f"also write {MARKDOWN} and plots (SVG) into this directory",
     )
 
+
+def _add_scalesim(subparsers: Subparsers) -> None:
     text = "compare the systolic array's closed form with SCALE-Sim"
-    _add_scalesim(add("scalesim", text, SCALESIM_EPILOG, scalesim))
-
-
-def _add_scalesim(parser: argparse.ArgumentParser) -> None:
+    parser = add_command(subparsers, "scalesim", text, SCALESIM_EPILOG)
+    parser.set_defaults(run=_scalesim)
     counts = parser.add_mutually_exclusive_group()
-    counts.add_argument(
-        "--recorded", action="store_true", help="with the recorded counts, without running it"
-    )
-    counts.add_argument("--record", type=Path, metavar="FILE", help="write its counts as JSON")
+    add_switch(counts, "recorded", "with the recorded counts, without running it")
+    add_file(counts, "record", "write its counts as JSON")
     parser.add_argument(
         "--env",
         dest="environment",
@@ -125,18 +107,16 @@ def _add_scalesim(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_estimate(parser: argparse.ArgumentParser) -> None:
+def _add_estimate(subparsers: Subparsers) -> None:
+    text = "answer for one device and model"
+    parser = add_command(subparsers, "estimate", text, ESTIMATE_EPILOG)
+    parser.set_defaults(run=_estimate)
     parser.add_argument("--device", required=True, metavar="X", help="name, or a .toml file")
-    parser.add_argument(
-        "--model", required=True, metavar="Y", help="name, a config.json, or its directory"
-    )
+    text = "name, a config.json, or its directory"
+    parser.add_argument("--model", required=True, metavar="Y", help=text)
     parser.add_argument("--scheme", required=True, metavar="S", help="name of a format")
-    parser.add_argument(
-        "--acceptance",
-        type=float,
-        metavar="A",
-        help="0 to 1 (default: SmolLM2's, where it was measured at this gamma)",
-    )
+    text = "0 to 1 (default: SmolLM2's, where it was measured at this gamma)"
+    parser.add_argument("--acceptance", type=float, metavar="A", help=text)
     parser.add_argument(
         "--kind",
         choices=("drafted", "conditional"),
@@ -145,26 +125,13 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
     )
     gamma = parser.add_mutually_exclusive_group(required=True)
     gamma.add_argument("--gamma", type=int, metavar="G", help="drafted tokens in a round, 0 to 8")
-    gamma.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE",
-        help="gamma and acceptance of a run: the output of casspec generate --json",
+    add_file(
+        gamma, "report", "gamma and acceptance of a run: the output of casspec generate --json"
     )
-    parser.add_argument(
-        "--acceptance-file",
-        type=Path,
-        metavar="FILE",
-        help="acceptance and bits of the scheme at this gamma, as `casspec bench acceptance"
-        " --json` has them",
-    )
+    text = "acceptance and bits of the scheme at this gamma, as `casspec bench acceptance --json`"
+    add_file(parser, "acceptance-file", f"{text} has them")
     parser.add_argument("--label", metavar="L", help="which of several rows of that file")
-    parser.add_argument(
-        "--sim-file",
-        type=Path,
-        metavar="FILE",
-        help="values per cycle of the decoders, as `make sim` printed them",
-    )
+    add_file(parser, "sim-file", "values per cycle of the decoders, as `make sim` printed them")
     parser.add_argument(
         "--workload",
         default="deepseek-r1-distill-llama-8b",
@@ -173,88 +140,45 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prompt", type=int, metavar="N", help="tokens of the prompt instead")
     parser.add_argument("--output", type=int, metavar="N", help="tokens to generate instead")
-    parser.add_argument(
-        "--batch", type=int, default=1, metavar="N", help="requests at once, 1 to 16 (default 1)"
-    )
-    parser.add_argument("--json", action="store_true", help="everything, for other programs")
+    text = "requests at once, 1 to 16 (default 1)"
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help=text)
+    add_switch(parser, "json", "everything, for other programs")
 
 
-def estimate(args: argparse.Namespace) -> int:
+def _estimate(args: argparse.Namespace) -> int:
     """``casspec system estimate``."""
-    from cassandra_spec import system
+    from cassandra_spec.system import Workload, estimate
+    from cassandra_spec.system.figures.paper_file import lengths
     from cassandra_spec.system.report import page
+    from cassandra_spec.system.setups import AcceptanceChoice, named_setup
 
-    answer = system.estimate(_setup(args))
+    prompt, output = lengths(args.workload)
+    answer = estimate(
+        named_setup(
+            args.device,
+            args.model,
+            args.scheme,
+            Workload(
+                prompt=prompt if args.prompt is None else args.prompt,
+                output=output if args.output is None else args.output,
+                batch=args.batch,
+            ),
+            AcceptanceChoice(
+                gamma=args.gamma,
+                rate=args.acceptance,
+                kind=args.kind,
+                report=args.report,
+                file=args.acceptance_file,
+                label=args.label,
+            ),
+            rates=args.sim_file,
+        )
+    )
     print(json.dumps(answer.to_dict(), indent=1) if args.json else page(answer))
     return 0
 
 
-def _setup(args: argparse.Namespace) -> Setup:
-    from cassandra_spec.system import Setup, load_device, load_model
-    from cassandra_spec.system.costs import load_format
-    from cassandra_spec.system.measured import load_rates, with_rates
-
-    cost, acceptance, gamma = _acceptance(args, load_format(args.scheme))
-    device = load_device(args.device)
-    if args.sim_file is not None:
-        device = with_rates(device, load_rates(args.sim_file), cost.decoder or cost.name)
-    return Setup(
-        device=device,
-        model=load_model(args.model),
-        workload=_workload(args),
-        cost=cost,
-        acceptance=acceptance,
-        gamma=gamma,
-    )
-
-
-def _workload(args: argparse.Namespace) -> Workload:
-    from cassandra_spec.system import Workload
-    from cassandra_spec.system.figures.paper_file import lengths
-
-    prompt, output = lengths(args.workload)
-    return Workload(
-        prompt=prompt if args.prompt is None else args.prompt,
-        output=output if args.output is None else args.output,
-        batch=args.batch,
-    )
-
-
-def _acceptance(args: argparse.Namespace, cost: FormatCost) -> tuple[FormatCost, Acceptance, int]:
-    from cassandra_spec.system import Acceptance
-    from cassandra_spec.system.measured import load_acceptance, load_measured, pick
-
-    _check_one_acceptance(args)
-    if args.report is not None:
-        return cost, *load_measured(args.report)
-    if args.acceptance_file is not None:
-        rows = load_acceptance(args.acceptance_file)
-        row = pick(rows, cost.decoder or cost.name, args.gamma, args.label)
-        return row.cost(cost), row.acceptance, args.gamma
-    if args.acceptance is None:
-        return cost, Acceptance(rate=cost.default_acceptance(args.gamma)), args.gamma
-    return cost, Acceptance(rate=args.acceptance, kind=args.kind), args.gamma
-
-
-def _check_one_acceptance(args: argparse.Namespace) -> None:
-    from cassandra_spec.system import SystemModelError
-
-    ways = {
-        "a report": args.report,
-        "an acceptance file": args.acceptance_file,
-    }
-    given = [name for name, value in ways.items() if value is not None]
-    if args.acceptance is None and args.kind != "drafted":
-        raise SystemModelError(f"acceptance must be given with --kind {args.kind}")
-    if given and args.acceptance is not None:
-        raise SystemModelError(f"acceptance must not be given beside {given[0]}, which has one")
-    if len(given) > 1:
-        raise SystemModelError("an acceptance file must not be given beside a report")
-    if args.label is not None and args.acceptance_file is None:
-        raise SystemModelError("label must be given with an acceptance file, not alone")
-
-
-def reproduce(args: argparse.Namespace) -> int:
+def _reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
     from cassandra_spec.system.figures.document import fill_tables
     from cassandra_spec.system.figures.plots import plots
@@ -280,7 +204,7 @@ def reproduce(args: argparse.Namespace) -> int:
     return 0
 
 
-def scalesim(args: argparse.Namespace) -> int:
+def _scalesim(args: argparse.Namespace) -> int:
     """``casspec system scalesim``."""
     from cassandra_spec.system.checks import scalesim as simulator
 

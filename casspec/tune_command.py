@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec.bench_commands import add_study_flags, open_study
+from cassandra_spec.casspec.flags import Subparsers, add_command
+from cassandra_spec.casspec.study import add_study_flags, open_study
 from cassandra_spec.golden.format import SCHEMES
-from cassandra_spec.report.tables import text_table
 
 if TYPE_CHECKING:
     from cassandra_spec.model.study.tuning import Score
@@ -29,11 +29,11 @@ Scheme mx rounds the target and takes part only if it is named.
 docs/acceptance.md describes the search and both objectives.
 """
 
-_SHOWN = 12
 
-
-def register(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
+def register(subparsers: Subparsers) -> None:
+    """Add the command."""
+    text = "search the best settings of a model"
+    parser = add_command(subparsers, "tune", text, EPILOG)
     parser.set_defaults(run=tune)
     add_study_flags(parser)
     parser.add_argument("destination", metavar="OUT", type=Path, help="file for `pack --recipe`")
@@ -49,6 +49,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def tune(args: argparse.Namespace) -> int:
     """``casspec tune``."""
+    from cassandra_spec.bench.tuning import summary
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.study import tuning
     from cassandra_spec.model.study.figure import draw_front
@@ -67,59 +68,14 @@ def tune(args: argparse.Namespace) -> int:
     _save_plan(args.destination, scores[0])
     if args.plot:
         write_file(args.plot, draw_front(scores, title=str(args.source)))
-    _print(args, scores)
+    print(summary(scores, args.destination))
     return 0
 
 
 def _save_plan(path: Path, best: Score) -> None:
     """The best plan, after a line that says how to generate with it."""
+    from cassandra_spec.bench.tuning import best_flags
     from cassandra_spec.model.output import write_file
 
     best.candidate.plan().save(path)
-    write_file(path, f"# casspec generate PACKED {_flags(best)}\n".encode() + path.read_bytes())
-
-
-def _flags(score: Score) -> str:
-    return f"--gamma {score.gamma} --min-margin {score.min_margin:g}"
-
-
-def _print(args: argparse.Namespace, scores: list[Score]) -> None:
-    best, by_eq_2 = scores[0], max(scores, key=lambda score: score.eq_2)
-    print(text_table(["candidate", *_COLUMNS], [_cells(score) for score in scores[:_SHOWN]]))
-    print(f"\n{args.destination}: {best.candidate.name}; best with {_flags(best)}")
-    if by_eq_2.candidate == best.candidate:
-        print("Eq. 2 chooses the same.")
-        return
-    print(
-        f"Eq. 2 would choose {by_eq_2.candidate.name} ({by_eq_2.eq_2:.3f} against"
-        f" {best.eq_2:.3f}), whose traffic speed-up is {by_eq_2.speedup:.3f} at its best gamma,"
-        f" {by_eq_2.gamma}, against {best.speedup:.3f}."
-    )
-
-
-_COLUMNS = (
-    "draft",
-    "whole",
-    "gamma",
-    "margin",
-    "accepted",
-    "speed-up",
-    "margin 0",
-    "plain",
-    "Eq. 2",
-)
-
-
-def _cells(score: Score) -> list[str]:
-    return [
-        score.candidate.name,
-        f"{score.draft_bits:.2f}",
-        f"{score.target_bits:.2f}",
-        str(score.gamma),
-        f"{score.min_margin:g}",
-        f"{score.acceptance:.3f}",
-        f"{score.speedup:.3f}",
-        f"{score.speedup_without:.3f}",
-        f"{score.plain_speedup:.3f}",
-        f"{score.eq_2:.3f}",
-    ]
+    write_file(path, f"# casspec generate PACKED {best_flags(best)}\n".encode() + path.read_bytes())

@@ -1,8 +1,123 @@
-"""``python -m cassandra_spec.sim``: what ``make sim`` runs."""
+"""The main job, ``make sim``: a real model through the format and the gateware, bit for bit.
 
+Packs the linear weights and the head of a model in every scheme, reads the packed files back, and
+pushes each segment through the Verilated decoder in draft and in target mode. What comes out is
+compared with the golden codec and with the original weights. Then the model answers a prompt with
+weights that came out of the gateware, and again with keys and values that went through the
+gateware's encoder and decoder while it generated (``--kv-only``: this alone).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
 import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
-from cassandra_spec.sim.weights import main
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
+from cassandra_spec.model.weights.subset import Subset
+from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.sim.key_values import TOKENS, check_key_values
+from cassandra_spec.sim.replies import compare_replies
+from cassandra_spec.sim.results import print_exponents, print_results
+from cassandra_spec.sim.weights import (
+    LOSSLESS,
+    RECIPES,
+    REPLY_SCHEME,
+    Check,
+    DecodedWeights,
+    describe,
+    gateware,
+    one_of_each_kind,
+    pack_and_check,
+)
+
+__all__ = ["main"]
+
+PROMPT = "Why is the sky blue? Answer in two sentences."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the main job; 0 if every bit is right, 1 if not, 2 for bad input."""
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.sim", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one tensor of each kind")
+    parser.add_argument(
+        "--kv-only",
+        action="store_true",
+        help="keys and values alone: encoder and decoder in the loop",
+    )
+    parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
+    parser.add_argument(
+        "--jobs", type=integer(1, 1 << 12), help="worker processes (default: all cores)"
+    )
+    parser.add_argument("--work", type=Path, help="folder for temporary files (about 1 GB)")
+    parser.add_argument("--prompt", default=PROMPT, help="what to ask the model")
+    parser.add_argument(
+        "--tokens", type=integer(1, 1 << 20), default=64, help="longest reply in tokens"
+    )
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="cassandra-sim-", dir=args.work) as name:
+        folder = Path(name)
+        whole = open_source(args.source)
+        good = args.kv_only or _check_weights(whole, folder, args)
+        good &= _check_key_values(whole, folder / "whole", args)
+    seconds = time.monotonic() - start
+    print(f"\n{'PASS' if good else 'FAIL'} in {int(seconds // 60)} min {seconds % 60:.0f} s")
+    return 0 if good else 1
+
+
+def _check_weights(whole: Source, folder: Path, args: argparse.Namespace) -> bool:
+    """Weights of every scheme through the gateware, then a reply; whether every bit was right."""
+    source = _select(whole, quick=args.quick)
+    print("building the Verilated decoder ...", flush=True)
+    print(f"gateware: {gateware().config.module_name}")
+    decoded = DecodedWeights(folder, packed_tensors(source))
+    checks: dict[str, Check] = {}
+    bits: dict[str, dict[str, float]] = {}
+    for scheme in RECIPES:
+        keep = decoded if scheme == REPLY_SCHEME else None
+        checks[scheme], bits[scheme] = pack_and_check(
+            source, scheme, folder / scheme, args.jobs, keep
+        )
+    print_results(checks, bits)
+    print_exponents(source)
+    same = compare_replies(whole, decoded, folder / "companions", args.prompt, args.tokens)
+    right = all(check.mismatches == 0 for check in checks.values())
+    return same and right and all(checks[scheme].lost == 0 for scheme in LOSSLESS)
+
+
+def _select(whole: Source, *, quick: bool) -> Subset:
+    """The tensors to check, as a source of their own."""
+    tensors = packed_tensors(whole)
+    names = one_of_each_kind(tensors) if quick else [tensor.name for tensor in tensors]
+    chosen = Subset(whole, names)
+    weights = sum(tensor.count for tensor in chosen.tensors.values())
+    part = " (one of each kind)" if quick else ""
+    print(f"{whole.label}: {len(names)} tensors, {weights:,} weights{part}")
+    return chosen
+
+
+def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> bool:
+    """Replies with keys and values through the gateware; whether every byte was right."""
+    recipe = RECIPES[REPLY_SCHEME]
+    print(f"\npacking {whole.label} for replies: {REPLY_SCHEME}, {describe(recipe)}", flush=True)
+    recipe = dataclasses.replace(recipe, group_exponents="largest")  # quicker
+    pack_model(whole, folder, recipe, jobs=args.jobs, progress=sys.stderr.isatty())
+    checks = check_key_values(folder, args.prompt, max(args.tokens, TOKENS))
+    return all(check.good for check in checks)
+
 
 if __name__ == "__main__":
     sys.exit(main())

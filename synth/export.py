@@ -3,13 +3,11 @@
 Five tops: the decoder with its streams, the decoder behind registers and a read master (dma),
 several decoders that share one (array), the encoder with its streams, and the encoder with
 registers and a write master (encoder-dma). Those with registers come with them as Markdown and as a
-C header. ``python -m cassandra_spec.synth.export --out build/rtl`` writes the configurations that
-are linted and tested; flags choose others.
+C header. ``casspec rtl`` exports what its flags describe.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -18,11 +16,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.golden.format import SCHEMES, Scheme
-from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode import top as tops
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
@@ -34,41 +31,13 @@ from cassandra_spec.synth.registers import c_header, markdown
 
 __all__ = [
     "DEFAULT_CONFIGS",
-    "DMA_FLAGS",
-    "ENCODER_FLAGS",
-    "TOPS",
     "choose",
     "export",
     "export_all",
-    "main",
     "ports_of",
 ]
 
 VERSION = "0.1.0"
-
-TOPS = ("decoder", "dma", "array", "encoder", "encoder-dma")
-"""What can be exported."""
-
-DMA_FLAGS: dict[str, str] = {
-    "decoders": "decoders that share the read master, a power of two (array; default 4)",
-    "bus": "bits of the AXI data bus (default: what the decoders take in a cycle)",
-    "burst": "bytes of the longest burst, a power of two",
-    "buffer": "bytes of read data that each region of each decoder may have ahead, a power of two",
-    "queue": "descriptors in the queue",
-    "books": "codebooks that are kept",
-    "reorder": "values that each decoder may be ahead of the output (array)",
-    "address": "bits of an address",
-}
-"""Flags of the dma and the array, beside those of the decoder."""
-
-ENCODER_FLAGS: dict[str, str] = {
-    "vector": "most values in a vector (encoder, encoder-dma)",
-    "group": "most values in a group (encoder, encoder-dma)",
-    "segment": "most values in a segment (encoder, encoder-dma)",
-    "results": "results that may wait for software (encoder-dma)",
-    "outstanding": "bursts of each region that may wait for their response (encoder-dma)",
-}
-"""Flags of the encoder, beside those of the decoder; the encoder-dma has some of the dma's, too."""
 
 Config = DecoderConfig | DmaConfig | EncoderConfig | StoreConfig
 Top = DecoderTop | CassandraDma | EncoderTop | CassandraEncoderDma
@@ -208,53 +177,52 @@ def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
     return config.decoder, CassandraDma(config), "integration"
 
 
+_ENCODER_SIZES = ("vector", "group", "segment")
+
+
+def _fields(config: type[DmaConfig | StoreConfig], inner: str) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(config) if field.name != inner)
+
+
+_FLAGS: dict[str, tuple[str, ...]] = {
+    "decoder": ("target_rate", "coded"),
+    "dma": ("target_rate", "coded", *_fields(DmaConfig, "decoder")),
+    "array": ("target_rate", "coded", *_fields(DmaConfig, "decoder")),
+    "encoder": _ENCODER_SIZES,
+    "encoder-dma": (*_ENCODER_SIZES, *_fields(StoreConfig, "encoder")),
+}
+"""What each top can be asked for, beside what all decoders and encoders have."""
+
+
 def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
     """The configuration that flags describe.
 
-    ``flags`` are those of :data:`DMA_FLAGS` and :data:`ENCODER_FLAGS`; ``decoder`` has what encoder
-    and decoder share. Raises CassandraError for flags that the top does not have.
+    ``flags`` are fields of the configuration of the top, the bus in bits; ``decoder`` has what
+    encoder and decoder share. Raises CassandraError for what the top does not have.
     """
     chosen = {name: value for name, value in flags.items() if value is not None}
-    if top in ("encoder", "encoder-dma"):
-        return _choose_encoder(top, decoder, chosen)
-    for name in ENCODER_FLAGS:
-        if name in chosen:
+    special = {"target_rate": decoder.target_rate != "half", "coded": decoder.coded}
+    for name in (*(name for name, given in special.items() if given), *chosen):
+        if name not in _FLAGS[top]:
             raise CassandraError(f"{name} must be left out for the top {top!r}")
-    if top == "decoder":
-        for name in chosen:
-            raise CassandraError(f"{name} must be left out for the top 'decoder'")
-        return decoder
-    _bus_in_bytes(chosen)
-    decoders = chosen.setdefault("decoders", 1 if top == "dma" else 4)
-    if (decoders > 1) != (top == "array"):
-        expected = "at least 2 for the top 'array'" if top == "array" else "1 for the top 'dma'"
-        raise CassandraError(f"decoders must be {expected}, not {decoders}")
-    return DmaConfig(decoder=decoder, **chosen)
-
-
-def _bus_in_bytes(chosen: dict[str, int]) -> None:
     if "bus" in chosen:
         bits = chosen["bus"]
         if bits % 8 or not bits:
             raise CassandraError(f"bus must be a number of whole bytes, not {bits} bits")
         chosen["bus"] = bits // 8
-
-
-def _choose_encoder(top: str, like: DecoderConfig, chosen: dict[str, int]) -> Config:
-    if like.target_rate != "half":
-        raise CassandraError(f"target_rate must be left out for the top {top!r}")
-    if like.coded:
-        raise CassandraError(f"coded must be left out for the top {top!r}")
-    names = [name for name in ("vector", "group", "segment") if name in chosen]
-    encoder = EncoderConfig(**like.shared | {name: chosen.pop(name) for name in names})
-    fields = {field.name for field in dataclasses.fields(StoreConfig)} - {"encoder"}
-    for name in chosen:
-        if top == "encoder" or name not in fields:
-            raise CassandraError(f"{name} must be left out for the top {top!r}")
-    if top == "encoder":
-        return encoder
-    _bus_in_bytes(chosen)
-    return StoreConfig(encoder=encoder, **chosen)
+    if top == "decoder":
+        return decoder
+    if top in ("encoder", "encoder-dma"):
+        own: dict[str, Any] = {name: chosen.pop(name) for name in _ENCODER_SIZES if name in chosen}
+        names = ("lanes", "schemes", "codebook", "window", "superblock")
+        shared: dict[str, Any] = {name: getattr(decoder, name) for name in names}
+        encoder = EncoderConfig(**shared, **own)
+        return encoder if top == "encoder" else StoreConfig(encoder=encoder, **chosen)
+    decoders = chosen.setdefault("decoders", 1 if top == "dma" else 4)
+    if (decoders > 1) != (top == "array"):
+        expected = "at least 2 for the top 'array'" if top == "array" else "1 for the top 'dma'"
+        raise CassandraError(f"decoders must be {expected}, not {decoders}")
+    return DmaConfig(decoder=decoder, **chosen)
 
 
 def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> Iterator[Path]:
@@ -264,45 +232,3 @@ def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> Iterat
         return
     with ProcessPoolExecutor(min(len(configs), os.cpu_count() or 1)) as pool:
         yield from pool.map(functools.partial(export, out), configs)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.export", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/rtl"), help="folder to write to")
-    parser.add_argument("--lanes", type=int, help="values in a cycle: 8, 16 or 32")
-    parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help="schemes to hold")
-    parser.add_argument("--codebook", type=int, help="entries of the codebook: 16 or 32")
-    parser.add_argument("--window", type=int, help="rows of unary codes in a cycle, 1 to 4")
-    parser.add_argument("--superblock", type=int, help="bytes, a multiple of 128")
-    parser.add_argument(
-        "--target-rate", choices=get_args(TargetRate), help="beats of a target in a cycle (decoder)"
-    )
-    parser.add_argument(
-        "--coded", action="store_true", default=None, help="decoders of coded pruned exponents"
-    )
-    parser.add_argument("--top", choices=TOPS, help="what to export (default decoder)")
-    for name, text in {**DMA_FLAGS, **ENCODER_FLAGS}.items():
-        parser.add_argument(f"--{name}", type=int, help=text)
-    return parser
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the default configurations, or the one that the flags describe."""
-    args = vars(_parser().parse_args(argv))
-    out = args.pop("out")
-    chosen = {name: value for name, value in args.items() if value is not None}
-    if "schemes" in chosen:
-        chosen["schemes"] = tuple(name for name in SCHEMES if name in chosen["schemes"])
-    configs: Sequence[Config] = DEFAULT_CONFIGS
-    if chosen:
-        top = chosen.pop("top", "decoder")
-        names = (*DMA_FLAGS, *ENCODER_FLAGS)
-        flags = {name: chosen.pop(name) for name in names if name in chosen}
-        configs = [choose(top, DecoderConfig(**chosen), **flags)]
-    for path in export_all(out, configs):
-        print(path)
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

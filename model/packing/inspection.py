@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cassandra_spec.golden.file import PackedFile, PackedTensor
+from cassandra_spec.report.tables import text_table
 
-__all__ = ["inspect_file", "kind_of_name", "mean_bits"]
+__all__ = ["inspect_file", "inspection_text", "kind_of_name", "mean_bits"]
 
 
 def inspect_file(packed: PackedFile) -> dict[str, Any]:
@@ -88,3 +90,38 @@ def _bits(spec: PackedTensor, stored: dict[str, int]) -> dict[str, float]:
     bits["verification"] = 8 * stored["verification"] / count
     bits["total"] = (regions + 8 * stored["directory"]) / count
     return bits
+
+
+_COLUMNS = ("kept", "speculation", "verification", "total")
+
+
+def inspection_text(report: Mapping[str, Any], *, each: bool) -> str:
+    """What :func:`inspect_file` found; ``each`` gives every tensor a line, not every kind."""
+    rows = [[name, f"{bits:.3f}"] for name, bits in report["bits"].items()]
+    parts = [
+        f"{report['file']}: {report['bytes']:,} bytes, {len(report['tensors'])} packed tensors of"
+        f" {report['values']:,} values, {len(report['others'])} others;"
+        f" {report['ratio']:.3f} times smaller than in BF16",
+        *dict.fromkeys(_format_text(tensor) for tensor in report["tensors"].values()),
+        "\n" + text_table(["stream", "bits/weight"], rows),
+        "\n" + text_table(["tensor", "number", "shape", *_COLUMNS], _rows(report, each)),
+    ]
+    if "verified" in report:
+        parts.append(f"\nverified: {report['verified']} checksums are right")
+    return "\n".join(parts)
+
+
+def _format_text(tensor: Mapping[str, Any]) -> str:
+    return "format: " + ", ".join(f"{name} {value}" for name, value in tensor["format"].items())
+
+
+def _rows(report: Mapping[str, Any], each: bool) -> Iterable[list[str]]:
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for name, tensor in report["tensors"].items():
+        shape = "x".join(map(str, tensor["shape"]))
+        alike[name if each else kind_of_name(name), shape].append(tensor)
+    for (name, shape), tensors in alike.items():
+        bits = mean_bits(tensors)
+        kept = sum(tensor["kept"] for tensor in tensors) / len(tensors)
+        figures = [f"{bits[column]:.3f}" for column in _COLUMNS[1:]]
+        yield [name, str(len(tensors)), shape, f"{kept:.1%}", *figures]

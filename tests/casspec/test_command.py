@@ -13,10 +13,12 @@ import torch
 
 from cassandra_spec.casspec import rtl_command
 from cassandra_spec.casspec.__main__ import main
-from cassandra_spec.casspec.arguments import FORMAT_FLAGS, build_parser
+from cassandra_spec.casspec.arguments import build_parser
+from cassandra_spec.casspec.pack_commands import FORMAT_FLAGS
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.synth import export
+from tests.casspec.status import status_of
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import change_config, patterns, replace_tensors, tensors_of
 
@@ -27,7 +29,7 @@ LINEAR = "model.layers.1.mlp.down_proj.weight"
 def run(*arguments: object) -> int:
     """The command with ``--jobs 1`` where it takes it."""
     words = [str(argument) for argument in arguments]
-    return main([*words, "--jobs", "1"] if words[0] in ("pack", "unpack") else words)
+    return status_of(*words, *(["--jobs", "1"] if words[0] in ("pack", "unpack") else []))
 
 
 def error_of(output: Output, *arguments: object) -> str:
@@ -175,8 +177,9 @@ def test_rtl_exports_an_array_with_its_registers(tmp_path: Path, capsys: Output)
     assert (tmp_path / f"{name}.registers.md").is_file()
 
 
-def test_rtl_has_the_flags_of_the_export() -> None:
-    assert set(rtl_command.DMA_FLAGS) == set(export.DMA_FLAGS)
+def test_rtl_has_a_flag_for_every_field_of_every_top() -> None:
+    flags = {flag for flags in export._FLAGS.values() for flag in flags}
+    assert {*rtl_command.DMA_FLAGS, *rtl_command.ENCODER_FLAGS, "target_rate", "coded"} == flags
 
 
 def test_rtl_refuses_flags_that_the_top_does_not_have(capsys: Output) -> None:
@@ -249,8 +252,8 @@ def test_wrong_values(
 
 
 def test_jobs_must_be_positive(llama: Path, tmp_path: Path, capsys: Output) -> None:
-    assert main(["pack", str(llama), str(tmp_path / "p"), "--jobs", "0"]) == 2
-    assert capsys.readouterr().err == "casspec: error: jobs must be at least 1, not 0\n"
+    assert status_of("pack", str(llama), str(tmp_path / "p"), "--jobs", "0") == 2
+    assert "argument --jobs: must be an integer from 1 to" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

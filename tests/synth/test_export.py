@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
@@ -61,7 +62,7 @@ def test_defaults_have_distinct_names_and_all_lane_counts():
 
 
 def test_flags_choose_one_configuration(tmp_path, capsys):
-    assert exporter.main(["--out", str(tmp_path), "--lanes", "8", "--schemes", "exact"]) == 0
+    assert main(["rtl", "--out", str(tmp_path), "--lanes", "8", "--schemes", "exact"]) == 0
     expected = DecoderConfig(lanes=8, schemes=("exact",)).module_name
     assert capsys.readouterr().out.strip().endswith(f"{expected}.v")
 
@@ -87,7 +88,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 def test_a_dma_is_six_files(top, decoders, tmp_path, capsys):
     flags = ["--lanes", "8", "--schemes", "mx", "--bus", "256", "--queue", "4"]
     flags += ["--decoders", str(decoders)]
-    assert exporter.main(["--out", str(tmp_path), "--top", top, *flags]) == 0
+    assert main(["rtl", "--out", str(tmp_path), "--top", top, *flags]) == 0
     config = DmaConfig(decoder=CONFIG, decoders=decoders, bus=32, queue=4)
     name = config.module_name
     assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
@@ -107,7 +108,7 @@ def test_a_dma_is_six_files(top, decoders, tmp_path, capsys):
 def test_an_encoder_dma_is_six_files(tmp_path, capsys):
     flags = ["--lanes", "8", "--schemes", "mx", "--vector", "64", "--group", "64"]
     flags += ["--segment", "1024", "--bus", "256", "--results", "4"]
-    assert exporter.main(["--out", str(tmp_path), "--top", "encoder-dma", *flags]) == 0
+    assert main(["rtl", "--out", str(tmp_path), "--top", "encoder-dma", *flags]) == 0
     encoder = EncoderConfig(lanes=8, schemes=("mx",), vector=64, group=64, segment=1024)
     config = StoreConfig(encoder=encoder, bus=32, results=4)
     name = config.module_name

@@ -10,6 +10,7 @@ import pytest
 from cassandra_spec.bench import pack as pack_bench
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.golden import GoldenCodec, Packed
+from tests.casspec.status import status_of
 
 
 def test_every_scheme_is_packed_and_unpacked(
@@ -33,9 +34,9 @@ def test_codecs_that_differ_are_not_compared(llama: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(pack_bench, "GoldenCodec", Wrong)
     with pytest.raises(AssertionError, match="same files"):
-        pack_bench.measure(str(llama), ["exact"], rounds=1, jobs=1, progress=False)
+        pack_bench.measure_packing(str(llama), ["exact"], rounds=1, jobs=1, progress=False)
 
 
 def test_no_round_is_refused(llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "pack", str(llama), "--rounds", "0"]) == 2
-    assert "rounds must be at least 1, not 0" in capsys.readouterr().err
+    assert status_of("bench", "pack", str(llama), "--rounds", "0") == 2
+    assert "--rounds: must be an integer from 1 to 2147483647, not 0" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""Everything that a benchmark of decoding needs before contenders take turns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.bench.decode.contenders import Contender
+from cassandra_spec.bench.decode.prompts import encode_behind, in_rounds
+from cassandra_spec.bench.decode.results import Turns
+from cassandra_spec.bench.decode.run import Bench
+from cassandra_spec.drafting import encode_prompt, stop_tokens
+from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.model.packing.calibration import HELD_OUT, Norms, read_text
+from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.study.prompts import bundled_prompts
+from cassandra_spec.model.weights.sources import Source, fingerprint
+
+__all__ = ["open_turns", "prepare"]
+
+_PROMPTS_ROOM = 512  # positions for prompts that have no context before them
+
+
+def prepare(
+    source: Source,
+    norms: Norms,
+    contenders: Sequence[Contender],
+    *,
+    folder: Path,
+    rounds: int,
+    prompts: int | None,
+    context: int | None,
+    max_tokens: int,
+    slow_tokens: int,
+    threads: int,
+    llama_python: Path | None,
+    jobs: int | None,
+    say: Callable[[str], None],
+) -> Bench:
+    """A benchmark that is ready to run.
+
+    Packs the first model, whose tokenizer makes the prompts: the first ``prompts`` of those that
+    come along, each after so much text that there are ``context`` tokens.
+
+    Raises:
+        CassandraError: no prompts or text can be had for what is asked for.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    bench = Bench(
+        contenders=(),
+        folder=folder,
+        rounds=(),
+        stops=(),
+        max_tokens=max_tokens,
+        slow_tokens=min(slow_tokens, max_tokens),
+        threads=threads,
+        context=(context or _PROMPTS_ROOM) + max_tokens,
+        llama_python=llama_python,
+        jobs=jobs,
+        say=say,
+    )
+    packed = bench.packed("exact-4", "dequantised", source, norms)
+    tokenizer: Any = load_tokenizer(packed)
+    texts = [prompt.text for prompt in bundled_prompts("bench")][:prompts]
+    filler = read_text(None, HELD_OUT) if context else ""
+    encoded = [
+        encode_behind(tokenizer, text, filler, context)
+        if context
+        else encode_prompt(tokenizer, text)
+        for text in texts
+    ]
+    return dataclasses.replace(
+        bench,
+        contenders=contenders,
+        rounds=in_rounds(encoded, rounds),
+        stops=sorted(stop_tokens(tokenizer, read_config(packed).get("eos_token_id"))),
+    )
+
+
+def open_turns(bench: Bench, source: Source) -> Turns:
+    """The turns that were measured before, with the same model, prompts and settings.
+
+    Raises:
+        CassandraError: those that are there are of other ones.
+    """
+    names = ("rounds", "stops", "max_tokens", "slow_tokens", "threads", "context")
+    about = {"model": fingerprint(source), **{name: getattr(bench, name) for name in names}}
+    return Turns(bench.folder / "turns.jsonl", about)

@@ -1,0 +1,48 @@
+"""Measuring in rounds, so that what disturbs a machine disturbs everything alike.
+
+Everything is measured once in each round. A figure is the median of the rounds; a ratio is the
+median of the ratios within a round.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["Seconds", "Task", "measure", "ratio", "spread"]
+
+Task = Callable[[], object]
+Seconds = dict[str, list[float]]
+"""Seconds of each round, by task."""
+
+
+def measure(
+    tasks: Mapping[str, Task],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    warm_up: bool = False,
+) -> Seconds:
+    """Every task once in each round; ``warm_up`` runs each once before, which is not counted."""
+    seconds: Seconds = {name: [] for name in tasks}
+    for task in tasks.values() if warm_up else ():
+        task()
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            start = clock()
+            task()
+            seconds[name].append(clock() - start)
+    return seconds
+
+
+def spread(amount: float, seconds: Sequence[float], digits: int = 0) -> str:
+    """``amount`` per second: the median, the least and the most."""
+    rates = sorted(amount / second for second in seconds)
+    median = statistics.median(rates)
+    return f"{median:.{digits}f} ({rates[0]:.{digits}f}-{rates[-1]:.{digits}f})"
+
+
+def ratio(seconds: Sequence[float], yardstick: Sequence[float]) -> str:
+    """How much faster than the yardstick."""
+    return f"{statistics.median(y / s for s, y in zip(seconds, yardstick, strict=True)):.2f}"

@@ -1,0 +1,1 @@
+"""The regression, ``make soak`` and ``make regression``: speculative replies are plain ones."""

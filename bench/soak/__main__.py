@@ -1,0 +1,126 @@
+"""Speculative replies against plain ones, token by token, on many prompts.
+
+SmolLM2 is packed in each scheme; the prompts that come with the project are answered greedily by
+plain decoding and speculatively. Schemes unary and exact must all give the replies of one plain
+target; mx rounds its weights and must give those of its own plain decoding. What was answered is
+kept, so that a run that was interrupted goes on.
+
+``--backend torch`` (``make soak``): gamma 1 to 8 in turn, keys and values in BF16 and in the
+format. ``--backend native`` (``make regression``): every gamma, every kind of draft, with and
+without a minimum margin, both forms of the target; some prompts follow enough text that prompt and
+reply fill 2,048 positions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from tqdm import tqdm
+
+from cassandra_spec.bench.soak import native_replies, torch_replies
+from cassandra_spec.bench.soak.answers import Answers, version
+from cassandra_spec.bench.soak.cases import RECIPES, Case, with_plain
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.calibration import cache_directory, load_or_calibrate
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.parallel import Workers
+from cassandra_spec.model.study.prompts import bundled_prompts
+from cassandra_spec.model.weights.sources import BUNDLED, open_source
+from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report.tables import text_table
+
+__all__ = ["compare", "main"]
+
+BACKENDS = {"torch": torch_replies, "native": native_replies}
+VARIANTS = {"torch": "KV", "native": "target"}
+JOBS = {"torch": 2, "native": 1}  # the native engine has threads of its own
+
+
+def _pack(folder: Path, schemes: Sequence[str]) -> None:
+    """Pack the model in each scheme that is not there yet."""
+    source = open_source(BUNDLED)
+    for scheme in schemes:
+        if not (folder / scheme).exists():
+            norms = load_or_calibrate(source, cache=cache_directory(), progress=True)
+            pack_model(source, folder / scheme, RECIPES[scheme], norms=norms, progress=True)
+
+
+def _answer_all(args: argparse.Namespace, todo: Sequence[Case], answers: Answers) -> None:
+    """Answer what is not answered yet."""
+    left = [case for case in todo if case not in answers]
+    answer = BACKENDS[args.backend].answer
+    bar = tqdm(total=len(todo), initial=len(todo) - len(left), desc="replies")
+    with Workers(args.jobs or JOBS[args.backend]) as workers, bar:
+        results = workers.map(partial(answer, args.out, args.max_tokens, args.threads), left)
+        for case, found in zip(left, results, strict=True):
+            answers.add(case, found)
+            bar.update()
+
+
+def compare(pairs: Sequence[tuple[Case, Case]], answers: Answers, variant: str) -> int:
+    """Print a line for each scheme and variant; the number of replies that differ.
+
+    ``pairs`` are speculative cases and the plain ones whose tokens theirs must be.
+    """
+    kinds: dict[tuple[str, str], list[tuple[Case, Case]]] = {}
+    for pair in pairs:
+        kinds.setdefault((pair[0].scheme, pair[0].variant), []).append(pair)
+    lines, differing = [], 0
+    for kind, some in kinds.items():
+        wrong = [case for case, plain in some if answers[case].tokens != answers[plain].tokens]
+        for case in wrong:
+            print(f"differs: {case}", file=sys.stderr)
+        differing += len(wrong)
+        found = [answers[case] for case, _ in some]
+        tokens = sum(len(each.tokens) for each in found)
+        drafted, accepted, copied = (
+            sum(getattr(each, name) for each in found) for name in ("drafted", "accepted", "copied")
+        )
+        same = f"{len(some) - len(wrong)}/{len(some)}"
+        rate = f"{accepted / max(drafted, 1):.3f}"
+        lines.append([*kind, str(len(some)), str(tokens), same, str(copied), rate])
+    header = ["scheme", variant, "replies", "tokens", "identical", "copied", "accepted"]
+    print(text_table(header, lines))
+    return differing
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.bench.soak", description=__doc__)
+    parser.add_argument("--backend", choices=list(BACKENDS), default="torch")
+    parser.add_argument("--out", type=Path, default=Path("build/soak"), help="models and replies")
+    parser.add_argument(
+        "--prompts", type=integer(1, 1 << 16), default=64, help="of those that come along"
+    )
+    parser.add_argument("--max-tokens", type=integer(1, 1 << 16), default=128, help="of a reply")
+    parser.add_argument("--jobs", type=integer(1, 1 << 10), help="processes")
+    parser.add_argument("--threads", type=integer(1, 1 << 10), help="of each process")
+    parser.add_argument("--schemes", nargs="+", choices=RECIPES, default=list(RECIPES))
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    known = len(bundled_prompts())
+    if args.prompts > known:
+        raise CassandraError(f"prompts must be from 1 to {known}, not {args.prompts}")
+    pairs = list(BACKENDS[args.backend].pairs(args.schemes, args.prompts))
+    todo = list(with_plain(pairs))
+    args.out.mkdir(parents=True, exist_ok=True)
+    _pack(args.out, list(dict.fromkeys(case.scheme for case in todo)))
+    answers = Answers(args.out / f"answers-{args.backend}-{args.max_tokens}-{version()}.json")
+    _answer_all(args, todo, answers)
+    differing = compare(pairs, answers, VARIANTS[args.backend])
+    print(f"{'FAIL' if differing else 'PASS'}: {differing} replies differ from plain decoding")
+    return 1 if differing else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if all replies are those of plain decoding, 1 if not, 2 for bad input."""
+    return run_command(_parser, _run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

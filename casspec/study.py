@@ -1,0 +1,64 @@
+"""Flags of everything that follows drafts along replies, and what they describe."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from cassandra_spec.casspec.flags import (
+    add_calibration,
+    add_count,
+    add_file,
+    add_jobs,
+    add_quiet,
+)
+
+if TYPE_CHECKING:
+    from cassandra_spec.model.packing.calibration import Norms
+    from cassandra_spec.model.study.drafts import Study
+    from cassandra_spec.model.weights.sources import Source
+
+__all__ = ["add_study_flags", "norms_of", "open_study"]
+
+
+def add_study_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument("source", metavar="SOURCE", help="model that is not packed")
+    text = "text file with one prompt in each line (default: those that come along)"
+    add_file(parser, "prompts", text)
+    add_count(parser, "max-tokens", "of each reply", 128)
+    add_calibration(parser)
+    add_jobs(parser)
+    add_quiet(parser)
+
+
+def norms_of(source: Source, args: argparse.Namespace) -> Norms:
+    """Norms of the inputs from ``--calibration``, or from the cache, or measured now."""
+    from cassandra_spec.model.packing.calibration import (
+        Calibration,
+        cache_directory,
+        load_or_calibrate,
+    )
+
+    calibration = Calibration(text=args.calibration)
+    progress = not args.quiet
+    return load_or_calibrate(source, calibration, cache=cache_directory(), progress=progress)
+
+
+def open_study(args: argparse.Namespace, use: str) -> Study:
+    """The model with the prompts and the calibration of the flags."""
+    from cassandra_spec.model.study.drafts import Study
+    from cassandra_spec.model.study.prompts import bundled_prompts, read_prompts
+    from cassandra_spec.model.weights.sources import open_source
+
+    source = open_source(args.source)
+    return Study(
+        source,
+        read_prompts(args.prompts)
+        if args.prompts
+        else [prompt.text for prompt in bundled_prompts(use)],
+        norms=norms_of(source, args),
+        max_tokens=args.max_tokens,
+        jobs=args.jobs,
+        progress=not args.quiet,
+    )

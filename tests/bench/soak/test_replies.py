@@ -1,0 +1,77 @@
+"""A short run of each backend on small models, and that a reply that differs is seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cassandra_spec.bench.soak import native_replies, torch_replies
+from cassandra_spec.bench.soak.__main__ import compare
+from cassandra_spec.bench.soak.answers import Answers
+from cassandra_spec.bench.soak.cases import Case, Prompts, with_plain
+from cassandra_spec.bench.soak.native_replies import DRAFTS, POSITIONS
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.weights.sources import open_source
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.engine_binding import MOST
+from tests.model.speculative.conftest import RECIPE
+from tests.model.tiny import write_model
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a packed model that has room for whole contexts."""
+    folder = tmp_path_factory.mktemp("engine")
+    source = write_model(folder / "plain", max_position_embeddings=POSITIONS)
+    pack_model(open_source(source), folder / "exact", RECIPE, jobs=1)
+    return folder
+
+
+def test_the_native_engine_with_whole_contexts(small: Path, tmp_path: Path) -> None:
+    pairs = list(native_replies.pairs(["exact"], 12))
+    answers = Answers(tmp_path / "answers.json")
+    for case in with_plain(pairs):
+        answers.add(case, native_replies.answer(small, 48, 2, case))
+    assert compare(pairs, answers, "target") == 0
+    prompts = Prompts.of(small / "exact")
+    assert max(len(prompts(case)) for case, _ in pairs) > 1890
+    found = [answers[case] for case, _ in pairs]
+    assert 0 < sum(each.accepted for each in found) < sum(each.drafted for each in found)
+    assert sum(each.copied for each in found) > 0
+    plain = pairs[3][1]
+    tokens = answers[plain].tokens
+    answers.add(plain, dataclasses.replace(answers[plain], tokens=(*tokens[:-1], tokens[-1] ^ 1)))
+    assert compare(pairs, answers, "target") == 1
+
+
+def test_the_torch_runtime_with_both_kinds_of_cache(small: Path, tmp_path: Path) -> None:
+    pairs = list(torch_replies.pairs(["exact"], 2))
+    answers = Answers(tmp_path / "answers.json")
+    for case in with_plain(pairs):
+        answers.add(case, torch_replies.answer(small, 16, 1, case))
+    assert compare(pairs, answers, "KV") == 0
+
+
+@pytest.mark.slow
+def test_smollm2_on_some_prompts(tmp_path: Path) -> None:
+    pack_model(open_source("smollm2"), tmp_path / "exact", RECIPE)
+    prompts = Prompts(tmp_path / "exact")
+    with Engine.from_packed(tmp_path / "exact", threads=2, context=512) as engine:
+        answer = partial(native_replies.reply, engine, prompts, max_tokens=32)
+        accepted = 0
+        for prompt, gamma, margin in ((0, 3, 0.0), (1, MOST, 0.75), (2, 5, 0.0)):
+            case = Case(
+                scheme="exact",
+                variant="bf16",
+                prompt=prompt,
+                draft=DRAFTS[prompt],
+                gamma=gamma,
+                min_margin=margin,
+            )
+            found = answer(case)
+            assert found.tokens == answer(case.plain("bf16")).tokens
+            accepted += found.accepted
+    assert accepted > 10
