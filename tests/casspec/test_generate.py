@@ -16,7 +16,7 @@ import pytest
 
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.model.speculative import CassandraForCausalLM
-from tests.model.tiny import write_model
+from tests.model.tiny import replace_tensors, tensors_of, write_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ["--prompt", "word5 word9", "--prompt", "word7"]
@@ -228,3 +228,22 @@ def test_a_model_that_is_not_packed_is_refused(
 ) -> None:
     assert main(["generate", str(llama), *PROMPTS]) == 2
     assert "must be a packed model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--plain"], ["--temperature", "1"], ["--backend", "native", "--threads", "1"]],
+)
+def test_a_model_whose_logits_are_not_finite_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    source = write_model(tmp_path / "plain")
+    norm = tensors_of(source)["model.norm.weight"]
+    replace_tensors(source, {"model.norm.weight": norm * float("nan")})
+    assert main(["pack", str(source), str(tmp_path / "packed"), "--quiet", "--jobs", "1"]) == 0
+    capsys.readouterr()
+    command = ["generate", str(tmp_path / "packed"), *PROMPTS, "--max-tokens", "9", *flags]
+    assert main(command) == 2
+    found = capsys.readouterr()
+    line = "casspec: error: logits must be finite, not NaN or infinite: check the weights\n"
+    assert (found.out, found.err) == ("", line)
