@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,45 +63,65 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-class NativeStreams:
-    """Memory in which layers lie one after another, in a part for each thread.
+class _Owned:
+    """What native code has made, until it is closed; a context manager."""
 
-    It must outlive the layers in it; use as a context manager around theirs.
-    """
+    _name = ""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self) -> None:
         self._library = _library()
-        self.threads = int32("threads", threads, 1, _MOST_THREADS)
-        self._handle: int | None = self._library.cassandra_streams_new(threads)
-        self.layers = 0  # that lie here
-        require_done(self._handle)
-
-    def __enter__(self) -> NativeStreams:
-        """The streams themselves."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give the memory back."""
-        if self.layers:
-            raise NativeError("streams must be closed after the layers in them")
-        if self._handle is not None:
-            self._library.cassandra_streams_free(self._handle)
-            self._handle = None
+        self._handle: int | None = None
 
     @property
     def handle(self) -> int:
-        """For layers that are to lie here."""
+        """For other entry points of the library."""
         if self._handle is None:
-            raise NativeError("the streams must be open, not closed")
+            raise NativeError(f"the {self._name} must be open, not closed")
         return self._handle
 
+    def _take(self, handle: int | None) -> None:
+        require_done(handle)
+        self._handle = handle
 
-class NativeLinear:
+    def close(self) -> None:
+        """Give the memory back; nothing else can be done afterwards."""
+        if self._handle is not None:
+            self._free(self._handle)
+            self._handle = None
+
+    def _free(self, handle: int) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+class NativeStreams(_Owned):
+    """Memory in which layers lie one after another, in a part for each thread.
+
+    It must be closed after the layers in it.
+    """
+
+    _name = "streams"
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self.threads = int32("threads", threads, 1, _MOST_THREADS)
+        self.layers = 0  # that lie here
+        self._take(self._library.cassandra_streams_new(threads))
+
+    def _free(self, handle: int) -> None:
+        if self.layers:
+            raise NativeError("streams must be closed after the layers in them")
+        self._library.cassandra_streams_free(handle)
+
+
+class NativeLinear(_Owned):
     """A matrix in a form of the kernels; use as a context manager, or :meth:`close` it.
 
     Args:
@@ -116,6 +135,8 @@ class NativeLinear:
         NativeError: there is no native library, or an argument is not as above.
     """
 
+    _name = "layer"
+
     def __init__(
         self,
         values: NDArray[np.uint16],
@@ -125,8 +146,7 @@ class NativeLinear:
         threads: int = 1,
         streams: NativeStreams | None = None,
     ) -> None:
-        self._library = _library()
-        self._handle: int | None = None
+        super().__init__()
         if values.ndim != 2 or values.dtype != np.uint16:
             raise NativeError(
                 f"values must be uint16 [out, in], not {values.dtype} {list(values.shape)}"
@@ -138,7 +158,7 @@ class NativeLinear:
         self.group = group
         self.threads = threads if streams is None else streams.threads
         values = np.ascontiguousarray(values)
-        self._handle = self._library.cassandra_linear_new(
+        made = self._library.cassandra_linear_new(
             pointer("values", values, np.uint16, *self.shape),
             *self.shape,
             FORMS.index(form),
@@ -146,38 +166,15 @@ class NativeLinear:
             None if streams is None else streams.handle,
             threads,
         )
-        require_done(self._handle)
+        self._take(made)
         self._streams = streams
         if streams is not None:
             streams.layers += 1
 
-    def __enter__(self) -> NativeLinear:
-        """The layer itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def close(self) -> None:
-        """Give the memory back; the layer cannot be used afterwards."""
-        if self._handle is not None:
-            self._library.cassandra_linear_free(self._handle)
-            self._handle = None
-            if self._streams is not None:
-                self._streams.layers -= 1
-
-    @property
-    def handle(self) -> int:
-        """For other entry points of the library."""
-        if self._handle is None:
-            raise NativeError("the layer must be open, not closed")
-        return self._handle
+    def _free(self, handle: int) -> None:
+        self._library.cassandra_linear_free(handle)
+        if self._streams is not None:
+            self._streams.layers -= 1
 
     @property
     def form(self) -> FormName:

@@ -42,8 +42,7 @@ class Regions {
     }
 
     // Drives tdata, tlast and tvalid; what is offered stays so until it is taken.
-    template <typename Data>
-    void drive(Data& data, uint8_t& last, uint8_t& valid, bool may_offer) {
+    template <typename Data> void drive(Data& data, uint8_t& last, uint8_t& valid, bool may_offer) {
         offered_ = segment_ < count_ && (offered_ || may_offer);
         valid = offered_;
         if (!offered_) {  // nobody may look
@@ -83,8 +82,7 @@ class Regions {
 
 // A word of a codebook: exponent, whether it is the last, and the user's bit where the port has one
 // (only decoders of coded pruned exponents have two codebooks).
-template <typename Model>
-void drive_book(Model& m, const Segment& s, uint32_t entry) {
+template <typename Model> void drive_book(Model& m, const Segment& s, uint32_t entry) {
     const unsigned word = reinterpret_cast<const uint16_t*>(s.codebook)[entry];
     m.s_axis_codebook_tdata = word & 0xFF;
     m.s_axis_codebook_tlast = word >> 8 & 1;
@@ -143,8 +141,7 @@ class Streams {
         m.m_axis_values_tready = m.clear_error = 0;
     }
 
-    template <typename Visit>
-    static void visit_ports(const Model& m, Visit visit) {
+    template <typename Visit> static void visit_ports(const Model& m, Visit visit) {
         visit(kCommand, m.s_axis_command_tvalid, m.s_axis_command_tready);
         visit(kCodebook, m.s_axis_codebook_tvalid, m.s_axis_codebook_tready);
         visit(kSpeculation, m.s_axis_speculation_tvalid, m.s_axis_speculation_tready);
@@ -154,8 +151,7 @@ class Streams {
 
     size_t ended() const { return packets_.ended(); }
 
-    template <typename May>
-    void drive(Model& m, May& may) {
+    template <typename May> void drive(Model& m, May& may) {
         spec_.drive(m.s_axis_speculation_tdata, m.s_axis_speculation_tlast,
                     m.s_axis_speculation_tvalid, may(kSpeculation));
         ver_.drive(m.s_axis_verification_tdata, m.s_axis_verification_tlast,

@@ -78,8 +78,7 @@ class Streams {
         m.m_axis_speculation_tready = m.m_axis_verification_tready = m.m_axis_result_tready = 0;
     }
 
-    template <typename Visit>
-    static void visit_ports(const Model& m, Visit visit) {
+    template <typename Visit> static void visit_ports(const Model& m, Visit visit) {
         visit(kCommand, m.s_axis_command_tvalid, m.s_axis_command_tready);
         visit(kCodebook, m.s_axis_codebook_tvalid, m.s_axis_codebook_tready);
         visit(kValues, m.s_axis_values_tvalid, m.s_axis_values_tready);
@@ -90,8 +89,7 @@ class Streams {
 
     size_t ended() const { return ended_; }
 
-    template <typename May>
-    void drive(Model& m, May& may) {
+    template <typename May> void drive(Model& m, May& may) {
         values_.drive(m, may(kValues));
         m.m_axis_speculation_tready = may(kSpeculation);
         m.m_axis_verification_tready = may(kVerification);

@@ -19,8 +19,7 @@ namespace {
 constexpr size_t kLanes = CASSANDRA_LANES;
 
 // The layouts below are repeated in verif/library/bulk.py, which checks their sizes.
-template <size_t kPorts>
-struct Options {
+template <size_t kPorts> struct Options {
     Pattern patterns[kPorts];
     uint64_t seed;
     uint64_t hang_cycles;   // give up after this number of cycles in which nothing moved
@@ -29,8 +28,7 @@ struct Options {
     uint32_t go_on;         // after a flagged segment
 };
 
-template <size_t kPorts>
-struct Statistics {
+template <size_t kPorts> struct Statistics {
     uint64_t cycles;
     PortCount ports[kPorts];
 };

@@ -67,8 +67,7 @@ void record(PortCount& port, bool valid, bool ready) {
 }
 
 // When each port may move.
-template <bool kPatterns, size_t kPorts>
-class Clearance {
+template <bool kPatterns, size_t kPorts> class Clearance {
   public:
     Clearance(const Pattern* patterns, uint64_t seed) : random_{seed | 1} {
         for (size_t i = 0; i < kPorts; ++i) activity_[i].pattern = patterns[i];
@@ -85,8 +84,7 @@ class Clearance {
 
 // Codebooks and commands in their order: a codebook before the command that needs it. The
 // function drive_book of a top says what a word of a codebook looks like.
-template <typename Model, typename Segment>
-class Control {
+template <typename Model, typename Segment> class Control {
   public:
     Control(const Segment* segments, size_t count) : segments_(segments), count_(count) {}
 
@@ -117,8 +115,7 @@ class Control {
 };
 
 // The rules of a stream: valid stays until ready, and so do the payload, `keep` and `flags`.
-template <size_t kBytes>
-class Rules {
+template <size_t kBytes> class Rules {
   public:
     Status check(bool valid, bool ready, const void* data, uint64_t keep, unsigned flags) {
         if (waiting_ && !valid) return kDropped;
@@ -137,8 +134,7 @@ class Rules {
 };
 
 // A top's run with patterns, or without, which is faster.
-template <typename Run>
-auto with_patterns(const Pattern* patterns, size_t ports, Run run) {
+template <typename Run> auto with_patterns(const Pattern* patterns, size_t ports, Run run) {
     bool any = false;
     for (size_t i = 0; i < ports; ++i) any |= patterns[i].kind != 0;
     return any ? run(std::true_type{}) : run(std::false_type{});

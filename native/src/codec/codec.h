@@ -114,15 +114,13 @@ static inline uint64_t transposed(uint64_t x) {
     return x ^ t ^ (t << 28);
 }
 
-template <class T>
-static inline T load(const uint8_t* from) {
+template <class T> static inline T load(const uint8_t* from) {
     T value;
     std::memcpy(&value, from, sizeof value);
     return value;
 }
 
-template <class T>
-static inline void store(uint8_t* to, T value) {
+template <class T> static inline void store(uint8_t* to, T value) {
     std::memcpy(to, &value, sizeof value);
 }
 

@@ -19,8 +19,7 @@ static inline void set_bit(uint8_t* bitmap, int64_t i, bool value) {
 }
 
 // A bitmap of what `has` says of each of n places, in order.
-template <class Has>
-static inline void make_bitmap(int64_t n, uint8_t* bitmap, Has has) {
+template <class Has> static inline void make_bitmap(int64_t n, uint8_t* bitmap, Has has) {
     for (int64_t first = 0; first < n; first += 8) {
         const int64_t last = std::min<int64_t>(n - first, 8);
         int byte = 0;
@@ -123,7 +122,7 @@ int64_t gather(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* den
     return dense - start;
 }
 
-// Four words at a time; those at the end, of which there may be no more, apart.
+// Four words at a time; those at the end one at a time.
 int64_t gather_words(const uint8_t* bitmap, int64_t n, const uint16_t* in, uint8_t* dense) {
     uint8_t* const start = dense;
     int64_t i = 0;

@@ -21,16 +21,14 @@ namespace {
 
 #define INLINE __attribute__((always_inline)) inline
 
-template <class Row>
-constexpr int bits_of = 8 * static_cast<int>(sizeof(Row));
+template <class Row> constexpr int bits_of = 8 * static_cast<int>(sizeof(Row));
 
 static inline int ones(uint64_t word) { return __builtin_popcountll(word); }
 
 static inline uint64_t low_bits(int n) { return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 
 // One segment, one region.
-template <class Row, bool ENCODE>
-class Walk {
+template <class Row, bool ENCODE> class Walk {
   public:
     Walk(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask)
         : unary_(p.unary()), exact_(p.exact()), coded_(p.coded), has_mask_(has_mask),
@@ -143,8 +141,7 @@ class Walk {
     int64_t residue_level_ = 0, residue_bytes_ = 0, residue_bits_ = 0, first_ = 0;
 };
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_mask(int64_t beat) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_mask(int64_t beat) {
     uint8_t* const place = mask_ + beat * R;
     if (!move_row(place)) return CAUSE_SHORT;
     const int64_t lanes = existing(beat);
@@ -153,8 +150,7 @@ int Walk<Row, ENCODE>::take_mask(int64_t beat) {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_window(uint8_t* codes) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_window(uint8_t* codes) {
     const int size = window_bytes_;
     uint8_t* const place = codes + code_bytes_;
     if (!ENCODE && code_bytes_ + size > code_room_) return CAUSE_CODE;
@@ -165,8 +161,7 @@ int Walk<Row, ENCODE>::take_window(uint8_t* codes) {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_group(int64_t beat) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_group(int64_t beat) {
     if (beat * B & (group_ - 1)) return OK;
     if (level_ < 8) {
         if (!move_row(groups_ + group_bytes_)) return CAUSE_SHORT;
@@ -177,8 +172,7 @@ int Walk<Row, ENCODE>::take_group(int64_t beat) {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_sign_high(int64_t wanted) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_sign_high(int64_t wanted) {
     if (available_ < wanted) {
         if (!move_row(signs_ + blocks_ * R)) return CAUSE_SHORT;
         if (!move(highs_ + blocks_ * B, high_bits_ * R)) return CAUSE_SHORT;
@@ -189,8 +183,7 @@ int Walk<Row, ENCODE>::take_sign_high(int64_t wanted) {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::speculation() {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::speculation() {
     uint8_t* const codes = s_.codes.data();
     int64_t now = 0, total = 0;
     for (int64_t slot = -1; slot < beats_; ++slot) {
@@ -219,8 +212,7 @@ int Walk<Row, ENCODE>::speculation() {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_low(int64_t wanted) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_low(int64_t wanted) {
     if (available_ < wanted) {
         if (!move(lows_ + blocks_ * B, truncated_ * R)) return CAUSE_SHORT;
         if (!ENCODE && exact_)
@@ -253,8 +245,7 @@ int Walk<Row, ENCODE>::take_residue(int64_t beat, int64_t wanted) {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_pruned(int64_t beat) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_pruned(int64_t beat) {
     const int64_t need = needs_[beat];
     pruned_bits_ += need;
     if (pruned_level_ < need) {
@@ -268,8 +259,7 @@ int Walk<Row, ENCODE>::take_pruned(int64_t beat) {
 }
 
 // Ranks of a window of pruned_exponent, as they are needed to know the size of values.
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::read_ranks(const uint8_t* window) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::read_ranks(const uint8_t* window) {
     for (int i = 0; i < window_bytes_; ++i) {
         for (int bit = 0; bit < 8; ++bit) {
             if (window[i] >> bit & 1) {
@@ -283,8 +273,7 @@ int Walk<Row, ENCODE>::read_ranks(const uint8_t* window) {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::take_pruned_window(uint8_t* codes) {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_pruned_window(uint8_t* codes) {
     if (const int cause = take_window(codes); cause != OK) return cause;
     return ENCODE ? OK : read_ranks(codes + code_bytes_ - window_bytes_);
 }
@@ -306,8 +295,7 @@ int Walk<Row, ENCODE>::take_pruned_codes(int64_t beat, uint8_t* codes) {
     return OK;
 }
 
-template <class Row, bool ENCODE>
-int Walk<Row, ENCODE>::verification() {
+template <class Row, bool ENCODE> int Walk<Row, ENCODE>::verification() {
     const int lead = lead_;
     uint8_t* const codes = s_.pruned_codes.data();
     for (int64_t beat = 0; beat < beats_; ++beat)

@@ -9,8 +9,7 @@ struct Widths {
     bool special;
 };
 
-template <int B>
-inline Widths widths_of(const uint8_t* windows, int n) {
+template <int B> inline Widths widths_of(const uint8_t* windows, int n) {
     int64_t bits = 0;
     bool special = false;
     for (int i = 0; i < n; ++i) {
@@ -36,8 +35,7 @@ struct Matches {
     bool above;
 };
 
-template <int B>
-inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
+template <int B> inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
     Matches matches{0, false};
     for (int i = 0; i < n; ++i) {
         matches.equal += ranks[i] == rank;
@@ -49,8 +47,7 @@ inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
 class LowPlanes {
   public:
     explicit LowPlanes(const Params& p) : p_(p) {}
-    template <int B>
-    void add(const uint8_t* lows, uint8_t* windows) const {
+    template <int B> void add(const uint8_t* lows, uint8_t* windows) const {
         for (int byte = 0; byte < p_.row_bytes(); ++byte) {
             uint64_t planes = 0;
             for (int plane = 0; plane < p_.truncated; ++plane)

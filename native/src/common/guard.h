@@ -12,8 +12,7 @@ constexpr int FAILED = -2;
 void keep_error(const char* text) noexcept;
 
 // Runs what may throw; false if it threw.
-template <class Work>
-bool attempt(Work work) noexcept {
+template <class Work> bool attempt(Work work) noexcept {
     try {
         work();
         return true;

@@ -190,7 +190,7 @@ void Engine::begin(int thread, const int32_t* tokens, int rows, int position) {
 }
 
 // Rotary embedding of one head: dimension i goes with i + size / 2.
-void Engine::turn(float* head, int row) const {
+void Engine::rotate(float* head, int row) const {
     const int half = shape_.head_size / 2;
     const float* cosine = &cosines_[row * half];
     const float* sine = &sines_[row * half];
@@ -238,7 +238,7 @@ void Engine::write_keys_values(int thread, int rows, int position, Pass pass, in
         float* key = &k_[static_cast<size_t>(task) * size];
         const float* value = &v_[static_cast<size_t>(task) * size];
         if (!weight.empty()) kernels_.norm(key, weight.data(), size, shape_.epsilon, key);
-        turn(key, row);
+        rotate(key, row);
         const int at = position + row;
         uint16_t* to =
             keys(index, head) + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
@@ -272,7 +272,7 @@ void Engine::attend_together(int thread, int row, int length, int index, int hea
         float* query = &own.queries[i * size];
         std::copy_n(&q_[at + i * size], size, query);
         if (!weight.empty()) kernels_.norm(query, weight.data(), size, shape_.epsilon, query);
-        turn(query, row);
+        rotate(query, row);
         for (int d = 0; d < size; ++d) query[d] *= scale;
     }
     kernels_.attend({own.queries.data(), count, keys(index, head / group),

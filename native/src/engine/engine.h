@@ -42,7 +42,7 @@ struct RoundRequest {
 // What a round did. Also in native/engine_binding.py.
 struct RoundResult {
     int32_t tokens[MAX_ROWS];
-    int32_t count;  // tokens settled, 1 to gamma + 1
+    int32_t count;  // tokens committed, 1 to gamma + 1
     int32_t drafted;
     int32_t accepted;  // count - 1
     int32_t copied;    // whether the draft came by lookup
@@ -152,7 +152,7 @@ class Engine {
     void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);
     void head(int thread, int rows, Pass pass, int first_row);
     TopTwo best(int row) const;
-    void turn(float* head, int row) const;
+    void rotate(float* head, int row) const;
     bool decode_round(int thread, const int32_t* copied, int pending, int position,
                       const RoundRequest& request, RoundResult& result);
 

@@ -4,14 +4,6 @@
 
 namespace cassandra {
 
-const EngineKernels& engine_kernels() {
-#ifdef CASSANDRA_HAVE_AVX512
-    if (current_isa() >= Isa::avx512) return avx512::engine_kernels;
-#endif
-#ifdef CASSANDRA_HAVE_AVX2
-    if (current_isa() >= Isa::avx2) return avx2::engine_kernels;
-#endif
-    return portable::engine_kernels;
-}
+const EngineKernels& engine_kernels() { CASSANDRA_RETURN_BEST(engine_kernels); }
 
 }  // namespace cassandra

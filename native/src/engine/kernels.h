@@ -20,7 +20,7 @@ struct TopTwo {
 
 // Query heads that share keys and values, of one row.
 struct Attention {
-    const float* queries;    // [heads, size], turned and scaled
+    const float* queries;    // [heads, size], rotated and scaled
     int heads;               // 1..4
     const uint16_t* keys;    // BF16 [positions / 16, size, 16]
     const uint16_t* values;  // BF16 [positions, padded]

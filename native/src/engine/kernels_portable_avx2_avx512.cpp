@@ -59,8 +59,7 @@ void swiglu_run(const float* gate, const float* up, int count, float* out) {
 }
 
 // Scores of all positions, 16 at a time: a lane is a position, so nothing is summed across lanes.
-template <int N>
-void score(const Attention& task, int stride) {
+template <int N> void score(const Attention& task, int stride) {
     for (int block = 0; block * 16 < task.length; ++block) {
         const uint16_t* keys = task.keys + static_cast<size_t>(block) * 16 * task.size;
         V16 even[N], odd[N];
@@ -128,8 +127,7 @@ void blend(const Attention& task, int stride, int start, const float* inverse) {
         }
 }
 
-template <int N>
-void attend(const Attention& task) {
+template <int N> void attend(const Attention& task) {
     const int stride = (task.length + 15) / 16 * 16;
     score<N>(task, stride);
     float inverse[N];
@@ -141,14 +139,10 @@ void attend(const Attention& task) {
 
 void attend_heads(const Attention& task) {
     switch (task.heads) {
-        case 1:
-            return attend<1>(task);
-        case 2:
-            return attend<2>(task);
-        case 3:
-            return attend<3>(task);
-        default:
-            return attend<4>(task);
+        case 1: return attend<1>(task);
+        case 2: return attend<2>(task);
+        case 3: return attend<3>(task);
+        default: return attend<4>(task);
     }
 }
 

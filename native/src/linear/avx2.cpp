@@ -21,8 +21,7 @@ struct Pairs {
         __m256i low, high;  // octets of the words
     };
 
-    template <class Each>
-    static I both(const I& a, Each each) {
+    template <class Each> static I both(const I& a, Each each) {
         return {each(a.low), each(a.high)};
     }
 
@@ -55,8 +54,7 @@ struct Pairs {
         return {_mm256_mul_ps(_mm256_cvtepi32_ps(a.low), all),
                 _mm256_mul_ps(_mm256_cvtepi32_ps(a.high), all)};
     }
-    template <int n>
-    static I shift_lanes(const I& a) {
+    template <int n> static I shift_lanes(const I& a) {
         return both(a, [](__m256i v) { return _mm256_slli_epi32(v, n); });
     }
     static F units(const uint8_t* p) {
@@ -76,17 +74,13 @@ struct Pairs {
     static B select(const B& mask, const B& a, const B& b) {
         return {select(mask.low, a.low, b.low), select(mask.high, a.high, b.high)};
     }
-    template <int n>
-    static B shift(const B& a) {
+    template <int n> static B shift(const B& a) {
         if constexpr (n >= 0)
             return both(a, [](__m256i v) { return _mm256_slli_epi16(v, n); });
         else
             return both(a, [](__m256i v) { return _mm256_srli_epi16(v, -n); });
     }
-    template <int n>
-    static B shift_right(const B& a) {
-        return shift<-n>(a);
-    }
+    template <int n> static B shift_right(const B& a) { return shift<-n>(a); }
     static B swap_bytes(const B& a) {
         return both(a, [](__m256i v) {
             return _mm256_or_si256(_mm256_slli_epi16(v, 8), _mm256_srli_epi16(v, 8));
@@ -155,6 +149,6 @@ struct Pairs {
 }  // namespace
 }  // namespace avx2
 
-const LinearKernels linear_kernels_avx2 = avx2::make_kernels<avx2::Pairs>();
+const LinearKernels avx2::linear_kernels = avx2::make_kernels<avx2::Pairs>();
 
 }  // namespace cassandra

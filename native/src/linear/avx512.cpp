@@ -3,6 +3,6 @@
 
 namespace cassandra {
 
-const LinearKernels linear_kernels_avx512 = avx512::make_kernels<avx512::Wide>();
+const LinearKernels avx512::linear_kernels = avx512::make_kernels<avx512::Wide>();
 
 }  // namespace cassandra

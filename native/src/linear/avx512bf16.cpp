@@ -6,7 +6,7 @@
 // Halves of linear/kernels.h does. But it takes denormal numbers for zeros, and flushes denormal
 // results. All numbers of rows go this way, so a row's result is the same in all of them.
 //
-// It needs leave from Linux, once in a process. Registers are configured and released in each call.
+// Linux must permit it, once in a process. Registers are configured and released in each call.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -58,8 +58,7 @@ inline void multiply(const LinearJob& job, int64_t k, const uint8_t* weights) {
 
 // A tile of BF16 is read where it lies. Other forms are decoded kAhead blocks before they are
 // multiplied: a tile register cannot be loaded from stores that are still under way.
-template <template <class> class Block>
-void amx_tile(const LinearJob& job, const uint8_t* data) {
+template <template <class> class Block> void amx_tile(const LinearJob& job, const uint8_t* data) {
     constexpr int kBytes = 4 * Block<Wide>::kBytes;
     if constexpr (kBytes == 1024) {
         for (int64_t k = 0; k < job.features; k += 32, data += kBytes) {
@@ -82,8 +81,7 @@ void amx_tile(const LinearJob& job, const uint8_t* data) {
     }
 }
 
-template <template <class> class Block>
-void amx_run(const LinearJob& job) {
+template <template <class> class Block> void amx_run(const LinearJob& job) {
     alignas(64) float all[kMostRows][16];
     const Configuration configuration(job.rows);
     finish_stores();
@@ -104,9 +102,8 @@ void amx_run(const LinearJob& job) {
 
 LinearKernels kernels() {
     LinearKernels result = make_kernels<Wide>();
-    result.bf16 = amx_run<Bf16>;
-    result.packed12 = amx_run<Packed12>;
-    result.packed8 = amx_run<Packed8>;
+    constexpr LinearKernel words[3] = {amx_run<Bf16>, amx_run<Packed12>, amx_run<Packed8>};
+    for (int form = 0; form < 3; ++form) result.of[form][0] = result.of[form][1] = words[form];
     return result;
 }
 
@@ -124,7 +121,7 @@ bool ask_for_tiles() {
 }  // namespace
 }  // namespace avx512bf16
 
-const LinearKernels linear_kernels_amx = avx512bf16::kernels();
+const LinearKernels avx512bf16::linear_kernels = avx512bf16::kernels();
 
 bool has_amx() {
     static const bool has = avx512bf16::ask_for_tiles();

@@ -35,16 +35,23 @@ struct LinearJob {
 
 using LinearKernel = void (*)(const LinearJob&);
 
-// Kernels in the order: bf16, packed12, packed8, draft5, draft4, mx9; the last three for groups of
-// 32 and 64.
+// By form, and for groups of 32 and 64.
 struct LinearKernels {
-    LinearKernel bf16, packed12, packed8, draft5[2], draft4[2], mx9[2];
+    LinearKernel of[6][2];
 };
 
-extern const LinearKernels linear_kernels_portable;
-extern const LinearKernels linear_kernels_avx2;
-extern const LinearKernels linear_kernels_avx512;
-extern const LinearKernels linear_kernels_amx;
+namespace portable {
+extern const LinearKernels linear_kernels;
+}
+namespace avx2 {
+extern const LinearKernels linear_kernels;
+}
+namespace avx512 {
+extern const LinearKernels linear_kernels;
+}
+namespace avx512bf16 {
+extern const LinearKernels linear_kernels;
+}
 
 // Whether this process may use the matrix unit (linear/avx512bf16.cpp).
 bool has_amx();
@@ -55,8 +62,7 @@ namespace CASSANDRA_ISA {
 
 inline size_t scale_bytes(int64_t groups) { return static_cast<size_t>((16 * groups + 63) & ~63); }
 
-template <int kLines>
-inline void prefetch_lines(const uint8_t* data, int64_t distance) {
+template <int kLines> inline void prefetch_lines(const uint8_t* data, int64_t distance) {
     CASSANDRA_UNROLL
     for (int line = 0; line < kLines; ++line) __builtin_prefetch(data + distance + 64 * line, 0, 3);
 }
@@ -65,8 +71,7 @@ inline void prefetch_lines(const uint8_t* data, int64_t distance) {
 // A block
 // of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
 
-template <class V>
-struct Bf16 {
+template <class V> struct Bf16 {
     static constexpr int kBytes = 256;
 
     struct Table {};
@@ -79,8 +84,7 @@ struct Bf16 {
 };
 
 // Words of vectors 0 and 1, of 2 and 3 (one: bits 15, 6..0; the other: bits 7, 14..8), places.
-template <class V>
-struct Packed12 {
+template <class V> struct Packed12 {
     static constexpr int kBytes = 192;
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
@@ -99,8 +103,7 @@ struct Packed12 {
 };
 
 // Bits 3..0 place a, 6..4 mantissa a, 7 sign b, 11..8 place b, 14..12 mantissa b, 15 sign a.
-template <class V>
-struct Packed8 {
+template <class V> struct Packed8 {
     static constexpr int kBytes = 128;
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
@@ -119,8 +122,7 @@ struct Packed8 {
 
 // Sums of the products of even and of odd features: each 32 features start at zero, and are then
 // added to the total. It is the order of a matrix unit (linear/avx512bf16.cpp).
-template <class V, int R>
-struct Halves {
+template <class V, int R> struct Halves {
     typename V::F even[R], odd[R];
 
     Halves() {
@@ -138,8 +140,7 @@ struct Halves {
     }
 };
 
-template <class V>
-inline void store_lanes(float* y, typename V::F value, int64_t lanes) {
+template <class V> inline void store_lanes(float* y, typename V::F value, int64_t lanes) {
     if (lanes == 16) {
         V::store(y, value);
     } else {
@@ -177,16 +178,14 @@ inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float*
 
 // -- integers --
 
-template <class V, int R>
-struct Sums {
+template <class V, int R> struct Sums {
     typename V::I low[R], high[R];
 };
 
 // 32 features. Bytes of 4 features a lane: vector 2p in the low nibbles of row p, 2p + 1 in the
 // high. Code 2p has its fifth bit (16) at bit 2p + 1 of the last row; code 2p + 1, which is read as
 // 8 times itself, its lowest at bit 2p.
-template <class V, int R>
-struct Draft5 {
+template <class V, int R> struct Draft5 {
     static constexpr int kBlock = 320;
     static constexpr int kShift = 3;
 
@@ -215,8 +214,7 @@ struct Draft5 {
 };
 
 // The same without the last row; high codes are read as 16 times themselves.
-template <class V, int R>
-struct Draft4 {
+template <class V, int R> struct Draft4 {
     static constexpr int kBlock = 256;
     static constexpr int kShift = 4;
 
@@ -327,24 +325,21 @@ inline void mx_tile(const LinearJob& job, const uint8_t* data, int row, float* y
 
 // -- from tiles to kernels --
 
-template <class V, template <class> class Block>
-struct Words {
+template <class V, template <class> class Block> struct Words {
     template <int R>
     static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
         word_tile<V, R, Block>(job, data, row, y, lanes);
     }
 };
 
-template <class V, int G, template <class, int> class Block>
-struct Codes {
+template <class V, int G, template <class, int> class Block> struct Codes {
     template <int R>
     static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
         code_tile<V, R, G, Block>(job, data, row, y, lanes);
     }
 };
 
-template <class V, int G>
-struct Mx {
+template <class V, int G> struct Mx {
     template <int R>
     static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
         mx_tile<V, R, G>(job, data, row, y, lanes);
@@ -352,8 +347,7 @@ struct Mx {
 };
 
 // A tile for all rows before the next tile, as many rows at a time as fit in registers.
-template <class V, class T>
-void run(const LinearJob& job) {
+template <class V, class T> void run(const LinearJob& job) {
     const uint8_t* data = job.tile;
     float* y = job.y;
     for (int64_t tile = 0; tile < job.tiles; ++tile, data += job.tile_bytes, y += 16) {
@@ -369,14 +363,15 @@ void run(const LinearJob& job) {
     }
 }
 
-template <class V>
-constexpr LinearKernels make_kernels() {
-    return {run<V, Words<V, Bf16>>,
-            run<V, Words<V, Packed12>>,
-            run<V, Words<V, Packed8>>,
-            {run<V, Codes<V, 32, Draft5>>, run<V, Codes<V, 64, Draft5>>},
-            {run<V, Codes<V, 32, Draft4>>, run<V, Codes<V, 64, Draft4>>},
-            {run<V, Mx<V, 32>>, run<V, Mx<V, 64>>}};
+template <class V> constexpr LinearKernels make_kernels() {
+    constexpr auto bf16 = run<V, Words<V, Bf16>>, packed12 = run<V, Words<V, Packed12>>,
+                   packed8 = run<V, Words<V, Packed8>>;
+    return {{{bf16, bf16},
+             {packed12, packed12},
+             {packed8, packed8},
+             {run<V, Codes<V, 32, Draft5>>, run<V, Codes<V, 64, Draft5>>},
+             {run<V, Codes<V, 32, Draft4>>, run<V, Codes<V, 64, Draft4>>},
+             {run<V, Mx<V, 32>>, run<V, Mx<V, 64>>}}};
 }
 
 }  // namespace CASSANDRA_ISA

@@ -10,19 +10,6 @@
 
 namespace cassandra {
 
-struct LinearLayout {
-    Form form = Form::bf16;
-    int64_t features = 0;  // in
-    int group = 32;
-    bool odd = false;             // draft5, draft4: codes stand for odd multiples
-    std::vector<uint16_t> table;  // packed12, packed8: 32 words
-    std::vector<uint8_t> places;  // of a pattern without its sign, to pack with
-
-    int64_t stored_features() const;  // padded as the form needs it
-    size_t tile_bytes() const;
-    int32_t bias() const;  // of a code, in units of what a kernel sums up
-};
-
 // All tiles of a matrix, as packed with the layout that holds its values.
 struct PackedTiles {
     LinearLayout layout;

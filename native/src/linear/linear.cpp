@@ -16,43 +16,15 @@ namespace {
 
 std::atomic<int64_t> distances[kForms] = {{8192}, {8192}, {8192}, {8192}, {8192}, {8192}};
 
-const LinearKernels& kernels() {
-    switch (current_isa()) {
+LinearKernel kernel_of(Form form, int group) {
+    const auto all = []() -> const LinearKernels& {
 #ifdef CASSANDRA_HAVE_AVX512BF16
         // Without a matrix unit: vpdpbf16ps is slower than two fused multiplications.
-        case Isa::avx512bf16:
-            return has_amx() ? linear_kernels_amx : linear_kernels_avx512;
+        if (current_isa() >= Isa::avx512bf16 && has_amx()) return avx512bf16::linear_kernels;
 #endif
-#ifdef CASSANDRA_HAVE_AVX512
-        case Isa::avx512:
-            return linear_kernels_avx512;
-#endif
-#ifdef CASSANDRA_HAVE_AVX2
-        case Isa::avx2:
-            return linear_kernels_avx2;
-#endif
-        default:
-            return linear_kernels_portable;
-    }
-}
-
-LinearKernel kernel_of(Form form, int group) {
-    const LinearKernels& all = kernels();
-    const int wide = group == 64;
-    switch (form) {
-        case Form::packed12:
-            return all.packed12;
-        case Form::packed8:
-            return all.packed8;
-        case Form::draft5:
-            return all.draft5[wide];
-        case Form::draft4:
-            return all.draft4[wide];
-        case Form::mx9:
-            return all.mx9[wide];
-        default:
-            return all.bf16;
-    }
+        CASSANDRA_RETURN_BEST(linear_kernels);
+    };
+    return all().of[static_cast<int>(form)][group == 64];
 }
 
 void check(bool good, const char* name, int64_t value, const char* expected) {
@@ -78,12 +50,9 @@ std::unique_ptr<Linear> Linear::create(const uint16_t* values, int64_t out, int6
     PackedTiles packed = pack_tiles(values, out, in, form, group, streams.threads());
     const size_t tile_bytes = packed.layout.tile_bytes();
     std::unique_ptr<Linear> self(new Linear);
-    self->form_ = packed.layout.form;
+    self->layout_ = std::move(packed.layout);
+    self->layout_.places.clear();
     self->out_ = out;
-    self->in_ = in;
-    self->group_ = group;
-    self->odd_ = packed.layout.odd;
-    self->table_ = std::move(packed.layout.table);
     self->tile_bytes_ = tile_bytes;
     self->parts_.resize(static_cast<size_t>(streams.threads()));
     for (int thread = 0; thread < streams.threads(); ++thread) {
@@ -93,23 +62,18 @@ std::unique_ptr<Linear> Linear::create(const uint16_t* values, int64_t out, int6
         if (bytes) std::memcpy(part, packed.bytes.data() + first, bytes);
         self->parts_[static_cast<size_t>(thread)] = part;
     }
-    if (!packed.escapes.empty()) {
-        self->escapes_ = std::move(packed.escapes);
-        self->escape_ends_ = std::move(packed.escape_ends);
-    }
+    self->escapes_ = std::move(packed.escapes);
+    if (!self->escapes_.empty()) self->escape_ends_ = std::move(packed.escape_ends);
     return self;
 }
 
 InputKind Linear::input() const {
-    const bool wide = group_ == 64;
-    switch (form_) {
+    const bool wide = layout_.group == 64;
+    switch (layout_.form) {
         case Form::draft5:
-        case Form::draft4:
-            return wide ? InputKind::int8_64 : InputKind::int8_32;
-        case Form::mx9:
-            return wide ? InputKind::int16_64 : InputKind::int16_32;
-        default:
-            return InputKind::bf16;
+        case Form::draft4: return wide ? InputKind::int8_64 : InputKind::int8_32;
+        case Form::mx9: return wide ? InputKind::int16_64 : InputKind::int16_32;
+        default: return InputKind::bf16;
     }
 }
 
@@ -125,38 +89,36 @@ const uint8_t* Linear::tile(int64_t index) const {
            static_cast<size_t>(index - first_tile(thread)) * tile_bytes_;
 }
 
-void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const {
-    multiply_tiles(first_tile(thread), first_tile(thread + 1), rows, x, y, stride);
+std::pair<const Escape*, const Escape*> Linear::escapes_of(int64_t tile) const {
+    if (escape_ends_.empty()) return {nullptr, nullptr};
+    const auto place = static_cast<size_t>(tile);
+    return {escapes_.data() + (place ? escape_ends_[place - 1] : 0),
+            escapes_.data() + escape_ends_[place]};
 }
 
-void Linear::multiply_tiles(int64_t first, int64_t last, int rows, const Input& x, float* y,
-                            int64_t stride) const {
+void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const {
+    const int64_t first = first_tile(thread), last = first_tile(thread + 1);
     if (first >= last) return;
     const InputKind kind = input();
-    LinearLayout layout;  // for its arithmetic
-    layout.form = form_;
-    layout.features = in_;
-    layout.group = group_;
-    layout.odd = odd_;
     LinearJob job{};
-    job.tile = tile(first);
+    job.tile = part(thread);
     job.tiles = last - first;
     job.tile_bytes = static_cast<int64_t>(tile_bytes_);
     job.last_lanes = std::min<int64_t>(kTile * last, out_) - kTile * (last - 1);
-    job.features = layout.stored_features();
-    job.bias = layout.bias();
-    job.table = table_.data();
+    job.features = layout_.stored_features();
+    job.bias = layout_.bias();
+    job.table = layout_.table.data();
     job.x = x.values(kind);
     job.words = x.words();
     job.x_stride = x.padded();
     job.scales = x.scales(kind);
     job.sums = x.sums(kind);
-    job.group_stride = x.padded() / group_;
+    job.group_stride = x.padded() / layout_.group;
     job.rows = rows;
     job.y = y + kTile * first;
     job.y_stride = stride;
-    job.prefetch = prefetch_distance(form_);
-    kernel_of(form_, group_)(job);
+    job.prefetch = prefetch_distance(layout_.form);
+    kernel_of(layout_.form, layout_.group)(job);
     if (!escape_ends_.empty()) add_escapes(first, last, rows, x, y, stride);
 }
 
@@ -164,39 +126,25 @@ void Linear::add_escapes(int64_t first, int64_t last, int rows, const Input& x, 
                          int64_t stride) const {
     const auto* values = static_cast<const float*>(x.values(InputKind::bf16));
     for (int64_t t = first; t < last; ++t) {
-        const size_t start = t ? escape_ends_[static_cast<size_t>(t - 1)] : 0;
-        for (size_t i = start; i < escape_ends_[static_cast<size_t>(t)]; ++i) {
-            const Escape& escape = escapes_[i];
+        const auto [begin, end] = escapes_of(t);
+        for (const Escape* escape = begin; escape != end; ++escape)
             for (int row = 0; row < rows; ++row)
-                y[row * stride + kTile * t + escape.lane] +=
-                    escape.value * values[row * x.padded() + escape.feature];
-        }
+                y[row * stride + kTile * t + escape->lane] +=
+                    escape->value * values[row * x.padded() + escape->feature];
     }
 }
 
-void Linear::prefetch(int thread, size_t bytes) const {
-    const uint8_t* start = parts_[static_cast<size_t>(thread)];
-    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(start + at, 0, 3);
-}
-
 void Linear::values(uint16_t* result) const {
-    LinearLayout layout;
-    layout.form = form_;
-    layout.features = in_;
-    layout.group = group_;
-    layout.odd = odd_;
-    layout.table = table_;
     for (int64_t t = 0; t < tiles(); ++t) {
         const int lanes = static_cast<int>(std::min<int64_t>(kTile, out_ - kTile * t));
-        uint16_t* rows = result + kTile * t * in_;
-        unpack_tile(layout, tile(t), lanes, rows);
-        const size_t start =
-            t && !escape_ends_.empty() ? escape_ends_[static_cast<size_t>(t - 1)] : 0;
-        for (size_t i = start; !escape_ends_.empty() && i < escape_ends_[static_cast<size_t>(t)];
-             ++i) {
+        uint16_t* rows = result + kTile * t * layout_.features;
+        unpack_tile(layout_, tile(t), lanes, rows);
+        const auto [begin, end] = escapes_of(t);
+        for (const Escape* escape = begin; escape != end; ++escape) {
             uint32_t bits;
-            std::memcpy(&bits, &escapes_[i].value, 4);
-            rows[escapes_[i].lane * in_ + escapes_[i].feature] = static_cast<uint16_t>(bits >> 16);
+            std::memcpy(&bits, &escape->value, 4);
+            rows[escape->lane * layout_.features + escape->feature] =
+                static_cast<uint16_t>(bits >> 16);
         }
     }
 }

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace cassandra {
@@ -91,6 +92,20 @@ struct Escape {  // a value that a table form keeps aside
     float value;
 };
 
+// How a tile of weights lies in memory (docs/native.md has the pictures).
+struct LinearLayout {
+    Form form = Form::bf16;
+    int64_t features = 0;  // in
+    int group = 32;
+    bool odd = false;             // draft5, draft4: codes stand for odd multiples
+    std::vector<uint16_t> table;  // packed12, packed8: 32 words
+    std::vector<uint8_t> places;  // of a pattern without its sign, to pack with
+
+    int64_t stored_features() const;  // padded as the form needs it
+    size_t tile_bytes() const;
+    int32_t bias() const;  // of a code, in units of what a kernel sums up
+};
+
 class Linear {
   public:
     // values: row-major BF16 patterns [out, in]. group: 32 or 64, for draft5, draft4 and mx9 (take
@@ -99,10 +114,10 @@ class Linear {
     static std::unique_ptr<Linear> create(const uint16_t* values, int64_t out, int64_t in,
                                           Form form, int group, Streams& streams);
 
-    Form form() const { return form_; }  // what it got
+    Form form() const { return layout_.form; }  // what it got
     InputKind input() const;
     int64_t out_features() const { return out_; }
-    int64_t in_features() const { return in_; }
+    int64_t in_features() const { return layout_.features; }
     int64_t tiles() const { return (out_ + kTile - 1) / kTile; }
     int threads() const { return static_cast<int>(parts_.size()); }
     size_t bytes() const;  // of weights, padding and escapes included
@@ -114,14 +129,6 @@ class Linear {
     // y[row * stride + output] for a thread's outputs and rows 0..rows-1 of x, which must have been
     // prepared as input(). Nothing else of y is written.
     void multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const;
-
-    // The same for tiles [first, last), which must belong to one thread: for a head whose argmax is
-    // taken while the outputs are in cache. y is that of output 0, too.
-    void multiply_tiles(int64_t first, int64_t last, int rows, const Input& x, float* y,
-                        int64_t stride) const;
-
-    // Ask for the first bytes of a thread's part, for use before a barrier.
-    void prefetch(int thread, size_t bytes) const;
 
     // Where a thread's part begins.
     const uint8_t* part(int thread) const { return parts_[static_cast<size_t>(thread)]; }
@@ -136,13 +143,13 @@ class Linear {
     void add_escapes(int64_t first, int64_t last, int rows, const Input& x, float* y,
                      int64_t stride) const;
 
-    Form form_ = Form::bf16;
-    int64_t out_ = 0, in_ = 0;
-    int group_ = 32;
-    bool odd_ = false;  // codes stand for odd multiples of the unit (fill midpoint)
+    // Begin and end of the escapes of a tile.
+    std::pair<const Escape*, const Escape*> escapes_of(int64_t tile) const;
+
+    LinearLayout layout_;
+    int64_t out_ = 0;
     size_t tile_bytes_ = 0;
     std::vector<const uint8_t*> parts_;  // by thread
-    std::vector<uint16_t> table_;        // packed12, packed8: 32 words
     std::vector<Escape> escapes_;        // by tile, then feature
     std::vector<size_t> escape_ends_;    // by tile; empty if there are none
 };

@@ -26,16 +26,14 @@ struct Vectors {
     };
     using Table = const uint16_t*;
 
-    template <class To, class From>
-    static To as(From from) {
+    template <class To, class From> static To as(From from) {
         static_assert(sizeof(To) == sizeof(From), "the same bits");
         To to;
         std::memcpy(&to, &from, sizeof to);
         return to;
     }
 
-    template <class T, class Each>
-    static T each(Each function) {
+    template <class T, class Each> static T each(Each function) {
         T result;
         for (int i = 0; i < 4; ++i) result.part[i] = function(i);
         return result;
@@ -70,8 +68,7 @@ struct Vectors {
     static F scaled(const I& a, float s) {
         return each<F>([&](int i) { return __builtin_convertvector(a.part[i], Floats) * s; });
     }
-    template <int n>
-    static I shift_lanes(const I& a) {
+    template <int n> static I shift_lanes(const I& a) {
         return each<I>([&](int i) { return as<Ints>(as<Bits>(a.part[i]) << n); });
     }
     // 2^(octet - 127) of 16 octets, 1..254.
@@ -91,8 +88,7 @@ struct Vectors {
             [&](int i) { return (a.part[i] & mask.part[i]) | (b.part[i] & ~mask.part[i]); });
     }
     // Words, left for n > 0, right for n < 0.
-    template <int n>
-    static B shift(const B& a) {
+    template <int n> static B shift(const B& a) {
         return each<B>([&](int i) {
             const Halves words = as<Halves>(a.part[i]);
             if constexpr (n >= 0)
@@ -101,10 +97,7 @@ struct Vectors {
                 return as<Bits>(words >> -n);
         });
     }
-    template <int n>
-    static B shift_right(const B& a) {
-        return shift<-n>(a);
-    }
+    template <int n> static B shift_right(const B& a) { return shift<-n>(a); }
     static B swap_bytes(const B& a) {
         return each<B>([&](int i) {
             const Halves words = as<Halves>(a.part[i]);
@@ -167,6 +160,6 @@ struct Vectors {
 }  // namespace
 }  // namespace portable
 
-const LinearKernels linear_kernels_portable = portable::make_kernels<portable::Vectors>();
+const LinearKernels portable::linear_kernels = portable::make_kernels<portable::Vectors>();
 
 }  // namespace cassandra

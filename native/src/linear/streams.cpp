@@ -24,7 +24,7 @@ uint8_t* map(size_t size) {
     if (before) munmap(start, before);
     if (kHuge - before) munmap(start + before + size, kHuge - before);
 #ifdef MADV_HUGEPAGE
-    madvise(start + before, size, MADV_HUGEPAGE);  // a wish: ordinary pages serve as well
+    madvise(start + before, size, MADV_HUGEPAGE);  // a hint: ordinary pages serve as well
 #endif
     return start + before;
 }

@@ -14,8 +14,7 @@ namespace cassandra {
 namespace {
 
 // Seconds of each repetition of work(thread) on threads that are pinned to a core each.
-template <class Work>
-void time_rounds(int threads, int repeats, double* seconds, Work work) {
+template <class Work> void time_rounds(int threads, int repeats, double* seconds, Work work) {
     Pool pool(threads, true);
     pool.run([&](int thread) {
         for (int i = 0; i < repeats; ++i) {

@@ -29,10 +29,7 @@ struct Wide {
     static F scaled(I a, float s) {
         return _mm512_mul_ps(_mm512_cvtepi32_ps(a), _mm512_set1_ps(s));
     }
-    template <int n>
-    static I shift_lanes(I a) {
-        return _mm512_slli_epi32(a, n);
-    }
+    template <int n> static I shift_lanes(I a) { return _mm512_slli_epi32(a, n); }
     static F units(const uint8_t* p) {
         const __m128i octets = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(octets), 23));
@@ -40,17 +37,13 @@ struct Wide {
 
     static B bit_and(B a, B b) { return _mm512_and_si512(a, b); }
     static B select(B mask, B a, B b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xCA); }
-    template <int n>
-    static B shift(B a) {
+    template <int n> static B shift(B a) {
         if constexpr (n >= 0)
             return _mm512_slli_epi16(a, n);
         else
             return _mm512_srli_epi16(a, -n);
     }
-    template <int n>
-    static B shift_right(B a) {
-        return _mm512_srli_epi16(a, n);
-    }
+    template <int n> static B shift_right(B a) { return _mm512_srli_epi16(a, n); }
     static B swap_bytes(B a) { return _mm512_shldi_epi16(a, a, 8); }
     // Both halves of a table are the same, so that bit 4 of a place does not matter.
     static Table load_table(const uint16_t* table) { return _mm512_loadu_si512(table); }

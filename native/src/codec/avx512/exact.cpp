@@ -78,8 +78,7 @@ class Highs {
             _mm256_castsi128_si256(_mm_cvtsi64_si128(static_cast<long long>(mask)));
         return _mm256_maskz_permutexvar_epi8(0xC0C0C0C0, tops_, bytes);
     }
-    template <class Word>
-    static void store256(Word* to, __m256i words) {
+    template <class Word> static void store256(Word* to, __m256i words) {
         _mm256_store_si256(reinterpret_cast<__m256i*>(to), words);
     }
 
@@ -99,8 +98,7 @@ struct Needs {
 
 // Four low planes are taken as the words of a number; a one spreads to the planes below, whose
 // zeros are then leading zeros.
-template <int TRUNCATED>
-inline Needs needs_of(const Ring& ring, int64_t beat, const uint8_t* low) {
+template <int TRUNCATED> inline Needs needs_of(const Ring& ring, int64_t beat, const uint8_t* low) {
     constexpr int LAST = TRUNCATED < 4 ? TRUNCATED : 4, REPEATED = 4 - LAST;
     uint64_t some = ring.some[beat], full = ring.full[beat];
     int64_t bits = ring.bits[beat];
@@ -142,8 +140,7 @@ int64_t zeros_of(const Params& p, const uint8_t* high, const uint8_t* low, const
 }
 
 // Moves rows of low, residue and pruned to places of their own.
-template <int TRUNCATED>
-class Walk {
+template <int TRUNCATED> class Walk {
   public:
     Walk(const Params& p, const Speculation& from, const Region& region, int64_t count, Streams& s,
          Ring& ring)
@@ -164,8 +161,7 @@ class Walk {
     int64_t bits() const { return bits_; }
 
   private:
-    template <bool FLAGS>
-    void go_with(int64_t beats) {
+    template <bool FLAGS> void go_with(int64_t beats) {
         Walk walk = *this;  // its members stay in registers
         for (int64_t i = 0; i < beats; i += 2) {
             walk.template step<FLAGS>(walk.now_);
@@ -185,8 +181,7 @@ class Walk {
         return needs_of<TRUNCATED>(ring_, place, at);
     }
 
-    template <bool FLAGS>
-    void step(Needs& needs) {
+    template <bool FLAGS> void step(Needs& needs) {
         Record& record = ring_.records[beat_ % (RING / BEAT)];
         std::memcpy(residue_ + taken(), rows_ + taken(), 16);
         record.start = static_cast<uint16_t>(bits_);

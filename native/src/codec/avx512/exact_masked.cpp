@@ -115,8 +115,7 @@ __attribute__((noinline)) Special count_special(const Planes& planes, Streams& s
 }
 
 // Moves rows of low, residue and pruned to places of their own.
-template <int TRUNCATED>
-class ExactWalk {
+template <int TRUNCATED> class ExactWalk {
   public:
     ExactWalk(const Params& p, const Region& region, int64_t beats, Streams& s)
         : planes_(p, true, SIZE, NATURAL), s_(s), beats_(beats), superblock_(p.superblock),

@@ -27,8 +27,7 @@ static inline __m512i transposed(__m512i matrix) {
 // A table of 128 bytes, looked up with bytes below 128; others give 0.
 struct Table128 {
     __m512i low, high;
-    template <class Entry>
-    explicit Table128(Entry entry) {
+    template <class Entry> explicit Table128(Entry entry) {
         alignas(64) uint8_t entries[128];
         for (int i = 0; i < 128; ++i) entries[i] = static_cast<uint8_t>(entry(i));
         low = load512(entries);

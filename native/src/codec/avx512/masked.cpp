@@ -37,8 +37,7 @@ const uint8_t* only_lows(const Params& p, const Region& region, int64_t beats) {
     return size <= region.size && region.size - size < p.superblock ? region.bytes : nullptr;
 }
 
-template <bool MASKED>
-void put_unary(bool target, int64_t count, Streams& s, uint16_t* out) {
+template <bool MASKED> void put_unary(bool target, int64_t count, Streams& s, uint16_t* out) {
     const uint8_t *bytes = s.magnitudes.data(), *exponents = s.exponents.data();
     Spread<MASKED> spread(s.mask.data(), s.pruned.data());
     for (int64_t at = 0; at < count; at += STEP, out += STEP) {

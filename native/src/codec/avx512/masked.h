@@ -42,8 +42,7 @@ struct Windows {
 
 // The rows of a speculation region. `s.highs` gets 16 bytes for each block, from its row of signs
 // on.
-template <bool UNARY, bool MASKED>
-class HighWalk {
+template <bool UNARY, bool MASKED> class HighWalk {
   public:
     HighWalk(const Params& p, const Region& region, Streams& s)
         : stride_(ROW * (1 + p.high_bits())), group_last_(p.group / BEAT - 1),
@@ -200,8 +199,7 @@ inline void read_blocks(const Params& p, const uint8_t* lows, int64_t kept, Stre
 }
 
 // Values of kept ones by their positions.
-template <bool MASKED>
-class Spread {
+template <bool MASKED> class Spread {
   public:
     Spread(const uint8_t* masks, const uint8_t* pruned) : masks_(masks), pruned_(pruned) {}
 

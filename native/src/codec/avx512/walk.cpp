@@ -12,8 +12,7 @@ struct Widths {
 alignas(16) constexpr uint8_t ZEROS_OF_HIGH[16] = {8, 3, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(16) constexpr uint8_t ZEROS_OF_LOW[16] = {8, 7, 6, 6, 5, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4};
 
-template <int B>
-inline void store_beat(uint8_t* to, __m256i beat) {
+template <int B> inline void store_beat(uint8_t* to, __m256i beat) {
     if constexpr (B == 32) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), beat);
     if constexpr (B == 16)
         _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(beat));
@@ -21,8 +20,7 @@ inline void store_beat(uint8_t* to, __m256i beat) {
         _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(beat));
 }
 
-template <int B>
-inline Widths widths_of(const uint8_t* windows, int n) {
+template <int B> inline Widths widths_of(const uint8_t* windows, int n) {
     const __m256i high_table = _mm256_broadcastsi128_si256(
         _mm_load_si128(reinterpret_cast<const __m128i*>(ZEROS_OF_HIGH)));
     const __m256i low_table =
@@ -47,8 +45,7 @@ struct Matches {
     bool above;
 };
 
-template <int B>
-inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
+template <int B> inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
     const __mmask32 lanes = _bzhi_u32(~0u, n);
     const __m256i found = load_beat<B>(ranks), wanted = _mm256_set1_epi8(static_cast<char>(rank));
     const __mmask32 equal = _mm256_mask_cmpeq_epi8_mask(lanes, found, wanted);
@@ -68,13 +65,11 @@ class LowPlanes {
         places_ = _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
     }
 
-    template <int B>
-    void add(const uint8_t* lows, uint8_t* windows) const {
+    template <int B> void add(const uint8_t* lows, uint8_t* windows) const {
         store_beat<B>(windows, with<B>(lows, windows));
     }
 
-    template <int B>
-    __m256i with(const uint8_t* lows, const uint8_t* windows) const {
+    template <int B> __m256i with(const uint8_t* lows, const uint8_t* windows) const {
         const __m256i planes = _mm256_maskz_permutexvar_epi8(used_, places_, load_beat<B>(lows));
         const __m256i identity = _mm256_set1_epi64x(0x8040201008040201ll);
         const __m256i low = _mm256_gf2p8affine_epi64_epi8(identity, planes, 0);

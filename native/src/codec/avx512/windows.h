@@ -10,8 +10,7 @@ namespace {
 
 // A beat of windows in the narrowest register: a load that is wider than the store before it has
 // to wait for the store to leave the core.
-template <int B>
-inline __m256i load_beat(const uint8_t* from) {
+template <int B> inline __m256i load_beat(const uint8_t* from) {
     if constexpr (B == 32) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     if constexpr (B == 16)
         return _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
