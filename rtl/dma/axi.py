@@ -97,7 +97,7 @@ def _address_ports(channel: str, config: BusConfig, id_bits: int) -> dict[str, o
 def _connect_address(
     m: Module, top: Any, channel: str, bursts: stream.Interface, words: Value, address: Value
 ) -> None:
-    """Connect the ports of :func:`_address_ports` to bursts of so many bus words from here."""
+    """Connect the ports of :func:`_address_ports` to bursts: ``words`` from ``address``."""
     low = top.config.word_bits
     values = {
         "id": bursts.payload.id,

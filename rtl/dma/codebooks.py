@@ -79,8 +79,8 @@ class Codebooks(wiring.Component):
 
 
 class CodebookLoader(wiring.Component):
-    """Hands commands to a decoder or encoder, each after the codebook that it needs, if that is not
-    there. ``command`` is the layout of a command; without ``unary`` none needs a codebook.
+    """Hands commands to a decoder or encoder, each after the codebook that it needs, unless that is
+    loaded. ``command`` is the layout of a command; without ``unary`` none needs a codebook.
 
     Latency: two cycles. Throughput: a command in two cycles; a codebook takes a cycle for each
     entry. Buffering: ``IN_FLIGHT`` commands. A slot that is written is loaded again when it is

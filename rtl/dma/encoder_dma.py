@@ -32,12 +32,12 @@ class CassandraEncoderDma(Peripheral):
     waits in a queue of results, and an interrupt says so.
 
     Latency: that of the encoder and the memory. Throughput: that of the encoder, while the memory
-    takes what it puts out; a segment follows another without a pause of its own. Buffering: see
+    takes what it emits; a segment follows another without a pause of its own. Buffering: see
     :class:`StoreConfig`. While results are not popped the store comes to rest and values wait.
 
-    Illegal input: a segment that the encoder cannot obey, or whose packet has not its length, is
-    told by its result. A write that is answered with an error flags its segment and nothing else;
-    so does a region that does not fit its room, of which no byte is written beyond. Descriptors
+    Illegal input: the result flags a segment that the encoder cannot obey, or whose packet has
+    another length. A write that is answered with an error flags its segment and nothing else; so
+    does a region that does not fit its room, and no byte is written beyond the room. Descriptors
     that are not legal are not queued. ERROR has the causes.
 
     Members

@@ -13,7 +13,7 @@ __all__ = ["InOrder", "Widen"]
 
 
 class Widen(wiring.Component):
-    """As many beats of a decoder as there are decoders, side by side; the first lowest.
+    """One beat for each decoder, side by side, from one decoder; the first is lowest.
 
     Latency: one cycle from the beat that completes a word. Throughput: a beat in each cycle.
     Buffering: one word. The last word of a segment may be partial; a flagged one has no lane.

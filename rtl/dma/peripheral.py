@@ -37,16 +37,16 @@ class Activity:
     flagged: Value  # it is flagged
     causes: dict[str, Value]  # bits of ERROR that are set, by name
     faults: Sequence[data.View]  # bursts that were answered with an error: {address, decode, ...}
-    fault_valid: Value  # which of them there are
+    fault_valid: Value  # which of them are valid
     steps: dict[str, Value]  # what each 64-bit counter is increased by, by name
 
 
 class RegionCheck(wiring.Component):
     """Whether a region can be read or written: whole bus words at addresses that exist.
 
-    A region may end where the address space ends, not behind it: bursts would go on from address 0.
-    Latency: none. The end is beyond the address space if the low bits of the base and the length
-    carry into high bits that are all ones, so there is no adder as wide as an address.
+    A region may end with the address space, not beyond it: bursts would go on from address 0. The
+    end is beyond it if the sum of the low bits of base and length carries into high bits that are
+    all ones, so no adder is as wide as an address. Latency: none.
 
     Members
     -------
@@ -79,8 +79,8 @@ class RegionCheck(wiring.Component):
 class Peripheral(wiring.Component):
     """Registers, codebooks, a queue of descriptors and an interrupt around an engine.
 
-    A subclass makes the engine and says what it does; exported names and registers do not differ
-    but for what one engine has and the other has not.
+    A subclass makes the engine and reports its activity. Exported names and registers are the same
+    for both, except for what only one engine has.
     """
 
     top: ClassVar[Top]
@@ -171,7 +171,7 @@ class Peripheral(wiring.Component):
         ]
 
     def _read_codebook(self, m: Module, loader: CodebookLoader | Channel, place: int) -> None:
-        """Give a loader the read port ``place`` of the codebooks, and tell it of writes."""
+        """Give a loader the read port ``place`` of the codebooks, and say which slot is written."""
         codebooks = self.codebooks
         m.d.comb += [
             codebooks.read_slot[place].eq(loader.read_slot),
@@ -213,7 +213,7 @@ class Peripheral(wiring.Component):
         ]
 
     def _has_codebook(self, command: data.View) -> Value:
-        """Whether the codebook of a command is there, if it needs one."""
+        """Whether the codebook of a command is defined, if it needs one."""
         if not self._bus.engine.has("unary"):
             return Const(1, 1)
         unary = command.scheme == SCHEMES.index("unary")

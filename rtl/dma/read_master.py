@@ -59,7 +59,7 @@ def fault_layout(config: DmaConfig) -> data.StructLayout:
 
 
 class BurstIssuer(wiring.Component):
-    """Cuts regions into bursts, as far as there is room for what they bring.
+    """Cuts regions into bursts, while the buffer has room for what they bring.
 
     Bursts end at multiples of ``config.burst``, so none crosses a page, and all but the first and
     the last of a region have that length.
@@ -131,7 +131,7 @@ class RegionReceiver(wiring.Component):
     Members
     -------
     regions : In(stream of region_layout)
-        Ready while there is room.
+        Ready while it has room.
     beat : In(beat_layout), beat_valid : In(1)
     word : Out({data, last}), word_valid : Out(1)
     dropped : Out(1)
@@ -331,7 +331,7 @@ class ReadMaster(wiring.Component):
     Region 2 i is the speculation region of decoder i, region 2 i + 1 its verification region; the
     number is the ID of its bursts, so the memory may answer them in any order and interleaved.
     Bursts of one ID are answered in order, as AXI asks. ``RREADY`` is always high: a burst is
-    asked for when there is room for it.
+    requested when the buffer has room for it.
 
     Latency: five cycles from a region to ARVALID, four from a beat to a decoder's word.
     Throughput: an address in each cycle (round robin), a beat in each cycle. Buffering: see the

@@ -1,4 +1,4 @@
-"""Segments on their way to memory: where they go, when they are there, what is told of them."""
+"""Segments on their way to memory: their places, their ends and their entries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def entry_layout() -> data.StructLayout:
 
 
 class Store(wiring.Component):
-    """Writes what an encoder puts out, and hands out an entry for each segment that is in memory.
+    """Writes what an encoder emits, and emits an entry for each segment that is in memory.
 
     The entry of a segment comes when every byte of both regions has been answered. Its offsets
     count superblocks from the last place that did not follow another. A region may be written while
@@ -100,7 +100,7 @@ class Store(wiring.Component):
         return m
 
     def _begin(self, m: Module) -> None:
-        """A segment's places, as long as there is room for all that may come of it."""
+        """Take a segment's places while all that may follow from it has room."""
         places = self.master.places
         m.submodules.follows = self.follows = fifo.SyncFIFO(width=1, depth=IN_FLIGHT)
         begun = self.places.valid & self.places.ready
@@ -117,15 +117,15 @@ class Store(wiring.Component):
         m.d.sync += self.flying.eq(self.flying + begun - self.taken)
 
     def _learn(self, m: Module) -> None:
-        """Results wait for their segment's ends; which regions are empty is told at once."""
+        """Results wait for ends of regions; the master learns at once which regions are empty."""
         width = EncodeResult().size
-        m.submodules.told = self.told = told = fifo.SyncFIFO(width=width, depth=IN_FLIGHT)
+        m.submodules.results = self.waiting = waiting = fifo.SyncFIFO(width=width, depth=IN_FLIGHT)
         known, taken = self.master.known, Signal()
         m.d.comb += [
             taken.eq(self.results.valid & self.results.ready),
-            self.results.ready.eq(told.w_rdy & Cat(region.ready for region in known).all()),
-            told.w_data.eq(self.results.payload),
-            told.w_en.eq(taken),
+            self.results.ready.eq(waiting.w_rdy & Cat(region.ready for region in known).all()),
+            waiting.w_data.eq(self.results.payload),
+            waiting.w_en.eq(taken),
         ]
         for place, name in enumerate(REGIONS):
             m.d.comb += [
@@ -136,13 +136,13 @@ class Store(wiring.Component):
 
     def _finish(self, m: Module) -> None:
         """Both ends and the result of the oldest segment make its entry."""
-        result = data.View(EncodeResult(), self.told.r_data)
+        result = data.View(EncodeResult(), self.waiting.r_data)
         entry, ends = self.entries.payload, self.master.ends
-        complete = Cat(self.told.r_rdy, self.follows.r_rdy, *(end.valid for end in ends)).all()
+        complete = Cat(self.waiting.r_rdy, self.follows.r_rdy, *(end.valid for end in ends)).all()
         m.d.comb += [
             self.entries.valid.eq(complete),
             self.taken.eq(self.entries.valid & self.entries.ready),
-            self.told.r_en.eq(self.taken),
+            self.waiting.r_en.eq(self.taken),
             self.follows.r_en.eq(self.taken),
             entry.mask.eq(result.mask),
             entry.errors.eq(result.errors),
@@ -151,15 +151,17 @@ class Store(wiring.Component):
             entry.room.eq(Cat(end.payload.room for end in ends).any()),
         ]
         for place, name in enumerate(REGIONS):
-            behind = Signal(OFFSET_BITS, name=f"behind_{name}")  # the segment before
+            previous = Signal(
+                OFFSET_BITS, name=f"previous_{name}"
+            )  # the end of the previous segment
             offset, length = entry.offsets[place], entry.lengths[place]
             m.d.comb += [
                 ends[place].ready.eq(self.taken),
-                offset.eq(Mux(self.follows.r_data, behind, 0)),
+                offset.eq(Mux(self.follows.r_data, previous, 0)),
                 length.eq(getattr(result, name)),
             ]
             with m.If(self.taken):
-                m.d.sync += behind.eq(offset + length)
+                m.d.sync += previous.eq(offset + length)
 
 
 class CassandraStore(wiring.Component):

@@ -31,7 +31,7 @@ def place_layout(config: StoreConfig) -> data.StructLayout:
 
 
 def write_burst_layout(config: StoreConfig) -> data.StructLayout:
-    """A burst whose words are all there; ``words`` may be 0 in the end of a region."""
+    """A burst whose words have all come; ``words`` may be 0 at the end of a region."""
     return data.StructLayout(
         {
             "address": config.address - config.word_bits,
@@ -108,7 +108,7 @@ class Gather(wiring.Component):
 
 
 class BurstFormer(wiring.Component):
-    """Cuts regions into bursts as their words come; how long a region is, its last word tells.
+    """Cuts regions into bursts as their words come; the last word tells how long a region is.
 
     Bursts end at multiples of ``config.burst``, so none crosses a page. A burst is handed on when
     its last word is, so whoever writes it never waits for data. The words of a region that do not
@@ -166,12 +166,12 @@ class BurstFormer(wiring.Component):
             with m.State("OPEN"):
                 self._form(m, burst, room, overrun)
                 with m.If(self.words.valid & self.words.ready & self.words.payload.last):
-                    m.next = "SETTLE"
+                    m.next = "CLOSE"
             with m.State("EMPTY"):
                 m.d.comb += [self.bursts.valid.eq(1), self.bursts.payload.end.eq(1)]
                 with m.If(self.bursts.ready):
-                    m.next = "SETTLE"
-            with m.State("SETTLE"):
+                    m.next = "CLOSE"
+            with m.State("CLOSE"):
                 m.d.comb += [self.places.ready.eq(self.known.valid), self.known.ready.eq(1)]
                 with m.If(self.known.valid):
                     m.next = "IDLE"
@@ -311,7 +311,7 @@ class WriteMaster(wiring.Component):
     """Writes the regions of segments over one AXI4 port.
 
     The place of a region in ``REGIONS`` is the ID of its bursts: responses of the two may come in
-    any order. A burst is asked for when all of its words are there, and its words follow at once,
+    any order. A burst is requested when all of its words have come. Its words follow at once,
     in the order of the addresses. A response that would end a region while ``IN_FLIGHT`` ends wait
     is held, and with it those behind: whoever hands out places must not have more than
     ``IN_FLIGHT`` of them without an end (:class:`cassandra_spec.rtl.dma.store.Store` does not).

@@ -58,7 +58,7 @@ class Placed:
 
 
 class Monitor:
-    """Holds a channel that somebody else drives or takes to the rules of valid and ready."""
+    """Holds a channel to the rules of valid and ready; others drive and take it."""
 
     def __init__(self, dut: Any, prefix: str, fields: Sequence[str]) -> None:
         self._signals = {field: dut[prefix + field] for field in fields}

@@ -1,8 +1,8 @@
 """Memories behind AXI4 ports, on the channel models of cocotbext-axi.
 
-They answer late, in an order of their own where AXI lets them, and with errors where they are told
-to. They hold the master to the rules: whole bus words, incrementing bursts inside a page, addresses
-that somebody named; a writer also to ``WLAST`` in the last beat, and to write no word twice.
+They answer late, in an order of their own where AXI lets them, and with errors where tests ask for
+them. They hold the master to the rules: whole bus words, incrementing bursts inside a page, allowed
+addresses; a writer also to ``WLAST`` in the last beat, and to write no word twice.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Memory:
         last = address + beats * self.word - 1
         assert address // PAGE == last // PAGE, f"{what}: crosses a page"
         words = range(address // self.word, last // self.word + 1)
-        assert self._named.issuperset(words), f"{what}: nobody allowed it"
+        assert self._named.issuperset(words), f"{what}: not allowed"
         self.bursts.append((address, beats))
         return address, beats
 
