@@ -10,8 +10,7 @@ from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.decode.top import axi_stream
 from cassandra_spec.rtl.encode.front import EncoderFront
-from cassandra_spec.rtl.encode.region_writer import RegionWord
-from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions
+from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions, region_ports
 from cassandra_spec.rtl.encode.types import (
     ENCODE_COMMAND_WIDTH,
     EncodeCommandLayout,
@@ -54,16 +53,12 @@ class Encoder(wiring.Component):
         self.config = config
         self.front = EncoderFront(config)
         self.regions = EncoderRegions(config)
-        words = stream.Signature(RegionWord(config.lanes))
         super().__init__(
             {
                 "command": In(stream.Signature(EncodeCommandLayout)),
                 "codebook": In(stream.Signature(self.front.codebook_map.load_layout)),
                 "values": In(stream.Signature(TensorWord(config.lanes))),
-                "speculation": Out(words),
-                "verification": Out(words),
-                "results": Out(stream.Signature(EncodeResult())),
-                "busy": Out(1),
+                **region_ports(config),
             }
         )
 

@@ -32,7 +32,7 @@ from cassandra_spec.rtl.encode.types import (
 )
 from cassandra_spec.rtl.encode.verification_writer import VerificationRecord, VerificationWriter
 
-__all__ = ["EncodeResult", "EncoderRegions"]
+__all__ = ["EncodeResult", "EncoderRegions", "region_ports"]
 
 _SUMMARIES = 8  # segments that may be between their last record and their result
 
@@ -52,6 +52,13 @@ def EncodeResult() -> data.StructLayout:  # noqa: N802 (a layout, like the other
 
 def _summary_layout() -> data.StructLayout:
     return data.StructLayout({"mask": 1, "errors": EncodeErrorLayout, "saturated": COUNT_WIDTH})
+
+
+def region_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
+    """What leaves an encoder: two regions and a result for each segment; and whether it is busy."""
+    words = Out(stream.Signature(RegionWord(config.lanes)))
+    results = Out(stream.Signature(EncodeResult()))
+    return {"speculation": words, "verification": words, "results": results, "busy": Out(1)}
 
 
 class EncoderRegions(wiring.Component):
@@ -81,16 +88,8 @@ class EncoderRegions(wiring.Component):
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
         self.depths = Depths.of(config)
-        words = stream.Signature(RegionWord(config.lanes))
-        super().__init__(
-            {
-                "records": In(stream.Signature(RecordBeat(config))),
-                "speculation": Out(words),
-                "verification": Out(words),
-                "results": Out(stream.Signature(EncodeResult())),
-                "busy": Out(1),
-            }
-        )
+        records = In(stream.Signature(RecordBeat(config)))
+        super().__init__({"records": records, **region_ports(config)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

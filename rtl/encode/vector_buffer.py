@@ -57,6 +57,15 @@ class _State(enum.Enum):
     DRAIN = 3
 
 
+def _input_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
+    """Commands and values; a command may be taken while ``enable`` is set."""
+    return {
+        "command": In(stream.Signature(EncodeCommandLayout)),
+        "values": In(stream.Signature(TensorWord(config.lanes))),
+        "enable": In(1),
+    }
+
+
 class VectorLoader(wiring.Component):
     """Commands and words to beats of vectors in their slots.
 
@@ -86,9 +95,7 @@ class VectorLoader(wiring.Component):
         self.shape = select_shape(config)
         super().__init__(
             {
-                "command": In(stream.Signature(EncodeCommandLayout)),
-                "values": In(stream.Signature(TensorWord(config.lanes))),
-                "enable": In(1),
+                **_input_ports(config),
                 "slot": Out(range(_SLOTS)),
                 "place": Out(self.shape.beat),
                 "beat": Out(StoredBeat(config)),
@@ -281,9 +288,7 @@ class VectorBuffer(wiring.Component):
         self.shape = select_shape(config)
         super().__init__(
             {
-                "command": In(stream.Signature(EncodeCommandLayout)),
-                "values": In(stream.Signature(TensorWord(config.lanes))),
-                "enable": In(1),
+                **_input_ports(config),
                 "idle": Out(1),
                 "grant": In(1),
                 "issued": Out(1),

@@ -1,4 +1,4 @@
-r"""Items that a packer puts behind each other: one is followed from where it comes to its place.
+"""Items that a packer puts behind each other: one is followed from where it comes to its place.
 
 What a packer puts behind each other are *items* (values, exponents, rows, bits); a *unit* that
 leaves has a fixed number of places. One item of a segment is followed, wherever it is and whatever
