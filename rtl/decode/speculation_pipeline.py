@@ -87,9 +87,11 @@ class SpeculationPipeline(wiring.Component):
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         self.sign_high = BlockBuffer(lanes=config.lanes, planes=HIGH_PLANES)
-        self.exponents = ExponentPath(
-            lanes=config.lanes, window=config.window, limit=config.codebook
-        )
+        self.exponents: ExponentPath | None = None
+        if config.has("unary"):
+            self.exponents = ExponentPath(
+                lanes=config.lanes, window=config.window, limit=config.codebook
+            )
         super().__init__(
             {
                 "active": In(CommandLayout),
@@ -159,9 +161,10 @@ class SpeculationPipeline(wiring.Component):
 
     def _ranks(self, m: Module, kept: Value, move: Value) -> tuple[Value, Value]:
         """Ranks of the stage-1 beat, and whether its stream had an illegal code (unary)."""
-        if not self.config.has("unary"):
+        path = self.exponents
+        if path is None:
             return Const(0), Const(0, 1)
-        m.submodules.exponents = path = self.exponents
+        m.submodules.exponents = path
         m.d.comb += [
             path.window.eq(self.slot.window),
             path.window_valid.eq(self.slot.window_valid),

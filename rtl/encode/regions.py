@@ -61,6 +61,22 @@ def region_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
     return {"speculation": words, "verification": words, "results": results, "busy": Out(1)}
 
 
+_Takers = list[tuple[Signal, Value]]
+"""``valid`` and ``ready`` of each packer that sees the records."""
+
+
+def _taker(takers: _Takers, name: str, ready: Value) -> Signal:
+    """``valid`` of another packer, which takes a record when it is ``ready``."""
+    valid = Signal(name=f"{name}_valid")
+    takers.append((valid, ready))
+    return valid
+
+
+def _memory(m: Module, name: str, shape: object, depth: int) -> Queue:
+    m.submodules[name] = memory = Queue(shape, depth)
+    return memory
+
+
 class EncoderRegions(wiring.Component):
     """Packers, memories, both schedules and both region writers.
 
@@ -93,60 +109,63 @@ class EncoderRegions(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self.takers: list[tuple[Signal, Value]] = []
-        self._exponents(m)
-        self._kept(m)
-        self._stored(m)
-        need = self._residue(m)
-        self._beats(m, need)
-        self._summary(m)
-        self._fork(m)
-        self._regions(m)
+        takers: _Takers = []
+        exponents = self._exponents(m, takers)
+        high, low = self._kept(m, takers)
+        stored, pruned = self._stored(m, takers)
+        residue, need = self._residue(m, takers)
+        front, back = self._beats(m, takers, need)
+        summary = self._summary(m, takers)
+        self._fork(m, takers)
+        one, first_busy = self._speculation(m, front, exponents, high)
+        two, second_busy = self._verification(m, back, low, stored, pruned, residue)
+        self._results(m, one, two, summary)
+        m.d.comb += self.busy.eq(
+            self.records.valid
+            | front.read.valid
+            | back.read.valid
+            | summary.read.valid
+            | first_busy
+            | second_busy
+            | one.ended
+            | two.ended
+            | self.results.valid
+        )
         return m
 
     # -- from records to memories -----------------------------------------------------------------
 
-    def _fork(self, m: Module) -> None:
+    def _fork(self, m: Module, takers: _Takers) -> None:
         """A record is gone when each packer has had it; those that had it do not see it again."""
-        had = Signal(len(self.takers))
-        now = Signal(len(self.takers))
-        for i, (valid, ready) in enumerate(self.takers):
+        had = Signal(len(takers))
+        now = Signal(len(takers))
+        for i, (valid, ready) in enumerate(takers):
             m.d.comb += [valid.eq(self.records.valid & ~had[i]), now[i].eq(had[i] | ready)]
         m.d.comb += self.records.ready.eq(now.all())
         with m.If(self.records.valid):
             m.d.sync += had.eq(Mux(now.all(), 0, now))
 
-    def _taker(self, name: str, ready: Value) -> Signal:
-        valid = Signal(name=f"{name}_valid")
-        self.takers.append((valid, ready))
-        return valid
-
-    def _memory(self, m: Module, name: str, shape: object, depth: int) -> Queue:
-        memory = Queue(shape, depth)
-        m.submodules[name] = memory
-        return memory
-
-    def _exponents(self, m: Module) -> None:
+    def _exponents(self, m: Module, takers: _Takers) -> PairQueue:
         """Windows of unary codes, or rows of shared exponents, which share a memory."""
         config, record = self.config, self.records.payload
         layout = WindowLayout(config.window * config.lanes)
         m.submodules.exponents = memory = PairQueue(layout, self.depths.exponents)
-        self.exponents = memory
         unary = config.selects(record.scheme, "unary")
         busy: Value = Const(0, 1)  # with windows of the segment before
         if config.has("unary"):
-            busy = self._codes(m, memory, unary & ~record.abort)
+            busy = self._codes(m, takers, memory, unary & ~record.abort)
         if config.schemes != ("unary",):
-            self._shared(m, memory, ~unary & ~record.abort, busy)
+            self._shared(m, takers, memory, ~unary & ~record.abort, busy)
+        return memory
 
-    def _codes(self, m: Module, memory: PairQueue, enable: Value) -> Value:
+    def _codes(self, m: Module, takers: _Takers, memory: PairQueue, enable: Value) -> Value:
         config, record = self.config, self.records.payload
         m.submodules.codes = codes = UnaryPacker(
             lanes=config.lanes, window=config.window, limit=config.codebook
         )
         beat = codes.beats.payload
         m.d.comb += [
-            codes.beats.valid.eq(self._taker("codes", ~enable | codes.beats.ready) & enable),
+            codes.beats.valid.eq(_taker(takers, "codes", ~enable | codes.beats.ready) & enable),
             *(beat.ranks.eq(record.rank), beat.kept.eq(record.kept), beat.last.eq(record.last)),
             codes.windows.ready.eq(memory.write.ready),
         ]
@@ -154,10 +173,12 @@ class EncoderRegions(wiring.Component):
             m.d.comb += [memory.write.valid.eq(1), memory.write.payload.eq(codes.windows.payload)]
         return codes.busy
 
-    def _shared(self, m: Module, memory: PairQueue, enable: Value, busy: Value) -> None:
+    def _shared(
+        self, m: Module, takers: _Takers, memory: PairQueue, enable: Value, busy: Value
+    ) -> None:
         m.submodules.shared = shared = SharedPacker(lanes=self.config.lanes)
         beat, record = shared.beats.payload, self.records.payload
-        valid = self._taker("shared", ~enable | (~busy & shared.beats.ready))
+        valid = _taker(takers, "shared", ~enable | (~busy & shared.beats.ready))
         m.d.comb += [
             shared.beats.valid.eq(valid & enable & ~busy),
             *(beat.shared.eq(record.shared), beat.begins.eq(record.begins)),
@@ -170,34 +191,35 @@ class EncoderRegions(wiring.Component):
                 memory.write.payload.items[0].bits.eq(shared.rows.payload),
             ]
 
-    def _kept(self, m: Module) -> None:
+    def _kept(self, m: Module, takers: _Takers) -> tuple[Queue, Queue]:
         """Blocks of kept values: the planes from the sign down, and the planes from bit 0 up."""
         lanes, record = self.config.lanes, self.records.payload
         unary = self.config.selects(record.scheme, "unary")
         m.submodules.kept = packer = BlockPacker(lanes=lanes, width=9)
-        self.high = self._memory(m, "high", data.ArrayLayout(lanes, 9), self.depths.high)
-        self.low = self._memory(m, "low", data.ArrayLayout(lanes, 7), self.depths.low)
+        high = _memory(m, "high", data.ArrayLayout(lanes, 9), self.depths.high)
+        low = _memory(m, "low", data.ArrayLayout(lanes, 7), self.depths.low)
         beats, block = packer.beats.payload, packer.blocks.payload
         for lane in range(lanes):
             field = Cat(record.field[lane], record.raw[lane][15])
             m.d.comb += beats.fields[lane].eq(field)
         m.d.comb += [
-            packer.beats.valid.eq(self._taker("kept", packer.beats.ready)),
+            packer.beats.valid.eq(_taker(takers, "kept", packer.beats.ready)),
             beats.chosen.eq(record.kept),
             beats.last.eq(record.last),
-            packer.blocks.ready.eq(self.high.write.ready & self.low.write.ready),
-            self.high.write.valid.eq(packer.blocks.valid & self.low.write.ready),
-            self.low.write.valid.eq(packer.blocks.valid & self.high.write.ready),
+            packer.blocks.ready.eq(high.write.ready & low.write.ready),
+            high.write.valid.eq(packer.blocks.valid & low.write.ready),
+            low.write.valid.eq(packer.blocks.valid & high.write.ready),
         ]
         coded = self._coded(m, packer, unary)
         for k in range(lanes):
-            m.d.comb += self.high.write.payload[0][k].eq(block[k][8])
+            m.d.comb += high.write.payload[0][k].eq(block[k][8])
             for plane in range(1, 9):
                 below = block[k][7 - plane] if plane < 8 else 0
                 bit = Mux(coded, below, block[k][8 - plane])
-                m.d.comb += self.high.write.payload[plane][k].eq(bit)
+                m.d.comb += high.write.payload[plane][k].eq(bit)
             for plane in range(7):
-                m.d.comb += self.low.write.payload[plane][k].eq(block[k][plane])
+                m.d.comb += low.write.payload[plane][k].eq(block[k][plane])
+        return high, low
 
     def _coded(self, m: Module, packer: BlockPacker, unary: Value) -> Value:
         """Whether the block that is offered has mantissas."""
@@ -208,50 +230,51 @@ class EncoderRegions(wiring.Component):
             m.d.sync += before.eq(unary)
         return Mux(packer.flushing, before, unary)
 
-    def _stored(self, m: Module) -> None:
+    def _stored(self, m: Module, takers: _Takers) -> tuple[BlockPacker, Queue]:
         """Blocks of whole values: those that are pruned, and escapes."""
         lanes, record = self.config.lanes, self.records.payload
         m.submodules.stored = packer = BlockPacker(lanes=lanes, width=16)
-        self.pruned = self._memory(m, "pruned", data.ArrayLayout(16, lanes), self.depths.pruned)
+        pruned = _memory(m, "pruned", data.ArrayLayout(16, lanes), self.depths.pruned)
         m.d.comb += [
-            packer.beats.valid.eq(self._taker("stored", packer.beats.ready)),
+            packer.beats.valid.eq(_taker(takers, "stored", packer.beats.ready)),
             packer.beats.payload.fields.eq(record.raw),
             packer.beats.payload.chosen.eq(record.stored),
             packer.beats.payload.last.eq(record.last),
         ]
-        wiring.connect(m, packer.blocks, self.pruned.write)
-        self.stored = packer
+        wiring.connect(m, packer.blocks, pruned.write)
+        return packer, pruned
 
-    def _residue(self, m: Module) -> Value:
-        """Words of residue; gives the number of bits of the record at hand."""
+    def _residue(self, m: Module, takers: _Takers) -> tuple[Queue | None, Value]:
+        """Words of residue, and the number of bits of the record at hand."""
         lanes, record = self.config.lanes, self.records.payload
         exact = self.config.selects(record.scheme, "exact")
         if not self.config.has("exact"):
-            self.residue = None
-            return Const(0, 1)
+            return None, Const(0, 1)
         m.submodules.residue_packer = packer = ResiduePacker(lanes=lanes)
-        self.residue = self._memory(m, "residue", data.ArrayLayout(lanes, 8), self.depths.residue)
+        memory = _memory(m, "residue", data.ArrayLayout(lanes, 8), self.depths.residue)
         m.d.comb += [
-            packer.beats.valid.eq(self._taker("residue", ~exact | packer.beats.ready) & exact),
+            packer.beats.valid.eq(_taker(takers, "residue", ~exact | packer.beats.ready) & exact),
             packer.beats.payload.fields.eq(record.residue),
             packer.beats.payload.widths.eq(record.width),
             packer.beats.payload.last.eq(record.last),
-            self.residue.write.valid.eq(packer.words.valid),
-            self.residue.write.payload.eq(packer.words.payload),
-            packer.words.ready.eq(self.residue.write.ready),
+            memory.write.valid.eq(packer.words.valid),
+            memory.write.payload.eq(packer.words.payload),
+            packer.words.ready.eq(memory.write.ready),
         ]
-        return Mux(exact, packer.need, 0)
+        return memory, Mux(exact, packer.need, 0)
 
-    def _beats(self, m: Module, need: Value) -> None:
+    def _beats(self, m: Module, takers: _Takers, need: Value) -> tuple[Queue, Queue]:
         """What the schedules need to know of each beat."""
         config, record = self.config, self.records.payload
         unary = config.selects(record.scheme, "unary")
-        self.front = self._memory(m, "front", SpeculationRecord(config), self.depths.beats)
-        self.back = self._memory(m, "back", VerificationRecord(config), self.depths.beats)
-        front, back = self.front.write.payload, self.back.write.payload
+        memories = (
+            _memory(m, "front", SpeculationRecord(config), self.depths.beats),
+            _memory(m, "back", VerificationRecord(config), self.depths.beats),
+        )
+        front, back = (memory.write.payload for memory in memories)
+        for name, memory in zip(("front", "back"), memories, strict=True):
+            m.d.comb += memory.write.valid.eq(_taker(takers, name, memory.write.ready))
         m.d.comb += [
-            self.front.write.valid.eq(self._taker("front", self.front.write.ready)),
-            self.back.write.valid.eq(self._taker("back", self.back.write.ready)),
             front.kept.eq(record.kept),
             front.count.eq(record.count),
             front.begins.eq(record.begins),
@@ -265,61 +288,71 @@ class EncoderRegions(wiring.Component):
         ]
         for beat in (front, back):
             m.d.comb += [beat.last.eq(record.last), beat.abort.eq(record.abort)]
+        return memories
 
-    def _summary(self, m: Module) -> None:
+    def _summary(self, m: Module, takers: _Takers) -> Queue:
         """What the result says of a segment, from its last record."""
         record = self.records.payload
-        self.summary = self._memory(m, "summary", _summary_layout(), _SUMMARIES)
-        summary = self.summary.write
-        ends = self._taker("summary", ~record.last | summary.ready)
+        memory = _memory(m, "summary", _summary_layout(), _SUMMARIES)
+        summary = memory.write
+        ends = _taker(takers, "summary", ~record.last | summary.ready)
         m.d.comb += [
             summary.valid.eq(ends & record.last),
             summary.payload.mask.eq(record.mask & ~record.abort),
             summary.payload.errors.eq(record.errors),
             summary.payload.saturated.eq(record.saturated),
         ]
+        return memory
 
     # -- from memories to regions -----------------------------------------------------------------
 
-    def _regions(self, m: Module) -> None:
-        lanes, superblock = self.config.lanes, self.config.superblock
-        m.submodules.speculation_schedule = first = SpeculationWriter(self.config)
-        m.submodules.verification_schedule = second = VerificationWriter(self.config)
-        m.submodules.speculation_writer = one = RegionWriter(lanes=lanes, superblock=superblock)
-        m.submodules.verification_writer = two = RegionWriter(lanes=lanes, superblock=superblock)
-        wiring.connect(m, self.front.read, first.beats)
-        wiring.connect(m, self.exponents.read, first.exponents)
-        if self.config.has("unary"):
-            wiring.connect(m, self.exponents.following, first.following)
-        wiring.connect(m, self.high.read, first.blocks)
-        wiring.connect(m, first.rows, one.rows)
-        wiring.connect(m, self.back.read, second.beats)
-        wiring.connect(m, self.low.read, second.blocks)
-        wiring.connect(m, self.pruned.read, second.pruned)
-        m.d.comb += [
-            second.begun.eq(self.stored.begun),
-            second.begun_count.eq(Mux(self.pruned.empty, self.stored.level, 0)),
-        ]
-        if self.residue is not None:
-            wiring.connect(m, self.residue.read, second.residue)
-        wiring.connect(m, second.rows, two.rows)
-        wiring.connect(m, one.words, wiring.flipped(self.speculation))
-        wiring.connect(m, two.words, wiring.flipped(self.verification))
-        self._results(m, one, two)
-        m.d.comb += self.busy.eq(
-            self.records.valid
-            | self.front.read.valid
-            | self.back.read.valid
-            | self.summary.read.valid
-            | first.busy
-            | second.busy
-            | one.ended
-            | two.ended
-            | self.results.valid
-        )
+    def _speculation(
+        self, m: Module, beats: Queue, exponents: PairQueue, blocks: Queue
+    ) -> tuple[RegionWriter, Value]:
+        """The speculation region: its writer, and whether its schedule is busy."""
+        config = self.config
+        writer = RegionWriter(lanes=config.lanes, superblock=config.superblock)
+        m.submodules.speculation_schedule = schedule = SpeculationWriter(config)
+        m.submodules.speculation_writer = writer
+        wiring.connect(m, beats.read, schedule.beats)
+        wiring.connect(m, exponents.read, schedule.exponents)
+        if config.has("unary"):
+            wiring.connect(m, exponents.following, schedule.following)
+        wiring.connect(m, blocks.read, schedule.blocks)
+        wiring.connect(m, schedule.rows, writer.rows)
+        wiring.connect(m, writer.words, wiring.flipped(self.speculation))
+        return writer, schedule.busy
 
-    def _results(self, m: Module, one: RegionWriter, two: RegionWriter) -> None:
-        result, summary = self.results.payload, self.summary.read
+    def _verification(
+        self,
+        m: Module,
+        beats: Queue,
+        blocks: Queue,
+        stored: BlockPacker,
+        pruned: Queue,
+        residue: Queue | None,
+    ) -> tuple[RegionWriter, Value]:
+        """The verification region, likewise."""
+        config = self.config
+        writer = RegionWriter(lanes=config.lanes, superblock=config.superblock)
+        m.submodules.verification_schedule = schedule = VerificationWriter(config)
+        m.submodules.verification_writer = writer
+        wiring.connect(m, beats.read, schedule.beats)
+        wiring.connect(m, blocks.read, schedule.blocks)
+        wiring.connect(m, pruned.read, schedule.pruned)
+        m.d.comb += [
+            schedule.begun.eq(stored.begun),
+            schedule.begun_count.eq(Mux(pruned.empty, stored.level, 0)),
+        ]
+        if residue is not None:
+            wiring.connect(m, residue.read, schedule.residue)
+        wiring.connect(m, schedule.rows, writer.rows)
+        wiring.connect(m, writer.words, wiring.flipped(self.verification))
+        return writer, schedule.busy
+
+    def _results(self, m: Module, one: RegionWriter, two: RegionWriter, summaries: Queue) -> None:
+        """The result of a segment, when both of its regions have been taken."""
+        result, summary = self.results.payload, summaries.read
         take = Signal()
         m.d.comb += [
             take.eq(

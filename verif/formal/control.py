@@ -250,6 +250,7 @@ class Ranks(Stock):
     def claims(self, m: Module) -> None:
         lanes = CONFIG.lanes
         schedule, path = self.part.schedule, self.part.pipeline.exponents
+        assert path is not None  # the configuration has scheme unary
         ranks = schedule.ranks
         good = self.good(m) & schedule.unary & ~path.clear
         level, counting = _watch_ranks(m, path, good)
