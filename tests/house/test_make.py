@@ -130,6 +130,19 @@ def test_sim_runs_the_suites_and_takes_the_quick_flag(house: Path) -> None:
         assert ("--quick" in job) == ("-k" in suites) == (argument == "QUICK=1")
 
 
+def test_only_test_all_runs_slow_tests(house: Path) -> None:
+    pretend_ready(house)
+    lines = {name: make("-n", name, folder=house).stdout for name in ("test", "test-all")}
+    assert '-m "not slow"' in lines["test"]
+    assert lines["test"].replace('-m "not slow" ', "") == lines["test-all"]
+
+
+def test_ci_runs_targets_that_exist() -> None:
+    text = (ROOT / ".ci" / "run").read_text()
+    found = re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)
+    assert {"lint", "test-all", "sim", "sanitize"} <= set(found) <= set(TARGETS)
+
+
 def test_the_suites_exist() -> None:
     listed = re.search(r"^SUITES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert listed
