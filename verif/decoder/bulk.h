@@ -132,8 +132,9 @@ class Streams {
   public:
     Streams(const Segment* segments, size_t count, Outcome* outcomes,
             const Options<kPorts>& options)
-        : options_(options), spec_(segments, count, false, kLanes),
-          ver_(segments, count, true, kLanes), packets_(segments, outcomes) {}
+        : options_(options), spec_(segments, count, false, sizeof(Model::s_axis_speculation_tdata)),
+          ver_(segments, count, true, sizeof(Model::s_axis_verification_tdata)),
+          packets_(segments, outcomes) {}
 
     static void idle(Model& m) {
         m.s_axis_command_tvalid = m.s_axis_codebook_tvalid = 0;
