@@ -16,7 +16,7 @@ def keep_largest(values: Values, vector: int, keep: int) -> NDArray[np.bool_]:
 
     Magnitudes are compared as the integers in bits 14..0: infinities are larger than finite
     values, and NaN larger than infinities (by its payload). Among equals the lowest index wins. A
-    last vector that is cut short keeps as many as it has, if those are no more than ``keep``.
+    last vector that is shorter keeps all of its values if it has no more than ``keep``.
 
     Args:
         values: BF16 patterns, uint16 [count].

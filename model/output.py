@@ -88,7 +88,7 @@ def _locked(folder: Path, destination: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise CassandraError(
-            f"{destination} must be written by one process at a time, and another is at it"
+            f"{destination} must be written by one process at a time, not by another one now"
         ) from error
     finally:
         os.close(handle)

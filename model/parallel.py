@@ -12,7 +12,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
-from types import TracebackType
 from typing import TypeVar
 
 from cassandra_spec.golden import CassandraError
@@ -47,12 +46,7 @@ class Workers:
             self._pool = ProcessPoolExecutor(self.jobs, context, _end_with_parent)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Drop what has not begun and wait for the rest."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

@@ -178,7 +178,7 @@ class Model:
             self.cells[net] = self.cells.get(net, 0.0) + energy
 
     def per_cycle(self, transitions: Mapping[str, int], cycles: int, period: float) -> Energy:
-        """Energy of a cycle of ``period`` ns, when nets make so many transitions in all cycles.
+        """Energy of a cycle of ``period`` ns, from the transitions of nets in all cycles.
 
         Raises CassandraError if a net of the netlist has not been counted.
         """

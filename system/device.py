@@ -48,7 +48,7 @@ class Device:
         name: for people.
         bandwidth: peak bytes/s of the memory; a pass gets ``bandwidth_efficiency`` of it.
         compute: peak flop/s by dtype; a pass gets ``compute_efficiency`` of it.
-        memory: bytes in all, of which ``reserved`` are not for the model.
+        memory: bytes in all; ``reserved`` ones are not for the model.
         clock: Hz of decoders and encoders, and of the array.
         layer_overhead: seconds that a pass spends on each layer beside the roofline.
         decoders: number of decoders; each makes ``draft_rate`` or ``target_rate`` values in a

@@ -15,7 +15,6 @@ import secrets
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -62,12 +61,7 @@ class Writer:
         self._file.write(bytes(self._room))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Commit the file, or remove it when the block or the commit raised."""
         try:
             if kind is None:

@@ -1,4 +1,4 @@
-"""The rows of an accuracy table: models that are read, run and let go, one at a time."""
+"""The rows of an accuracy table: models that are loaded and run one at a time."""
 
 from __future__ import annotations
 

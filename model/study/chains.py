@@ -62,7 +62,7 @@ class Sequences:
         return torch.zeros_like(starts)
 
     def seen(self, layer: int, sequence: int, blocks: int) -> Pair:
-        """Keys and values of all positions as chains that see so many blocks sealed see them."""
+        """Keys and values of all positions, as chains that see ``blocks`` sealed ones see them."""
         return self.layers[layer][sequence]
 
 

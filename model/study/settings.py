@@ -15,7 +15,7 @@ from cassandra_spec.model.weights.architectures import HEAD
 __all__ = ["FAMILIES", "SETTINGS", "choose", "figure_settings"]
 
 KV_TRUNCATED = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="midpoint"))
-"""Keys and values of which the draft reads sign, exponent and three bits; the target reads all."""
+"""The draft reads sign, exponent and three bits of keys and values; the target reads all."""
 
 
 KEPT = {"keep": True}
