@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cassandra_spec.casspec.flags import (
     Subparsers,
@@ -18,14 +14,12 @@ from cassandra_spec.casspec.flags import (
     add_jobs,
     add_quiet,
     add_source,
+    say,
 )
 from cassandra_spec.casspec.study import norms_of
 from cassandra_spec.golden import CassandraError
 
-if TYPE_CHECKING:
-    from cassandra_spec.bench.decode.results import Summary, Turns
-
-__all__ = ["EPILOG", "decode", "register"]
+__all__ = ["register"]
 
 EPILOG = """\
 examples:
@@ -49,7 +43,7 @@ def register(subparsers: Subparsers) -> None:
     """Add the command."""
     text = "tokens per second of every way to decode, beside llama.cpp and transformers"
     parser = add_command(subparsers, "decode", text, EPILOG)
-    parser.set_defaults(run=decode)
+    parser.set_defaults(run=_decode)
     add_source(parser)
     parser.add_argument(
         "--out",
@@ -98,13 +92,12 @@ def register(subparsers: Subparsers) -> None:
     add_quiet(parser)
 
 
-def decode(args: argparse.Namespace) -> int:
+def _decode(args: argparse.Namespace) -> int:
     """``casspec bench decode``."""
     from cassandra_spec.bench.decode.contenders import choose
-    from cassandra_spec.bench.decode.report import lines
-    from cassandra_spec.bench.decode.results import summaries
-    from cassandra_spec.bench.decode.run import make_source
-    from cassandra_spec.bench.decode.setup import open_turns, prepare
+    from cassandra_spec.bench.decode.report import differing_replies, draw, lines, save
+    from cassandra_spec.bench.decode.setup import measure_all, open_turns, prepare
+    from cassandra_spec.model.output import write_file
     from cassandra_spec.model.weights.sources import open_source
 
     contenders = choose(args.contenders)
@@ -125,77 +118,30 @@ def decode(args: argparse.Namespace) -> int:
         threads=args.threads,
         llama_python=args.llama_python and args.llama_python.absolute(),
         jobs=args.jobs,
-        say=lambda text: _say(args, text),
+        say=lambda text: say(args, text),
     )
     turns = open_turns(bench, source)
-    for weights in args.weights:
-        bench.run(weights, make_source(source, weights), norms, turns)
-    names = {each.name for each in contenders}
-    some = [turn for turn in turns if turn.weights in args.weights and turn.contender in names]
-    found = summaries(some, contenders)
+    found = measure_all(bench, source, norms, args.weights, turns)
     print(lines(found))
-    _save(args, found, turns)
-    return _verdict(found)
-
-
-def _say(args: argparse.Namespace, text: str) -> None:
-    if not args.quiet:
-        print(text, file=sys.stderr, flush=True)
+    body = {"summaries": found, "turns": list(turns)}
+    save(body, args.json, {"decode": lines(found)}, args.document)
+    if args.figure:
+        title = f"Decoding {args.source}, {args.threads} threads"
+        write_file(args.figure, draw(found, title=title))
+    differing, compared = differing_replies(found)
+    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} of {compared} replies differ")
+    return 1 if differing else 0
 
 
 def _shapes(args: argparse.Namespace) -> int:
-    """Costs of steps, each shape on its own: the largest take most of a machine's memory."""
-    from cassandra_spec.bench.decode import shapes
-    from cassandra_spec.model.output import write_file
-    from cassandra_spec.report.documents import fill_file
+    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.shapes import lines, measure_shapes
 
     for acceptance in args.acceptance:
         if not 0 <= acceptance <= 1:
             raise CassandraError(f"acceptance must be from 0 to 1, not {acceptance}")
-    unknown = [shape for shape in args.shape if shape not in shapes.SHAPES]
-    if unknown:
-        raise CassandraError(f"shape must be one of {', '.join(shapes.SHAPES)}, not {unknown[0]!r}")
-    found = []
-    for shape in args.shape:
-        found.append(shapes.measure(shape, target="bf16", threads=args.threads))
-        _say(args, f"{shape}: measured")
-    text = shapes.lines(found, args.acceptance)
+    found = measure_shapes(args.shape, args.threads, lambda text: say(args, text))
+    text = lines(found, args.acceptance)
     print(text)
-    if args.json:
-        body = {"shapes": [dataclasses.asdict(each) for each in found]}
-        write_file(args.json, (json.dumps(body) + "\n").encode())
-    if args.document:
-        fill_file(args.document, {"shapes": _indented(text)})
+    save({"shapes": found}, args.json, {"shapes": text}, args.document)
     return 0
-
-
-def _indented(text: str) -> str:
-    """A block of code in Markdown."""
-    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())
-
-
-def _save(args: argparse.Namespace, found: list[Summary], turns: Turns) -> None:
-    from cassandra_spec.bench.decode.report import draw, lines
-    from cassandra_spec.model.output import write_file
-    from cassandra_spec.report.documents import fill_file
-
-    if args.json:
-        body = {
-            "summaries": [dataclasses.asdict(each) for each in found],
-            "turns": [dataclasses.asdict(turn) for turn in turns],
-        }
-        write_file(args.json, (json.dumps(body) + "\n").encode())
-    if args.figure:
-        write_file(
-            args.figure, draw(found, title=f"Decoding {args.source}, {args.threads} threads")
-        )
-    if args.document:
-        fill_file(args.document, {"decode": _indented(lines(found))})
-
-
-def _verdict(found: list[Summary]) -> int:
-    """0 if all replies that must be the same are."""
-    differing = sum(each.compared - each.identical for each in found)
-    compared = sum(each.compared for each in found)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} of {compared} replies differ")
-    return 1 if differing else 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,6 +15,7 @@ __all__ = [
     "Flags",
     "Subparsers",
     "add_calibration",
+    "add_choice",
     "add_command",
     "add_count",
     "add_file",
@@ -20,6 +23,7 @@ __all__ = [
     "add_quiet",
     "add_source",
     "add_switch",
+    "say",
 ]
 
 Flags: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -54,6 +58,15 @@ def add_file(parser: Flags, name: str, text: str) -> None:
     parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
 
 
+def add_choice(
+    parser: Flags, name: str, choices: Sequence[str], text: str, default: str | None = None
+) -> None:
+    """``--NAME`` with one of some words, the first of them by default."""
+    chosen = default or choices[0]
+    text = f"{text} (default {chosen})"
+    parser.add_argument(f"--{name}", choices=choices, default=chosen, help=text)
+
+
 def add_switch(parser: Flags, name: str, text: str) -> None:
     """``--NAME``, false without it."""
     parser.add_argument(f"--{name}", action="store_true", help=text)
@@ -67,6 +80,12 @@ def add_jobs(parser: Flags, text: str = "processes (default: all cores)") -> Non
 def add_quiet(parser: Flags) -> None:
     """``--quiet``."""
     add_switch(parser, "quiet", "no progress, errors alone")
+
+
+def say(args: argparse.Namespace, line: str) -> None:
+    """Print a line of progress, unless ``--quiet`` is given."""
+    if not args.quiet:
+        print(line, file=sys.stderr, flush=True)
 
 
 def add_calibration(parser: Flags) -> None:

@@ -8,7 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from cassandra_spec.casspec.flags import Subparsers, add_command, add_count, add_switch
+from cassandra_spec.casspec.flags import (
+    Subparsers,
+    add_choice,
+    add_command,
+    add_count,
+    add_switch,
+)
 from cassandra_spec.casspec.generate_backends import BACKENDS, BF16
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
@@ -57,13 +63,11 @@ def register(subparsers: Subparsers) -> None:
         help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3, and"
         " adaptive of the native backend, which goes by measured times, too)",
     )
-    parser.add_argument(
-        "--draft",
-        choices=get_args(DraftKind),
-        default="model",
-        help="who drafts: the model's draft view; copies of earlier tokens; copies where there are"
-        " any, else the draft view; or nobody (default model)",
+    text = (
+        "who drafts: the model's draft view; copies of earlier tokens; copies where there are any,"
+        " else the draft view; or nobody"
     )
+    add_choice(parser, "draft", get_args(DraftKind), text)
     parser.add_argument(
         "--min-margin",
         type=float,
@@ -83,13 +87,11 @@ def register(subparsers: Subparsers) -> None:
         help="ends a reply, and is not shown; can be given repeatedly",
     )
     add_switch(parser, "json", "everything, for other programs")
-    parser.add_argument(
-        "--codec",
-        choices=("golden", "rtl"),
-        default="golden",
-        help="what decodes, and packs keys and values: the reference, or the Verilated gateware"
-        " (default golden; --kv-prune is always the reference's)",
+    text = (
+        "what decodes, and packs keys and values: the reference, or the Verilated gateware;"
+        " --kv-prune is always the reference's"
     )
+    add_choice(parser, "codec", ("golden", "rtl"), text)
     _add_backend(parser)
     _add_sampling(parser)
     _add_kv(parser)
@@ -105,19 +107,13 @@ class _OldMargin(argparse.Action):
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("backend")
-    group.add_argument(
-        "--backend",
-        choices=("torch", "native"),
-        default="torch",
-        help="torch's kernels on decoded weights, or native code on packed ones: fast, greedy "
-        "alone, for Llama-type models; needs a C++ compiler (default torch)",
+    text = (
+        "torch's kernels on decoded weights, or native code on packed ones: fast, greedy alone, for"
+        " Llama-type models; needs a C++ compiler"
     )
-    group.add_argument(
-        "--native-target",
-        choices=("bf16", "packed12"),
-        default="bf16",
-        help="how the native target's weights are kept: 12 bits are as lossless (default bf16)",
-    )
+    add_choice(group, "backend", ("torch", "native"), text)
+    text = "how the native target's weights are kept: 12 bits are as lossless"
+    add_choice(group, "native-target", ("bf16", "packed12"), text)
     add_count(group, "threads", "of the native backend (default: all processors)")
 
 
@@ -142,33 +138,15 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def _add_kv(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("keys and values")
-    group.add_argument(
-        "--kv",
-        choices=(BF16, *SCHEMES),
-        default=BF16,
-        help="their scheme; mx rounds what the target sees (default bf16: not packed)",
-    )
-    group.add_argument(
-        "--kv-truncated",
-        type=int,
-        default=4,
-        metavar="N",
-        help="low bits that the draft does not read (default 4)",
-    )
-    group.add_argument(
-        "--kv-fill",
-        choices=("zero", "midpoint"),
-        default="midpoint",
-        help="what a draft puts in their place (default midpoint)",
-    )
+    text = "their scheme; mx rounds what the target sees; bf16: not packed"
+    add_choice(group, "kv", (BF16, *SCHEMES), text)
+    add_count(group, "kv-truncated", "low bits that the draft does not read", 4, low=0)
+    text = "what a draft puts in their place"
+    add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
     add_count(group, "kv-group", "values of an exponent", 32)
     add_count(group, "kv-block", "positions in a block", 32)
-    group.add_argument(
-        "--kv-order",
-        choices=("channel", "token"),
-        default="channel",
-        help="of the values in a block (docs/kv.md; default channel)",
-    )
+    text = "of the values in a block (docs/kv.md)"
+    add_choice(group, "kv-order", ("channel", "token"), text)
     text = "largest values of each vector that the draft has (order token; default all)"
     add_count(group, "kv-keep", text)
     group.add_argument(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -18,6 +17,7 @@ from cassandra_spec.casspec.flags import (
     add_jobs,
     add_quiet,
     add_switch,
+    say,
 )
 from cassandra_spec.casspec.study import norms_of
 from cassandra_spec.golden.errors import CassandraError
@@ -212,7 +212,7 @@ def _pack(args: argparse.Namespace) -> int:
     plan = _plan(args)
     source = open_source(args.source)
     for note in source.notes:
-        _say(args, f"{source.label}: {note}")
+        say(args, f"{source.label}: {note}")
     norms = _norms(args, source, plan)
     outcome = pack_model(
         source,
@@ -225,12 +225,12 @@ def _pack(args: argparse.Namespace) -> int:
         codec=choose_codec(args),
     )
     if outcome.resumed:
-        _say(args, f"{outcome.resumed} tensors were there from an interrupted run")
+        say(args, f"{outcome.resumed} tensors were there from an interrupted run")
     if outcome.saturated:
-        _say(args, f"{outcome.saturated:,} values were not finite and are saturated")
+        say(args, f"{outcome.saturated:,} values were not finite and are saturated")
     plain = outcome.values * 2
     bits = 8 * outcome.bytes / outcome.values
-    _say(
+    say(
         args,
         f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
         f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16",
@@ -258,7 +258,7 @@ def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | 
     if any(recipe.needs_norms for recipe in plan.recipes(source).values()):
         return norms_of(source, args)
     if args.calibration:
-        _say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
+        say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
     return None
 
 
@@ -273,7 +273,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     norms = calibrate(open_source(args.source), settings, progress=not args.quiet)
     norms.save(args.destination)
     channels = sum(values.size for values in norms.values.values())
-    _say(
+    say(
         args,
         f"{args.destination}: {channels:,} norms of {len(norms.values)} tensors over"
         f" {norms.tokens:,} tokens",
@@ -293,13 +293,8 @@ def _unpack(args: argparse.Namespace) -> int:
         progress=not args.quiet,
         codec=choose_codec(args),
     )
-    _say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")
+    say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")
     return 0
-
-
-def _say(args: argparse.Namespace, line: str) -> None:
-    if not args.quiet:
-        print(line, file=sys.stderr)
 
 
 def _inspect(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cassandra_spec.casspec.flags import Subparsers, add_command, add_switch
+from cassandra_spec.casspec.flags import Subparsers, add_choice, add_command, add_switch
 from cassandra_spec.golden.format import SCHEMES
 
 __all__ = ["EPILOG", "register", "rtl"]
@@ -67,7 +67,7 @@ def register(subparsers: Subparsers) -> None:
         metavar="DIR",
         help="directory to write into (default build/rtl)",
     )
-    parser.add_argument("--top", choices=TOPS, default="decoder", help="what to export")
+    add_choice(parser, "top", TOPS, "what to export")
     text = "instead: the configurations that `make lint` checks, of every top"
     add_switch(parser, "tested", text)
     parser.add_argument(
@@ -84,12 +84,8 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
     )
-    parser.add_argument(
-        "--target-rate",
-        choices=("half", "full"),
-        default="half",
-        help="a target's beat in two cycles, or in each: full reads formats of lead 2 (decoder)",
-    )
+    text = "a target's beat in two cycles, or in each: full reads formats of lead 2 (decoder)"
+    add_choice(parser, "target-rate", ("half", "full"), text)
     text = "decoders that also decode pruned_exponent = coded (unary)"
     add_switch(parser, "coded", text)
     parser.add_argument("--window", type=int, metavar="N", help="rows of unary codes in a cycle")

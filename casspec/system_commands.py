@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec.flags import Subparsers, add_command, add_file, add_switch
+from cassandra_spec.casspec.flags import Subparsers, add_choice, add_command, add_file, add_switch
 
 if TYPE_CHECKING:
     from cassandra_spec.system.checks.scalesim import Count
@@ -117,12 +117,7 @@ def _add_estimate(subparsers: Subparsers) -> None:
     parser.add_argument("--scheme", required=True, metavar="S", help="name of a format")
     text = "0 to 1 (default: SmolLM2's, where it was measured at this gamma)"
     parser.add_argument("--acceptance", type=float, metavar="A", help=text)
-    parser.add_argument(
-        "--kind",
-        choices=("drafted", "conditional"),
-        default="drafted",
-        help="what the acceptance counts (default drafted)",
-    )
+    add_choice(parser, "kind", ("drafted", "conditional"), "what the acceptance counts")
     gamma = parser.add_mutually_exclusive_group(required=True)
     gamma.add_argument("--gamma", type=int, metavar="G", help="drafted tokens in a round, 0 to 8")
     add_file(

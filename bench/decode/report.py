@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import indent
+from typing import Any
 from xml.sax.saxutils import escape
 
 from cassandra_spec.bench.decode.results import Figure, Spread, Summary
+from cassandra_spec.model.output import write_file
+from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["draw", "lines"]
+__all__ = ["differing_replies", "draw", "lines", "save"]
 
 _COLUMNS = (
     "contender",
@@ -76,6 +83,26 @@ def _identity(one: Summary) -> str:
     if one.compared:
         return f"{one.identical}/{one.compared}"
     return f"({one.alike})" if one.alike is not None else "-"
+
+
+def differing_replies(found: Sequence[Summary]) -> tuple[int, int]:
+    """How many replies differ from those that they must equal, and how many were compared."""
+    compared = sum(each.compared for each in found)
+    return compared - sum(each.identical for each in found), compared
+
+
+def save(
+    body: Mapping[str, Sequence[Any]],
+    json_file: Path | None,
+    blocks: Mapping[str, str],
+    document: Path | None,
+) -> None:
+    """Write dataclasses as JSON, and tables as code into blocks of a document, where asked for."""
+    if json_file:
+        plain = {name: list(map(dataclasses.asdict, some)) for name, some in body.items()}
+        write_file(json_file, (json.dumps(plain) + "\n").encode())
+    if document:
+        fill_file(document, {name: indent(text, "    ") for name, text in blocks.items()})
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:

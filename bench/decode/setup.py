@@ -9,8 +9,8 @@ from typing import Any
 
 from cassandra_spec.bench.decode.contenders import Contender
 from cassandra_spec.bench.decode.prompts import encode_behind, in_rounds
-from cassandra_spec.bench.decode.results import Turns
-from cassandra_spec.bench.decode.run import Bench
+from cassandra_spec.bench.decode.results import Summary, Turns, summaries
+from cassandra_spec.bench.decode.run import Bench, make_source
 from cassandra_spec.drafting import encode_prompt, stop_tokens
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.calibration import HELD_OUT, Norms, read_text
@@ -18,7 +18,7 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import Source, fingerprint
 
-__all__ = ["open_turns", "prepare"]
+__all__ = ["measure_all", "open_turns", "prepare"]
 
 _PROMPTS_ROOM = 512  # positions for prompts that have no context before them
 
@@ -88,3 +88,14 @@ def open_turns(bench: Bench, source: Source) -> Turns:
     names = ("rounds", "stops", "max_tokens", "slow_tokens", "threads", "context")
     about = {"model": fingerprint(source), **{name: getattr(bench, name) for name in names}}
     return Turns(bench.folder / "turns.jsonl", about)
+
+
+def measure_all(
+    bench: Bench, source: Source, norms: Norms, weights: Sequence[str], turns: Turns
+) -> list[Summary]:
+    """Let all contenders take their turns with each kind of weights; what the turns say."""
+    for kind in weights:
+        bench.run(kind, make_source(source, kind), norms, turns)
+    names = {each.name for each in bench.contenders}
+    some = [turn for turn in turns if turn.weights in weights and turn.contender in names]
+    return summaries(some, bench.contenders)

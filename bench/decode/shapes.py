@@ -19,7 +19,7 @@ from cassandra_spec.bench.decode.results import Spread
 from cassandra_spec.golden import CassandraError, Format, Packed
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["SHAPES", "Costs", "lines", "measure", "projected"]
+__all__ = ["SHAPES", "Costs", "lines", "measure", "measure_shapes", "projected"]
 
 _LLAMA = {
     "model_type": "llama",
@@ -152,6 +152,22 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
         rows=tuple(map(_spread, passes)),
         probe=float(np.median(probes)),
     )
+
+
+def measure_shapes(names: Sequence[str], threads: int, say: Callable[[str], None]) -> list[Costs]:
+    """Costs of each shape on its own: the largest take most of a machine's memory.
+
+    Raises:
+        CassandraError: a name is unknown.
+    """
+    for name in names:
+        if name not in SHAPES:
+            raise CassandraError(f"shape must be one of {', '.join(SHAPES)}, not {name!r}")
+    found = []
+    for name in names:
+        found.append(measure(name, target="bf16", threads=threads))
+        say(f"{name}: measured")
+    return found
 
 
 def _spread(values: Sequence[float]) -> Spread:
