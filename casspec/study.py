@@ -52,11 +52,10 @@ def open_study(args: argparse.Namespace, use: str) -> Study:
     from cassandra_spec.model.weights.sources import open_source
 
     source = open_source(args.source)
+    bundled = [prompt.text for prompt in bundled_prompts(use)]
     return Study(
         source,
-        read_prompts(args.prompts)
-        if args.prompts
-        else [prompt.text for prompt in bundled_prompts(use)],
+        read_prompts(args.prompts) if args.prompts else bundled,
         norms=norms_of(source, args),
         max_tokens=args.max_tokens,
         jobs=args.jobs,
