@@ -19,7 +19,7 @@ from typing import get_args
 from cassandra_spec.golden.format import Format
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
-from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.commands import CommandParser, integer, run_command
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
@@ -130,7 +130,10 @@ def _parser() -> CommandParser:
         "--lanes", type=int, nargs="+", choices=(8, 16, 32), default=[8, 16, 32], help="default all"
     )
     parser.add_argument(
-        "--values", type=int, default=1 << 17, help="most values of a tensor (default 131,072)"
+        "--values",
+        type=integer(1, 1 << 32),
+        default=1 << 17,
+        help="most values of a tensor (default 131,072)",
     )
     parser.add_argument("--document", type=Path, help="put the tables there instead of printing")
     return parser

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,18 +18,21 @@ from cassandra_spec.golden import Codec, Encoder, Format, GoldenCodec, GoldenEnc
 from cassandra_spec.golden.format import Scheme
 from cassandra_spec.report.tables import text_table
 
+if TYPE_CHECKING:
+    from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
+
 __all__ = ["KeyValueCheck", "check_key_values"]
 
 TOKENS = 64
-"""That each reply has at least."""
+"""Tokens of each reply, at least."""
 
 _GAMMA = 3
 _SEGMENT = 1 << 14  # what the encoder is built for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Run:
-    """A reply, and what was packed on the way."""
+class _Reply:
+    """A reply, and what was packed while it was generated."""
 
     tokens: list[int]
     packed: list[Packed]
@@ -53,34 +58,33 @@ class KeyValueCheck:
         return self.same_tokens and not self.different_regions
 
 
-def _layouts(size: int) -> list[tuple[str, object]]:
+def _layouts(size: int) -> Iterator[tuple[str, KeyValueFormat]]:
     """Each scheme: lossless ones token by token, so that no vector is read unpacked later.
 
     ``size`` is that of a head; in two schemes a draft has three quarters of its values.
     """
     from cassandra_spec.model.speculative import KeyValueFormat
 
-    found: list[tuple[str, object]] = []
-    for scheme, block, keep in (
+    choices: tuple[tuple[Scheme, int, int | None], ...] = (
         ("unary", 1, size * 3 // 4),
         ("exact", 1, size * 3 // 4),
         ("mx", 32, None),
-    ):
+    )
+    for scheme, block, keep in choices:
         kv = KeyValueFormat(
-            format=Format(scheme=scheme, truncated=4, fill="midpoint"),  # type: ignore[arg-type]
+            format=Format(scheme=scheme, truncated=4, fill="midpoint"),
             order="token",
             block=block,
             segment=_SEGMENT,
             keep=keep,
         )
         kept = "all" if keep is None else str(keep)
-        found.append((f"blocks of {block}, {kept} kept", kv))
-    return found
+        yield f"blocks of {block}, {kept} kept", kv
 
 
 def check_key_values(folder: Path, prompt: str, tokens: int = TOKENS) -> list[KeyValueCheck]:
     """Reply to a prompt with a packed model (``folder``) in every scheme of keys and values."""
-    from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
+    from cassandra_spec.model.speculative import CassandraForCausalLM
     from cassandra_spec.verif.decoder.bulk import RtlCodec
     from cassandra_spec.verif.encoder.bulk import RtlEncoder
 
@@ -90,7 +94,6 @@ def check_key_values(folder: Path, prompt: str, tokens: int = TOKENS) -> list[Ke
     golden: tuple[Codec, Encoder] = (GoldenCodec(), GoldenEncoder())
     checks = []
     for layout, kv in _layouts(model.network.config.head_dim):
-        assert isinstance(kv, KeyValueFormat)
         start = time.monotonic()
         expected, found = (
             _reply(model, kv, prompt, tokens, codec, encoder)
@@ -103,13 +106,16 @@ def check_key_values(folder: Path, prompt: str, tokens: int = TOKENS) -> list[Ke
 
 
 def _reply(
-    model: object, kv: object, prompt: str, tokens: int, codec: Codec, encoder: Encoder
-) -> _Run:
+    model: CassandraForCausalLM,
+    kv: KeyValueFormat,
+    prompt: str,
+    tokens: int,
+    codec: Codec,
+    encoder: Encoder,
+) -> _Reply:
     from cassandra_spec.drafting import Counters, Settings
-    from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, decode
+    from cassandra_spec.model.speculative import decode
 
-    assert isinstance(model, CassandraForCausalLM)
-    assert isinstance(kv, KeyValueFormat)
     asked = model.encode_prompt(prompt)
     session = model.session(len(asked) + tokens, kv=kv, codec=codec, encoder=encoder)
     settings = Settings(gamma=_GAMMA, max_tokens=tokens)
@@ -117,7 +123,7 @@ def _reply(
     config = model.network.config
     each = 2 * config.num_hidden_layers * config.num_key_value_heads
     cache = session.cache
-    return _Run(
+    return _Reply(
         tokens=found,
         packed=[part for pair in cache.packed() for part in pair],
         vectors=cache.sealed * each,
@@ -125,7 +131,7 @@ def _reply(
     )
 
 
-def _compare(scheme: Scheme, layout: str, expected: _Run, found: _Run) -> KeyValueCheck:
+def _compare(scheme: Scheme, layout: str, expected: _Reply, found: _Reply) -> KeyValueCheck:
     pairs = zip(expected.packed, found.packed, strict=False)
     different = sum(not _same(one, other) for one, other in pairs)
     return KeyValueCheck(

@@ -1,0 +1,37 @@
+"""Every benchmark, and the main job, refuse bad input in one line."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from cassandra_spec.report.commands import LONGEST_LINE
+
+
+@pytest.mark.parametrize(
+    ("module", "flags"),
+    [
+        ("bench.array_rate", "--segments 1"),
+        ("bench.decoder_rate", "--values 0"),
+        ("bench.energy", "--segments 0"),
+        ("bench.golden", "--values 1" + "0" * 40),
+        ("bench.golden", "--source no/such/model"),
+        ("bench.soak.__main__", "--max-tokens -1"),
+        ("bench.soak.__main__", "--prompts 75"),
+        ("sim.__main__", "--tokens 0"),
+        ("sim.__main__", "--source no/such/model"),
+        ("sim.__main__", "--work no/such/folder"),
+    ],
+)
+def test_bad_input_is_one_line(module: str, flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main = importlib.import_module(f"cassandra_spec.{module}").main
+    try:
+        code = main(flags.split())
+    except SystemExit as error:
+        code = error.code
+    error_line = capsys.readouterr().err
+    assert code == 2
+    assert error_line.startswith(f"cassandra_spec.{module.removesuffix('.__main__')}: error: ")
+    assert error_line.count("\n") == 1
+    assert len(error_line) <= LONGEST_LINE + 1
