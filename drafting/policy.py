@@ -38,11 +38,9 @@ class Policy(Protocol):
 
     def plan(self, position: int) -> Plan:
         """What the next round may draft, whose context ends at ``position``."""
-        ...
 
     def observe(self, outcome: Outcome) -> None:
         """Take what became of a round."""
-        ...
 
 
 class PassCosts(Protocol):
@@ -50,15 +48,12 @@ class PassCosts(Protocol):
 
     def draft(self, position: int) -> float:
         """One pass of the draft view."""
-        ...
 
     def verify(self, position: int, rows: int) -> float:
         """One pass of the target over ``rows`` tokens."""
-        ...
 
     def observe(self, outcome: Outcome) -> None:
         """Take what became of a round."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

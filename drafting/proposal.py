@@ -117,12 +117,9 @@ class Drafter(Protocol):
 
         ``context`` is the prompt and all tokens emitted so far. It only grows from call to call.
         """
-        ...
 
     def observe(self, outcome: Outcome) -> None:
         """Take what became of the last proposal, or of another drafter's in its place."""
-        ...
 
     def cost(self, position: int) -> float:
         """Cost of one more node at a position, in the unit of the policy (bytes or seconds)."""
-        ...

@@ -20,7 +20,6 @@ class Backend(Protocol):
     @property
     def tokenizer(self) -> Any:
         """Transformers' tokenizer of the model."""
-        ...
 
     def rounds(
         self,
@@ -35,15 +34,12 @@ class Backend(Protocol):
         ``ends`` is asked once about each token, in order, whether the reply ends with it for
         another reason than a stop token. ``counters`` go on counting.
         """
-        ...
 
     def make_report(self, counters: Counters, settings: Settings) -> Report:
         """The figures of counters over replies with some settings."""
-        ...
 
     def stop_tokens(self) -> frozenset[int]:
         """The model's own stop tokens."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from cassandra_spec.golden.arguments import (
 from cassandra_spec.golden.arrays.arithmetic import exponents_of
 from cassandra_spec.golden.arrays.bitops import Ints
 from cassandra_spec.golden.arrays.decoder import decode_run
-from cassandra_spec.golden.arrays.encoder import Codebooks, EncodedRun, encode_run
+from cassandra_spec.golden.arrays.encoder import Codebooks, encode_run
 from cassandra_spec.golden.arrays.exponents import choose_group_exponents
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, Format
 from cassandra_spec.golden.packed import EncodeOptions, Packed, Values, concatenate
@@ -46,8 +46,8 @@ CountExponents = Callable[[Arguments, tuple[int, ...] | None], Ints]
 _SLICE = 1 << 20  # values whose exponents are counted at a time
 
 
-def _most_frequent(counts: Ints, limit: int) -> tuple[int, ...]:
-    """Exponents by frequency, the smaller first among equals (section 4.1)."""
+def frequent_exponents(counts: Ints, limit: int) -> tuple[int, ...]:
+    """Exponents by frequency (int64 [256]), the smaller first among equals (section 4.1)."""
     order = np.argsort(-counts, kind="stable")[:limit]
     return tuple(int(exponent) for exponent in order if counts[exponent])
 
@@ -78,11 +78,11 @@ def choose_codebooks(args: Arguments, count: CountExponents = _count_exponents) 
         return Codebooks()
     book, pruned = args.codebook, args.pruned_codebook
     if book is None:
-        book = _most_frequent(count(args, None), args.format.codebook)
+        book = frequent_exponents(count(args, None), args.format.codebook)
     if args.format.pruned_exponent == "raw":
         return Codebooks(codebook=book)
     if pruned is None:
-        pruned = _most_frequent(count(args, book), args.format.codebook - 1)
+        pruned = frequent_exponents(count(args, book), args.format.codebook - 1)
     return Codebooks(codebook=book, pruned=pruned)
 
 
@@ -90,28 +90,14 @@ def _run_length(format: Format) -> int:
     return max(RUN_VALUES // format.segment, 1) * format.segment
 
 
-def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
-    format = args.format
-    groups = args.group_exponents
-    if groups is not None:
-        groups = groups[start // format.group : -(-stop // format.group)]
-    run: EncodedRun = encode_run(
-        args.values[start:stop],
-        format,
-        None if args.kept is None else args.kept[start:stop],
-        groups,
-        books,
-        always_mask=args.always_mask,
-    )
-    return Packed(
-        format=format,
-        count=stop - start,
-        speculation=run.speculation,
-        verification=run.verification,
-        directory=run.directory.astype(np.uint32),
-        codebook=books.codebook,
-        pruned_codebook=books.pruned,
-        stream_bits=run.stream_bits,
+def _part(args: Arguments, start: int, stop: int) -> Arguments:
+    """The arguments for some values, whole groups except at the end."""
+    groups, group = args.group_exponents, args.format.group
+    return dataclasses.replace(
+        args,
+        values=args.values[start:stop],
+        kept=None if args.kept is None else args.kept[start:stop],
+        group_exponents=None if groups is None else groups[start // group : -(-stop // group)],
     )
 
 
@@ -132,8 +118,8 @@ def _parts(args: Arguments, books: Codebooks) -> Iterator[Packed]:
     saturated = args.saturated
     length = _run_length(args.format)
     for start in range(0, args.values.size, length):
-        part = _part(args, books, start, min(start + length, args.values.size))
-        yield dataclasses.replace(part, saturated=saturated)
+        part = _part(args, start, min(start + length, args.values.size))
+        yield dataclasses.replace(encode_run(part, books), saturated=saturated)
         saturated = 0  # counted once
 
 

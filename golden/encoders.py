@@ -37,7 +37,6 @@ class Encoder(Protocol):
             keep: the largest values of each vector that a draft sees; None: all.
             codebook: exponents by rank (unary).
         """
-        ...
 
 
 class GoldenEncoder:

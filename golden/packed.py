@@ -171,11 +171,9 @@ class Codec(Protocol):
 
     def decode_draft(self, packed: Packed) -> Values:
         """Draft values, uint16 [count]."""
-        ...
 
     def decode_target(self, packed: Packed) -> Values:
         """Target values, uint16 [count]."""
-        ...
 
 
 class Packer(Codec, Protocol):
@@ -183,7 +181,6 @@ class Packer(Codec, Protocol):
 
     def encode(self, values: Values, format: Format, **options: Unpack[EncodeOptions]) -> Packed:
         """Pack a tensor; options are :class:`EncodeOptions`."""
-        ...
 
     def choose_group_exponents(
         self,
@@ -194,4 +191,3 @@ class Packer(Codec, Protocol):
         importance: NDArray[np.unsignedinteger] | None = None,
     ) -> NDArray[np.uint8]:
         """Group exponents by the error of the draft: :func:`golden.choose_group_exponents`."""
-        ...

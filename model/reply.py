@@ -37,12 +37,10 @@ class Weights(Protocol):
     @property
     def tensors(self) -> Mapping[str, _Shaped]:
         """What there is, with shapes."""
-        ...
 
     @property
     def read(self) -> Callable[[str], Values]:
         """Gives the BF16 patterns of a tensor, uint16 in row-major order."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.golden.arrays.bitops import Flags, Octets
 from cassandra_spec.golden.format import Scheme
 from cassandra_spec.golden.packed import Values
 
@@ -30,9 +31,6 @@ __all__ = [
     "value_table",
     "values_of",
 ]
-
-Octets = NDArray[np.uint8]
-Flags = NDArray[np.bool_]
 
 ESCAPE_WINDOW = 255
 """The window that says "saturated" (scheme exact)."""

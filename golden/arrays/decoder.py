@@ -13,7 +13,6 @@ from cassandra_spec.golden.arrays.schedule import (
     Grid,
     Layout,
     Rule,
-    blocked_counts,
     exponent_needs,
     packed_counts,
     speculation_rules,
@@ -44,16 +43,21 @@ def _gather(regions: Sequence[Bytes], beat: int) -> RegionRows:
 
 
 class _Region:
-    """A kind of region of a run of segments, with the layout that its walk has found."""
+    """A kind of region of a run of segments, with the layout that its walk has found.
 
-    def __init__(self, rows: RegionRows, layout: Layout, run: _Run) -> None:
+    Its lengths are checked: causes ``short`` and ``long``.
+    """
+
+    def __init__(
+        self, rows: RegionRows, rules: tuple[Rule, ...], counts: dict[str, Ints], run: _Run
+    ) -> None:
         self._rows = rows
-        self._layout = layout
+        self._layout = Layout(rules, counts)
         self._run = run
         self._format = run.format
+        self._check_length()
 
-    def check_length(self) -> None:
-        """Causes ``short`` and ``long``."""
+    def _check_length(self) -> None:
         room = self._rows.limits - self._rows.bases
         short = self._layout.lengths > room
         if short.size == 1 and short[0]:
@@ -140,18 +144,14 @@ class _Run:
         self.reject("code", bad, lambda s: f"{limit} or more zeros in a row")
         return zeros[bitops.span_indices(first, used)].astype(np.uint8)
 
-    def _by_segment(self, bad: Flags, sizes: Ints) -> Flags:
-        """Segments that have a bad one among their ``sizes`` elements."""
-        hit = np.zeros(sizes.size, dtype=np.bool_)
-        hit[np.searchsorted(np.cumsum(sizes), np.flatnonzero(bad), side="right")] = True
-        return hit
+    def _reject_any(self, cause: str, bad: Flags, sizes: Ints, detail: str) -> None:
+        """Raise if a segment has a bad one among its ``sizes`` elements."""
+        if bad.any():
+            hit = np.zeros(sizes.size, dtype=np.bool_)
+            hit[np.searchsorted(np.cumsum(sizes), np.flatnonzero(bad), side="right")] = True
+            self.reject(cause, hit, lambda s: detail)
 
     # -- speculation ------------------------------------------------------------------------------
-
-    def _region(
-        self, rows: RegionRows, rules: tuple[Rule, ...], counts: dict[str, Ints]
-    ) -> _Region:
-        return _Region(rows, Layout(rules, counts), self)
 
     def draft(self) -> _Draft:
         """Read the speculation regions."""
@@ -161,13 +161,11 @@ class _Run:
         else:
             counts = {
                 "exponent": packed_counts(exponent_needs(self.grid), self.format.beat),
-                "sign_high": blocked_counts(self.existing, self.format.beat),
+                "sign_high": packed_counts(self.existing, self.format.beat),
             }
-        region = self._region(rows, speculation_rules(self.format), counts)
-        region.check_length()
+        region = _Region(rows, speculation_rules(self.format), counts, self)
         kept = self._kept(region)
-        shape = (self.grid.segments, self.grid.beats, self.format.beat)
-        kept_counts = np.count_nonzero(kept.reshape(shape), axis=2).astype(np.int64)
+        kept_counts = self.grid.count_by_beat(kept)
         exponents = self._exponents(region, kept, kept_counts)
         planes = region.rows(self.format.high_planes, "sign_high")
         top = self.format.magnitude_bits - 1
@@ -187,8 +185,7 @@ class _Run:
         return bitops.trimmed(fields, sizes, self.format.beat)
 
     def _kept(self, region: _Region) -> Flags:
-        shape = (self.grid.segments, self.grid.beats, self.format.beat)
-        kept = np.ones(shape, dtype=np.bool_)
+        kept = np.ones(self.grid.shape, dtype=np.bool_)
         if self.has_mask.any():
             bits = bitops.unpack_bits(bitops.to_bytes(region.rows(1, "mask")))
             masked = (self.existing > 0) & self.has_mask[:, None]
@@ -204,14 +201,13 @@ class _Run:
         groups = self._groups(region)
         return np.repeat(groups, self.format.group)[: kept.size][kept]
 
-    def _looked_up(self, ranks: Octets, book: tuple[int, ...], sizes: Ints) -> Octets:
-        bad = ranks >= len(book)
-        if bad.any():
-            self.reject(
-                "rank",
-                self._by_segment(bad, sizes),
-                lambda s: f"a rank with no entry in a codebook of {len(book)}",
-            )
+    def _looked_up(
+        self, ranks: Octets, book: tuple[int, ...], sizes: Ints, *, pruned: bool = False
+    ) -> Octets:
+        """Exponents; of pruned values the rank after the last one is an escape, which gives 0."""
+        kind = "pruned rank" if pruned else "rank"
+        detail = f"a {kind} with no entry in a codebook of {len(book)}"
+        self._reject_any("rank", ranks >= len(book) + pruned, sizes, detail)
         table = np.zeros(256, dtype=np.uint8)
         table[: len(book)] = book
         return table.take(ranks)
@@ -224,7 +220,7 @@ class _Run:
         bad = groups == 0
         if self.format.scheme == "mx":
             bad |= groups == 255
-        self.reject("group", self._by_segment(bad, sizes), lambda s: "a group exponent of 0 or 255")
+        self._reject_any("group", bad, sizes, "a group exponent of 0 or 255")
         result = np.ones(self.grid.padded // self.format.group, dtype=np.uint8)
         result[: groups.size] = groups
         return result
@@ -260,9 +256,8 @@ class _Run:
         else:
             counts = {"pruned": packed_counts(16 * missing, self.format.beat)}
             if self.format.truncated:
-                counts["low"] = blocked_counts(draft.counts, self.format.beat)
-        region = self._region(rows, verification_rules(self.format), counts)
-        region.check_length()
+                counts["low"] = packed_counts(draft.counts, self.format.beat)
+        region = _Region(rows, verification_rules(self.format), counts, self)
         magnitude = draft.high
         if self.format.truncated:
             magnitude = draft.high | self._low(region, draft)
@@ -294,13 +289,7 @@ class _Run:
     def _coded_pruned(self, region: _Region, missing: Ints, sizes: Ints) -> Values:
         book = self._packed.pruned_codebook
         ranks = region.coded(missing)
-        bad = ranks > len(book)
-        if bad.any():
-            self.reject(
-                "rank",
-                self._by_segment(bad, sizes),
-                lambda s: f"a pruned rank with no entry in a codebook of {len(book)}",
-            )
+        exponents = self._looked_up(ranks, book, sizes, pruned=True)
         escape = ranks == len(book)
         widths = 1 + escape.astype(np.int64)
         owners = np.repeat(np.arange(sizes.size), sizes)
@@ -309,9 +298,6 @@ class _Run:
         octets = bitops.trimmed(octets, totals, self.format.beat // 8)
         first = np.cumsum(widths) - widths
         low = octets[first]
-        table = np.zeros(256, dtype=np.uint8)
-        table[: len(book)] = book
-        exponents = table.take(ranks)
         exponents[escape] = octets[first[escape] + 1]
         return arithmetic.restore(low >> 7, exponents, low & 0x7F, self.format.scheme)
 
@@ -321,35 +307,25 @@ class _Run:
         counts, decoded = walk_exact(
             rows, self.grid, draft.counts, missing, self._dense(draft.blocks, sizes)
         )
-        region = self._region(rows, verification_rules(self.format), counts)
-        region.check_length()
+        region = _Region(rows, verification_rules(self.format), counts, self)
         windows, residue = self._windows(decoded, sizes)
         values, escape, broken = arithmetic.restore_exact(
             draft.signs, draft.exponents, windows, residue
         )
-        if broken.any():
-            self.reject(
-                "window",
-                self._by_segment(broken, sizes),
-                lambda s: "a window below the exponent of its group",
-            )
+        self._reject_any("window", broken, sizes, "a window below the exponent of its group")
         stored = ~draft.kept[: self.grid.count]
         stored[draft.kept[: self.grid.count]] = escape
         result = self._spread(draft.kept, values)
-        result[stored] = self._raw(region, self._stored_sizes(stored))
-        return result
-
-    def _stored_sizes(self, stored: Flags) -> Ints:
         starts = np.arange(0, self.grid.count, self.format.segment)
-        return np.add.reduceat(stored, starts, dtype=np.int64)
+        result[stored] = self._raw(region, np.add.reduceat(stored, starts, dtype=np.int64))
+        return result
 
     def _dense(self, blocks: Octets, sizes: Ints) -> Octets:
         """Blocks of all segments as [segments, blocks, beat]."""
         counts = -(-sizes // self.format.beat)
         if (counts == self.grid.beats).all():
-            return blocks.reshape(self.grid.segments, self.grid.beats, self.format.beat)
-        shape = (self.grid.segments, self.grid.beats, self.format.beat)
-        dense = np.zeros(shape, dtype=np.uint8)
+            return blocks.reshape(self.grid.shape)
+        dense = np.zeros(self.grid.shape, dtype=np.uint8)
         dense[np.arange(self.grid.beats) < counts[:, None]] = blocks
         return dense
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 
+from cassandra_spec.golden.arguments import Arguments
 from cassandra_spec.golden.arrays import arithmetic, bitops
 from cassandra_spec.golden.arrays.bitops import Flags, Ints, Octets, Rows
 from cassandra_spec.golden.arrays.schedule import (
     Grid,
     Layout,
-    blocked_counts,
     coded_counts,
     exponent_needs,
     mask_counts,
@@ -21,9 +20,9 @@ from cassandra_spec.golden.arrays.schedule import (
     verification_rules,
 )
 from cassandra_spec.golden.format import FLAG_MASK, Format
-from cassandra_spec.golden.packed import Bytes, Values
+from cassandra_spec.golden.packed import Bytes, Packed
 
-__all__ = ["Codebooks", "EncodedRun", "encode_run", "ranks_of"]
+__all__ = ["Codebooks", "encode_run", "ranks_of"]
 
 MISSING = 255
 """Rank of an exponent that is not in a codebook."""
@@ -35,16 +34,6 @@ class Codebooks:
 
     codebook: tuple[int, ...] = ()
     pruned: tuple[int, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncodedRun:
-    """Regions of consecutive segments; offsets of the directory count from the first of them."""
-
-    speculation: Bytes
-    verification: Bytes
-    directory: Ints  # [segments, 5]
-    stream_bits: Mapping[str, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,30 +90,20 @@ def _place_ones(ones: Ints, sizes: Ints, lengths: Ints, room: Ints) -> Octets:
 class _Run:
     """Values of consecutive segments on their grid, and the streams that they make."""
 
-    def __init__(
-        self,
-        values: Values,
-        format: Format,
-        kept: Flags | None,
-        groups: Octets | None,
-        books: Codebooks,
-        *,
-        always_mask: bool = False,
-    ) -> None:
-        self.format = format
-        self.grid = Grid(format=format, count=values.size)
+    def __init__(self, args: Arguments, books: Codebooks) -> None:
+        self.format = format = args.format
+        self.grid = Grid(format=format, count=args.values.size)
         self._books = books
         self.values = np.zeros(self.grid.padded, dtype=np.uint16)
-        self.values[: values.size] = values
+        self.values[: args.values.size] = args.values
         self.exponents = arithmetic.exponents_of(self.values)
-        self.kept = self._choose_kept(kept)
+        self.kept = self._choose_kept(args.kept)
         self.existing = self.grid.existing
-        shape = (self.grid.segments, self.grid.beats, format.beat)
-        self.kept_counts: Ints = np.count_nonzero(self.kept.reshape(shape), axis=2).astype(np.int64)
+        self.kept_counts = self.grid.count_by_beat(self.kept)
         self.kept_sizes: Ints = self.kept_counts.sum(axis=1)
         self.missing: Ints = self.existing - self.kept_counts
-        self.has_mask: Flags = self.missing.any(axis=1) | always_mask
-        self.groups = self._choose_groups(groups)
+        self.has_mask: Flags = np.asarray(self.missing.any(axis=1) | args.always_mask)
+        self.groups = self._choose_groups(args.group_exponents)
         per_value = np.repeat(self.groups, format.group) if self.groups.size else self.exponents
         self.magnitudes = arithmetic.magnitudes(
             self.values, self.exponents, per_value, format.scheme
@@ -161,10 +140,7 @@ class _Run:
 
     def exponent_rows(self) -> Rows:
         sizes = -(-self.grid.sizes // self.format.group)
-        flat = self.groups[: int(sizes.sum())]
-        return bitops.to_rows(
-            bitops.completed(flat, sizes, self.format.beat // 8), self.format.beat
-        )
+        return self._octet_rows(self.groups[: int(sizes.sum())], sizes)
 
     def _blocks(self, fields: Octets) -> Octets:
         """Kept values, segment by segment, completed to whole blocks."""
@@ -200,8 +176,7 @@ class _Run:
         """Rows, and bits of each beat."""
         fields, widths = arithmetic.residues(self.values, self.magnitudes)
         widths[~self.kept] = 0
-        shape = (self.grid.segments, self.grid.beats, self.format.beat)
-        needs = widths.reshape(shape).sum(axis=2, dtype=np.int64)
+        needs = widths.reshape(self.grid.shape).sum(axis=2, dtype=np.int64)
         bits = bitops.pack_fields(fields, widths)
         bits = bitops.completed(bits, needs.sum(axis=1), self.format.beat)
         return bitops.to_rows(bitops.pack_bits(bits), self.format.beat), needs
@@ -217,8 +192,7 @@ class _Run:
         stored = self.pruned_positions()
         if self.format.scheme == "exact":
             stored |= self.escapes()
-        shape = (self.grid.segments, self.grid.beats, self.format.beat)
-        counts = np.count_nonzero(stored.reshape(shape), axis=2).astype(np.int64)
+        counts = self.grid.count_by_beat(stored)
         octets = bitops.to_bytes(self.values[stored].astype("<u2"))
         return self._octet_rows(octets, 2 * counts.sum(axis=1)), 16 * counts
 
@@ -240,7 +214,7 @@ class _Run:
         present[:, 1] = ranks == escape
         wide = np.zeros(self.grid.padded, dtype=np.int64)
         wide[stored] = present.sum(axis=1)
-        needs = wide.reshape(self.missing.shape + (self.format.beat,)).sum(axis=2)
+        needs = wide.reshape(self.grid.shape).sum(axis=2)
         return codes, self._octet_rows(pairs[present], needs.sum(axis=1)), 8 * needs
 
 
@@ -275,7 +249,7 @@ def _speculation(run: _Run, bits: dict[str, int]) -> _Region:
     format, grid = run.format, run.grid
     counts = {
         "mask": mask_counts(grid, run.has_mask),
-        "sign_high": blocked_counts(run.kept_counts, format.beat),
+        "sign_high": packed_counts(run.kept_counts, format.beat),
     }
     bits["mask"] = int(grid.sizes[run.has_mask].sum())
     bits["sign_high"] = int(run.kept_sizes.sum()) * format.high_planes
@@ -312,7 +286,7 @@ def _verification(run: _Run, bits: dict[str, int]) -> _Region:
     counts["pruned"], rows["pruned",] = packed_counts(needs, format.beat), pruned
     bits["pruned"] = int(needs.sum())
     if format.truncated:
-        counts["low"] = blocked_counts(run.kept_counts, format.beat)
+        counts["low"] = packed_counts(run.kept_counts, format.beat)
         rows["low",] = run.low_rows()
         bits["low"] = int(run.kept_sizes.sum()) * format.truncated
     if format.scheme == "exact":
@@ -325,28 +299,20 @@ def _verification(run: _Run, bits: dict[str, int]) -> _Region:
     return region
 
 
-def encode_run(
-    values: Values,
-    format: Format,
-    kept: Flags | None,
-    groups: Octets | None,
-    books: Codebooks,
-    *,
-    always_mask: bool = False,
-) -> EncodedRun:
-    """Encode at least one value that starts a segment.
-
-    ``kept`` [values], ``groups`` [groups] and ``values`` are slices of a tensor's checked
-    arguments. With ``always_mask`` each segment has a mask stream.
-    """
-    run = _Run(values, format, kept, groups, books, always_mask=always_mask)
+def encode_run(args: Arguments, books: Codebooks) -> Packed:
+    """Encode at least one value that starts a segment; ``args`` are a slice of a tensor's."""
+    run = _Run(args, books)
     bits: dict[str, int] = {}
     spec, ver = _speculation(run, bits), _verification(run, bits)
     flags = run.has_mask * FLAG_MASK
     columns = (spec.offsets, spec.lengths, ver.offsets, ver.lengths, flags)
-    return EncodedRun(
+    return Packed(
+        format=args.format,
+        count=args.values.size,
         speculation=spec.octets,
         verification=ver.octets,
-        directory=np.stack(columns, axis=1).astype(np.int64),
-        stream_bits={stream.name: bits[stream.name] for stream in format.streams},
+        directory=np.stack(columns, axis=1).astype(np.uint32),
+        codebook=books.codebook,
+        pruned_codebook=books.pruned,
+        stream_bits={stream.name: bits[stream.name] for stream in args.format.streams},
     )

@@ -9,6 +9,7 @@ knows the counts from its values; the decoder finds them by walking the slots
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,7 +21,6 @@ __all__ = [
     "Grid",
     "Layout",
     "Rule",
-    "blocked_counts",
     "coded_counts",
     "exponent_needs",
     "mask_counts",
@@ -86,9 +86,19 @@ class Grid:
         return -(-values // self.format.group) * (self.format.group // self.format.beat)
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Segments, beats, and positions of a beat."""
+        return self.segments, self.beats, self.format.beat
+
+    @property
     def padded(self) -> int:
         """Positions, those included that do not exist."""
-        return self.segments * self.beats * self.format.beat
+        return math.prod(self.shape)
+
+    def count_by_beat(self, chosen: Flags) -> Ints:
+        """How many positions of each beat are chosen, [segments, beats]; ``chosen`` is flat."""
+        counts: Ints = np.count_nonzero(chosen.reshape(self.shape), axis=2).astype(np.int64)
+        return counts
 
     @property
     def sizes(self) -> Ints:
@@ -149,14 +159,12 @@ class Layout:
 
 
 def packed_counts(needs: Ints, beat: int) -> Ints:
-    """Rows that rule ``packed`` takes for each beat; ``needs`` in bits, [segments, beats]."""
+    """Rows that rule ``packed`` takes for each beat; ``needs`` in bits, [segments, beats].
+
+    Likewise the blocks that rule ``blocked`` takes, ``needs`` in values.
+    """
     rows: Ints = -(-np.cumsum(needs, axis=1) // beat)
     return np.asarray(np.diff(rows, axis=1, prepend=0))
-
-
-def blocked_counts(kept: Ints, beat: int) -> Ints:
-    """Blocks that rule ``blocked`` takes for each beat; ``kept`` values, [segments, beats]."""
-    return packed_counts(kept, beat)
 
 
 def mask_counts(grid: Grid, has_mask: Flags) -> Ints:

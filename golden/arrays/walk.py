@@ -50,21 +50,6 @@ class Windows:
     residue: Rows  # [segments, rows]
 
 
-def _tally(grid: Grid, *names: str) -> Counts:
-    """Counts to be filled, [beats, segments] so that a slot is one run of memory."""
-    return {name: np.zeros((grid.beats, grid.segments), dtype=np.int64) for name in names}
-
-
-def _transposed(counts: Counts) -> Counts:
-    return {name: count.T for name, count in counts.items()}
-
-
-def _lanes(grid: Grid) -> Rows:
-    """Rows with a one where a position exists, [beats, segments]."""
-    full = (1 << grid.existing.T.astype(np.uint64)) - np.uint64(1)
-    return full.astype(bitops.row_dtype(grid.format.beat))
-
-
 class _Blocks:
     """Rule ``blocked``."""
 
@@ -89,19 +74,33 @@ def _window_ones(region: RegionRows, format: Format) -> Octets:
     return total if total.size else np.zeros(1, dtype=np.uint8)
 
 
-class _SpeculationWalk:
-    def __init__(self, region: RegionRows, grid: Grid, has_mask: Flags) -> None:
+class _Walk:
+    """What the walks of the regions share.
+
+    ``counters`` are units taken by rule, [beats, segments] so that a slot is one run of memory.
+    """
+
+    def __init__(self, region: RegionRows, grid: Grid, *rules: str) -> None:
         self._region = region
         self._grid = grid
         self._format = grid.format
-        self._unary = grid.format.scheme == "unary"
-        self._existing = np.ascontiguousarray(grid.existing.T)
-        self._lanes = _lanes(grid)
-        self._unmasked = np.where(has_mask, 0, -1).astype(np.int8).astype(self._lanes.dtype)
         self._blocks = _Blocks(grid.segments, grid.format.beat)
         self._cursor = region.bases.copy()
+        self._counters = {rule: np.zeros((grid.beats, grid.segments), np.int64) for rule in rules}
+
+    def _counts(self) -> Counts:
+        return {rule: counter.T for rule, counter in self._counters.items()}
+
+
+class _SpeculationWalk(_Walk):
+    def __init__(self, region: RegionRows, grid: Grid, has_mask: Flags) -> None:
+        super().__init__(region, grid, "starve", "prefetch", "sign_high")
+        self._unary = grid.format.scheme == "unary"
+        self._existing = np.ascontiguousarray(grid.existing.T)
+        full = (1 << self._existing.astype(np.uint64)) - np.uint64(1)
+        self._lanes = full.astype(bitops.row_dtype(grid.format.beat))  # a one for each position
+        self._unmasked = np.where(has_mask, 0, -1).astype(np.int8).astype(self._lanes.dtype)
         self._queued = np.zeros(grid.segments, dtype=np.int64)
-        self._counts = _tally(grid, "starve", "prefetch", "sign_high")
         self._fixed = {"mask": mask_counts(grid, has_mask)}
         if not self._unary:
             self._fixed["exponent"] = packed_counts(exponent_needs(grid), grid.format.beat)
@@ -112,7 +111,7 @@ class _SpeculationWalk:
         got = self._ones.take(self._cursor, mode="clip")
         self._queued += got * need
         self._cursor += self._format.window * need
-        self._counts[rule][beat] += need
+        self._counters[rule][beat] += need
 
     def _starve(self, beat: int, kept: Ints) -> None:
         while True:
@@ -144,10 +143,10 @@ class _SpeculationWalk:
                 if exponent is not None:
                     self._cursor += exponent[slot]
                 taken = self._blocks.take(kept)
-                self._counts["sign_high"][slot] = taken
+                self._counters["sign_high"][slot] = taken
                 self._cursor += self._format.high_planes * taken
             kept = follows
-        counts = _transposed(self._counts) | self._fixed
+        counts = self._counts() | self._fixed
         if not self._unary:
             del counts["starve"], counts["prefetch"]
         return counts
@@ -158,21 +157,17 @@ def walk_speculation(region: RegionRows, grid: Grid, has_mask: Flags) -> Counts:
     return _SpeculationWalk(region, grid, has_mask).run()
 
 
-class _CodedWalk:
+class _CodedWalk(_Walk):
     """Verification in scheme unary with coded exponents of pruned values."""
 
     def __init__(
         self, region: RegionRows, grid: Grid, kept: Ints, missing: Ints, escape: int
     ) -> None:
-        self._region = region
-        self._grid = grid
-        self._format = grid.format
+        super().__init__(region, grid, "starve", "prefetch", "low", "pruned")
         self._escape = escape
         self._kept = np.ascontiguousarray(kept.T)
         self._missing = np.ascontiguousarray(missing.T)
         self._exists = np.ascontiguousarray(grid.existing.T > 0)
-        self._blocks = _Blocks(grid.segments, grid.format.beat)
-        self._cursor = region.bases.copy()
         self._ones = np.zeros(grid.segments, dtype=np.int64)  # of the windows taken
         self._used = np.zeros(grid.segments, dtype=np.int64)  # of those, used up
         self._zeros = np.zeros(grid.segments, dtype=np.int64)  # after the last one
@@ -180,7 +175,6 @@ class _CodedWalk:
         self._escapes = np.zeros((grid.segments, room), dtype=np.int32)  # before each rank
         self._needs = np.zeros_like(self._missing)  # bits of pruned
         self._pruned_bits = np.zeros(grid.segments, dtype=np.int64)
-        self._counts = _tally(grid, "starve", "prefetch", "low", "pruned")
 
     def _take_windows(self, need: Flags, rule: str, beat: int) -> None:
         if not need.any():
@@ -191,7 +185,7 @@ class _CodedWalk:
         bits = np.unpackbits(octets, axis=1, bitorder="little")
         self._count_escapes(who, bits)
         self._cursor[who] += self._format.window
-        self._counts[rule][beat] += need
+        self._counters[rule][beat] += need
 
     def _count_escapes(self, who: Ints, bits: Octets) -> None:
         width = bits.shape[1]
@@ -230,7 +224,7 @@ class _CodedWalk:
         rows = -(-self._pruned_bits // self._format.beat)
         self._pruned_bits += self._needs[beat]
         taken = -(-self._pruned_bits // self._format.beat) - rows
-        self._counts["pruned"][beat] = taken
+        self._counters["pruned"][beat] = taken
         self._cursor += taken
 
     def run(self) -> Counts:
@@ -244,9 +238,9 @@ class _CodedWalk:
                 self._prefetch(slot + lead + 1)
             if slot + 2 * lead < beats and self._format.truncated:
                 taken = self._blocks.take(self._kept[slot + 2 * lead])
-                self._counts["low"][slot + 2 * lead] = taken
+                self._counters["low"][slot + 2 * lead] = taken
                 self._cursor += self._format.truncated * taken
-        return _transposed(self._counts)
+        return self._counts()
 
 
 def walk_coded(region: RegionRows, grid: Grid, kept: Ints, missing: Ints, escape: int) -> Counts:
@@ -257,21 +251,18 @@ def walk_coded(region: RegionRows, grid: Grid, kept: Ints, missing: Ints, escape
     return _CodedWalk(region, grid, kept, missing, escape).run()
 
 
-class _ExactWalk:
+class _ExactWalk(_Walk):
     """Verification in scheme exact."""
 
     def __init__(
         self, region: RegionRows, grid: Grid, kept: Ints, missing: Ints, high: Octets
     ) -> None:
+        super().__init__(region, grid, "low", "residue", "pruned")
         segments, beat = grid.segments, grid.format.beat
-        self._region = region
-        self._grid = grid
-        self._format = grid.format
         self._kept = np.ascontiguousarray(kept.T)
         self._starts = np.zeros((grid.beats + 1, segments), dtype=np.int64)
         np.cumsum(self._kept, axis=0, out=self._starts[1:])  # kept values before each beat
         self._stored = np.ascontiguousarray(missing.T)  # whole values in pruned
-        self._blocks = _Blocks(segments, beat)
         self._blocks_taken = np.zeros(segments, dtype=np.int64)
         self._windows = high.copy()  # [segments, blocks, beat]
         self._offsets = np.zeros((segments, high.shape[1] + 1, beat), dtype=np.int64)
@@ -280,13 +271,11 @@ class _ExactWalk:
         self._residue_rows = np.zeros(segments, dtype=np.int64)
         self._pruned_rows = np.zeros(segments, dtype=np.int64)
         self._pruned_bits = np.zeros(segments, dtype=np.int64)
-        self._cursor = region.bases.copy()
-        self._counts = _tally(grid, "low", "residue", "pruned")
 
     def _pruned(self, beat: int) -> None:
         self._pruned_bits += 16 * self._stored[beat]
         rows = -(-self._pruned_bits // self._format.beat)
-        self._counts["pruned"][beat] = rows - self._pruned_rows
+        self._counters["pruned"][beat] = rows - self._pruned_rows
         self._cursor += rows - self._pruned_rows
         self._pruned_rows = rows
 
@@ -299,7 +288,7 @@ class _ExactWalk:
             places = self._cursor[who, None] + np.arange(self._format.truncated)
             windows = windows | self._read_planes(places)
             self._windows[who, block] = windows
-            self._counts["low"][beat] = taken
+            self._counters["low"][beat] = taken
             self._cursor += self._format.truncated * taken
         ends = np.cumsum(arithmetic.RESIDUE_WIDTH.take(windows), axis=1, dtype=np.int64)
         ends += self._width[who, None]
@@ -325,7 +314,7 @@ class _ExactWalk:
             who = np.flatnonzero(taken > row)
             content = self._region.at(self._cursor[who] + row)
             self._residue[who, self._residue_rows[who] + row] = content
-        self._counts["residue"][beat] = taken
+        self._counters["residue"][beat] = taken
         self._cursor += taken
         self._residue_rows += taken
         self._count_escapes(beat, starts)
@@ -360,7 +349,7 @@ class _ExactWalk:
             offsets=self._offsets.reshape(self._grid.segments, -1),
             residue=self._residue,
         )
-        return _transposed(self._counts), decoded
+        return self._counts(), decoded
 
 
 def walk_exact(

@@ -14,11 +14,9 @@ class Source(Protocol):
 
     def row(self, stream: str) -> Bits:
         """Give the next row; the machine says for which stream it wants it."""
-        ...
 
     def fail(self, cause: str, detail: str) -> DecodeError:
         """An error of this segment."""
-        ...
 
 
 class PackedStream:

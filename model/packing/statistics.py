@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.golden.codec import frequent_exponents
+
 __all__ = [
     "codebook_exponents",
     "entropy_bits",
@@ -21,12 +23,6 @@ def exponent_counts(values: NDArray[np.uint16], kept: NDArray[np.bool_] | None =
     chosen = values if kept is None else values[kept]
     exponents = ((chosen >> 7) & 0xFF).astype(np.uint8)
     return np.bincount(exponents, minlength=256).astype(np.int64)
-
-
-def frequent_exponents(counts: Counts, entries: int) -> tuple[int, ...]:
-    """The codebook of docs/format.md, 4.1: most frequent first, the smaller exponent on ties."""
-    order = np.lexsort((np.arange(counts.size), -counts))
-    return tuple(int(exponent) for exponent in order[:entries] if counts[exponent])
 
 
 def codebook_exponents(counts: Counts, entries: int) -> tuple[int, ...]:

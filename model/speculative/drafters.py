@@ -40,23 +40,18 @@ class Session(Protocol):
 
     def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
         """The target's logits, float32 [last, vocabulary], of the last of ``tokens``."""
-        ...
 
     def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
         """The draft's logits, float32 [1, vocabulary], of the last of ``tokens``."""
-        ...
 
     def commit(self, position: int) -> None:
         """Say that the tokens before ``position`` are final."""
-        ...
 
     def reads(self, position: int) -> ReadBytes:
         """Keys and values that a pass reads whose last token is at ``position``."""
-        ...
 
     def stored(self) -> ReadBytes:
         """Memory of the keys and values of all committed positions."""
-        ...
 
 
 class DraftView:

@@ -33,11 +33,9 @@ class Products(Protocol):
 
     def draft(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` [..., inputs] by the draft values, [..., outputs]: reads speculation data alone."""
-        ...
 
     def target(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` [..., inputs] by the target values, [..., outputs]: reads all data."""
-        ...
 
 
 ProductsFactory = Callable[[Packed, torch.Tensor], Products]

@@ -73,34 +73,27 @@ class Source(Protocol):
     @property
     def label(self) -> str:
         """Where the tensors are, for messages."""
-        ...
 
     @property
     def files(self) -> tuple[Path, ...]:
         """What the model is read from: weights, config and tokenizer."""
-        ...
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
         """Every tensor by name, in the source's order."""
-        ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know, one line each."""
-        ...
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
         """Values ``start`` to ``stop`` of a tensor in row-major order, as BF16 patterns."""
-        ...
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
         """All bytes of a tensor in its own dtype."""
-        ...
 
     def save_companions(self, directory: Path) -> None:
         """Put the config and the tokenizer's files into a directory."""
-        ...
 
 
 def open_source(location: str | Path) -> Source:
