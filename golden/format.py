@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from cassandra_spec.golden.errors import CassandraError
 
@@ -52,7 +52,7 @@ DIRECTORY_FIELDS = (
 """Columns of a segment directory (uint32); offsets and lengths in superblocks."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Stream:
     """One stream of the format: who reads it, how it becomes rows, and what it holds."""
 
@@ -63,48 +63,20 @@ class Stream:
 
 
 STREAMS = (
+    Stream("mask", "speculation", SCHEMES, "1 bit per position, 1 = kept"),
     Stream(
-        name="mask",
-        region="speculation",
-        schemes=SCHEMES,
-        contents="1 bit per position, 1 = kept",
+        "exponent",
+        "speculation",
+        SCHEMES,
+        "unary: rank of each kept value's exponent; mx, exact: 8 bits per group",
     ),
+    Stream("sign_high", "speculation", SCHEMES, "sign and high bits of each kept value"),
+    Stream("low", "verification", SCHEMES, "the truncated low bits of each kept value"),
     Stream(
-        name="exponent",
-        region="speculation",
-        schemes=SCHEMES,
-        contents="unary: rank of each kept value's exponent; mx, exact: 8 bits per group",
+        "residue", "verification", ("exact",), "bits that alignment shifted out, or a zero flag"
     ),
-    Stream(
-        name="sign_high",
-        region="speculation",
-        schemes=SCHEMES,
-        contents="sign and high bits of each kept value",
-    ),
-    Stream(
-        name="low",
-        region="verification",
-        schemes=SCHEMES,
-        contents="the truncated low bits of each kept value",
-    ),
-    Stream(
-        name="residue",
-        region="verification",
-        schemes=("exact",),
-        contents="bits that alignment shifted out, or a zero flag",
-    ),
-    Stream(
-        name="pruned_exponent",
-        region="verification",
-        schemes=("unary",),
-        contents="rank of each pruned value's exponent",
-    ),
-    Stream(
-        name="pruned",
-        region="verification",
-        schemes=SCHEMES,
-        contents="pruned values and escapes",
-    ),
+    Stream("pruned_exponent", "verification", ("unary",), "rank of each pruned value's exponent"),
+    Stream("pruned", "verification", SCHEMES, "pruned values and escapes"),
 )
 """Every stream, in the order of docs/format.md section 3."""
 
@@ -165,12 +137,13 @@ def _require(condition: bool, field: str, expected: str, value: object) -> None:
         raise CassandraError(f"{field} must be {expected}, not {value!r}")
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_integer(value: object, low: int, high: int) -> TypeGuard[int]:
+    """Whether something is a whole number from ``low`` to ``high``, and not a truth value."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def _require_range(field: str, value: object, low: int, high: int) -> None:
-    ok = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    ok = is_integer(value, low, high)
     _require(ok, field, f"an integer from {low} to {high}", value)
 
 
@@ -180,7 +153,7 @@ def _require_choice(field: str, value: object, choices: tuple[object, ...]) -> N
 
 
 def _require_multiple(field: str, value: object, of: int, high: int, why: str) -> None:
-    ok = isinstance(value, int) and _is_int(value) and 0 < value <= high and value % of == 0
+    ok = is_integer(value, 1, high) and value % of == 0
     _require(ok, field, f"a multiple of {of} ({why}), at most {high}", value)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import FileError
+from cassandra_spec.golden.format import is_integer
 
 __all__ = ["check_config", "read_config", "read_json"]
 
@@ -75,7 +76,7 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
     """Refuse entries of a wrong type or outside their range; ``where`` begins the message."""
     for name, most in _SIZES.items():
         size = config.get(name)
-        if size is not None and not _is_integer(size, 1, most):
+        if size is not None and not is_integer(size, 1, most):
             raise _wrong(where, name, f"an integer from 1 to {most}", size)
     for name in _SWITCHES:
         if not isinstance(config.get(name, False), bool):
@@ -85,7 +86,7 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
     vocabulary = config.get("vocab_size") or _SIZES["vocab_size"]
     stated = config.get("eos_token_id")
     for token in stated if isinstance(stated, list) else [stated]:
-        if token is not None and not _is_integer(token, 0, vocabulary - 1):
+        if token is not None and not is_integer(token, 0, vocabulary - 1):
             raise _wrong(where, "eos_token_id", f"below vocab_size ({vocabulary})", token)
 
 
@@ -114,10 +115,6 @@ def _check_numbers(entries: Mapping[str, Any], numbers: Mapping[str, float], whe
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and 0 < value <= most):
             raise _wrong(where, name, f"a number above 0 and at most {most:g}", value)
-
-
-def _is_integer(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _wrong(where: str, name: str, expected: str, value: object) -> FileError:

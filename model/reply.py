@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from transformers.initialization import no_init_weights
 from cassandra_spec.drafting import encode_prompt, stop_tokens
 from cassandra_spec.golden import CassandraError, bf16
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.file.description import Spec
 from cassandra_spec.model.pretrained import load_config, load_tokenizer
 from cassandra_spec.model.weights.architectures import HEAD
-from cassandra_spec.model.weights.sources import Values
+from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
 __all__ = ["ReadWeights", "Reply", "Weights", "build_model", "packed_reader", "reply"]
 
@@ -26,29 +27,15 @@ _BUFFERS = (".rotary_emb.inv_freq",)
 """Tensors that old checkpoints have and models compute by themselves."""
 
 
-class _Shaped(Protocol):
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-class Weights(Protocol):
-    """Weights of a model by Hugging Face's names; every :class:`Source` is one."""
-
-    @property
-    def tensors(self) -> Mapping[str, _Shaped]:
-        """What there is, with shapes."""
-
-    @property
-    def read(self) -> Callable[[str], Values]:
-        """Gives the BF16 patterns of a tensor, uint16 in row-major order."""
-
-
 @dataclasses.dataclass(frozen=True)
 class ReadWeights:
-    """Weights that a function reads."""
+    """Weights of a model by Hugging Face's names, as BF16 patterns that a function reads."""
 
-    tensors: Mapping[str, _Shaped]
+    tensors: Mapping[str, Spec | Tensor]
     read: Callable[[str], Values]
+
+
+Weights = ReadWeights | Source
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +72,7 @@ def _empty_model(config: Any) -> Any:
     return model
 
 
-def _check_tensors(model: Any, tensors: Mapping[str, _Shaped]) -> None:
+def _check_tensors(model: Any, tensors: Mapping[str, Spec | Tensor]) -> None:
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         shape = list(parameter.shape)

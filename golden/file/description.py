@@ -54,6 +54,9 @@ class PackedTensor:
         return -(-self.count // self.format.segment)
 
 
+Spec = RawTensor | PackedTensor
+
+
 def canonical(body: Mapping[str, Any]) -> str:
     """The text of a description that its checksum covers."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"))

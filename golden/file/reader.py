@@ -23,7 +23,7 @@ from cassandra_spec.golden.file.description import (
     RawTensor,
     canonical,
 )
-from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
+from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format, is_integer
 from cassandra_spec.golden.packed import Bytes, Packed
 
 _Spec = TypeVar("_Spec")
@@ -101,15 +101,10 @@ class PackedFile:
         self.path = path
         self._file = SafetensorsFile(path)
         body = self._description()
-        self.tensors = {
-            str(name): self._packed_tensor(name, entry)
-            for name, entry in self._object("tensors", body).items()
-        }
+        packed, others = self._object("tensors", body), self._object("others", body)
+        self.tensors = {name: self._packed_tensor(name, packed) for name in packed}
         self._checksums: dict[str, int] = {}
-        self.others = {
-            str(name): self._other(name, entry)
-            for name, entry in self._object("others", body).items()
-        }
+        self.others = {name: self._other(name, others) for name in others}
         self._check_names()
 
     def read_packed(self, name: str) -> Packed:
@@ -191,10 +186,8 @@ class PackedFile:
         )
         return dict(body[key])
 
-    def _packed_tensor(self, name: str, entry: Any) -> PackedTensor:
-        self._require(
-            isinstance(entry, dict), f"{name} must be an object, not {reprlib.repr(entry)}"
-        )
+    def _packed_tensor(self, name: str, entries: Mapping[str, Any]) -> PackedTensor:
+        entry = self._object(name, entries)
         try:
             format_ = Format.from_dict(self._object("format", entry))
         except FileError:
@@ -213,21 +206,19 @@ class PackedFile:
         self._check_parts(name, spec)
         return spec
 
-    def _other(self, name: str, entry: Any) -> RawTensor:
-        self._require(
-            isinstance(entry, dict), f"{name} must be an object, not {reprlib.repr(entry)}"
-        )
+    def _other(self, name: str, entries: Mapping[str, Any]) -> RawTensor:
+        entry = self._object(name, entries)
         found = self._known(name, self._file.tensors)
         stated = (entry.get("dtype"), self._shape(name, entry))
         stored = (found.dtype, found.shape)
         self._require(stored == stated, f"{name} must be {_text(*stated)}, not {_text(*stored)}")
-        self._require(_is_count(entry.get("crc32"), _CRC32), f"{name} must have a CRC-32")
+        self._require(is_integer(entry.get("crc32"), 0, _CRC32), f"{name} must have a CRC-32")
         self._checksums[name] = entry["crc32"]
         return found
 
     def _numbers(self, name: str, key: str, entry: Mapping[str, Any], most: int) -> tuple[int, ...]:
         value = entry.get(key)
-        ok = isinstance(value, list) and all(_is_count(item, most) for item in value)
+        ok = isinstance(value, list) and all(is_integer(item, 0, most) for item in value)
         expected = f"a list of numbers to {most}"
         self._require(ok, f"{name}: {key} must be {expected}, not {reprlib.repr(value)}")
         return tuple(entry[key])
@@ -255,7 +246,7 @@ class PackedFile:
 
     def _counts(self, name: str, key: str, entry: Mapping[str, Any], most: int) -> dict[str, int]:
         value = entry.get(key)
-        ok = isinstance(value, dict) and all(_is_count(item, most) for item in value.values())
+        ok = isinstance(value, dict) and all(is_integer(n, 0, most) for n in value.values())
         expected = f"an object of numbers to {most}"
         self._require(ok, f"{name}: {key} must be {expected}, not {reprlib.repr(value)}")
         return dict(entry[key])
@@ -297,10 +288,6 @@ class PackedFile:
             self._require(ok, f"{name}.directory must cover {name}.{part} without holes")
         flags = bool((columns["flags"] <= FLAG_MASK).all())
         self._require(flags, f"{name}.directory must have flags of 0 or {FLAG_MASK}")
-
-
-def _is_count(value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def _text(dtype: object, shape: Iterable[int]) -> str:

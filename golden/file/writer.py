@@ -28,6 +28,7 @@ from cassandra_spec.golden.file.description import (
     VERSION,
     PackedTensor,
     RawTensor,
+    Spec,
     canonical,
 )
 from cassandra_spec.golden.format import DIRECTORY_FIELDS
@@ -45,10 +46,10 @@ class Writer:
     at a multiple of its item size; packed tensors always fill whole groups of 4 bytes.
     """
 
-    def __init__(self, path: Path, plan: Mapping[str, RawTensor | PackedTensor]) -> None:
+    def __init__(self, path: Path, plan: Mapping[str, Spec]) -> None:
         self._path = path
         self._plan = dict(plan)
-        self._written: dict[str, RawTensor | PackedTensor] = {}
+        self._written: dict[str, Spec] = {}
         self._checksums: dict[str, int] = {}  # of raw tensors
         self._entries: dict[str, dict[str, Any]] = {}
         self._room = self._header_room()
@@ -105,7 +106,7 @@ class Writer:
             stream_bits=dict(packed.stream_bits),
         )
 
-    def _next(self, name: str) -> RawTensor | PackedTensor:
+    def _next(self, name: str) -> Spec:
         place = len(self._written)
         expected = list(self._plan)[place] if place < len(self._plan) else "the end"
         if name != expected:
@@ -137,7 +138,8 @@ class Writer:
 
     def _commit(self) -> None:
         if len(self._written) != len(self._plan):
-            raise CassandraError(f"{self._next_name()} must be written before the file is closed")
+            missing = list(self._plan)[len(self._written)]
+            raise CassandraError(f"{missing} must be written before the file is closed")
         text = _header(self._entries, self._written, self._checksums)
         size = self._room - LENGTH.size
         self._file.seek(0)
@@ -147,9 +149,6 @@ class Writer:
         self._file.close()
         self._temporary.replace(self._path)
         sync_directory(self._path.parent)
-
-    def _next_name(self) -> str:
-        return list(self._plan)[len(self._written)]
 
     def _discard(self) -> None:
         # On a full disk closing fails as writing did, and the first error is the one to show.
@@ -171,9 +170,7 @@ def _entry(dtype: str, shape: Iterable[int], start: int, stop: int) -> dict[str,
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, stop]}
 
 
-def _planned_entries(
-    name: str, spec: RawTensor | PackedTensor
-) -> list[tuple[str, str, tuple[int, ...]]]:
+def _planned_entries(name: str, spec: Spec) -> list[tuple[str, str, tuple[int, ...]]]:
     if isinstance(spec, RawTensor):
         return [(name, spec.dtype, spec.shape)]
     shapes = {"directory": (spec.segments, len(DIRECTORY_FIELDS))}
@@ -182,7 +179,7 @@ def _planned_entries(
     ]
 
 
-def _longest(spec: RawTensor | PackedTensor) -> RawTensor | PackedTensor:
+def _longest(spec: Spec) -> Spec:
     """The same tensor with as much text as its description can have."""
     if isinstance(spec, RawTensor):
         return spec
@@ -197,7 +194,7 @@ def _longest(spec: RawTensor | PackedTensor) -> RawTensor | PackedTensor:
 
 def _header(
     entries: Mapping[str, Any],
-    tensors: Mapping[str, RawTensor | PackedTensor],
+    tensors: Mapping[str, Spec],
     checksums: Mapping[str, int],
 ) -> bytes:
     metadata = {"format": "pt"}  # transformers wants to know whose layout the tensors have
@@ -206,9 +203,7 @@ def _header(
     return json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
 
 
-def _description(
-    tensors: Mapping[str, RawTensor | PackedTensor], checksums: Mapping[str, int]
-) -> str:
+def _description(tensors: Mapping[str, Spec], checksums: Mapping[str, int]) -> str:
     body: dict[str, Any] = {"version": VERSION, "tensors": {}, "others": {}}
     for name, spec in tensors.items():
         if isinstance(spec, RawTensor):

@@ -212,30 +212,24 @@ def _gather(
         for start in range(0, len(samples), step):
             batch = torch.from_numpy(samples[start : start + step])
             hidden = network.model(input_ids=batch, use_cache=False).last_hidden_state
-            sums.add(head, hidden)
+            _add_squares(sums, head, hidden)
             bar.update(batch.numel())
-    return sums.totals
+    return sums
 
 
-class _Sums:
-    """Sums of squares by channel: in float32 within a pass, in float64 over passes."""
-
-    def __init__(self) -> None:
-        self.totals: dict[str, NDArray[np.float64]] = {}
-
-    def add(self, name: str, inputs: Any) -> None:
-        flat = inputs.reshape(-1, inputs.shape[-1]).float()
-        squares = flat.square().sum(dim=0).double().numpy()
-        self.totals[name] = self.totals.get(name, 0.0) + squares
+def _add_squares(sums: dict[str, NDArray[np.float64]], name: str, inputs: Any) -> None:
+    """Add squares by channel: in float32 within a pass, in float64 over passes."""
+    flat = inputs.reshape(-1, inputs.shape[-1]).float()
+    sums[name] = sums.get(name, 0.0) + flat.square().sum(dim=0).double().numpy()
 
 
 @contextmanager
-def _watched(network: Any, kinds: Mapping[str, str]) -> Iterator[_Sums]:
+def _watched(network: Any, kinds: Mapping[str, str]) -> Iterator[dict[str, NDArray[np.float64]]]:
     """Sum the inputs of the linear layers as they come, and stop when the block ends."""
-    sums = _Sums()
+    sums: dict[str, NDArray[np.float64]] = {}
 
     def watch(name: str, layer: Any) -> Any:
-        return layer.register_forward_pre_hook(lambda _, inputs: sums.add(name, inputs[0]))
+        return layer.register_forward_pre_hook(lambda _, x: _add_squares(sums, name, x[0]))
 
     handles = [
         watch(f"{name}.weight", layer)

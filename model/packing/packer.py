@@ -36,6 +36,7 @@ from cassandra_spec.golden import (
     encode,
 )
 from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor, Writer
+from cassandra_spec.golden.file.description import Spec
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.output import resumable_directory, staged_directory
 from cassandra_spec.model.packing.calibration import Norms
@@ -66,7 +67,6 @@ __all__ = [
     "decode_tensors",
     "open_packed",
     "pack_model",
-    "pack_values",
     "unpack_model",
 ]
 
@@ -112,7 +112,8 @@ class _Piece:
         if recipe.prune_scores == "magnitude":
             kept = kept_by_magnitude(self.rows, recipe.prune)
         else:
-            kept = kept_by_wanda(self.rows, self._needed_norms(), recipe.prune)
+            assert self.norms is not None
+            kept = kept_by_wanda(self.rows, self.norms, recipe.prune)
         return kept.reshape(-1)[self._place]
 
     def group_exponents(
@@ -122,35 +123,11 @@ class _Piece:
         if recipe.group_exponents == "largest":
             return None
         if recipe.group_exponents == "weighted":
-            squares = importance(self._needed_norms())
-            weights = np.tile(squares, len(self.rows))[self._place]
+            assert self.norms is not None
+            weights = np.tile(importance(self.norms), len(self.rows))[self._place]
         return codec.choose_group_exponents(
             self.values, recipe.format, kept=kept, importance=weights
         )
-
-    def _needed_norms(self) -> NDArray[np.float32]:
-        if self.norms is None:
-            raise CassandraError(_NORMS_MISSING)
-        return self.norms
-
-
-def pack_values(
-    rows: NDArray[np.uint16],
-    recipe: Recipe,
-    *,
-    norms: NDArray[np.float32] | None = None,
-    name: str = "tensor",
-) -> Packed:
-    """Pack one tensor that is in memory.
-
-    ``rows`` is uint16 [rows, columns] of BF16 patterns, ``norms`` float32 [columns] the norms of
-    its inputs, for recipes that need them.
-    """
-    piece = _Piece(name=name, start=0, count=rows.size, rows=rows, recipe=recipe, norms=norms)
-    if recipe.format.scheme == "unary":
-        books = _codebooks(_count(piece)[1], recipe.format)
-        piece = dataclasses.replace(piece, codebooks=books)
-    return _encode(piece, GoldenCodec())
 
 
 def pack_model(
@@ -277,11 +254,9 @@ class _Work:
         body = [_PARTS_VERSION, fingerprint(self.source), recipes, digest]
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
-    def plan(self) -> dict[str, RawTensor | PackedTensor]:
+    def plan(self) -> dict[str, Spec]:
         """Tensors of the file, in its order."""
-        specs: dict[str, RawTensor | PackedTensor] = {
-            name: tensor.raw for name, tensor in self.source.tensors.items()
-        }
+        specs: dict[str, Spec] = {name: tensor.raw for name, tensor in self.source.tensors.items()}
         specs |= {tensor.name: self.spec(tensor) for tensor in self.tensors}
         return _storage_order(specs)
 
@@ -315,13 +290,13 @@ class _Work:
 
 
 def _storage_order(
-    plan: Mapping[str, RawTensor | PackedTensor],
-) -> dict[str, RawTensor | PackedTensor]:
+    plan: Mapping[str, Spec],
+) -> dict[str, Spec]:
     """Largest items first, so that each tensor starts at a multiple of its item size."""
     return dict(sorted(plan.items(), key=lambda item: -_item_bytes(item[1])))
 
 
-def _item_bytes(spec: RawTensor | PackedTensor) -> int:
+def _item_bytes(spec: Spec) -> int:
     if isinstance(spec, PackedTensor):
         return 4  # the directory
     return spec.nbytes // max(int(np.prod(spec.shape, dtype=np.int64)), 1)

@@ -164,7 +164,7 @@ class PackPlan:
         for number, override in enumerate(self.overrides, 1):
             if override.matches(tensor):
                 where = f"override {number} ({override.tensors}) on {tensor.name}"
-                recipe = self._amended(recipe, override, where)
+                recipe = _amended(recipe.to_dict(), override.changes, where)
                 keep = keep if override.keep is None else override.keep
         if keep:
             return None
@@ -215,12 +215,12 @@ class PackPlan:
             raise CassandraError("override must be tables, [[override]]")
         return cls(default=default, overrides=tuple(map(_override, entries)))
 
-    @staticmethod
-    def _amended(recipe: Recipe, override: Override, where: str) -> Recipe:
-        try:
-            return Recipe.from_dict({**recipe.to_dict(), **override.changes})
-        except CassandraError as error:
-            raise CassandraError(f"{where}: {error}") from error
+
+def _amended(recipe: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> Recipe:
+    try:
+        return Recipe.from_dict({**recipe, **changes})
+    except CassandraError as error:
+        raise CassandraError(f"{where}: {error}") from error
 
 
 def _default(fields: object) -> Recipe:
@@ -228,10 +228,7 @@ def _default(fields: object) -> Recipe:
         raise CassandraError("default must be a table, [default]")
     if _KEEP in fields:
         raise CassandraError("default: keep must be in an override, not here")
-    try:
-        return Recipe.from_dict(fields)
-    except CassandraError as error:
-        raise CassandraError(f"default: {error}") from error
+    return _amended({}, fields, "default")
 
 
 def _override(entry: Mapping[str, Any]) -> Override:

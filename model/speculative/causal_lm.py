@@ -30,7 +30,6 @@ from cassandra_spec.drafting import (
     stop_tokens,
 )
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
-from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
@@ -161,10 +160,6 @@ class CassandraForCausalLM:
             codec=codec,
             encoder=encoder,
         )
-
-    def costs_of(self, packed: PackedFile) -> Costs:
-        """What passes would read if the weights were those of another packing of this model."""
-        return pass_costs(self.network, packed)
 
     def drafting(self) -> AbstractContextManager[None]:
         """Make the network the draft within a block."""

@@ -68,11 +68,6 @@ class KeyValueCache:
         self._rounded_from: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @property
-    def kv(self) -> KeyValueFormat | None:
-        """The format of sealed blocks; None: everything stays in BF16."""
-        return self._kv
-
-    @property
     def sealed(self) -> int:
         """Positions that are sealed."""
         return 0 if self._kv is None else self._sealed * self._kv.block

@@ -22,6 +22,7 @@ from cassandra_spec.model.speculative import (
     PackedLinear,
 )
 from cassandra_spec.model.speculative.key_values import Sealer
+from cassandra_spec.model.speculative.loading import pass_costs
 from cassandra_spec.model.study.chains import Pair, Sequences
 from cassandra_spec.model.study.emulation import Drafts, Replies, follow, greedy_replies
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
@@ -146,6 +147,7 @@ class _Loaded:
     costs: Costs
 
 
+@dataclasses.dataclass
 class Study:
     """A model and prompts, on which one setting after another is measured.
 
@@ -153,47 +155,32 @@ class Study:
     the target and its replies; a rounded target is loaded and replies for itself.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        prompts: Sequence[str],
-        *,
-        norms: Norms | None = None,
-        max_tokens: int = 128,
-        depth: int = 8,
-        jobs: int | None = None,
-        progress: bool = False,
-    ) -> None:
-        self._source = source
-        self._prompts = tuple(prompts)
-        self._norms = norms
-        self._max_tokens = max_tokens
-        self._depth = depth
-        self._jobs = jobs
-        self._progress = progress
-        self._own: tuple[CassandraForCausalLM, Replies] | None = None
-        self._loaded: _Loaded | None = None
-
-    @property
-    def depth(self) -> int:
-        """The largest gamma that is measured."""
-        return self._depth
+    source: Source
+    prompts: Sequence[str]
+    _: dataclasses.KW_ONLY
+    norms: Norms | None = None
+    max_tokens: int = 128
+    depth: int = 8  # the largest gamma that is measured
+    jobs: int | None = None
+    progress: bool = False
+    _own: tuple[CassandraForCausalLM, Replies] | None = dataclasses.field(default=None, init=False)
+    _loaded: _Loaded | None = dataclasses.field(default=None, init=False)
 
     def about(self) -> dict[str, object]:
         """What measurements depend on besides the setting."""
         return {
-            "model": fingerprint(self._source),
-            "prompts": self._prompts,
-            "norms": None if self._norms is None else self._norms.digest(),
-            "max_tokens": self._max_tokens,
-            "depth": self._depth,
+            "model": fingerprint(self.source),
+            "prompts": self.prompts,
+            "norms": None if self.norms is None else self.norms.digest(),
+            "max_tokens": self.max_tokens,
+            "depth": self.depth,
         }
 
     def check_gammas(self, gammas: Sequence[int]) -> None:
         """Refuse a gamma that is not measured, before anything long begins."""
         for gamma in gammas:
-            if not 1 <= gamma <= self._depth:
-                raise CassandraError(f"gamma must be from 1 to {self._depth}, not {gamma}")
+            if not 1 <= gamma <= self.depth:
+                raise CassandraError(f"gamma must be from 1 to {self.depth}, not {gamma}")
 
     def measure(self, setting: Setting) -> Measured:
         """Pack, decode the draft, and follow it from every place of every reply."""
@@ -209,7 +196,9 @@ class Study:
             lm, replies = self._target(setting, path)
             packed = open_packed(path)
             self._replace_drafts(lm, packed)
-            return _Loaded(plan=setting.plan, lm=lm, replies=replies, costs=lm.costs_of(packed))
+            return _Loaded(
+                plan=setting.plan, lm=lm, replies=replies, costs=pass_costs(lm.network, packed)
+            )
 
     def follow(
         self, setting: Setting, lm: CassandraForCausalLM, replies: Replies, costs: Costs
@@ -220,32 +209,32 @@ class Study:
             seen = SealedSequences(replies.sequences, setting.kv, replies.prompts)
             kv = seen.bytes()
         with lm.drafting():
-            drafts = follow(lm.network, replies, seen, depth=self._depth, progress=self._progress)
+            drafts = follow(lm.network, replies, seen, depth=self.depth, progress=self.progress)
         return Measured(setting=setting, replies=replies, drafts=drafts, costs=costs, kv=kv)
 
     def reply(self, lm: CassandraForCausalLM) -> Replies:
         """The target's replies to the prompts."""
         return greedy_replies(
             lm.network,
-            [lm.encode_prompt(prompt) for prompt in self._prompts],
-            max_tokens=self._max_tokens,
+            [lm.encode_prompt(prompt) for prompt in self.prompts],
+            max_tokens=self.max_tokens,
             stop_tokens=lm.stop_tokens(),
-            progress=self._progress,
+            progress=self.progress,
         )
 
     def _pack(self, setting: Setting, path: Path) -> None:
         pack_model(
-            self._source,
+            self.source,
             path,
             setting.plan,
-            norms=self._norms,
-            jobs=self._jobs,
-            progress=self._progress,
+            norms=self.norms,
+            jobs=self.jobs,
+            progress=self.progress,
         )
 
     def _target(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:
         """The target with its replies: at hand, perhaps, if it is the model itself."""
-        if not setting.lossless(self._source):
+        if not setting.lossless(self.source):
             lm = CassandraForCausalLM.from_pretrained(path)
             return lm, self.reply(lm)
         if self._own is None:
@@ -256,7 +245,7 @@ class Study:
 
     def _replace_drafts(self, lm: CassandraForCausalLM, packed: PackedFile) -> None:
         """Give each linear layer the draft of a packing; one that is not packed drafts itself."""
-        values = dict(decode_tensors(packed, draft=True, jobs=self._jobs, progress=self._progress))
+        values = dict(decode_tensors(packed, draft=True, jobs=self.jobs, progress=self.progress))
         for name, module in lm.network.named_modules():
             if not isinstance(module, PackedLinear):
                 continue

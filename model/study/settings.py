@@ -85,11 +85,8 @@ def choose(patterns: list[str]) -> list[Setting]:
         if not any(fnmatch.fnmatchcase(setting.name, pattern) for setting in SETTINGS):
             known = ", ".join(setting.name for setting in SETTINGS)
             raise CassandraError(f"settings must be among {known}, not {pattern!r}")
-    return [
-        setting
-        for setting in SETTINGS
-        if not patterns or any(fnmatch.fnmatchcase(setting.name, p) for p in patterns)
-    ]
+    wanted = patterns or ["*"]
+    return [s for s in SETTINGS if any(fnmatch.fnmatchcase(s.name, p) for p in wanted)]
 
 
 FAMILIES = ("pruning alone", "truncation alone", "both", "exact")

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import Codec, GoldenCodec, bf16
-from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
+from cassandra_spec.golden.file import PackedFile, RawTensor
+from cassandra_spec.golden.file.description import Spec
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.weights.architectures import HEAD, Kind, find_architecture
 from cassandra_spec.model.weights.sources import (
@@ -40,7 +41,7 @@ class PackedSource:
         architecture = find_architecture(
             config.get("model_type"), field="model_type", where=path / "config.json"
         )
-        specs: dict[str, RawTensor | PackedTensor] = {**self.packed.tensors, **self.packed.others}
+        specs: dict[str, Spec] = {**self.packed.tensors, **self.packed.others}
         tied = HEAD not in specs
         self.tensors = {
             name: _describe(name, spec, architecture.kind(name, tied=tied))
@@ -71,7 +72,7 @@ class PackedSource:
         copy_companions(self._path, directory)
 
 
-def _describe(name: str, spec: RawTensor | PackedTensor, kind: Kind) -> Tensor:
+def _describe(name: str, spec: Spec, kind: Kind) -> Tensor:
     if isinstance(spec, RawTensor):
         return Tensor(name=name, shape=spec.shape, dtype=spec.dtype, nbytes=spec.nbytes, kind=kind)
     return Tensor(name=name, shape=spec.shape, dtype="BF16", nbytes=2 * spec.count, kind=kind)

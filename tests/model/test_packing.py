@@ -27,7 +27,6 @@ from cassandra_spec.model.packing.packer import (
     Recipe,
     open_packed,
     pack_model,
-    pack_values,
     unpack_model,
 )
 from cassandra_spec.model.packing.statistics import codebook_exponents, exponent_counts
@@ -147,16 +146,6 @@ def test_workers_change_nothing(llama: Path, tmp_path: Path) -> None:
     for kind in "pu":
         one, two = (tmp_path / f"{kind}{jobs}/model.safetensors" for jobs in (1, 2))
         assert one.read_bytes() == two.read_bytes()
-
-
-def test_one_tensor_in_memory() -> None:
-    rows = np.random.default_rng(1).integers(0, 0x7F80, (5, 300)).astype(np.uint16)
-    norms = np.linspace(0, 3, 300, dtype=np.float32)
-    for name in ("unary pruned", "unary by wanda"):
-        found = pack_values(rows, RECIPES[name], norms=norms)
-        expected = encode_whole(rows, RECIPES[name], norms)
-        np.testing.assert_array_equal(found.speculation, expected.speculation)
-        np.testing.assert_array_equal(found.verification, expected.verification)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if not name.startswith("mx")])
@@ -324,8 +313,6 @@ def test_norms_that_are_missing_or_of_another_model(llama: Path, tmp_path: Path,
     none = dataclasses.replace(norms, values={})
     with pytest.raises(CassandraError, match=r"calibration must have norms of .*, and has none"):
         pack_model(source, tmp_path / "p", RECIPES[name], norms=none, jobs=1)
-    with pytest.raises(CassandraError, match="calibration must be there"):
-        pack_values(np.zeros((2, 64), np.uint16), RECIPES[name])
     assert names(tmp_path) == set()
 
 
