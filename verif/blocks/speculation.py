@@ -22,7 +22,7 @@ from cassandra_spec.verif.blocks.paths import (
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.faults import faults
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
-from cassandra_spec.verif.library.bank import SideBySide
+from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.payloads import Payload, gaussian, random_format
 from cassandra_spec.verif.library.workloads import PACES
 
@@ -30,9 +30,9 @@ SOURCES = ("command", "codebook", "words")
 FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained
 
 
-def design() -> SideBySide:
+def design() -> Together:
     """A path of each configuration."""
-    return SideBySide({name: SpeculationPath(config) for name, config in CONFIGS.items()})
+    return Together({name: SpeculationPath(config) for name, config in CONFIGS.items()})
 
 
 class _Path(PathBench):

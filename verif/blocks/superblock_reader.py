@@ -13,7 +13,7 @@ import numpy as np
 from cocotb.clock import Clock
 
 from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
-from cassandra_spec.verif.library.bank import SideBySide
+from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Pattern
 from cassandra_spec.verif.library.streams import Bench, Port, Source
 from cassandra_spec.verif.library.workloads import PACES
@@ -27,9 +27,9 @@ READERS: tuple[Reader, ...] = (
 )
 
 
-def design() -> SideBySide:
+def design() -> Together:
     """Readers of all sizes."""
-    return SideBySide(
+    return Together(
         {
             _name(*reader): SuperblockReader(
                 lanes=reader[0],

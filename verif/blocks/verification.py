@@ -25,7 +25,7 @@ from cassandra_spec.verif.blocks.paths import (
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.codebooks import LoadedBooks
 from cassandra_spec.verif.decoder.jobs import Job
-from cassandra_spec.verif.library.bank import SideBySide
+from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.library.workloads import PACES
 
@@ -34,9 +34,9 @@ BROKEN_END = {"present": 0, "last": 1, "error": 1}
 FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained
 
 
-def design() -> SideBySide:
+def design() -> Together:
     """A path of each configuration."""
-    return SideBySide(
+    return Together(
         {name: VerificationPath(config) for name, config in VERIFICATION_CONFIGS.items()}
     )
 

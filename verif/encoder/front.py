@@ -16,7 +16,8 @@ from cassandra_spec.rtl.encode.types import EncoderConfig, RecordBeat, TensorWor
 from cassandra_spec.verif.blocks.paths import LIMIT, mismatch
 from cassandra_spec.verif.encoder.cases import every_kind
 from cassandra_spec.verif.encoder.model import Segment, records_of
-from cassandra_spec.verif.library.bank import SideBySide, number_of
+from cassandra_spec.verif.formal.harness import Together
+from cassandra_spec.verif.library.bank import number_of
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.streams import Bench, Port
 from cassandra_spec.verif.library.workloads import PACES
@@ -28,9 +29,9 @@ CONFIGS = {
 """Encoders by the name of the instance."""
 
 
-def design() -> SideBySide:
+def design() -> Together:
     """A front end of each configuration."""
-    return SideBySide({name: EncoderFront(config) for name, config in CONFIGS.items()})
+    return Together({name: EncoderFront(config) for name, config in CONFIGS.items()})
 
 
 def words_of(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -97,21 +98,18 @@ class Segments(Around):
 
     def _errors(self, m: Module, d: Decoder) -> None:
         error = Value.cast(d.error)
-        before, cleared = Signal(len(error)), Signal()
-        m.d.sync += [before.eq(error), cleared.eq(cleared | d.clear_error)]
-        kept = before & ~error
-        m.d.comb += Assert((kept == 0) | self._cleared(m, d))
+        before, cleared, clear_before = Signal(len(error)), Signal(), Signal()
+        m.d.sync += [
+            before.eq(error),
+            cleared.eq(cleared | d.clear_error),
+            clear_before.eq(d.clear_error),
+        ]
+        m.d.comb += Assert(((before & ~error) == 0) | clear_before)
         bad = d.values.valid & d.values.payload.last & d.values.payload.error
         m.d.comb += [
             Assert(~bad | cleared | (error != 0)),
             Assert(~bad | (d.values.payload.present == 0)),
         ]
-
-    @staticmethod
-    def _cleared(m: Module, d: Decoder) -> Value:
-        last = Signal(name="clear_before")
-        m.d.sync += last.eq(d.clear_error)
-        return last
 
 
 class Ends(Around):
@@ -302,14 +300,14 @@ class Verification(Around):
         return begins
 
 
-FREE_ROWS: dict[type[wiring.Component], tuple[str, ...]] = {SuperblockReader: ("rows",)}
 FREE_DATA: dict[type[wiring.Component], tuple[str, ...]] = {
-    **FREE_ROWS,
+    SuperblockReader: ("rows",),
     Codebook: ("missing", "exponents"),
     BlockBuffer: ("fields",),
     ExponentPath: ("ranks",),
 }
 
+_freed = functools.partial(Claim, free=FREE_DATA)
 _FREED = " (data of rows, codebook and buffers free)"
 _VARIANTS = {"full_rate": FULL_RATE, "coded": CODED}
 _VARIANT_NAMES = {
@@ -322,28 +320,22 @@ def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
     """The claims about the decoder that say most, about another one."""
     title = _VARIANT_NAMES[name]
     return (
-        Claim(
+        _freed(
             name=f"{name}.handshake",
             what=f"{title}: values stay, unchanged, until they are taken{_FREED}.",
             design=lambda: Handshakes(Decoder(config), honest=False),
-            method="reachable",
-            free=FREE_DATA,
         ),
-        Claim(
+        _freed(
             name=f"{name}.segments",
             what=f"{title}: as `decoder.segments`{_FREED}.",
             design=lambda: Segments(Decoder(config)),
-            method="reachable",
             seconds=600,
-            free=FREE_DATA,
         ),
-        Claim(
+        _freed(
             name=f"{name}.reader",
             what=f"{title}: as `verification.reader`{_FREED}.",
             design=lambda: Verification(config),
-            method="reachable",
             watches={SuperblockReader: _watch_reader},
-            free=FREE_DATA,
         ),
     )
 
@@ -353,105 +345,84 @@ CLAIMS = (
         name="decoder.handshake",
         what="Values stay, unchanged, until they are taken.",
         design=lambda: Handshakes(Decoder(CONFIG), honest=False),
-        method="reachable",
     ),
-    Claim(
+    _freed(
         name="decoder.segments",
         what="A last beat leaves exactly once for each command, at most two segments are "
         "inside, idle means none; a cause stays until it is cleared; a segment that ends in error "
         f"has no values and a cause{_FREED}.",
         design=lambda: Segments(Decoder(CONFIG)),
-        method="reachable",
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="decoder.ends",
         what="Every segment ends within 50 cycles, legal or not: up to two beats, regions of up "
         f"to two words, sources that never stall{_FREED}.",
         design=lambda: Ends(50),
         method="bounded",
         depth=80,
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="decoder.partners",
         what="While the verification path waits for beats of a segment, the speculation path is "
         "busy; while that is busy, the verification path has the segment or a command that waits"
         f"{_FREED}.",
         design=lambda: Partners(Decoder(CONFIG)),
-        method="reachable",
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="speculation.progress",
         what="In a segment, legal or not, the path takes a word or rows or hands a beat on before "
         "a third cycle passes in which words are offered and a beat, if there is one, would be "
         f"taken; ports may stall between these cycles for as long as they like{_FREED}.",
         design=lambda: Progress(SpeculationPath(CONFIG), 3),
-        method="reachable",
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="verification.progress",
         what="In a segment, legal or not, the path takes a word, rows or a beat or hands values on "
         "before a fourth cycle passes in which words are offered, values would be taken and beats "
         "are offered up to the last; ports may stall between these cycles for as long as they "
         f"like, if beats stay until they are taken (as `speculation.handshake` says){_FREED}.",
         design=lambda: Progress(VerificationPath(CONFIG), 4),
-        method="reachable",
-        free=FREE_DATA,
     ),
     Claim(
         name="speculation.codebook",
         what="What the codebook says of a rank stays while it may not be loaded.",
         design=lambda: Around(Codebook(lanes=1, size=CONFIG.codebook)),
-        method="reachable",
         watches={Codebook: lambda m, codebook: _watch_codebook(m, codebook, Assert)},
     ),
-    Claim(
+    _freed(
         name="speculation.handshake",
         what="Beats stay, unchanged, until they are taken (data of rows, codebook and buffers "
         "free, but the codebook's as still as `speculation.codebook` says).",
         design=lambda: Handshakes(SpeculationPath(CONFIG), honest=False),
-        method="reachable",
-        free=FREE_DATA,
         watches={Codebook: lambda m, codebook: _watch_codebook(m, codebook, Assume)},
     ),
-    Claim(
+    _freed(
         name="speculation.reader",
         what="Rows are taken only where there are any, unless no more will come, and none with the "
         f"end of a region{_FREED}.",
         design=lambda: Around(SpeculationPath(CONFIG)),
-        method="reachable",
         watches={SuperblockReader: _watch_reader},
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="verification.reader",
         what="Rows are taken only where there are any, unless no more will come, none with the end "
         f"of a region, and not fewer than the reader was told of early{_FREED}.",
         design=Verification,
-        method="reachable",
         watches={SuperblockReader: _watch_reader},
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="speculation.blocks",
         what="The buffer of `sign_high` neither overflows nor runs dry up to the first error of a "
         f"segment, whatever came before; it holds what the schedule has counted{_FREED}.",
         design=Blocks,
-        method="reachable",
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="speculation.ranks",
         what="The rank queue neither overflows nor runs dry up to the first error of a unary "
         f"segment, whatever came before; it holds what the schedule has counted{_FREED}.",
         design=Ranks,
-        method="reachable",
-        free=FREE_DATA,
     ),
-    Claim(
+    _freed(
         name="verification.blocks",
         what="The buffer of `low` neither overflows nor runs dry in a segment without errors"
         f"{_FREED}.",
@@ -459,7 +430,6 @@ CLAIMS = (
         method="bounded",
         depth=24,
         watches={BlockBuffer: _watch_blocks},
-        free=FREE_DATA,
     ),
     *(claim for name, config in _VARIANTS.items() for claim in _variant_claims(name, config)),
 )

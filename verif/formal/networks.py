@@ -1,13 +1,14 @@
 """The networks equal their naive expansions: every lane looks its element up by number.
 
-Elements are single bits here: a network moves whole elements, the same way in each of their bits.
+The zero counter equals a count bit by bit, at every width up to 32. Elements of networks are single
+bits here: a network moves whole elements, the same way in each of their bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from amaranth.hdl import Assert, Cat, Const, Module, Shape, Signal, Value
+from amaranth.hdl import Assert, Assume, Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -23,6 +24,7 @@ from cassandra_spec.rtl.common.networks import (
 from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueUnpack
 from cassandra_spec.rtl.common.shifter import DynamicShifter
 from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand
+from cassandra_spec.rtl.zero_counter import ParallelZeroCounter
 from cassandra_spec.verif.formal.harness import Together, bits_set
 from cassandra_spec.verif.formal.prover import Claim
 
@@ -41,6 +43,40 @@ def _numbers(m: Module, head: Value, mask: Value, width: int) -> list[Value]:
     for lane in range(len(mask) - 1):
         numbers.append(_node(m, numbers[-1] + mask[lane], f"number_{lane + 1}", width))
     return [*numbers]
+
+
+class CountsEqual(wiring.Component):
+    """``ParallelZeroCounter`` beside a counter that looks at one bit after the other."""
+
+    def __init__(self, width: int, limit: int) -> None:
+        self.width = width
+        self.limit = limit
+        super().__init__({"bits": In(width), "carry": In(range(limit + 1))})
+
+    def elaborate(self, platform: object) -> Module:
+        """Every assertion compares an output."""
+        m = Module()
+        m.submodules.counter = counter = ParallelZeroCounter(self.width, limit=self.limit)
+        m.d.comb += [counter.bits.eq(self.bits), counter.carry_in.eq(self.carry)]
+        m.d.comb += Assume(self.carry <= self.limit)
+        run: Value = self.carry
+        ones: Value = Const(0, 1)
+        overflow: Value = Const(0, 1)
+        for place in range(self.width):
+            m.d.comb += Assert((counter.runs[place] == run) | ~self.bits[place])
+            # A run that has reached the limit before this bit, or reaches it here, is illegal.
+            bit = self.bits[place]
+            overflow = overflow | (run >= self.limit)
+            ones = _node(m, ones + bit, f"ones_{place}")
+            more = Mux(run >= self.limit, self.limit, run + 1)
+            run = _node(m, Mux(bit, 0, more), f"run_{place}")
+        overflow = overflow | (run >= self.limit)
+        m.d.comb += [
+            Assert(counter.ones == ones),
+            Assert(counter.carry_out == run),
+            Assert(counter.overflow == overflow),
+        ]
+        return m
 
 
 class Expands(wiring.Component):
@@ -205,6 +241,13 @@ class Shifts(wiring.Component):
         return m
 
 
+def _counters(widths: Iterable[int], limit: int) -> Together:
+    return Together({f"w{width}": CountsEqual(width, limit) for width in widths})
+
+
+_WHAT = "Runs, ones, carry and overflow equal a count bit by bit; {}."
+
+
 def _claim(name: str, what: str, parts: Callable[[], dict[str, wiring.Component]]) -> Claim:
     return Claim(
         name=f"networks.{name}",
@@ -221,6 +264,32 @@ _MOVES = (
 )
 
 CLAIMS = (
+    Claim(
+        name="zero_counter.every_width",
+        what=_WHAT.format("windows of 1 to 32 bits, codes of up to 16 bits"),
+        design=lambda: _counters(range(1, 33), 16),
+        method="combinational",
+    ),
+    Claim(
+        name="zero_counter.long_codes",
+        what=_WHAT.format("windows of 8, 16, 24, 32 and 64 bits, codes of up to 32 bits"),
+        design=lambda: _counters((8, 16, 24, 32, 64), 32),
+        method="combinational",
+    ),
+    Claim(
+        name="zero_counter.chunk",
+        what=_WHAT.format("chunks of 1 to 8 bits, codes of up to 16 bits"),
+        design=lambda: _counters(range(1, 9), 16),
+        method="combinational",
+        fast=True,
+    ),
+    Claim(
+        name="zero_counter.chunks",
+        what=_WHAT.format("windows of 9, 12, 16 and 20 bits, codes of up to 16 bits"),
+        design=lambda: _counters((9, 12, 16, 20), 16),
+        method="combinational",
+        fast=True,
+    ),
     *(
         _claim(
             f"expand.l{lanes}",

@@ -314,7 +314,6 @@ def _claim(
         name=f"packers.{name}",
         what=f"{what} {rule}.",
         design=design,
-        method="reachable",
         seconds=seconds,
         fast=fast,
     )

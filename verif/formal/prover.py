@@ -78,7 +78,7 @@ class Claim:
     name: str
     what: str  # one sentence, for the table
     design: Callable[[], Elaboratable]
-    method: Method
+    method: Method = "reachable"
     depth: int = 0  # cycles, of a bounded proof or of an induction
     seconds: int = 300  # after which the tool gives up
     fast: bool = False

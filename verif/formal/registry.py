@@ -12,7 +12,6 @@ from cassandra_spec.verif.formal.prover import Claim
 __all__ = ["MODULES", "claims"]
 
 MODULES = (
-    "cassandra_spec.verif.formal.zero_counter",
     "cassandra_spec.verif.formal.networks",
     "cassandra_spec.verif.formal.control",
     "cassandra_spec.verif.formal.structure",
@@ -20,7 +19,6 @@ MODULES = (
     "cassandra_spec.verif.formal.packers",
     "cassandra_spec.verif.formal.encoder",
     "cassandra_spec.verif.formal.store",
-    "cassandra_spec.verif.formal.regions",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 

@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.encode.topk import RadixSelect, SelectShape, ThresholdChoice
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encode.vector_buffer import VectorLoader
-from cassandra_spec.verif.formal.harness import assert_holds, bits_set, level_of
+from cassandra_spec.verif.formal.harness import Around, assert_holds, bits_set, level_of
 from cassandra_spec.verif.formal.prover import Claim
 
 __all__ = ["CLAIMS"]
@@ -28,22 +28,16 @@ _DIGITS = SelectShape(lanes=2, beats=1, slots=2, digits=(1, 2))
 class _Vectors:
     """Vectors of free values that never change: one in each slot."""
 
-    def __init__(self, m: Module, shape: SelectShape) -> None:
-        word = data.ArrayLayout(data.ArrayLayout(shape.magnitude, shape.lanes), shape.beats)
+    def __init__(self, m: Module, shape: SelectShape, values: data.View, keep: data.View) -> None:
+        word = values.shape().elem_shape
         self.values = [Signal(word, name=f"values_{slot}") for slot in range(shape.slots)]
         self.keep = [Signal(shape.counter, name=f"keep_{slot}") for slot in range(shape.slots)]
-        self.free = [Signal(word, name=f"free_values_{slot}") for slot in range(shape.slots)]
-        self.free_keep = [
-            Signal(shape.counter, name=f"free_keep_{slot}") for slot in range(shape.slots)
-        ]
         self.begun = Signal()
         m.d.sync += self.begun.eq(1)
-        with m.If(~self.begun):
-            m.d.sync += [a.eq(b) for a, b in zip(self.values, self.free, strict=True)]
-            m.d.sync += [a.eq(b) for a, b in zip(self.keep, self.free_keep, strict=True)]
-        size = shape.lanes * shape.beats
-        for keep in self.free_keep:
-            m.d.comb += [Assume(keep > 0), Assume(keep < size)]
+        for slot in range(shape.slots):
+            m.d.comb += Assume((keep[slot] > 0) & (keep[slot] < shape.lanes * shape.beats))
+            with m.If(~self.begun):
+                m.d.sync += [self.values[slot].eq(values[slot]), self.keep[slot].eq(keep[slot])]
 
     def all_of(self, shape: SelectShape, slot: int) -> list[Value]:
         """The values of a vector, in order."""
@@ -63,7 +57,6 @@ class Search(wiring.Component):
                 "take": In(1),
                 "values": In(data.ArrayLayout(layout, shape.slots)),
                 "keep": In(data.ArrayLayout(shape.counter, shape.slots)),
-                "value": Out(shape.magnitude),
             }
         )
 
@@ -71,15 +64,10 @@ class Search(wiring.Component):
         m = Module()
         shape = self.shape
         m.submodules.select = select = RadixSelect(shape)
-        vectors = _Vectors(m, shape)
-        for slot in range(shape.slots):
-            m.d.comb += [
-                vectors.free[slot].eq(self.values[slot]),
-                vectors.free_keep[slot].eq(self.keep[slot]),
-            ]
+        vectors = _Vectors(m, shape, self.values, self.keep)
         self._drive(m, select, vectors)
         found = select.thresholds
-        m.d.comb += [found.ready.eq(self.take), self.value.eq(found.payload.value)]
+        m.d.comb += found.ready.eq(self.take)
         for slot in range(shape.slots):
             with m.If(found.valid & (found.payload.slot == slot)):
                 self._check(m, vectors, slot, found.payload)
@@ -187,48 +175,24 @@ class Choice(wiring.Component):
                     m.d.comb += Assert(~(ahead & self.kept[j]) | self.kept[i])
 
 
-class Slots(wiring.Component):
+class Slots(Around):
     """Words and commands of any kind; slots are freed after their vectors have been taken."""
 
-    def __init__(self, config: EncoderConfig) -> None:
-        self.config = config
-        self.loader = VectorLoader(config)
-        members = self.loader.signature.members
-        super().__init__(
-            {
-                "command": members["command"],
-                "values": members["values"],
-                "enable": In(1),
-                "take": In(1),
-                "free": In(1),
-                "slot": Out(2),
-            }
-        )
+    part: VectorLoader
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.loader = loader = self.loader
-        wiring.connect(m, wiring.flipped(self.command), loader.command)
-        wiring.connect(m, wiring.flipped(self.values), loader.values)
-        vectors = loader.vectors
+    def claims(self, m: Module) -> None:
+        loader, vectors = self.part, self.part.vectors
         taken = vectors.valid & vectors.ready
-        m.d.comb += [
-            loader.enable.eq(self.enable),
-            loader.free.eq(self.free),
-            vectors.ready.eq(self.take),
-            self.slot.eq(vectors.payload.slot),
-        ]
         outside = Signal(4)  # vectors that are taken and not yet freed
-        m.d.sync += outside.eq(outside + taken - self.free)
-        m.d.comb += Assume(~self.free | (outside != 0))
+        m.d.sync += outside.eq(outside + taken - loader.free)
+        m.d.comb += Assume(~loader.free | (outside != 0))
         opened = loader.write & (loader.place == 0)
-        level_of(m, "slots", room=4, put=opened, taken=self.free, clear=Const(0, 1))
+        level_of(m, "slots", room=4, put=opened, taken=loader.free, clear=Const(0, 1))
         assert_holds(m, vectors.valid, vectors.ready, vectors.payload, "vectors")
         order = Signal(2)
         m.d.sync += order.eq(order + taken)
         with m.If(vectors.valid):
             m.d.comb += Assert(vectors.payload.slot == order)
-        return m
 
 
 CLAIMS = (
@@ -236,23 +200,19 @@ CLAIMS = (
         name="selection.slots",
         what="The encoder's loader never writes into a slot that is in use, announces vectors in "
         "order, and keeps what it offers, whatever commands and packets come.",
-        design=lambda: Slots(EncoderConfig(lanes=8, vector=16, group=8, segment=64)),
-        method="reachable",
-        seconds=300,
+        design=lambda: Slots(VectorLoader(EncoderConfig(lanes=8, vector=16, group=8, segment=64))),
     ),
     Claim(
         name="selection.threshold",
         what="Values above the threshold and the ties that are kept are k, for every vector of a "
         "run; thresholds stay until they are taken (4 values of 2 bits in 2 beats).",
         design=lambda: Search(_SMALL),
-        method="reachable",
         seconds=600,
     ),
     Claim(
         name="selection.digits",
         what="The same with digits of 1 and 2 bits (2 values of 3 bits).",
         design=lambda: Search(_DIGITS),
-        method="reachable",
         seconds=600,
     ),
     Claim(
@@ -260,7 +220,6 @@ CLAIMS = (
         what="Exactly k are kept, none smaller than one left out, the first among equals; or all, "
         "or nothing, if asked for (4 values of 2 bits in 2 beats, any threshold that leaves k).",
         design=lambda: Choice(SelectShape(lanes=2, beats=2, digits=(1, 1))),
-        method="reachable",
         seconds=600,
         fast=True,
     ),

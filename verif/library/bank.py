@@ -3,8 +3,7 @@
 A :class:`Bank` puts blocks side by side: all their inputs are fields of one vector, all their
 outputs of another, so that a step costs one write and one read however many blocks there are.
 A suite gives each block a script, the inputs of every step and the outputs that a naive model
-expects, and :func:`play` runs the scripts in lockstep. :class:`SideBySide` leaves blocks their own
-ports, for the drivers of :mod:`cassandra_spec.verif.library.streams`.
+expects, and :func:`play` runs the scripts in lockstep.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, Timer
 
-__all__ = ["Bank", "Case", "Script", "SideBySide", "fields_of", "number_of", "play", "rng_of"]
+__all__ = ["Bank", "Case", "Script", "fields_of", "number_of", "play", "rng_of"]
 
 Fields = Mapping[str, Any]
 
@@ -123,22 +122,6 @@ class Bank(wiring.Component):
                 m.d.comb += value.eq(self.stimulus[name][field])
             for field, (_, value) in self._members(block, Out).items():
                 m.d.comb += self.response[name][field].eq(value)
-        return m
-
-
-class SideBySide(wiring.Component):
-    """Blocks with ports of their own: ``name__member``."""
-
-    def __init__(self, blocks: Mapping[str, wiring.Component]) -> None:
-        self.blocks = dict(blocks)
-        super().__init__({name: Out(block.signature) for name, block in self.blocks.items()})
-
-    def elaborate(self, platform: object) -> Module:
-        """The blocks, and the wires to their ports."""
-        m = Module()
-        for name, block in self.blocks.items():
-            m.submodules[name] = block
-            wiring.connect(m, wiring.flipped(getattr(self, name)), block)
         return m
 
 

@@ -24,7 +24,7 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.verif.library.bank import SideBySide
+from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.tools.runner import choose_seed
 
 __all__ = ["LIMIT", "run_simulated"]
@@ -155,8 +155,8 @@ def _standing_in() -> Iterator[None]:
 def _part_of(design: wiring.Component, chosen: dict[str, Any]) -> wiring.Component:
     """The block that a test is about, if it names one of several."""
     name = chosen.get("instance")
-    if isinstance(design, SideBySide) and name in design.blocks:
-        return SideBySide({name: design.blocks[name]})
+    if isinstance(design, Together) and name in design.parts:
+        return Together({name: design.parts[name]})
     return design
 
 
