@@ -73,8 +73,7 @@ def register(subparsers: Subparsers) -> None:
 
 def _add_reproduce(subparsers: Subparsers) -> None:
     text = "compute the paper's figures beside its own"
-    parser = add_command(subparsers, "reproduce", text, REPRODUCE_EPILOG)
-    parser.set_defaults(run=_reproduce)
+    parser = add_command(subparsers, "reproduce", text, REPRODUCE_EPILOG, _reproduce)
     text = "report for Table V, or a folder of them: build/synth after make synth"
     add_file(parser, "synthesis", text)
     text = "acceptance for our schemes, as `casspec bench acceptance --json` has it"
@@ -92,8 +91,7 @@ def _add_reproduce(subparsers: Subparsers) -> None:
 
 def _add_scalesim(subparsers: Subparsers) -> None:
     text = "compare the systolic array's closed form with SCALE-Sim"
-    parser = add_command(subparsers, "scalesim", text, SCALESIM_EPILOG)
-    parser.set_defaults(run=_scalesim)
+    parser = add_command(subparsers, "scalesim", text, SCALESIM_EPILOG, _scalesim)
     counts = parser.add_mutually_exclusive_group()
     add_switch(counts, "recorded", "with the recorded counts, without running it")
     add_file(counts, "record", "write its counts as JSON")
@@ -109,8 +107,7 @@ def _add_scalesim(subparsers: Subparsers) -> None:
 
 def _add_estimate(subparsers: Subparsers) -> None:
     text = "answer for one device and model"
-    parser = add_command(subparsers, "estimate", text, ESTIMATE_EPILOG)
-    parser.set_defaults(run=_estimate)
+    parser = add_command(subparsers, "estimate", text, ESTIMATE_EPILOG, _estimate)
     parser.add_argument("--device", required=True, metavar="X", help="name, or a .toml file")
     text = "name, a config.json, or its directory"
     parser.add_argument("--model", required=True, metavar="Y", help=text)
@@ -175,11 +172,10 @@ def _estimate(args: argparse.Namespace) -> int:
 
 def _reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
-    from cassandra_spec.system.figures.document import fill_tables
     from cassandra_spec.system.figures.plots import plots
     from cassandra_spec.system.figures.silicon import load_reports
     from cassandra_spec.system.measured import load_acceptance
-    from cassandra_spec.system.report import everything, markdown
+    from cassandra_spec.system.report import everything, fill_tables, markdown
 
     synthesis = args.synthesis and load_reports(args.synthesis)
     measured = args.acceptance_file and load_acceptance(args.acceptance_file)

@@ -116,15 +116,6 @@ def load_format(name: str) -> FormatCost:
 
 
 def _format(name: str, table: Mapping[str, Any]) -> FormatCost:
+    bits = {kind: Bits(**table[kind]) for kind in ("weight", "kv", "head")}
     acceptance = {int(gamma): rate for gamma, rate in table.get("acceptance", {}).items()}
-    return FormatCost(
-        name=name,
-        title=table["title"],
-        weight=Bits(**table["weight"]),
-        kv=Bits(**table["kv"]),
-        head=Bits(**table["head"]),
-        decoder=table.get("decoder", ""),
-        dtype=table.get("dtype", "bf16"),
-        acceptance=acceptance,
-        acceptance_source=table.get("acceptance_source", ""),
-    )
+    return FormatCost(**{"decoder": "", **table, **bits, "name": name, "acceptance": acceptance})

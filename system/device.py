@@ -131,14 +131,9 @@ def load_device(name: str | Path) -> Device:
         OSError: the file cannot be read.
     """
     known = known_devices()
-    if str(name) in known:
-        return _from_file(known[str(name)])
-    if not str(name).endswith(".toml"):
+    path = known.get(str(name), Path(name))
+    if path.suffix != ".toml":
         unknown("device", str(name), [*known, "a .toml file"])
-    return _from_file(Path(name))
-
-
-def _from_file(path: Path) -> Device:
     table = read_toml(path)
     wanted = {"name", "compute", *UNITS}
     if set(table) - {"array"} != wanted:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from cassandra_spec.system.errors import SystemModelError, check_number
 
-__all__ = ["HERE", "Table", "constant", "read_json", "read_text", "read_toml", "signed_constant"]
+__all__ = ["HERE", "Table", "constant", "read_json", "read_text", "read_toml"]
 
 HERE = Path(__file__).resolve().parent
 """The directory of the files that come with the package."""
@@ -46,29 +45,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def constant(where: str, name: str, entry: Any, unit: str) -> float:
-    """The value of ``name = { value = ..., unit = "...", source = "..." }``, 0 or more.
+def constant(where: str, name: str, entry: Any, unit: str, *, low: float = 0.0) -> float:
+    """The value of ``name = { value = ..., unit = "...", source = "..." }``, ``low`` or more.
 
     Raises:
         SystemModelError: the entry has another form or unit, no source, or is no such number.
     """
-    value = _value(where, name, entry, unit)
-    check_number(f"{where}: {name}", value, zero=True)
-    return float(value)
-
-
-def signed_constant(where: str, name: str, entry: Any, unit: str) -> float:
-    """As :func:`constant`, of either sign."""
-    value = _value(where, name, entry, unit)
-    check_number(f"{where}: {name}", value, low=-math.inf)
-    return float(value)
-
-
-def _value(where: str, name: str, entry: Any, unit: str) -> Any:
     if not isinstance(entry, Mapping) or set(entry) != {"value", "unit", "source"}:
         raise SystemModelError(f"{where}: {name} must have value, unit and source, not {entry!r}")
     if entry["unit"] != unit:
         raise SystemModelError(f"{where}: unit of {name} must be {unit!r}, not {entry['unit']!r}")
     if not isinstance(entry["source"], str) or not entry["source"].strip():
         raise SystemModelError(f"{where}: source of {name} must say where it is from")
-    return entry["value"]
+    check_number(f"{where}: {name}", entry["value"], low=low, zero=True)
+    return float(entry["value"])

@@ -6,7 +6,7 @@ All stages of a layer overlap; the slowest sets its time, and the overhead of a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from cassandra_spec.system.costs import FULL, FormatCost
 from cassandra_spec.system.device import Device
@@ -160,47 +160,25 @@ def flops_of(model: Model, step: Pass) -> float:
     return model.layers * layer + sum(product.flops for product in _end_products(model, step))
 
 
-def _stages(
-    device: Device,
-    cost: FormatCost,
-    step: Pass,
-    traffic: Traffic,
-    *,
-    products: Iterable[Product],
-    decoded: float,
-    encoded: float,
-) -> dict[str, float]:
-    return {
-        "memory": traffic.total / (device.bandwidth * device.bandwidth_efficiency),
-        "compute": device.computed(products, cost.dtype),
-        "decoders": decoded / device.decoded(draft=step.draft),
-        "encoders": encoded / device.encoded(),
-    }
-
-
 def cost_of(device: Device, model: Model, cost: FormatCost, step: Pass) -> PassCost:
     """Time of a pass: layers by their slowest stage and their overhead, then the head."""
     weights, kv, head = (
         float(cost.coded and bits.whole != FULL) for bits in (cost.weight, cost.kv, cost.head)
     )
+    bandwidth = device.bandwidth * device.bandwidth_efficiency
     cached = kv * model.kv_values * step.batch
-    layer = _stages(
-        device,
-        cost,
-        step,
-        _layer_traffic(model, cost, step),
-        products=_layer_products(model, step),
-        decoded=weights * model.layer_weights + cached * step.context,
-        encoded=cached * step.tokens,
-    )
-    end = _stages(
-        device,
-        cost,
-        step,
-        _end_traffic(model, cost, step),
-        products=_end_products(model, step),
-        decoded=head * model.head_weights,
-        encoded=0.0,
+    decoded = weights * model.layer_weights + cached * step.context, head * model.head_weights
+    layer, end = (
+        {
+            "memory": traffic(model, cost, step).total / bandwidth,
+            "compute": device.computed(products(model, step), cost.dtype),
+            "decoders": values / device.decoded(draft=step.draft),
+            "encoders": written / device.encoded(),
+        }
+        for traffic, products, values, written in (
+            (_layer_traffic, _layer_products, decoded[0], cached * step.tokens),
+            (_end_traffic, _end_products, decoded[1], 0.0),
+        )
     )
     stages = {name: model.layers * layer[name] + end[name] for name in layer}
     stages["overhead"] = (model.layers + 1) * device.layer_overhead

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from cassandra_spec.report.documents import block_names, fill
 from cassandra_spec.report.tables import Table
 from cassandra_spec.system.checks.events import events_table
 from cassandra_spec.system.checks.scalesim import comparison, recorded
 from cassandra_spec.system.costs import Bits
 from cassandra_spec.system.decoding import Estimate, Setup
 from cassandra_spec.system.device import Device
+from cassandra_spec.system.errors import unknown
 from cassandra_spec.system.figures.beyond import (
     break_even,
     limits,
@@ -33,7 +35,7 @@ from cassandra_spec.system.figures.silicon import Synthesis
 from cassandra_spec.system.figures.table_5 import table_5
 from cassandra_spec.system.measured import Measured
 
-__all__ = ["everything", "markdown", "page"]
+__all__ = ["everything", "fill_tables", "markdown", "page"]
 
 _STREAMS = {
     "weights": "weights",
@@ -201,6 +203,22 @@ def _limit_tables() -> Iterator[Table]:
         for device in ("rtx4090", "agx-orin", "npu"):
             yield limits(device, "llama3-8b", scheme)
         yield limits("rtx4090", "smollm2-135m", scheme)
+
+
+def fill_tables(document: str, tables: Iterable[Table]) -> str:
+    """A document with the tables of its blocks ``table: TITLE`` as they are now.
+
+    Raises:
+        SystemModelError: no table has the title of a block.
+    """
+    known = {table.title: table for table in tables}
+    blocks = {}
+    for name in block_names(document):
+        title = name.removeprefix("table: ")
+        if title != name:
+            table = known[title] if title in known else unknown("table", title, known)
+            blocks[name] = table.markdown(heading=False)
+    return fill(document, blocks)
 
 
 def markdown(sections: Iterable[tuple[str, list[Table]]]) -> str:

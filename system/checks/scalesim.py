@@ -224,12 +224,8 @@ def records(counts: Sequence[Count], array: Array, command: str) -> dict[str, An
         "counts": [
             {
                 "name": count.name,
-                "m": count.product.m,
-                "k": count.product.k,
-                "n": count.product.n,
-                "dataflow": count.dataflow,
-                "cycles": count.cycles,
-                "stalls": count.stalls,
+                **{axis: getattr(count.product, axis) for axis in "mkn"},
+                **{name: getattr(count, name) for name in ("dataflow", "cycles", "stalls")},
             }
             for count in counts
         ],
@@ -248,11 +244,8 @@ def recorded(path: Path = RECORDED) -> tuple[Array, list[Count]]:
         array = Array(**content["array"])
         counts = [
             Count(
-                name=row["name"],
-                product=Product(m=row["m"], k=row["k"], n=row["n"]),
-                dataflow=row["dataflow"],
-                cycles=row["cycles"],
-                stalls=row["stalls"],
+                product=Product(**{axis: row[axis] for axis in "mkn"}),
+                **{name: row[name] for name in ("name", "dataflow", "cycles", "stalls")},
             )
             for row in content["counts"]
         ]

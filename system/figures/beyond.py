@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -299,7 +300,8 @@ def our_figure_12(measured: Sequence[Measured] | None = None) -> Table:
     )
 
 
-def _measured(device: str, model: str, scheme: str, gamma: int = 3) -> Setup:
+def measured_setup(device: str, model: str, scheme: str, gamma: int = 3) -> Setup:
+    """The one of :func:`measured_setups` with this scheme and gamma."""
     return next(
         setup
         for setup in measured_setups(device, model)
@@ -309,7 +311,7 @@ def _measured(device: str, model: str, scheme: str, gamma: int = 3) -> Setup:
 
 def target_rates(device: str, model: str) -> Table:
     """What target decoders of half the rate cost, by the number of decoders."""
-    setup = _measured(device, model, "exact")
+    setup = measured_setup(device, model, "exact")
     full = setup.device.draft_rate
     rows = []
     for parts in (1, 2, 4, 8):
@@ -339,16 +341,13 @@ def crossing(setup: Setup) -> int | None:
     pays = gain(setup, 0) >= 1
     if (gain(setup, FARTHEST) >= 1) == pays:
         return None
-    low, high = 0, FARTHEST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if (gain(setup, middle) >= 1) == pays else (low, middle)
-    return high
+    contexts = range(FARTHEST + 1)
+    return bisect.bisect_left(contexts, True, key=lambda n: (gain(setup, n) >= 1) != pays)
 
 
 def limits(device: str, model: str, scheme: str, gamma: int = 3) -> Table:
     """The gain of speculation by batch and context: below 1 it does not pay."""
-    setup = _measured(device, model, scheme, gamma)
+    setup = measured_setup(device, model, scheme, gamma)
     rows = []
     for batch in BATCHES:
         workload = dataclasses.replace(setup.workload, batch=batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 from cassandra_spec.report.tables import Table, difference
 from cassandra_spec.system.costs import FormatCost, load_format, load_formats
@@ -97,12 +98,7 @@ def _variants() -> Table:
     eagle, llama = claim("tokens_eagle"), claim("tokens_llama")
     rows = []
     for name, found in variants.items():
-        figures = (
-            f"{found.bf16:,}",
-            f"{found.cassandra:,}",
-            f"{found.eagle:,}",
-            f"{found.llama:,}",
-        )
+        figures = [f"{tokens:,}" for tokens in dataclasses.astuple(found)]
         over = (found.over_eagle, eagle), (found.over_llama, llama)
         ratios = [text for a, b in over for text in (f"{a:.2f}", difference(a, b))]
         rows.append((name, *figures, *ratios))
@@ -172,25 +168,12 @@ def search() -> list[Assumed]:
         ("llama-3.2-1b", "llama-3.2-3b"),
         (0, 1, 2),
     )
+    names = ("scheme", "packed_embedding", "drafter", "eagle_layers")
     tried = []
-    for reserved, scheme, packed, drafter, layers in choices:
-        found = capacity(
-            dataclasses.replace(device, reserved=reserved * 2**30),
-            drafter=drafter,
-            packed_embedding=packed,
-            scheme=scheme,
-            eagle_layers=layers,
-        )
-        tried.append(
-            Assumed(
-                reserved=reserved,
-                scheme=scheme,
-                packed_embedding=packed,
-                drafter=drafter,
-                eagle_layers=layers,
-                found=found,
-            )
-        )
+    for reserved, *chosen in choices:
+        options: dict[str, Any] = dict(zip(names, chosen, strict=True))
+        found = capacity(dataclasses.replace(device, reserved=reserved * 2**30), **options)
+        tried.append(Assumed(reserved=reserved, found=found, **options))
     return sorted(tried, key=lambda one: one.off)
 
 

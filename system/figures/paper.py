@@ -95,7 +95,7 @@ def _share_efficiency() -> float:
 # --- Figure 12 ----------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Cell:
     """One bar of Figure 12."""
 
@@ -136,13 +136,7 @@ def paper_cells(
                 acceptance=Acceptance(rate=rate),
                 gamma=rates["gamma"],
             )
-            yield Cell(
-                device=name,
-                scheme=scheme,
-                model=model,
-                benchmark=benchmark,
-                answer=estimate(setup),
-            )
+            yield Cell(name, scheme, model, benchmark, estimate(setup))
 
 
 def _range(cells: Iterator[Cell], attribute: str = "speedup") -> tuple[float, float]:

@@ -18,6 +18,7 @@ from cassandra_spec.system.device import load_device
 from cassandra_spec.system.figures.beyond import (
     CONTEXTS,
     gain,
+    measured_setup,
     measured_setups,
     swings,
     tornado_setups,
@@ -275,19 +276,14 @@ def _figure_13() -> Plot:
 
 def _figure_14() -> Plot:
     found = capacity(load_device("rtx4090"))
-    amounts = {
-        "BF16": (found.bf16, None),
-        "Cassandra-1": (found.cassandra, float(found.cassandra)),
-        "EAGLE-3": (found.eagle, None),
-        "Llama-3.2-3B as drafter": (found.llama, None),
-    }
+    names = ("BF16", "Cassandra-1", "EAGLE-3", "Llama-3.2-3B as drafter")
     return Plot(
         name="figure-14",
         title="Figure 14: tokens of Llama3-8B that fit on an RTX 4090",
         axis="tokens in the cache",
         bars=tuple(
-            Bar(label=name, value=float(value), mark=mark)
-            for name, (value, mark) in amounts.items()
+            Bar(label=name, value=float(value), mark=float(value) if name == names[1] else None)
+            for name, value in zip(names, dataclasses.astuple(found), strict=True)
         ),
         lines=(
             ("the paper's 1.81 times EAGLE-3's", claim("tokens_eagle") * found.eagle),
@@ -343,11 +339,7 @@ def _tornados() -> Iterator[Plot]:
 
 def _limits() -> Iterator[Plot]:
     for scheme in ("unary", "exact"):
-        setup = next(
-            setup
-            for setup in measured_setups("rtx4090", "llama3-8b")
-            if (setup.cost.name, setup.gamma) == (scheme, 3)
-        )
+        setup = measured_setup("rtx4090", "llama3-8b", scheme)
         curves = []
         for batch in (1, 4, 16):
             used = dataclasses.replace(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.system.errors import SystemModelError, check_count, check_number, unknown
-from cassandra_spec.system.files import HERE, read_json, read_toml, signed_constant
+from cassandra_spec.system.files import HERE, constant, read_json, read_toml
 
 __all__ = ["REPORTS", "Synthesis", "classical_factor", "energy_factor", "load_reports", "mm2"]
 
@@ -107,7 +107,7 @@ def _scaling() -> Mapping[str, Any]:
 
 
 def _value(table: Mapping[str, Any], name: str, unit: str) -> float:
-    return signed_constant("scaling.toml", name, table[name], unit)
+    return constant("scaling.toml", name, table[name], unit, low=-math.inf)
 
 
 def mm2(gates: float) -> float:

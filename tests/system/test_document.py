@@ -18,13 +18,12 @@ from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import SystemModelError
 from cassandra_spec.system.figures import paper as figures
 from cassandra_spec.system.figures.beyond import measured_setups, target_rates
-from cassandra_spec.system.figures.document import fill_tables
 from cassandra_spec.system.figures.figure_13 import bounds
 from cassandra_spec.system.figures.figure_14 import capacity
 from cassandra_spec.system.figures.paper import paper_cells
 from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
 from cassandra_spec.system.passes import Pass, cost_of
-from cassandra_spec.system.report import everything
+from cassandra_spec.system.report import everything, fill_tables
 from cassandra_spec.system.systolic import Array
 from cassandra_spec.system.workload import load_model
 
