@@ -34,7 +34,7 @@ from cassandra_spec.synth.energy import (
     transitions_of,
 )
 from cassandra_spec.synth.export import ports_of
-from cassandra_spec.synth.report import decoder_design
+from cassandra_spec.synth.report import design_of
 from cassandra_spec.synth.synthesis import PERIOD, map_for_speed
 from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
@@ -78,7 +78,7 @@ class Bench:
 
     def __init__(self, config: DecoderConfig, library: Library, period: float, out: Path) -> None:
         top, decoder = config.module_name, DecoderTop(config)
-        path = map_for_speed(decoder_design(config), library, out, period)
+        path = map_for_speed(design_of(config), library, out, period)
         netlist = path.read_text()
         self._period = period
         self._model = Model(netlist, library, read_slews(path, top, library, period))

@@ -92,13 +92,6 @@ def ports_of(top: tops.Top) -> dict[str, tuple[str, int]]:
     return ports
 
 
-def _ports(top: Top) -> list[dict[str, object]]:
-    return [
-        {"name": name, "direction": direction, "width": width}
-        for name, (direction, width) in ports_of(top).items()
-    ]
-
-
 def _core(name: str, kind: str) -> str:
     """A FuseSoC core description (CAPI 2)."""
     return f"""\
@@ -155,11 +148,15 @@ def _texts(config: Config) -> dict[str, str]:
         codebook=engine.codebook,
         document=document,
     )
+    ports = [
+        {"name": port, "direction": direction, "width": width}
+        for port, (direction, width) in ports_of(top).items()
+    ]
     texts = {
         ".v": header + to_verilog(top),
         ".f": f"{name}.v\n",
         ".core": _core(name, kind),
-        ".ports.json": json.dumps(_ports(top), indent=1) + "\n",
+        ".ports.json": json.dumps(ports, indent=1) + "\n",
     }
     if isinstance(config, DmaConfig | StoreConfig):
         texts |= {".h": c_header(config), ".registers.md": markdown()}

@@ -36,8 +36,7 @@ __all__ = [
     "DEFAULT_ENCODER",
     "DecoderReport",
     "as_json",
-    "decoder_design",
-    "encoder_design",
+    "design_of",
     "encoder_tables",
     "main",
     "markdown",
@@ -96,24 +95,16 @@ _ENCODER_BLOCKS = (
 )
 
 
-def decoder_design(config: DecoderConfig) -> Design:
-    """A decoder as it is synthesised."""
+def design_of(config: DecoderConfig | EncoderConfig) -> Design:
+    """A decoder, or an encoder without its memories, as it is synthesised."""
+    encoder = isinstance(config, EncoderConfig)
+    top = EncoderTop(config) if isinstance(config, EncoderConfig) else DecoderTop(config)
     return Design(
         top=config.module_name,
-        rtlil=to_rtlil(DecoderTop(config)),
-        blocks=_DECODER_BLOCKS,
-        inside="decoder",
-    )
-
-
-def encoder_design(config: EncoderConfig) -> Design:
-    """An encoder as it is synthesised: without its memories."""
-    return Design(
-        top=config.module_name,
-        rtlil=to_rtlil(EncoderTop(config)),
-        blocks=_ENCODER_BLOCKS,
-        inside="encoder",
-        without_memories=True,
+        rtlil=to_rtlil(top),
+        blocks=_ENCODER_BLOCKS if encoder else _DECODER_BLOCKS,
+        inside="encoder" if encoder else "decoder",
+        without_memories=encoder,
     )
 
 
@@ -159,7 +150,7 @@ def report_decoder(
     config: DecoderConfig, library: Library, out: Path, period: float = PERIOD
 ) -> DecoderReport:
     """Synthesise and time one decoder; errors as of :func:`analyse`."""
-    figures = analyse(decoder_design(config), library, out, period)
+    figures = analyse(design_of(config), library, out, period)
     flip_flop = min(library.areas[name] for name in library.flip_flops)
     storage = _rows_held(config) * config.lanes * flip_flop / library.gate
     return DecoderReport(config=config, figures=figures, storage=storage)
@@ -340,7 +331,7 @@ def _run(args: argparse.Namespace) -> int:
         lanes, schemes = _lanes_and_schemes(args)
         sizes = {name: getattr(args, name) for name in ("vector", "group", "segment")}
         config = EncoderConfig(lanes=lanes, schemes=schemes, **sizes)
-        figures = analyse(encoder_design(config), library, args.out, args.period)
+        figures = analyse(design_of(config), library, args.out, args.period)
         text = encoder_tables(config, figures)
     else:
         text = _decoder_text(args, library)
