@@ -46,9 +46,10 @@ def _codec(lanes: int, target_rate: TargetRate) -> RtlCodec:
 
 
 def real_payloads(names: int | None, values: int) -> Iterator[tuple[str, Payload]]:
-    """Scheme and payload: a tensor of each kind, at most so many values of each, as `make sim`.
+    """Scheme and payload: a tensor of each kind, packed as by `make sim`.
 
-    ``names`` limits the number of tensors. Group exponents are the largest of each group.
+    ``names`` limits the number of tensors, ``values`` those of each, up to a whole row. Group
+    exponents are the largest of each group.
     """
     source = open_source(BUNDLED)
     for name in one_of_each_kind(packed_tensors(source))[:names]:

@@ -7,31 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-__all__ = ["Probe"]
+__all__ = ["memory_speed"]
 
 _BYTES = 256 << 20
 _PASSES = 3
 
 
-class Probe:
-    """Reads 256 MiB in several threads, and says how many bytes a second that was.
+def memory_speed(threads: int) -> float:
+    """Bytes a second of reading 256 MiB in several threads, the best of three passes.
 
     By the native library's plain reading loop (:func:`cassandra_spec.native.linear.time_reading`);
     without a compiler by numpy, whose maximum of 64-bit words may not be as fast as memory is.
     """
+    from cassandra_spec.native.errors import NativeError
+    from cassandra_spec.native.linear import time_reading
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-
-    def __call__(self) -> float:
-        """Bytes a second, the best of three passes."""
-        from cassandra_spec.native.errors import NativeError
-        from cassandra_spec.native.linear import time_reading
-
-        try:
-            return _BYTES / min(time_reading(_BYTES, _PASSES, self._threads))
-        except NativeError:
-            return _BYTES / min(time_numpy(_BYTES, _PASSES, self._threads))
+    try:
+        return _BYTES / min(time_reading(_BYTES, _PASSES, threads))
+    except NativeError:
+        return _BYTES / min(time_numpy(_BYTES, _PASSES, threads))
 
 
 def time_numpy(nbytes: int, repeats: int, threads: int) -> list[float]:

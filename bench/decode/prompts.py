@@ -1,20 +1,21 @@
-"""Prompts as tokens, in a chat template and behind as much other text as is asked for."""
+"""Prompts as tokens, in a chat template and after as much other text as is asked for."""
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from typing import Any
 
 from cassandra_spec.drafting import encode_prompt
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["encode_behind"]
+__all__ = ["encode_after"]
 
 
-def encode_behind(tokenizer: Any, prompt: str, filler: str, positions: int) -> list[int]:
-    """A prompt after the beginning of a text, so long that there are ``positions`` tokens.
+def encode_after(tokenizer: Any, prompt: str, filler: str, positions: int) -> list[int]:
+    """A prompt after the beginning of a text, which is cut to give ``positions`` tokens.
 
-    A few tokens fewer if no beginning makes exactly so many. :class:`CassandraError` if the text is
+    A few tokens fewer if no cut gives exactly that number. :class:`CassandraError` if the text is
     too short or the prompt alone is longer.
     """
     words = filler.split(" ")
@@ -27,15 +28,12 @@ def encode_behind(tokenizer: Any, prompt: str, filler: str, positions: int) -> l
             f"context must be from {len(tokens(0))} to {len(tokens(len(words)))} tokens for this"
             f" prompt and text, not {positions}"
         )
-    low, high = 0, len(words)
-    while high - low > 1:  # tokens(low) fit, tokens(high) may not
-        middle = (low + high) // 2
-        low, high = (middle, high) if len(tokens(middle)) <= positions else (low, middle)
-    return tokens(low)
+    counts = range(1, len(words))
+    return tokens(bisect.bisect_right(counts, positions, key=lambda count: len(tokens(count))))
 
 
 def in_rounds(prompts: Sequence[list[int]], rounds: int) -> list[list[list[int]]]:
-    """The prompts of each round: every so many of them, all of them in all."""
+    """The prompts of each round: one in ``rounds`` of them, and all of them together."""
     if not 1 <= rounds <= len(prompts):
         raise CassandraError(f"rounds must be from 1 to {len(prompts)} (prompts), not {rounds}")
     return [list(prompts[start::rounds]) for start in range(rounds)]

@@ -11,7 +11,7 @@ from textwrap import indent
 from typing import Any
 from xml.sax.saxutils import escape
 
-from cassandra_spec.bench.decode.results import Figure, Spread, Summary
+from cassandra_spec.bench.decode.results import Figure, Summary
 from cassandra_spec.model.output import write_file
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import text_table
@@ -71,11 +71,7 @@ def _plans(plans: Mapping[str, int]) -> str:
 def _spread(figure: Figure, digits: int) -> str:
     if figure is None:
         return "-"
-    return (
-        f"{figure.median:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
-        if isinstance(figure, Spread)
-        else "-"
-    )
+    return f"{figure.median:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
 
 
 def _identity(one: Summary) -> str:

@@ -95,10 +95,8 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread | None:
-        """Of at least one value; None without any."""
-        if not values:
-            return None
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least one value."""
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
         return cls(median=median, low=low, high=high)
 
@@ -145,22 +143,19 @@ def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
     free = contender.same_as is None and contender.name != PLAIN
     others, same = _identical(turns, own, PLAIN)
     alike = same if free and others else None
-    rate, probe = Spread.of([t.rate for t in own]), Spread.of([t.probe for t in own])
-    assert rate is not None
-    assert probe is not None
     return Summary(
         weights=own[0].weights,
         contender=contender.name,
         rounds=len(own),
         tokens=sum(len(reply) - 1 for turn in own for reply in turn.replies),
-        rate=rate,
+        rate=Spread.of([turn.rate for turn in own]),
         to_plain=_ratio(turns, own, PLAIN),
         to_llama=_ratio(turns, own, LLAMA),
-        probe=probe,
+        probe=Spread.of([turn.probe for turn in own]),
         resident=max(turn.resident for turn in own),
         held=own[-1].held,
-        accepted=_total([turn.accepted for turn in own]),
-        drafted=_total([turn.drafted for turn in own]),
+        accepted=total([turn.accepted for turn in own]),
+        drafted=total([turn.drafted for turn in own]),
         compared=compared,
         identical=identical,
         plans=max((turn.plans for turn in own), key=lambda plans: sum(plans.values())),
@@ -168,7 +163,8 @@ def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
     )
 
 
-def _total(counts: Sequence[int | None]) -> int | None:
+def total(counts: Sequence[int | None]) -> int | None:
+    """The sum of the counts that are known; None if none is."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -176,7 +172,8 @@ def _total(counts: Sequence[int | None]) -> int | None:
 def _ratio(turns: Sequence[Turn], own: Sequence[Turn], other: str) -> Figure:
     """Rates over another contender's of the same round."""
     rates = {turn.round: turn.rate for turn in turns if turn.contender == other}
-    return Spread.of([turn.rate / rates[turn.round] for turn in own if turn.round in rates])
+    ratios = [turn.rate / rates[turn.round] for turn in own if turn.round in rates]
+    return Spread.of(ratios) if ratios else None
 
 
 def _identical(turns: Sequence[Turn], own: Sequence[Turn], other: str | None) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from cassandra_spec.bench.decode.contenders import PLANS, Contender
 from cassandra_spec.bench.decode.gguf_file import write_gguf
-from cassandra_spec.bench.decode.probe import Probe
-from cassandra_spec.bench.decode.results import Turn, Turns
+from cassandra_spec.bench.decode.probe import memory_speed
+from cassandra_spec.bench.decode.results import Turn, Turns, total
 from cassandra_spec.bench.decode.weights import Dithered
 from cassandra_spec.bench.decode.workers import Worker
 from cassandra_spec.golden import CassandraError
@@ -28,8 +28,6 @@ __all__ = ["WEIGHTS", "Bench", "make_source"]
 WEIGHTS = ("dequantised", "dithered")
 """The weights as the source has them, and as if they had never been quantised."""
 
-Say = Callable[[str], object]
-
 
 def make_source(source: Source, weights: str) -> Source:
     """The source of one set of weights."""
@@ -42,15 +40,15 @@ class Bench:
 
     contenders: Sequence[Contender]
     folder: Path  # of models and files, kept for another run
-    rounds: Sequence[Sequence[Sequence[int]]]  # prompts of each
-    stops: Sequence[int]
     max_tokens: int
     slow_tokens: int
     threads: int
-    context: int  # positions that must fit
     llama_python: Path | None
     jobs: int | None
-    say: Say
+    say: Callable[[str], object]
+    rounds: Sequence[Sequence[Sequence[int]]] = ()  # prompts of each
+    stops: Sequence[int] = ()
+    context: int = 0  # positions that must fit
 
     def run(self, weights: str, source: Source, norms: Norms | None, turns: Turns) -> None:
         """All turns of one set of weights that have not been taken yet."""
@@ -65,12 +63,12 @@ class Bench:
                 workers[each.name] = stack.enter_context(worker)
                 self.say(f"{weights}: {each.name} is ready")
             self._warm(workers, contenders)
-            probe = Probe(self.threads)
             for number in range(len(self.rounds)):
                 first = number % len(contenders)  # each round begins with another one
                 for each in [*contenders[first:], *contenders[:first]]:
                     if (weights, each.name, number) not in turns:
-                        turn = self._turn(weights, each, workers[each.name], number, probe())
+                        speed = memory_speed(self.threads)
+                        turn = self._turn(weights, each, workers[each.name], number, speed)
                         turns.add(turn)
                         self.say(f"{weights}: round {number + 1}: {each.name}: {turn.rate:.1f}")
 
@@ -104,8 +102,8 @@ class Bench:
             probe=speed,
             resident=worker.resident,
             held=worker.about.get("bytes"),
-            drafted=_sum(answers, "drafted"),
-            accepted=_sum(answers, "accepted"),
+            drafted=total([answer.get("drafted") for answer in answers]),
+            accepted=total([answer.get("accepted") for answer in answers]),
             plans=answers[-1].get("plans", {}),
         )
 
@@ -150,8 +148,3 @@ class Bench:
     def _llama(self, what: str) -> list[str]:
         program = Path(__file__).with_name("llama_serve.py")
         return [str(self.llama_python), str(program), what]
-
-
-def _sum(answers: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    found = [answer[name] for answer in answers if name in answer]
-    return sum(found) if found else None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from cassandra_spec.bench.decode.contenders import Contender
-from cassandra_spec.bench.decode.prompts import encode_behind, in_rounds
+from cassandra_spec.bench.decode.prompts import encode_after, in_rounds
 from cassandra_spec.bench.decode.results import Summary, Turns, summaries
 from cassandra_spec.bench.decode.run import Bench, make_source
 from cassandra_spec.drafting import encode_prompt, stop_tokens
@@ -24,56 +22,37 @@ _PROMPTS_ROOM = 512  # positions for prompts that have no context before them
 
 
 def prepare(
+    bench: Bench,
     source: Source,
     norms: Norms,
-    contenders: Sequence[Contender],
     *,
-    folder: Path,
     rounds: int,
     prompts: int | None,
     context: int | None,
-    max_tokens: int,
-    slow_tokens: int,
-    threads: int,
-    llama_python: Path | None,
-    jobs: int | None,
-    say: Callable[[str], None],
 ) -> Bench:
-    """A benchmark that is ready to run.
+    """A benchmark that is ready to run: with prompts, stops and the positions that must fit.
 
     Packs the first model, whose tokenizer makes the prompts: the first ``prompts`` of those that
-    come along, each after so much text that there are ``context`` tokens.
+    come along, each after text that fills it up to ``context`` tokens.
 
     Raises:
         CassandraError: no prompts or text can be had for what is asked for.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    bench = Bench(
-        contenders=(),
-        folder=folder,
-        rounds=(),
-        stops=(),
-        max_tokens=max_tokens,
-        slow_tokens=min(slow_tokens, max_tokens),
-        threads=threads,
-        context=(context or _PROMPTS_ROOM) + max_tokens,
-        llama_python=llama_python,
-        jobs=jobs,
-        say=say,
-    )
+    bench.folder.mkdir(parents=True, exist_ok=True)
     packed = bench.packed("exact-4", "dequantised", source, norms)
     tokenizer: Any = load_tokenizer(packed)
     texts = [prompt.text for prompt in bundled_prompts("bench")][:prompts]
     filler = read_text(None, HELD_OUT) if context else ""
     encoded = [
-        encode_behind(tokenizer, text, filler, context)
+        encode_after(tokenizer, text, filler, context)
         if context
         else encode_prompt(tokenizer, text)
         for text in texts
     ]
     return dataclasses.replace(
         bench,
-        contenders=contenders,
+        slow_tokens=min(bench.slow_tokens, bench.max_tokens),
+        context=(context or _PROMPTS_ROOM) + bench.max_tokens,
         rounds=in_rounds(encoded, rounds),
         stops=sorted(stop_tokens(tokenizer, read_config(packed).get("eos_token_id"))),
     )

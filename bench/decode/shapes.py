@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.bench.decode.probe import Probe
+from cassandra_spec.bench.decode.probe import memory_speed
 from cassandra_spec.bench.decode.results import Spread
 from cassandra_spec.golden import CassandraError, Format, Packed
 from cassandra_spec.report.tables import text_table
@@ -134,9 +134,8 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
         drafts: list[float] = []
         passes: list[list[float]] = [[] for _ in range(8)]
         probes = []
-        probe = Probe(threads)
         for _ in range(_REPEATS):
-            probes.append(probe())
+            probes.append(memory_speed(threads))
             for gamma in range(8):
                 draft, verify = _time_rounds(engine, gamma)
                 passes[gamma] += verify
@@ -148,8 +147,8 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
         target_bytes=held["target"],
         draft_bytes=held["draft"],
         kv_bytes=held["position"],
-        draft=_spread(drafts),
-        rows=tuple(map(_spread, passes)),
+        draft=Spread.of(drafts),
+        rows=tuple(map(Spread.of, passes)),
         probe=float(np.median(probes)),
     )
 
@@ -167,12 +166,6 @@ def measure_shapes(names: Sequence[str], threads: int, say: Callable[[str], None
     for name in names:
         found.append(measure(name, target="bf16", threads=threads))
         say(f"{name}: measured")
-    return found
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    found = Spread.of(values)
-    assert found is not None
     return found
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.bench.decode.prompts import encode_behind
+from cassandra_spec.bench.decode.prompts import encode_after
 from cassandra_spec.drafting import DraftKind, Gamma, Settings, encode_prompt
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
@@ -95,7 +95,7 @@ class Prompts:
         text = bundled_prompts()[case.prompt].text
         if case.context is None:
             return encode_prompt(self._tokenizer, text)
-        return encode_behind(self._tokenizer, text, read_text(None, HELD_OUT), case.context)
+        return encode_after(self._tokenizer, text, read_text(None, HELD_OUT), case.context)
 
 
 def with_plain(speculative: Sequence[tuple[Case, Case]]) -> Iterator[Case]:

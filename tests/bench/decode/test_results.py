@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.bench.decode.contenders import CONTENDERS, PLAIN, PLANS, Contender, choose
-from cassandra_spec.bench.decode.probe import Probe, time_numpy
+from cassandra_spec.bench.decode.probe import memory_speed, time_numpy
 from cassandra_spec.bench.decode.prompts import in_rounds
 from cassandra_spec.bench.decode.report import draw, lines
 from cassandra_spec.bench.decode.results import LLAMA, Turn, Turns, summaries
@@ -131,7 +131,7 @@ def test_memory_is_read_at_a_speed(threads: int) -> None:
         seconds = read(1 << 22, 2, threads)
         assert len(seconds) == 2
         assert min(seconds) > 0
-    assert Probe(threads)() > 0
+    assert memory_speed(threads) > 0
 
 
 def test_all_prompts_have_a_round() -> None:
