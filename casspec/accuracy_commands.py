@@ -9,14 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec.flags import (
-    Subparsers,
-    add_command,
-    add_count,
-    add_file,
-    add_quiet,
-    add_switch,
-)
+from cassandra_spec.casspec import flags
 from cassandra_spec.casspec.study import norms_of
 
 if TYPE_CHECKING:
@@ -37,23 +30,22 @@ compare with, of linear weights. Errors are standard errors over windows. docs/p
 """
 
 
-def register(subparsers: Subparsers) -> None:
+def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "measure what compression does to a model's predictions"
-    parser = add_command(subparsers, "accuracy", text, EPILOG)
-    parser.set_defaults(run=accuracy)
+    parser = flags.add_command(subparsers, "accuracy", text, EPILOG, accuracy)
     parser.add_argument(
         "packed", metavar="PACKED", type=Path, nargs="+", help="directories of packed models"
     )
     parser.add_argument("--source", metavar="SOURCE", help="the original model, as for pack")
-    add_file(parser, "text", "text (default: one that comes along)")
-    add_count(parser, "length", "tokens in a window", 512)
-    add_count(parser, "tokens", "no more of the text than this (default: all)")
-    add_file(parser, "calibration", "text or norms for Wanda, as for pack")
-    add_switch(parser, "drafts", "the drafts of the packed models, too")
-    add_switch(parser, "no-lossy", "no lossy compression to compare with")
-    add_switch(parser, "json", "everything, for other programs")
-    add_quiet(parser)
+    flags.add_file(parser, "text", "text (default: one that comes along)")
+    flags.add_count(parser, "length", "tokens in a window", 512)
+    flags.add_count(parser, "tokens", "no more of the text than this (default: all)")
+    flags.add_file(parser, "calibration", "text or norms for Wanda, as for pack")
+    flags.add_switch(parser, "drafts", "the drafts of the packed models, too")
+    flags.add_switch(parser, "no-lossy", "no lossy compression to compare with")
+    flags.add_switch(parser, "json", "everything, for other programs")
+    flags.add_quiet(parser)
 
 
 def accuracy(args: argparse.Namespace) -> int:

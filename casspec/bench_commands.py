@@ -12,18 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec import decode_command
-from cassandra_spec.casspec.flags import (
-    MOST,
-    Subparsers,
-    add_command,
-    add_count,
-    add_file,
-    add_jobs,
-    add_quiet,
-    add_source,
-    add_switch,
-)
+from cassandra_spec.casspec import decode_command, flags
 from cassandra_spec.casspec.study import add_study_flags, open_study
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.native.linear import FORMS, MAX_ROWS
@@ -102,9 +91,9 @@ same bytes.
 """
 
 
-def register(subparsers: Subparsers) -> None:
+def register(subparsers: flags.Subparsers) -> None:
     """Add the command and its benchmarks."""
-    inner = add_command(subparsers, "bench", "measure drafts", EPILOG).add_subparsers(
+    inner = flags.add_command(subparsers, "bench", "measure drafts", EPILOG).add_subparsers(
         metavar="WHAT", required=True
     )
     _add_acceptance(inner)
@@ -115,10 +104,9 @@ def register(subparsers: Subparsers) -> None:
     _add_pack(inner)
 
 
-def _add_acceptance(subparsers: Subparsers) -> None:
+def _add_acceptance(subparsers: flags.Subparsers) -> None:
     text = "how many drafted tokens are accepted, and what that saves"
-    parser = add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG)
-    parser.set_defaults(run=_acceptance)
+    parser = flags.add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG, _acceptance)
     add_study_flags(parser)
     parser.add_argument(
         "--settings", nargs="+", default=[], metavar="GLOB", help="some of them (default: all)"
@@ -126,9 +114,9 @@ def _add_acceptance(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--gamma", nargs="+", type=int, default=[3, 5], metavar="N", help="(default: 3 5)"
     )
-    add_file(parser, "json", "write all figures")
+    flags.add_file(parser, "json", "write all figures")
     text = "instead of the table: acceptance against bits, as a plot (SVG) and its table"
-    add_file(parser, "figure", text)
+    flags.add_file(parser, "figure", text)
 
 
 def _acceptance(args: argparse.Namespace) -> int:
@@ -174,13 +162,12 @@ def _write_json(path: Path | None, body: object) -> None:
         write_file(path, (json.dumps(body, indent=1) + "\n").encode())
 
 
-def _add_small_model(subparsers: Subparsers) -> None:
+def _add_small_model(subparsers: flags.Subparsers) -> None:
     text = "train a small model that was never quantised, for comparison"
-    parser = add_command(subparsers, "small-model", text, SMALL_EPILOG)
-    parser.set_defaults(run=_small_model)
+    parser = flags.add_command(subparsers, "small-model", text, SMALL_EPILOG, _small_model)
     parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
-    add_count(parser, "steps", "", 600)
-    add_quiet(parser)
+    flags.add_count(parser, "steps", "", 600)
+    flags.add_quiet(parser)
 
 
 def _small_model(args: argparse.Namespace) -> int:
@@ -190,10 +177,9 @@ def _small_model(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_kernels(subparsers: Subparsers) -> None:
+def _add_kernels(subparsers: flags.Subparsers) -> None:
     text = "how fast the native kernels read weights, beside plain reading"
-    parser = add_command(subparsers, "kernels", text, KERNELS_EPILOG)
-    parser.set_defaults(run=_kernels)
+    parser = flags.add_command(subparsers, "kernels", text, KERNELS_EPILOG, _kernels)
     parser.add_argument(
         "--forms", nargs="+", choices=FORMS, default=list(FORMS), help="(default: all)"
     )
@@ -206,11 +192,11 @@ def _add_kernels(subparsers: Subparsers) -> None:
         metavar="N",
         help="beside 1 (default: 2 4 8)",
     )
-    add_count(parser, "threads", "(default: 1 and all cores)", many="+")
-    add_count(parser, "layers", "", 10)
-    add_count(parser, "rounds", "", 7)
-    add_switch(parser, "cached", "one small matrix, which stays in a core's cache")
-    add_file(parser, "json", "write all figures")
+    flags.add_count(parser, "threads", "(default: 1 and all cores)", many="+")
+    flags.add_count(parser, "layers", "", 10)
+    flags.add_count(parser, "rounds", "", 7)
+    flags.add_switch(parser, "cached", "one small matrix, which stays in a core's cache")
+    flags.add_file(parser, "json", "write all figures")
 
 
 def _kernels(args: argparse.Namespace) -> int:
@@ -227,24 +213,23 @@ def _kernels(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_codec(subparsers: Subparsers) -> None:
+def _add_codec(subparsers: flags.Subparsers) -> None:
     text = "how fast the native codec encodes and decodes, beside memcpy and ZipNN"
-    parser = add_command(subparsers, "codec", text, CODEC_EPILOG)
-    parser.set_defaults(run=_codec)
-    add_source(parser)
+    parser = flags.add_command(subparsers, "codec", text, CODEC_EPILOG, _codec)
+    flags.add_source(parser)
     parser.add_argument(
-        "--values", type=integer(1, MOST), default=1 << 22, metavar="N", help="(default 4 Mi)"
+        "--values", type=integer(1, flags.MOST), default=1 << 22, metavar="N", help="(default 4 Mi)"
     )
-    add_count(parser, "rounds", "", 9)
+    flags.add_count(parser, "rounds", "", 9)
     parser.add_argument("--isa", nargs="+", metavar="NAME", help="(default: the best)")
-    add_switch(
+    flags.add_switch(
         parser,
         "cpu-time",
         "instead of wall time, of all threads: for a machine that does other things, too",
     )
-    add_switch(parser, "no-dither", "the weights as they are")
-    add_switch(parser, "golden", "measure golden's codec, too")
-    add_file(parser, "json", "write all seconds")
+    flags.add_switch(parser, "no-dither", "the weights as they are")
+    flags.add_switch(parser, "golden", "measure golden's codec, too")
+    flags.add_file(parser, "json", "write all seconds")
 
 
 def _codec(args: argparse.Namespace) -> int:
@@ -267,16 +252,15 @@ def _codec(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_pack(subparsers: Subparsers) -> None:
+def _add_pack(subparsers: flags.Subparsers) -> None:
     text = "seconds to pack and unpack a model, by golden's codec and by native code"
-    parser = add_command(subparsers, "pack", text, PACK_EPILOG)
-    parser.set_defaults(run=_pack)
-    add_source(parser)
+    parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
+    flags.add_source(parser)
     parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
-    add_count(parser, "rounds", "", 3)
-    add_jobs(parser)
-    add_quiet(parser)
-    add_file(parser, "json", "write all seconds")
+    flags.add_count(parser, "rounds", "", 3)
+    flags.add_jobs(parser)
+    flags.add_quiet(parser)
+    flags.add_file(parser, "json", "write all seconds")
 
 
 def _pack(args: argparse.Namespace) -> int:

@@ -5,17 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cassandra_spec.casspec.flags import (
-    Subparsers,
-    add_calibration,
-    add_command,
-    add_count,
-    add_file,
-    add_jobs,
-    add_quiet,
-    add_source,
-    say,
-)
+from cassandra_spec.casspec import flags
 from cassandra_spec.casspec.study import norms_of
 from cassandra_spec.golden import CassandraError
 
@@ -39,12 +29,11 @@ on. docs/native.md, section Speed, has the figures and what they mean.
 """
 
 
-def register(subparsers: Subparsers) -> None:
+def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "tokens per second of every way to decode, beside llama.cpp and transformers"
-    parser = add_command(subparsers, "decode", text, EPILOG)
-    parser.set_defaults(run=_decode)
-    add_source(parser)
+    parser = flags.add_command(subparsers, "decode", text, EPILOG, _decode)
+    flags.add_source(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -63,12 +52,12 @@ def register(subparsers: Subparsers) -> None:
         "--contenders", nargs="+", default=[], metavar="GLOB", help="some of them (default: all)"
     )
     parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
-    add_count(parser, "threads", "", 2)
-    add_count(parser, "rounds", "the prompts go round", 8)
-    add_count(parser, "prompts", "the first N of them (24)")
-    add_count(parser, "max-tokens", "of each reply", 128)
-    add_count(parser, "slow-tokens", "of transformers' and torch's, one in each round", 24)
-    add_count(parser, "context", "put text before prompts, N tokens in all")
+    flags.add_count(parser, "threads", "", 2)
+    flags.add_count(parser, "rounds", "the prompts go round", 8)
+    flags.add_count(parser, "prompts", "the first N of them (24)")
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_count(parser, "slow-tokens", "of transformers' and torch's, one in each round", 24)
+    flags.add_count(parser, "context", "put text before prompts, N tokens in all")
     parser.add_argument(
         "--shape",
         nargs="+",
@@ -84,18 +73,19 @@ def register(subparsers: Subparsers) -> None:
         metavar="A",
         help="conditional rates for the gains that --shape projects (default .80 .86 .90)",
     )
-    add_calibration(parser)
-    add_jobs(parser, "processes for packing")
-    add_file(parser, "json", "write all figures")
-    add_file(parser, "figure", "bars, as SVG")
-    add_file(parser, "document", "put the table between its markers")
-    add_quiet(parser)
+    flags.add_calibration(parser)
+    flags.add_jobs(parser, "processes for packing")
+    flags.add_file(parser, "json", "write all figures")
+    flags.add_file(parser, "figure", "bars, as SVG")
+    flags.add_file(parser, "document", "put the table between its markers")
+    flags.add_quiet(parser)
 
 
 def _decode(args: argparse.Namespace) -> int:
     """``casspec bench decode``."""
     from cassandra_spec.bench.decode.contenders import choose
     from cassandra_spec.bench.decode.report import differing_replies, draw, lines, save
+    from cassandra_spec.bench.decode.run import Bench
     from cassandra_spec.bench.decode.setup import measure_all, open_turns, prepare
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.weights.sources import open_source
@@ -105,21 +95,18 @@ def _decode(args: argparse.Namespace) -> int:
         return _shapes(args)
     source = open_source(args.source)
     norms = norms_of(source, args)
-    bench = prepare(
-        source,
-        norms,
-        contenders,
+    bench = Bench(
+        contenders=contenders,
         folder=args.out,
-        rounds=args.rounds,
-        prompts=args.prompts,
-        context=args.context,
         max_tokens=args.max_tokens,
         slow_tokens=args.slow_tokens,
         threads=args.threads,
         llama_python=args.llama_python and args.llama_python.absolute(),
         jobs=args.jobs,
-        say=lambda text: say(args, text),
+        say=lambda text: flags.say(args, text),
     )
+    sizes = {"rounds": args.rounds, "prompts": args.prompts, "context": args.context}
+    bench = prepare(bench, source, norms, **sizes)
     turns = open_turns(bench, source)
     found = measure_all(bench, source, norms, args.weights, turns)
     print(lines(found))
@@ -140,7 +127,7 @@ def _shapes(args: argparse.Namespace) -> int:
     for acceptance in args.acceptance:
         if not 0 <= acceptance <= 1:
             raise CassandraError(f"acceptance must be from 0 to 1, not {acceptance}")
-    found = measure_shapes(args.shape, args.threads, lambda text: say(args, text))
+    found = measure_shapes(args.shape, args.threads, lambda text: flags.say(args, text))
     text = lines(found, args.acceptance)
     print(text)
     save({"shapes": found}, args.json, {"shapes": text}, args.document)

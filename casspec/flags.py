@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,10 +32,19 @@ MOST = 2**31 - 1
 """The largest count that a flag takes."""
 
 
-def add_command(subparsers: Subparsers, name: str, text: str, epilog: str) -> CommandParser:
-    """A subcommand: what it does in a few words, and examples."""
+def add_command(
+    subparsers: Subparsers,
+    name: str,
+    text: str,
+    epilog: str,
+    run: Callable[[argparse.Namespace], int] | None = None,
+) -> CommandParser:
+    """A subcommand: what it does in a few words, examples, and the function that runs it."""
     description = f"{text[0].upper()}{text[1:]}."
-    return subparsers.add_parser(name, help=text, description=description, epilog=epilog)
+    parser = subparsers.add_parser(name, help=text, description=description, epilog=epilog)
+    if run:
+        parser.set_defaults(run=run)
+    return parser
 
 
 def add_count(

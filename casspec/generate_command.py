@@ -8,13 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from cassandra_spec.casspec.flags import (
-    Subparsers,
-    add_choice,
-    add_command,
-    add_count,
-    add_switch,
-)
+from cassandra_spec.casspec import flags
 from cassandra_spec.casspec.generate_backends import BACKENDS, BF16
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
@@ -47,11 +41,10 @@ docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
 _GAMMAS: dict[str, Gamma] = {"torch": 3, "native": "adaptive"}
 
 
-def register(subparsers: Subparsers) -> None:
+def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "reply to prompts by self-speculative decoding"
-    parser = add_command(subparsers, "generate", text, EPILOG)
-    parser.set_defaults(run=_generate)
+    parser = flags.add_command(subparsers, "generate", text, EPILOG, _generate)
     parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
     parser.add_argument(
         "--prompt", action="append", required=True, metavar="TEXT", help="can be given repeatedly"
@@ -67,7 +60,7 @@ def register(subparsers: Subparsers) -> None:
         "who drafts: the model's draft view; copies of earlier tokens; copies where there are any,"
         " else the draft view; or nobody"
     )
-    add_choice(parser, "draft", get_args(DraftKind), text)
+    flags.add_choice(parser, "draft", get_args(DraftKind), text)
     parser.add_argument(
         "--min-margin",
         type=float,
@@ -77,8 +70,8 @@ def register(subparsers: Subparsers) -> None:
         " (default 0: never)",
     )
     parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
-    add_switch(parser, "plain", "the target alone, as with --gamma 0")
-    add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
     parser.add_argument(
         "--stop",
         action="append",
@@ -86,12 +79,12 @@ def register(subparsers: Subparsers) -> None:
         metavar="TEXT",
         help="ends a reply, and is not shown; can be given repeatedly",
     )
-    add_switch(parser, "json", "everything, for other programs")
+    flags.add_switch(parser, "json", "everything, for other programs")
     text = (
         "what decodes, and packs keys and values: the reference, or the Verilated gateware;"
         " --kv-prune is always the reference's"
     )
-    add_choice(parser, "codec", ("golden", "rtl"), text)
+    flags.add_choice(parser, "codec", ("golden", "rtl"), text)
     _add_backend(parser)
     _add_sampling(parser)
     _add_kv(parser)
@@ -111,10 +104,10 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
         "torch's kernels on decoded weights, or native code on packed ones: fast, greedy alone, for"
         " Llama-type models; needs a C++ compiler"
     )
-    add_choice(group, "backend", ("torch", "native"), text)
+    flags.add_choice(group, "backend", ("torch", "native"), text)
     text = "how the native target's weights are kept: 12 bits are as lossless"
-    add_choice(group, "native-target", ("bf16", "packed12"), text)
-    add_count(group, "threads", "of the native backend (default: all processors)")
+    flags.add_choice(group, "native-target", ("bf16", "packed12"), text)
+    flags.add_count(group, "threads", "of the native backend (default: all processors)")
 
 
 def _gamma(text: str) -> Gamma:
@@ -129,7 +122,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--temperature", type=float, default=0.0, metavar="T", help="default 0: greedy"
     )
-    add_count(group, "top-k", "the N most likely tokens alone")
+    flags.add_count(group, "top-k", "the N most likely tokens alone")
     group.add_argument("--top-p", type=float, metavar="P", help="the most likely of probability P")
     group.add_argument(
         "--seed", type=integer(0, 2**63 - 1), metavar="N", help="makes sampling repeatable"
@@ -139,16 +132,16 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 def _add_kv(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("keys and values")
     text = "their scheme; mx rounds what the target sees; bf16: not packed"
-    add_choice(group, "kv", (BF16, *SCHEMES), text)
-    add_count(group, "kv-truncated", "low bits that the draft does not read", 4, low=0)
+    flags.add_choice(group, "kv", (BF16, *SCHEMES), text)
+    flags.add_count(group, "kv-truncated", "low bits that the draft does not read", 4, low=0)
     text = "what a draft puts in their place"
-    add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
-    add_count(group, "kv-group", "values of an exponent", 32)
-    add_count(group, "kv-block", "positions in a block", 32)
+    flags.add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
+    flags.add_count(group, "kv-group", "values of an exponent", 32)
+    flags.add_count(group, "kv-block", "positions in a block", 32)
     text = "of the values in a block (docs/kv.md)"
-    add_choice(group, "kv-order", ("channel", "token"), text)
+    flags.add_choice(group, "kv-order", ("channel", "token"), text)
     text = "largest values of each vector that the draft has (order token; default all)"
-    add_count(group, "kv-keep", text)
+    flags.add_count(group, "kv-keep", text)
     group.add_argument(
         "--kv-prune",
         type=float,
@@ -156,7 +149,7 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
         metavar="FRACTION",
         help="smallest part of each position that the draft does without (default 0)",
     )
-    add_switch(group, "kv-whole", "the draft reads all bits of keys and values")
+    flags.add_switch(group, "kv-whole", "the draft reads all bits of keys and values")
 
 
 def _generate(args: argparse.Namespace) -> int:

@@ -8,19 +8,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from cassandra_spec.casspec.codecs import add_codec, choose_codec
-from cassandra_spec.casspec.flags import (
-    Subparsers,
-    add_command,
-    add_count,
-    add_file,
-    add_jobs,
-    add_quiet,
-    add_switch,
-    say,
-)
+from cassandra_spec.casspec import flags
 from cassandra_spec.casspec.study import norms_of
-from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden import CassandraError, GoldenCodec, Packer
 from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
 
 if TYPE_CHECKING:
@@ -28,7 +18,7 @@ if TYPE_CHECKING:
     from cassandra_spec.model.packing.plan import PackPlan
     from cassandra_spec.model.weights.sources import Source
 
-__all__ = ["FORMAT_FLAGS", "register"]
+__all__ = ["FORMAT_FLAGS", "choose_codec", "register"]
 
 PACK_EPILOG = """\
 schemes:
@@ -92,7 +82,7 @@ FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
 """Flags of ``pack`` that are fields of :class:`golden.Format`: type, choices, help."""
 
 
-def register(subparsers: Subparsers) -> None:
+def register(subparsers: flags.Subparsers) -> None:
     """Add the commands."""
     _add_pack(subparsers)
     _add_calibrate(subparsers)
@@ -100,10 +90,9 @@ def register(subparsers: Subparsers) -> None:
     _add_inspect(subparsers)
 
 
-def _add_pack(subparsers: Subparsers) -> None:
+def _add_pack(subparsers: flags.Subparsers) -> None:
     text = "pack a model into a new directory"
-    parser = add_command(subparsers, "pack", text, PACK_EPILOG)
-    parser.set_defaults(run=_pack)
+    parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
     parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
     group = parser.add_argument_group("format")
@@ -117,7 +106,7 @@ def _add_pack(subparsers: Subparsers) -> None:
         )
     _add_recipe(parser)
     text = "start over, whatever an interrupted run has packed"
-    add_switch(_add_work(parser), "fresh", text)
+    flags.add_switch(_add_work(parser), "fresh", text)
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -144,8 +133,8 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
         "text, or norms of `casspec calibrate` (.safetensors), for what needs norms of the inputs"
         " (default: a text that comes along)"
     )
-    add_file(group, "calibration", text)
-    add_file(group, "recipe", "format and encoder by tensor, instead of flags")
+    flags.add_file(group, "calibration", text)
+    flags.add_file(group, "recipe", "format and encoder by tensor, instead of flags")
     group.add_argument(
         "--keep",
         action="append",
@@ -154,7 +143,7 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
         help="tensors that stay as they are, such as lm_head.weight; can be given repeatedly",
     )
     text = "pack an embedding that is not the head too (saves memory, no traffic)"
-    add_switch(group, "pack-embedding", text)
+    flags.add_switch(group, "pack-embedding", text)
     group.add_argument(
         "--saturate",
         dest="nonfinite",
@@ -166,42 +155,44 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
 
 def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("work")
-    add_jobs(group)
-    add_quiet(group)
-    add_codec(group)
+    flags.add_jobs(group)
+    flags.add_quiet(group)
+    group.add_argument(
+        "--codec",
+        choices=("native", "golden"),
+        help="native: compiled code (default where there is a compiler); golden: the reference,"
+        " which gives the same bytes",
+    )
     return group
 
 
-def _add_calibrate(subparsers: Subparsers) -> None:
+def _add_calibrate(subparsers: flags.Subparsers) -> None:
     text = "measure the inputs of each linear layer on a text, for pack"
-    parser = add_command(subparsers, "calibrate", text, CALIBRATE_EPILOG)
-    parser.set_defaults(run=_calibrate)
+    parser = flags.add_command(subparsers, "calibrate", text, CALIBRATE_EPILOG, _calibrate)
     parser.add_argument("source", metavar="SOURCE", help="model, as for pack")
     parser.add_argument("destination", metavar="OUT", type=Path, help="file of norms to write")
-    add_file(parser, "calibration", "text (default: one that comes along)")
-    add_count(parser, "samples", "pieces of the text", 128)
-    add_count(parser, "length", "tokens of each", 256)
-    add_quiet(parser)
+    flags.add_file(parser, "calibration", "text (default: one that comes along)")
+    flags.add_count(parser, "samples", "pieces of the text", 128)
+    flags.add_count(parser, "length", "tokens of each", 256)
+    flags.add_quiet(parser)
 
 
-def _add_unpack(subparsers: Subparsers) -> None:
+def _add_unpack(subparsers: flags.Subparsers) -> None:
     text = "write a packed model as plain BF16 safetensors"
-    parser = add_command(subparsers, "unpack", text, UNPACK_EPILOG)
-    parser.set_defaults(run=_unpack)
+    parser = flags.add_command(subparsers, "unpack", text, UNPACK_EPILOG, _unpack)
     parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
     parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
-    add_switch(parser, "draft", "the draft's values, not the target's")
+    flags.add_switch(parser, "draft", "the draft's values, not the target's")
     _add_work(parser)
 
 
-def _add_inspect(subparsers: Subparsers) -> None:
+def _add_inspect(subparsers: flags.Subparsers) -> None:
     text = "show what a packed model holds and costs"
-    parser = add_command(subparsers, "inspect", text, INSPECT_EPILOG)
-    parser.set_defaults(run=_inspect)
+    parser = flags.add_command(subparsers, "inspect", text, INSPECT_EPILOG, _inspect)
     parser.add_argument("source", metavar="PATH", type=Path, help="packed model, or its file")
-    add_switch(parser, "json", "everything, for other programs")
-    add_switch(parser, "tensors", "a line for each tensor")
-    add_switch(parser, "verify", "read all data, check all checksums")
+    flags.add_switch(parser, "json", "everything, for other programs")
+    flags.add_switch(parser, "tensors", "a line for each tensor")
+    flags.add_switch(parser, "verify", "read all data, check all checksums")
 
 
 def _pack(args: argparse.Namespace) -> int:
@@ -212,7 +203,7 @@ def _pack(args: argparse.Namespace) -> int:
     plan = _plan(args)
     source = open_source(args.source)
     for note in source.notes:
-        say(args, f"{source.label}: {note}")
+        flags.say(args, f"{source.label}: {note}")
     norms = _norms(args, source, plan)
     outcome = pack_model(
         source,
@@ -225,12 +216,12 @@ def _pack(args: argparse.Namespace) -> int:
         codec=choose_codec(args),
     )
     if outcome.resumed:
-        say(args, f"{outcome.resumed} tensors were there from an interrupted run")
+        flags.say(args, f"{outcome.resumed} tensors were there from an interrupted run")
     if outcome.saturated:
-        say(args, f"{outcome.saturated:,} values were not finite and are saturated")
+        flags.say(args, f"{outcome.saturated:,} values were not finite and are saturated")
     plain = outcome.values * 2
     bits = 8 * outcome.bytes / outcome.values
-    say(
+    flags.say(
         args,
         f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
         f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16",
@@ -258,7 +249,7 @@ def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | 
     if any(recipe.needs_norms for recipe in plan.recipes(source).values()):
         return norms_of(source, args)
     if args.calibration:
-        say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
+        flags.say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
     return None
 
 
@@ -273,7 +264,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     norms = calibrate(open_source(args.source), settings, progress=not args.quiet)
     norms.save(args.destination)
     channels = sum(values.size for values in norms.values.values())
-    say(
+    flags.say(
         args,
         f"{args.destination}: {channels:,} norms of {len(norms.values)} tensors over"
         f" {norms.tokens:,} tokens",
@@ -293,7 +284,7 @@ def _unpack(args: argparse.Namespace) -> int:
         progress=not args.quiet,
         codec=choose_codec(args),
     )
-    say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")
+    flags.say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")
     return 0
 
 
@@ -311,3 +302,22 @@ def _inspect(args: argparse.Namespace) -> int:
     else:
         print(inspection_text(report, each=args.tensors))
     return 0
+
+
+def choose_codec(args: argparse.Namespace) -> Packer:
+    """The codec of ``--codec``; without it the native one, or golden's where that cannot be had.
+
+    Raises :class:`native.NativeError` if the native one is asked for and cannot be had.
+    """
+    if args.codec == "golden":
+        return GoldenCodec()
+    from cassandra_spec.native import NativeError
+    from cassandra_spec.native.codec import NativeCodec
+
+    try:
+        return NativeCodec()
+    except NativeError as error:
+        if args.codec == "native":
+            raise
+        flags.say(args, f"casspec: golden's codec is used: {error}")
+        return GoldenCodec()

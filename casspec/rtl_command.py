@@ -57,8 +57,7 @@ ENCODER_FLAGS = {
 def register(subparsers: Subparsers) -> None:
     """Add the command."""
     text = "export the decoder, alone or behind AXI, as Verilog"
-    parser = add_command(subparsers, "rtl", text, EPILOG)
-    parser.set_defaults(run=rtl)
+    parser = add_command(subparsers, "rtl", text, EPILOG, rtl)
     parser.add_argument(
         "--out",
         dest="destination",

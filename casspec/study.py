@@ -5,13 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec.flags import (
-    add_calibration,
-    add_count,
-    add_file,
-    add_jobs,
-    add_quiet,
-)
+from cassandra_spec.casspec import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.model.packing.calibration import Norms
@@ -25,11 +19,11 @@ def add_study_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument("source", metavar="SOURCE", help="model that is not packed")
     text = "text file with one prompt in each line (default: those that come along)"
-    add_file(parser, "prompts", text)
-    add_count(parser, "max-tokens", "of each reply", 128)
-    add_calibration(parser)
-    add_jobs(parser)
-    add_quiet(parser)
+    flags.add_file(parser, "prompts", text)
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_calibration(parser)
+    flags.add_jobs(parser)
+    flags.add_quiet(parser)
 
 
 def norms_of(source: Source, args: argparse.Namespace) -> Norms:

@@ -33,8 +33,7 @@ docs/acceptance.md describes the search and both objectives.
 def register(subparsers: Subparsers) -> None:
     """Add the command."""
     text = "search the best settings of a model"
-    parser = add_command(subparsers, "tune", text, EPILOG)
-    parser.set_defaults(run=tune)
+    parser = add_command(subparsers, "tune", text, EPILOG, tune)
     add_study_flags(parser)
     parser.add_argument("destination", metavar="OUT", type=Path, help="file for `pack --recipe`")
     parser.add_argument(

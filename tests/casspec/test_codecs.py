@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.casspec.__main__ import main
-from cassandra_spec.casspec.codecs import choose_codec
+from cassandra_spec.casspec.pack_commands import choose_codec
 from cassandra_spec.golden import GoldenCodec
 from cassandra_spec.model.weights.sources import MODEL_FILE
 from cassandra_spec.native import NativeError
