@@ -54,19 +54,12 @@ def _is_number(cell: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table with a title and notes.
+    """A table with a title and notes."""
 
-    Attributes:
-        title: one line.
-        header: names of the columns.
-        rows: as many cells each as the header has.
-        notes: lines below.
-    """
-
-    title: str
-    header: Row
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
+    title: str  # one line
+    header: Row  # names of the columns
+    rows: tuple[Row, ...]  # as many cells each as the header has
+    notes: tuple[str, ...] = ()  # lines below
 
     def text(self) -> str:
         """The title, the table with numbers right-aligned, the notes."""

@@ -30,19 +30,12 @@ Instances = Mapping[str, tuple[str, Mapping[str, str]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Energy:
-    """Energies in pJ, of a cycle or of anything else.
+    """Energies in pJ, of a cycle or of anything else."""
 
-    Attributes:
-        clock: the clock net's pins, and what an edge of the clock takes in flip-flops.
-        cells: inside the cells at both ends of the other nets.
-        nets: pins that the other nets drive, ports of the module among them.
-        leakage: while nothing switches.
-    """
-
-    clock: float
-    cells: float
-    nets: float
-    leakage: float
+    clock: float  # the clock net's pins, and what an edge of the clock takes in flip-flops
+    cells: float  # inside the cells at both ends of the other nets
+    nets: float  # pins that the other nets drive, ports of the module among them
+    leakage: float  # while nothing switches
 
     @property
     def total(self) -> float:

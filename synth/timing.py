@@ -186,19 +186,12 @@ def parse_path(text: str, names: Mapping[str, str]) -> CriticalPath:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Power:
-    """Power in W at the clock period of the report, in the library's process and voltage.
+    """Power in W at the clock period of the report, in the library's process and voltage."""
 
-    Attributes:
-        internal: of the cells, the clock pins of flip-flops among them.
-        switching: of the nets, as loads of pins without wires.
-        leakage: while nothing switches.
-        activity: which activity it is of.
-    """
-
-    internal: float
-    switching: float
-    leakage: float
-    activity: str
+    internal: float  # of the cells, the clock pins of flip-flops among them
+    switching: float  # of the nets, as loads of pins without wires
+    leakage: float  # while nothing switches
+    activity: str  # which activity it is of
 
     @property
     def total(self) -> float:

@@ -19,17 +19,11 @@ FULL = 16.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bits:
-    """Bits per value of one kind of data.
+    """Bits per value of one kind of data."""
 
-    Attributes:
-        draft: read by a draft pass; at most ``whole``.
-        whole: stored, and read by a target pass.
-        source: where the figures are from.
-    """
-
-    draft: float
-    whole: float
-    source: str
+    draft: float  # read by a draft pass; at most ``whole``
+    whole: float  # stored, and read by a target pass
+    source: str  # where the figures are from
 
     def __post_init__(self) -> None:
         check_number("draft bits", self.draft)

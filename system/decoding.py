@@ -17,23 +17,14 @@ __all__ = ["Estimate", "Round", "Setup", "cache_tokens", "estimate", "round_of",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is to be estimated.
-
-    Attributes:
-        device: where.
-        model: what.
-        workload: for whom.
-        cost: the format of weights, cache and head.
-        acceptance: of the draft.
-        gamma: drafted tokens in a round; 0 is decoding without speculation.
-    """
+    """What is to be estimated."""
 
     device: Device
     model: Model
     workload: Workload
-    cost: FormatCost
-    acceptance: Acceptance
-    gamma: int
+    cost: FormatCost  # the format of weights, cache and head
+    acceptance: Acceptance  # of the draft
+    gamma: int  # drafted tokens in a round; 0 is decoding without speculation
 
     def __post_init__(self) -> None:
         check_count("gamma", self.gamma, 0, MAX_GAMMA)
@@ -49,17 +40,11 @@ class Setup:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-    """``gamma`` drafts and their verification, at one context.
+    """``gamma`` drafts and their verification, at one context."""
 
-    Attributes:
-        drafts: what the draft passes take, one by one.
-        verification: what the target pass over ``gamma + 1`` tokens takes.
-        tokens: mean tokens that it yields for each request.
-    """
-
-    drafts: tuple[PassCost, ...]
-    verification: PassCost
-    tokens: float
+    drafts: tuple[PassCost, ...]  # what the draft passes take, one by one
+    verification: PassCost  # what the target pass over ``gamma + 1`` tokens takes
+    tokens: float  # mean tokens that it yields for each request
 
     @property
     def seconds(self) -> float:
@@ -113,27 +98,16 @@ def cache_tokens(device: Device, model: Model, cost: FormatCost) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The answer; times in seconds, of one request in its batch.
-
-    Attributes:
-        setup: the question.
-        prefill: time to the first token.
-        prefill_bf16: the same in BF16.
-        step_bf16: time of a token in BF16 without speculation.
-        step_compressed: the same with the compressed target: the honest baseline.
-        round: of drafts and verification.
-        cached: tokens that fit into memory in this format.
-        cached_bf16: the same in BF16.
-    """
+    """The answer; times in seconds, of one request in its batch."""
 
     setup: Setup
-    prefill: float
-    prefill_bf16: float
-    step_bf16: float
-    step_compressed: float
-    round: Round
-    cached: int
-    cached_bf16: int
+    prefill: float  # time to the first token
+    prefill_bf16: float  # the same in BF16
+    step_bf16: float  # time of a token in BF16 without speculation
+    step_compressed: float  # the same with the compressed target: the honest baseline
+    round: Round  # of drafts and verification
+    cached: int  # tokens that fit into memory in this format
+    cached_bf16: int  # the same in BF16
 
     @property
     def speedup(self) -> float:

@@ -42,37 +42,23 @@ _PEAKS_AGREE = 0.01  # the stated peak and that of array and clock
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device with decoders beside its memory (paper sections V.B and VI.A).
+    """A device with decoders beside its memory (paper sections V.B and VI.A)."""
 
-    Attributes:
-        name: for people.
-        bandwidth: peak bytes/s of the memory; a pass gets ``bandwidth_efficiency`` of it.
-        compute: peak flop/s by dtype; a pass gets ``compute_efficiency`` of it.
-        memory: bytes in all; ``reserved`` ones are not for the model.
-        clock: Hz of decoders and encoders, and of the array.
-        layer_overhead: seconds that a pass spends on each layer beside the roofline.
-        decoders: number of decoders; each makes ``draft_rate`` or ``target_rate`` values in a
-            cycle.
-        encoders: number of encoders of the key-value cache; each takes ``encoder_rate`` values in
-            a cycle.
-        array: systolic arrays that do the arithmetic, or None: then products reach the peak.
-    """
-
-    name: str
-    bandwidth: float
-    compute: Mapping[str, float]
-    memory: float
+    name: str  # for people
+    bandwidth: float  # peak bytes/s of the memory; a pass gets ``bandwidth_efficiency`` of it
+    compute: Mapping[str, float]  # peak flop/s by dtype; a pass gets ``compute_efficiency`` of it
+    memory: float  # bytes in all; ``reserved`` ones are not for the model
     reserved: float
-    clock: float
-    layer_overhead: float
-    decoders: float
+    clock: float  # Hz of decoders and encoders, and of the array
+    layer_overhead: float  # seconds that a pass spends on each layer beside the roofline
+    decoders: float  # number; each makes ``draft_rate`` or ``target_rate`` values in a cycle
     draft_rate: float
     target_rate: float
-    encoders: float
+    encoders: float  # of the key-value cache; each takes ``encoder_rate`` values in a cycle
     encoder_rate: float
     bandwidth_efficiency: float = 1.0
     compute_efficiency: float = 1.0
-    array: Array | None = None
+    array: Array | None = None  # systolic arrays, or None: then products reach the peak
 
     def __post_init__(self) -> None:
         for name in UNITS:

@@ -54,23 +54,14 @@ def load_measured(path: Path) -> tuple[Acceptance, int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One row of a table of acceptance.
+    """One row of a table of acceptance."""
 
-    Attributes:
-        scheme: of the draft: ``unary``, ``mx`` or ``exact``.
-        label: which setting of the scheme.
-        gamma: drafted tokens in a round.
-        acceptance: accepted over drafted tokens.
-        bits: of a weight, mean of linear layers and head, as measured with it.
-        drafted: mean drafts of a round; ``gamma`` if the file does not say.
-    """
-
-    scheme: str
-    label: str
-    gamma: int
-    acceptance: Acceptance
-    bits: Bits
-    drafted: float
+    scheme: str  # of the draft: ``unary``, ``mx`` or ``exact``
+    label: str  # which setting of the scheme
+    gamma: int  # drafted tokens in a round
+    acceptance: Acceptance  # accepted over drafted tokens
+    bits: Bits  # of a weight, mean of linear layers and head, as measured with it
+    drafted: float  # mean drafts of a round; ``gamma`` if the file does not say
 
     @property
     def stops_early(self) -> bool:
@@ -195,19 +186,12 @@ def pick(rows: Iterable[Measured], scheme: str, gamma: int, label: str | None = 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Values per cycle of one decoder, and bits of a weight, in one scheme.
+    """Values per cycle of one decoder, and bits of a weight, in one scheme."""
 
-    Attributes:
-        draft: values per cycle in drafts.
-        target: values per cycle in target passes.
-        draft_bits: bits of a weight that a draft reads; 0 if the file does not say.
-        whole_bits: bits of the whole format; 0 if the file does not say.
-    """
-
-    draft: float
-    target: float
-    draft_bits: float = 0.0
-    whole_bits: float = 0.0
+    draft: float  # values per cycle in drafts
+    target: float  # values per cycle in target passes
+    draft_bits: float = 0.0  # bits of a weight that a draft reads; 0 if the file does not say
+    whole_bits: float = 0.0  # bits of the whole format; 0 if the file does not say
 
 
 _RATE = re.compile(r"^\s*(\w+)\s+(draft|target)\s+(?:[\d,]+\s+){3}(\d+\.\d+)\s*$", re.M)

@@ -19,21 +19,13 @@ __all__ = ["Pass", "PassCost", "Traffic", "cost_of", "flops_of", "products_of", 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:
-    """Some tokens of every request of a batch, through the whole model.
+    """Some tokens of every request of a batch, through the whole model."""
 
-    Attributes:
-        tokens: new tokens of each request.
-        context: tokens of each request that are in the cache before; a mean may be fractional.
-        batch: requests.
-        logits: tokens of each request whose logits are wanted.
-        draft: whether it reads the draft's bits alone.
-    """
-
-    tokens: int
-    context: float
-    batch: int = 1
-    logits: int = 1
-    draft: bool = False
+    tokens: int  # new tokens of each request
+    context: float  # tokens of each request that are in the cache before; a mean may be fractional
+    batch: int = 1  # requests
+    logits: int = 1  # tokens of each request whose logits are wanted
+    draft: bool = False  # whether it reads the draft's bits alone
 
     def __post_init__(self) -> None:
         check_count("tokens", self.tokens, 1)
@@ -77,19 +69,12 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassCost:
-    """What a pass takes.
+    """What a pass takes."""
 
-    Attributes:
-        traffic: bytes by stream.
-        flops: of linear layers, attention and head.
-        seconds: in all.
-        stages: seconds that each stage would take alone; ``overhead`` does not overlap.
-    """
-
-    traffic: Traffic
-    flops: float
-    seconds: float
-    stages: Mapping[str, float]
+    traffic: Traffic  # bytes by stream
+    flops: float  # of linear layers, attention and head
+    seconds: float  # in all
+    stages: Mapping[str, float]  # seconds of each stage alone; ``overhead`` does not overlap
 
     @property
     def bound(self) -> str:

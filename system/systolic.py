@@ -24,19 +24,12 @@ DATAFLOWS: tuple[Dataflow, ...] = get_args(Dataflow)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Product:
-    """``m`` rows of ``k`` activations times a matrix of ``k`` by ``n``.
+    """``m`` rows of ``k`` activations times a matrix of ``k`` by ``n``."""
 
-    Attributes:
-        m: rows: tokens of all requests in linear layers.
-        k: length of the inner products; the mean of a growing cache may be fractional.
-        n: columns of the matrix, which are read as weights or as cache; likewise.
-        times: equal products, independent of each other: heads, requests.
-    """
-
-    m: int
-    k: float
-    n: float
-    times: int = 1
+    m: int  # rows: tokens of all requests in linear layers
+    k: float  # length of the inner products; the mean of a growing cache may be fractional
+    n: float  # columns of the matrix, which are read as weights or as cache; likewise
+    times: int = 1  # equal products, independent of each other: heads, requests
 
     def __post_init__(self) -> None:
         for name in ("m", "times"):
@@ -52,17 +45,11 @@ class Product:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Array:
-    """Equal systolic arrays side by side.
+    """Equal systolic arrays side by side."""
 
-    Attributes:
-        rows: multipliers in a column of one array.
-        columns: multipliers in a row of one array.
-        count: arrays that share the folds of a product.
-    """
-
-    rows: int
-    columns: int
-    count: int = 1
+    rows: int  # multipliers in a column of one array
+    columns: int  # multipliers in a row of one array
+    count: int = 1  # arrays that share the folds of a product
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns", "count"):

@@ -23,29 +23,17 @@ _FIELDS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """A decoder-only transformer with gated feed-forward layers (Llama, Qwen, SmolLM).
+    """A decoder-only transformer with gated feed-forward layers (Llama, Qwen, SmolLM)."""
 
-    Attributes:
-        name: for people.
-        hidden: width of the residual stream.
-        intermediate: width of the feed-forward layers.
-        layers: number of them.
-        heads: attention heads.
-        kv_heads: heads of keys and values; divides ``heads``.
-        head_size: values in a head.
-        vocabulary: rows of embedding and head.
-        tied: whether embedding and head are one matrix.
-    """
-
-    name: str
-    hidden: int
-    intermediate: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    vocabulary: int
-    tied: bool
+    name: str  # for people
+    hidden: int  # width of the residual stream
+    intermediate: int  # width of the feed-forward layers
+    layers: int  # number of them
+    heads: int  # attention heads
+    kv_heads: int  # heads of keys and values; divides ``heads``
+    head_size: int  # values in a head
+    vocabulary: int  # rows of embedding and head
+    tied: bool  # whether embedding and head are one matrix
 
     def __post_init__(self) -> None:
         for name in (*_FIELDS, "head_size"):
@@ -93,17 +81,11 @@ class Model:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A batch of equal requests.
+    """A batch of equal requests."""
 
-    Attributes:
-        prompt: tokens of the prompt of each request.
-        output: tokens that each request generates.
-        batch: requests at once, 1 to 16 (the paper is about few).
-    """
-
-    prompt: int
-    output: int
-    batch: int = 1
+    prompt: int  # tokens of the prompt of each request
+    output: int  # tokens that each request generates
+    batch: int = 1  # requests at once, 1 to 16 (the paper is about few)
 
     def __post_init__(self) -> None:
         check_count("prompt", self.prompt, 1)

@@ -27,25 +27,15 @@ STRETCH = 20_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Buffers:
-    """A stream of superblocks through parallel decoders.
+    """A stream of superblocks through parallel decoders."""
 
-    Attributes:
-        blocks: superblocks in the stream.
-        decoders: that take them in turn.
-        rooms: superblocks that each decoder has room for, the one in work included.
-        transfer: seconds of the memory for each superblock.
-        decode: mean seconds of a decoder for each superblock.
-        jitter: 0 to 1: decoding takes ``decode`` times 1 - jitter to 1 + jitter, at random.
-        seed: of the random numbers.
-    """
-
-    blocks: int
-    decoders: int
-    rooms: int
-    transfer: float
-    decode: float
-    jitter: float = 0.0
-    seed: int = 1
+    blocks: int  # superblocks in the stream
+    decoders: int  # that take them in turn
+    rooms: int  # superblocks that each decoder has room for, the one in work included
+    transfer: float  # seconds of the memory for each superblock
+    decode: float  # mean seconds of a decoder for each superblock
+    jitter: float = 0.0  # 0 to 1: decoding takes `decode` times 1 - jitter to 1 + jitter, at random
+    seed: int = 1  # of the random numbers
 
     def __post_init__(self) -> None:
         for name in ("blocks", "decoders", "rooms"):

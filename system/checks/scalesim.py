@@ -89,21 +89,13 @@ UseRamulatorTrace = False
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Count:
-    """What SCALE-Sim counted for one product on one array.
+    """What SCALE-Sim counted for one product on one array."""
 
-    Attributes:
-        name: of the layer.
-        product: its shape.
-        dataflow: what stayed in the array.
-        cycles: with filling and draining, without fetching from memory.
-        stalls: cycles among them in which the array waited for memory.
-    """
-
-    name: str
-    product: Product
-    dataflow: Dataflow
-    cycles: int
-    stalls: int
+    name: str  # of the layer
+    product: Product  # its shape
+    dataflow: Dataflow  # what stayed in the array
+    cycles: int  # with filling and draining, without fetching from memory
+    stalls: int  # cycles among them in which the array waited for memory
 
 
 def array_of_npu() -> Array:

@@ -59,17 +59,11 @@ def gain(setup: Setup, context: float) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Swing:
-    """What one input does to the speed-up of decoding.
+    """What one input does to the speed-up of decoding."""
 
-    Attributes:
-        name: the input.
-        low: speed-up with the input at its low end.
-        high: speed-up at its high end.
-    """
-
-    name: str
-    low: float
-    high: float
+    name: str  # the input
+    low: float  # speed-up with the input at its low end
+    high: float  # speed-up at its high end
 
     @property
     def width(self) -> float:

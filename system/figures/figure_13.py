@@ -41,17 +41,11 @@ def draft_verify_share(model: Model) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What a method's traffic allows, in steps of BF16 decoding.
+    """What a method's traffic allows, in steps of BF16 decoding."""
 
-    Attributes:
-        name: of the method.
-        draft: a draft.
-        target: a verification.
-    """
-
-    name: str
-    draft: float
-    target: float = 1.0
+    name: str  # of the method
+    draft: float  # a draft
+    target: float = 1.0  # a verification
 
     @property
     def round(self) -> float:

@@ -129,23 +129,14 @@ def _variants() -> Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assumed:
-    """One set of assumptions about Figure 14, and what it gives.
+    """One set of assumptions about Figure 14, and what it gives."""
 
-    Attributes:
-        reserved: GiB of the 24 that are not for the model.
-        scheme: of weights and cache.
-        packed_embedding: whether the embedding is in the format, too.
-        drafter: the smaller Llama.
-        eagle_layers: layers of cache of EAGLE-3's drafter.
-        found: tokens.
-    """
-
-    reserved: float
-    scheme: str
-    packed_embedding: bool
-    drafter: str
-    eagle_layers: int
-    found: Capacity
+    reserved: float  # GiB of the 24 that are not for the model
+    scheme: str  # of weights and cache
+    packed_embedding: bool  # whether the embedding is in the format, too
+    drafter: str  # the smaller Llama
+    eagle_layers: int  # layers of cache of EAGLE-3's drafter
+    found: Capacity  # tokens
 
     @property
     def off(self) -> float:

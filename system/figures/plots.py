@@ -29,7 +29,7 @@ from cassandra_spec.system.figures.paper import EQUAL, decode_share, paper_cells
 from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.workload import Workload, load_model
 
-__all__ = ["BASELINE", "Bar", "Curve", "Plot", "plots"]
+__all__ = ["BASELINE", "Bar", "Plot", "plots"]
 
 BASELINE = "compressed target, no speculation"
 """What the marks and lines of the honest baseline are called in every legend."""
@@ -46,54 +46,27 @@ _STYLE: Any = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One bar.
+    """One bar."""
 
-    Attributes:
-        label: to its left; neighbours of one label make a group.
-        value: where it ends.
-        start: where it begins.
-        mark: where the baseline is, or None.
-        series: what its colour stands for.
-    """
-
-    label: str
-    value: float
-    start: float = 0.0
-    mark: float | None = None
-    series: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One curve: ``points`` are pairs of x and y."""
-
-    label: str
-    points: tuple[tuple[float, float], ...]
+    label: str  # to its left; neighbours of one label make a group
+    value: float  # where it ends
+    start: float = 0.0  # where it begins
+    mark: float | None = None  # where the baseline is, or None
+    series: str = ""  # what its colour stands for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Bars below each other, or curves.
+    """Bars below each other, or curves."""
 
-    Attributes:
-        name: of the file, without its ending.
-        title: above.
-        axis: what is measured, with its unit.
-        bars: from top to bottom.
-        curves: instead of bars.
-        across: what a curve runs over.
-        lines: values with a line, by what they are.
-        zoom: whether the scale may start above 0.
-    """
-
-    name: str
-    title: str
-    axis: str
-    bars: tuple[Bar, ...] = ()
-    curves: tuple[Curve, ...] = ()
-    across: str = ""
-    lines: tuple[tuple[str, float], ...] = ()
-    zoom: bool = False
+    name: str  # of the file, without its ending
+    title: str  # above
+    axis: str  # what is measured, with its unit
+    bars: tuple[Bar, ...] = ()  # from top to bottom
+    curves: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()  # instead of bars
+    across: str = ""  # what a curve runs over
+    lines: tuple[tuple[str, float], ...] = ()  # values with a line, by what they are
+    zoom: bool = False  # whether the scale may start above 0
 
     def figure(self) -> Figure:
         """The plot, drawn."""
@@ -145,8 +118,8 @@ class Plot:
             axes.set_xlim(left=0)
 
     def _draw_curves(self, axes: Axes) -> None:
-        for curve, colour in zip(self.curves, itertools.cycle(_COLOURS), strict=False):
-            axes.plot(*zip(*curve.points, strict=True), ".-", label=curve.label, color=colour)
+        for (label, points), colour in zip(self.curves, itertools.cycle(_COLOURS), strict=False):
+            axes.plot(*zip(*points, strict=True), ".-", label=label, color=colour)
         for label, value in self.lines:
             axes.axhline(value, linestyle="--", color="black", label=label)
         axes.set_xscale("log", base=2)
@@ -346,7 +319,7 @@ def _limits() -> Iterator[Plot]:
                 setup, workload=dataclasses.replace(setup.workload, batch=batch)
             )
             points = tuple((float(context), gain(used, context)) for context in CONTEXTS)
-            curves.append(Curve(label=f"{batch} at once", points=points))
+            curves.append((f"{batch} at once", points))
         yield Plot(
             name=f"limits-{scheme}",
             title=f"Where speculation pays: {scheme}, {setup.model.name} on {setup.device.name}",

@@ -24,29 +24,17 @@ REPORTS = HERE / "records" / "synthesis"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Synthesis:
-    """A decoder in some library.
+    """A decoder in some library."""
 
-    Attributes:
-        name: lanes and schemes, for people.
-        schemes: that it decodes.
-        lanes: values in a cycle of a draft, where nothing holds it up.
-        gates: gate equivalents of all of it.
-        buffers: gate equivalents among them that buffer the streams.
-        energy: joules of a cycle in that library, leakage left out; None in a report without power.
-        activity: the activity that the energy is of.
-        library: the library's name.
-        made: date and tools.
-    """
-
-    name: str
-    schemes: tuple[str, ...]
-    lanes: int
-    gates: float
-    buffers: float
-    energy: float | None
-    activity: str
-    library: str
-    made: str
+    name: str  # lanes and schemes, for people
+    schemes: tuple[str, ...]  # that it decodes
+    lanes: int  # values in a cycle of a draft, where nothing holds it up
+    gates: float  # gate equivalents of all of it
+    buffers: float  # gate equivalents among them that buffer the streams
+    energy: float | None  # J of a cycle, without leakage; None in a report without power
+    activity: str  # the activity that the energy is of
+    library: str  # the library's name
+    made: str  # date and tools
 
     def __post_init__(self) -> None:
         check_count("lanes", self.lanes, 1)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from cassandra_spec.system.figures.plots import BASELINE, Bar, Curve, Plot, plots
+from cassandra_spec.system.figures.plots import BASELINE, Bar, Plot, plots
 
 EXAMPLE = Plot(
     name="x",
@@ -28,7 +28,7 @@ CURVES = Plot(
     title="t",
     axis="y",
     across="x",
-    curves=(Curve(label="a curve", points=((1.0, 2.0), (2.0, 3.0))),),
+    curves=(("a curve", ((1.0, 2.0), (2.0, 3.0))),),
     lines=((BASELINE, 1.0),),
 )
 
