@@ -16,14 +16,9 @@ def _parser() -> argparse.ArgumentParser:
     return build_parser()
 
 
-def _run(args: argparse.Namespace) -> int:
-    code: int = args.run(args)
-    return code
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; 0, 2 for bad input and full disks, 130 or 143 when interrupted."""
-    return run_command(_parser, _run, argv, name="casspec")
+    return run_command(_parser, lambda args: args.run(args), argv, name="casspec")
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
 from cassandra_spec.model.weights.subset import Subset
 from cassandra_spec.report.commands import CommandParser, integer, run_command
 from cassandra_spec.sim.key_values import TOKENS, check_key_values
-from cassandra_spec.sim.replies import compare_replies
 from cassandra_spec.sim.results import print_exponents, print_results
 from cassandra_spec.sim.weights import (
     LOSSLESS,
@@ -96,6 +98,39 @@ def _check_weights(whole: Source, folder: Path, args: argparse.Namespace) -> boo
     same = compare_replies(whole, decoded, folder / "companions", args.prompt, args.tokens)
     right = all(check.mismatches == 0 for check in checks.values())
     return same and right and all(checks[scheme].lost == 0 for scheme in LOSSLESS)
+
+
+def compare_replies(
+    source: Source, decoded: DecodedWeights, folder: Path, prompt: str, tokens: int
+) -> bool:
+    """Print both replies; whether they have the same tokens.
+
+    Args:
+        source: the original model.
+        decoded: weights that replace its own in the second reply.
+        folder: where its tokenizer and configuration are put; must not exist.
+        prompt: what is asked.
+        tokens: longest reply.
+    """
+    # transformers takes seconds to import
+    from cassandra_spec.model.reply import ReadWeights, build_model, reply
+
+    def read(name: str) -> NDArray[np.uint16]:
+        return decoded.read(name) if name in decoded else source.read(name)
+
+    folder.mkdir()
+    source.save_companions(folder)
+    replies = []
+    for weights in (source, ReadWeights(source.tensors, read)):
+        model = build_model(folder, weights)
+        replies.append(reply(model, folder, prompt, tokens=tokens))
+        del model
+    print(f"\nprompt: {prompt}\nreply, original weights: {replies[0].text}")
+    tensors = f"{len(decoded)} tensors, scheme {REPLY_SCHEME}"
+    print(f"reply, gateware weights ({tensors}): {replies[1].text}")
+    same = replies[0].tokens == replies[1].tokens
+    print(f"{len(replies[0].tokens)} tokens, {'identical' if same else 'DIFFERENT'}")
+    return same
 
 
 def _select(whole: Source, *, quick: bool) -> Subset:

@@ -12,7 +12,7 @@ import dataclasses
 import heapq
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.liberty import pin_groups
@@ -40,19 +40,12 @@ _PIN = re.compile(r"\.(?P<pin>\w+)\((?P<net>.*?)\)(?=,\n|$)", re.S)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells:
-    """What buffering must know of a library.
+    """What buffering must know of a library."""
 
-    Attributes:
-        loads: capacitance of each input pin, by cell and pin.
-        unit: capacitance of an input of the smallest NAND.
-        buffer: cell that drives trees, its input and its output.
-        flip_flops: cells whose output ``Q`` is a register.
-    """
-
-    loads: Mapping[tuple[str, str], float]
-    unit: float
-    buffer: tuple[str, str, str]
-    flip_flops: frozenset[str]
+    loads: Mapping[tuple[str, str], float]  # capacitance of each input pin, by cell and pin
+    unit: float  # capacitance of an input of the smallest NAND
+    buffer: tuple[str, str, str]  # cell that drives trees, its input and its output
+    flip_flops: frozenset[str]  # cells whose output ``Q`` is a register
 
     @classmethod
     def of(cls, library: Library) -> Cells:
@@ -130,14 +123,12 @@ def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
 def instances_of(netlist: str) -> dict[str, tuple[str, dict[str, str]]]:
     """Cell and nets by pin of every instance of a flat netlist, by name."""
     return {
-        found["name"]: (found["cell"], dict(_pins(found["pins"])))
+        found["name"]: (
+            found["cell"],
+            {pin: net.strip() for pin, net in _PIN.findall(found["pins"])},
+        )
         for found in _INSTANCE.finditer(netlist)
     }
-
-
-def _pins(text: str) -> Iterator[tuple[str, str]]:
-    for found in _PIN.finditer(text):
-        yield found["pin"], found["net"].strip()
 
 
 def _sinks(

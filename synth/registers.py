@@ -54,10 +54,6 @@ _GUARD = """\
 """
 
 
-def _range(low: int, width: int) -> str:
-    return str(low) if width == 1 else f"{low + width - 1}:{low}"
-
-
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
@@ -92,7 +88,7 @@ def _section(register: Register) -> Iterator[str]:
     yield "| bits | field | access | |"
     yield "|---|---|---|---|"
     for field, low in register.places():
-        bits = _range(low, field.width)
+        bits = f"{low}" if field.width == 1 else f"{low + field.width - 1}:{low}"
         yield f"| {bits} | `{field.name}` | `{field.access}` | {_cell(field.meaning)} |"
 
 

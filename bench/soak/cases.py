@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.decode.prompts import encode_after
-from cassandra_spec.drafting import DraftKind, Gamma, Settings, encode_prompt
+from cassandra_spec.drafting import Counters, DraftKind, Gamma, Settings, encode_prompt
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
 from cassandra_spec.model.packing.packer import Recipe
@@ -75,6 +75,13 @@ class Answer:
     drafted: int
     accepted: int
     copied: int  # drafted tokens that were copied from earlier ones
+
+    @classmethod
+    def of(cls, rounds: Iterable[Sequence[int]], counters: Counters) -> Answer:
+        """All tokens of the rounds of a reply, and its counters."""
+        tokens = tuple(token for emitted in rounds for token in emitted)
+        drafted, copied = counters.drafted, counters.copies.drafted
+        return cls(tokens=tokens, drafted=drafted, accepted=counters.accepted, copied=copied)
 
 
 class Prompts:

@@ -64,9 +64,4 @@ def reply(engine: Engine, prompts: Prompts, case: Case, max_tokens: int) -> Answ
     """Decode one reply by an engine."""
     counters = Counters()
     rounds = engine.rounds(prompts(case), case.settings(max_tokens, prompts.stops), counters)
-    return Answer(
-        tokens=tuple(token for emitted in rounds for token in emitted),
-        drafted=counters.drafted,
-        accepted=counters.accepted,
-        copied=counters.copies.drafted,
-    )
+    return Answer.of(rounds, counters)

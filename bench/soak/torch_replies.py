@@ -43,9 +43,4 @@ def answer(folder: Path, max_tokens: int, threads: int | None, case: Case) -> An
     kv = KV if case.variant == PACKED else None
     session = lm.session(len(prompt) + max_tokens, kv=kv)
     rounds = decode(session, prompt, case.settings(max_tokens, prompts.stops), counters)
-    return Answer(
-        tokens=tuple(token for emitted in rounds for token in emitted),
-        drafted=counters.drafted,
-        accepted=counters.accepted,
-        copied=counters.copies.drafted,
-    )
+    return Answer.of(rounds, counters)
