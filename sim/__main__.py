@@ -103,14 +103,9 @@ def _check_weights(whole: Source, folder: Path, args: argparse.Namespace) -> boo
 def compare_replies(
     source: Source, decoded: DecodedWeights, folder: Path, prompt: str, tokens: int
 ) -> bool:
-    """Print both replies; whether they have the same tokens.
+    """Print replies with the weights of ``source`` and with ``decoded`` ones; whether they agree.
 
-    Args:
-        source: the original model.
-        decoded: weights that replace its own in the second reply.
-        folder: where its tokenizer and configuration are put; must not exist.
-        prompt: what is asked.
-        tokens: longest reply.
+    ``folder`` must not exist: the tokenizer and the configuration are put there.
     """
     # transformers takes seconds to import
     from cassandra_spec.model.reply import ReadWeights, build_model, reply

@@ -42,28 +42,18 @@ class Bits:
 class FormatCost:
     """Bits of weights, cache and head in one scheme.
 
-    Attributes:
-        name: of the preset.
-        title: for people.
-        weight: linear weights.
-        kv: keys and values.
-        head: the language-model head.
-        decoder: scheme of the decoders that packed values go through (and the cache through
-            encoders); empty if there are none.
-        dtype: of the arithmetic.
-        acceptance: measured accepted over drafted tokens, by gamma; empty where unknown.
-        acceptance_source: where it was measured.
+    ``acceptance`` is accepted over drafted tokens as measured, by gamma; empty where unknown.
     """
 
-    name: str
+    name: str  # of the preset
     title: str
-    weight: Bits
-    kv: Bits
-    head: Bits
-    decoder: str = "unary"
-    dtype: str = "bf16"
+    weight: Bits  # linear weights
+    kv: Bits  # keys and values
+    head: Bits  # the language-model head
+    decoder: str = "unary"  # scheme of decoders, and of encoders of the cache; empty without them
+    dtype: str = "bf16"  # of the arithmetic
     acceptance: Mapping[int, float] = dataclasses.field(default_factory=dict)
-    acceptance_source: str = ""
+    acceptance_source: str = ""  # where it was measured
 
     def __post_init__(self) -> None:
         if bool(self.acceptance) != bool(self.acceptance_source):

@@ -194,13 +194,7 @@ def tornado(setup: Setup) -> Table:
 def measured_setups(
     device: str, model: str, rows: Sequence[Measured] | None = None
 ) -> Iterator[Setup]:
-    """Every measured acceptance, at every gamma at which it was measured.
-
-    Args:
-        device: where.
-        model: of which size.
-        rows: of an acceptance file; None for the acceptance in ``formats.toml``.
-    """
+    """Every acceptance of an acceptance file's ``rows``, or of ``formats.toml``, at its gamma."""
     for cost, acceptance, gamma in _measured_costs(rows):
         yield Setup(
             device=load_device(device),

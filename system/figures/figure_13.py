@@ -77,8 +77,7 @@ def bounds() -> Iterator[Bound]:
 def figure_13(speedup: float) -> Table:
     """Figure 13: what the public inputs bound; its bars are in no table of the paper.
 
-    Args:
-        speedup: of Cassandra-1, which the others would have to reach.
+    ``speedup`` is that of Cassandra-1, which the others would have to reach.
     """
     rows = []
     for bound in bounds():

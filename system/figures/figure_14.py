@@ -52,12 +52,7 @@ def capacity(
 ) -> Capacity:
     """Figure 14: tokens on a device, for Llama3-8B with each drafter beside it.
 
-    Args:
-        device: where.
-        drafter: the smaller Llama.
-        packed_embedding: whether the embedding is in the format, too.
-        scheme: of weights and cache.
-        eagle_layers: layers of cache that EAGLE-3's drafter has of its own.
+    The arguments are those of :class:`Assumed`.
     """
     model, cost, bf16 = load_model("llama3-8b"), load_format(scheme), load_format("bf16")
     small = load_model(drafter)

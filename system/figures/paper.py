@@ -272,12 +272,7 @@ def disagreements() -> Table:
 
 
 def summary(synthesis: Sequence[Synthesis] | None = None) -> Table:
-    """Every figure: the paper's, ours, the difference, why.
-
-    Args:
-        synthesis: reports for Table V; None for those of the package. The one with most schemes
-            counts, and of those the one with 16 lanes.
-    """
+    """Every figure: the paper's, ours (decoders as in :func:`decoders_of`), the difference, why."""
     silicon, watts = decoders_of(synthesis)
     low, high = _range(paper_cells())
     found = capacity(load_device("rtx4090"))

@@ -55,11 +55,7 @@ def decoders_of(reports: Sequence[Synthesis] | None = None) -> tuple[float, floa
 
 
 def table_5(reports: Sequence[Synthesis] | None = None) -> tuple[Table, ...]:
-    """Table V: the paper's sums, and our decoders scaled to its process.
-
-    Args:
-        reports: of ``make synth``; None for those that come with the package.
-    """
+    """Table V: the paper's sums, and our decoders (default: as packaged) scaled to its process."""
     return _of_paper(), _of_ours(load_reports() if reports is None else reports)
 
 
