@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from cassandra_spec.model.study.acceptance import Interval, Row, best_row, row, rows
+from cassandra_spec.model.study.acceptance import Interval, Row, best_row, row
 from cassandra_spec.model.study.drafts import Study
 from cassandra_spec.model.study.settings import Setting, figure_settings
 from cassandra_spec.report.tables import text_table
@@ -30,7 +30,7 @@ def measure_settings(
     """A line for each setting, and its rows: of the gammas, and of the best one."""
     for setting in settings:
         measured = study.measure(setting)
-        at = rows(measured, gammas)
+        at = [row(measured, gamma) for gamma in gammas]
         best = best_row(measured, study.depth)
         yield _line(at, best), [*at, *([best] if best.gamma not in gammas else [])]
 

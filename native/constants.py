@@ -29,9 +29,9 @@ def _tables() -> dict[str, tuple[str, list[int]]]:
     return {
         "LEADING_ZEROS": ("uint8_t", arithmetic.LEADING_ZEROS.tolist()),
         "RESIDUE_WIDTH": ("uint8_t", arithmetic.RESIDUE_WIDTH.tolist()),
-        "ALIGNED": ("uint8_t", arithmetic.magnitude_table("mx").tolist()),
-        "WINDOWED": ("uint8_t", arithmetic.magnitude_table("exact").tolist()),
-        "VALUE": ("uint16_t", arithmetic.value_table().tolist()),
+        "ALIGNED": ("uint8_t", arithmetic.MAGNITUDES["mx"].tolist()),
+        "WINDOWED": ("uint8_t", arithmetic.MAGNITUDES["exact"].tolist()),
+        "VALUE": ("uint16_t", arithmetic.VALUE.tolist()),
     }
 
 

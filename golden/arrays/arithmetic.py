@@ -7,6 +7,8 @@ aligned significands and windows are tables of (d, significand), and ``value`` i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,17 +20,17 @@ __all__ = [
     "EFFECTIVE",
     "ESCAPE_WINDOW",
     "LEADING_ZEROS",
+    "MAGNITUDES",
     "RESIDUE_WIDTH",
     "SHIFT_MAX",
     "SUBNORMAL_FLOOR",
+    "VALUE",
     "default_group_exponents",
     "exponents_of",
-    "magnitude_table",
     "magnitudes",
     "residues",
     "restore",
     "restore_exact",
-    "value_table",
     "values_of",
 ]
 
@@ -100,21 +102,14 @@ def _value_table() -> Values:
     return value.astype(np.uint16).reshape(-1)
 
 
-_TABLES = {"mx": _aligned_table(), "exact": _windowed_table()}
-_VALUE = _value_table()
+MAGNITUDES: Mapping[Scheme, Octets] = {"mx": _aligned_table(), "exact": _windowed_table()}
+"""Aligned significand (mx) or window (exact) at index ``(d + 1) * 256 + significand``, uint8.
 
+d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
+"""
 
-def magnitude_table(scheme: Scheme) -> Octets:
-    """Aligned significand (mx) or window (exact) at index ``(d + 1) * 256 + significand``.
-
-    uint8; d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
-    """
-    return _TABLES[scheme].copy()
-
-
-def value_table() -> Values:
-    """``value(0, E, A)`` of section 4.2 at index ``E * 256 + A``, uint16 [65536]."""
-    return _VALUE.copy()
+VALUE = _value_table()
+"""``value(0, E, A)`` of section 4.2 at index ``E * 256 + A``, uint16 [65536]."""
 
 
 def exponents_of(values: Values) -> Octets:
@@ -139,7 +134,7 @@ def magnitudes(values: Values, exponents: Octets, groups: Octets, scheme: Scheme
     shift <<= 8
     shift |= mantissa
     shift |= (exponents > 0).astype(np.int16) << 7
-    return _TABLES[scheme].take(shift)
+    return MAGNITUDES[scheme].take(shift)
 
 
 def residues(values: Values, windows: Octets) -> tuple[Octets, Octets]:
@@ -156,7 +151,7 @@ def values_of(signs: Octets, groups: Octets, magnitude: Octets) -> Values:
     """``value(s, E, A)`` of section 4.2, uint16."""
     index = groups.astype(np.uint16) << 8
     index |= magnitude
-    result = _VALUE.take(index)
+    result = VALUE.take(index)
     result |= signs.astype(np.uint16) << 15
     return result
 

@@ -19,11 +19,11 @@ from cassandra_spec.golden.arrays.schedule import (
     verification_rules,
 )
 from cassandra_spec.golden.arrays.walk import (
+    CodedWalk,
+    ExactWalk,
     RegionRows,
+    SpeculationWalk,
     Windows,
-    walk_coded,
-    walk_exact,
-    walk_speculation,
 )
 from cassandra_spec.golden.errors import DecodeError
 from cassandra_spec.golden.format import Format
@@ -157,7 +157,7 @@ class _Run:
         """Read the speculation regions."""
         rows = _gather([segment.speculation for segment in self._segments], self.format.beat)
         if self.format.scheme == "unary" or self.has_mask.any():
-            counts = walk_speculation(rows, self.grid, self.has_mask)
+            counts = SpeculationWalk(rows, self.grid, self.has_mask).run()
         else:
             counts = {
                 "exponent": packed_counts(exponent_needs(self.grid), self.format.beat),
@@ -250,9 +250,8 @@ class _Run:
             return self._exact(draft, rows)
         missing = self.existing - draft.counts
         if self.format.pruned_exponent == "coded":
-            counts = walk_coded(
-                rows, self.grid, draft.counts, missing, len(self._packed.pruned_codebook)
-            )
+            escape = len(self._packed.pruned_codebook)
+            counts = CodedWalk(rows, self.grid, draft.counts, missing, escape).run()
         else:
             counts = {"pruned": packed_counts(16 * missing, self.format.beat)}
             if self.format.truncated:
@@ -267,19 +266,16 @@ class _Run:
         )
         pruned = ~draft.kept[: self.grid.count]
         sizes = missing.sum(axis=1)
-        if sizes.any() or self.format.pruned_exponent == "coded":
-            values[pruned] = self._pruned(region, missing, sizes)
+        if self.format.pruned_exponent == "coded":
+            values[pruned] = self._coded_pruned(region, missing, sizes)
+        elif sizes.any():
+            values[pruned] = self._raw(region, sizes)
         return values
 
     def _low(self, region: _Region, draft: _Draft) -> Octets:
         planes = region.rows(self.format.truncated, "low")
         fields = bitops.fields_from_planes(planes, range(self.format.truncated))
         return self._unblocked(fields, draft.counts.sum(axis=1))
-
-    def _pruned(self, region: _Region, missing: Ints, sizes: Ints) -> Values:
-        if self.format.pruned_exponent == "coded":
-            return self._coded_pruned(region, missing, sizes)
-        return self._raw(region, sizes)
 
     def _raw(self, region: _Region, sizes: Ints) -> Values:
         """Values stored whole, ``sizes`` of them in each segment."""
@@ -304,9 +300,8 @@ class _Run:
     def _exact(self, draft: _Draft, rows: RegionRows) -> Values:
         missing = self.existing - draft.counts
         sizes = draft.counts.sum(axis=1)
-        counts, decoded = walk_exact(
-            rows, self.grid, draft.counts, missing, self._dense(draft.blocks, sizes)
-        )
+        high = self._dense(draft.blocks, sizes)
+        counts, decoded = ExactWalk(rows, self.grid, draft.counts, missing, high).run()
         region = _Region(rows, verification_rules(self.format), counts, self)
         windows, residue = self._windows(decoded, sizes)
         values, escape, broken = arithmetic.restore_exact(

@@ -20,7 +20,7 @@ from cassandra_spec.golden.arrays.bitops import Flags, Ints, Octets, Rows
 from cassandra_spec.golden.arrays.schedule import Grid, exponent_needs, mask_counts, packed_counts
 from cassandra_spec.golden.format import Format
 
-__all__ = ["RegionRows", "Windows", "walk_coded", "walk_exact", "walk_speculation"]
+__all__ = ["CodedWalk", "ExactWalk", "RegionRows", "SpeculationWalk", "Windows"]
 
 Counts = dict[str, Ints]
 
@@ -86,13 +86,24 @@ class _Walk:
         self._format = grid.format
         self._blocks = _Blocks(grid.segments, grid.format.beat)
         self._cursor = region.bases.copy()
+        self._pruned_bits = np.zeros(grid.segments, dtype=np.int64)
         self._counters = {rule: np.zeros((grid.beats, grid.segments), np.int64) for rule in rules}
+
+    def _take_pruned(self, beat: int, bits: Ints) -> None:
+        """Rows of ``pruned`` for ``bits`` more in each segment."""
+        rows = -(-self._pruned_bits // self._format.beat)
+        self._pruned_bits += bits
+        taken = -(-self._pruned_bits // self._format.beat) - rows
+        self._counters["pruned"][beat] = taken
+        self._cursor += taken
 
     def _counts(self) -> Counts:
         return {rule: counter.T for rule, counter in self._counters.items()}
 
 
-class _SpeculationWalk(_Walk):
+class SpeculationWalk(_Walk):
+    """The speculation region."""
+
     def __init__(self, region: RegionRows, grid: Grid, has_mask: Flags) -> None:
         super().__init__(region, grid, "starve", "prefetch", "sign_high")
         self._unary = grid.format.scheme == "unary"
@@ -114,10 +125,7 @@ class _SpeculationWalk(_Walk):
         self._counters[rule][beat] += need
 
     def _starve(self, beat: int, kept: Ints) -> None:
-        while True:
-            need = (self._queued < kept) & (self._cursor <= self._region.limits)
-            if not need.any():
-                break
+        while (need := (self._queued < kept) & (self._cursor <= self._region.limits)).any():
             self._take_windows(need, "starve", beat)
         self._queued -= kept
 
@@ -126,6 +134,7 @@ class _SpeculationWalk(_Walk):
         self._take_windows(need, "prefetch", beat)
 
     def run(self) -> Counts:
+        """Units that each rule takes, [segments, beats]."""
         fixed = {name: np.ascontiguousarray(count.T) for name, count in self._fixed.items()}
         exponent = fixed.get("exponent")
         kept = np.zeros(self._grid.segments, dtype=np.int64)
@@ -152,13 +161,11 @@ class _SpeculationWalk(_Walk):
         return counts
 
 
-def walk_speculation(region: RegionRows, grid: Grid, has_mask: Flags) -> Counts:
-    """Units that each rule of the speculation region takes, [segments, beats]."""
-    return _SpeculationWalk(region, grid, has_mask).run()
+class CodedWalk(_Walk):
+    """Verification in scheme unary with coded exponents of pruned values.
 
-
-class _CodedWalk(_Walk):
-    """Verification in scheme unary with coded exponents of pruned values."""
+    ``kept`` and ``missing`` count values, [segments, beats]; ``escape`` is the rank that escapes.
+    """
 
     def __init__(
         self, region: RegionRows, grid: Grid, kept: Ints, missing: Ints, escape: int
@@ -174,7 +181,6 @@ class _CodedWalk(_Walk):
         room = int(missing.sum(axis=1).max()) + grid.format.beat + grid.format.window_bits + 1
         self._escapes = np.zeros((grid.segments, room), dtype=np.int32)  # before each rank
         self._needs = np.zeros_like(self._missing)  # bits of pruned
-        self._pruned_bits = np.zeros(grid.segments, dtype=np.int64)
 
     def _take_windows(self, need: Flags, rule: str, beat: int) -> None:
         if not need.any():
@@ -206,10 +212,7 @@ class _CodedWalk(_Walk):
 
     def _starve(self, beat: int) -> None:
         goal = self._used + self._missing[beat]
-        while True:
-            need = (self._ones < goal) & (self._cursor <= self._region.limits)
-            if not need.any():
-                break
+        while (need := (self._ones < goal) & (self._cursor <= self._region.limits)).any():
             self._take_windows(need, "starve", beat)
         segments = np.arange(self._grid.segments)
         escapes = self._escapes[segments, goal] - self._escapes[segments, self._used]
@@ -220,18 +223,12 @@ class _CodedWalk(_Walk):
         need = (self._ones - self._used < self._format.beat) & self._exists[beat]
         self._take_windows(need, "prefetch", beat)
 
-    def _pruned(self, beat: int) -> None:
-        rows = -(-self._pruned_bits // self._format.beat)
-        self._pruned_bits += self._needs[beat]
-        taken = -(-self._pruned_bits // self._format.beat) - rows
-        self._counters["pruned"][beat] = taken
-        self._cursor += taken
-
     def run(self) -> Counts:
+        """Units that each rule takes, [segments, beats]."""
         beats, lead = self._grid.beats, self._format.lead
         for slot in range(-2 * lead, beats):
             if slot >= 0:
-                self._pruned(slot)
+                self._take_pruned(slot, self._needs[slot])
             if 0 <= slot + lead < beats:
                 self._starve(slot + lead)
             if 0 <= slot + lead + 1 < beats:
@@ -243,16 +240,12 @@ class _CodedWalk(_Walk):
         return self._counts()
 
 
-def walk_coded(region: RegionRows, grid: Grid, kept: Ints, missing: Ints, escape: int) -> Counts:
-    """Units that each rule of the verification region takes, exponents of pruned values coded.
+class ExactWalk(_Walk):
+    """Verification in scheme exact.
 
-    ``kept`` and ``missing`` count values, [segments, beats]; ``escape`` is the rank that escapes.
+    ``kept`` and ``missing`` count values, [segments, beats]; ``high`` has the high bits of the
+    kept values in order, [segments, blocks, beat].
     """
-    return _CodedWalk(region, grid, kept, missing, escape).run()
-
-
-class _ExactWalk(_Walk):
-    """Verification in scheme exact."""
 
     def __init__(
         self, region: RegionRows, grid: Grid, kept: Ints, missing: Ints, high: Octets
@@ -269,15 +262,6 @@ class _ExactWalk(_Walk):
         self._width = np.zeros(segments, dtype=np.int64)  # of the residues of blocks taken
         self._residue = np.zeros((segments, 8 * (high.shape[1] + 1)), dtype=region.rows.dtype)
         self._residue_rows = np.zeros(segments, dtype=np.int64)
-        self._pruned_rows = np.zeros(segments, dtype=np.int64)
-        self._pruned_bits = np.zeros(segments, dtype=np.int64)
-
-    def _pruned(self, beat: int) -> None:
-        self._pruned_bits += 16 * self._stored[beat]
-        rows = -(-self._pruned_bits // self._format.beat)
-        self._counters["pruned"][beat] = rows - self._pruned_rows
-        self._cursor += rows - self._pruned_rows
-        self._pruned_rows = rows
 
     def _low(self, beat: int) -> None:
         taken = self._blocks.take(self._kept[beat])
@@ -336,10 +320,11 @@ class _ExactWalk(_Walk):
         self._stored[beat] += escapes
 
     def run(self) -> tuple[Counts, Windows]:
+        """Units that each rule takes, [segments, beats], and the windows."""
         beats, lead = self._grid.beats, self._format.lead
         for slot in range(-2 * lead, beats):
             if slot >= 0:
-                self._pruned(slot)
+                self._take_pruned(slot, 16 * self._stored[slot])
             if slot + 2 * lead < beats:
                 self._low(slot + 2 * lead)
             if 0 <= slot + lead < beats:
@@ -350,14 +335,3 @@ class _ExactWalk(_Walk):
             residue=self._residue,
         )
         return self._counts(), decoded
-
-
-def walk_exact(
-    region: RegionRows, grid: Grid, kept: Ints, missing: Ints, high: Octets
-) -> tuple[Counts, Windows]:
-    """Units that each rule of the verification region takes in scheme exact, and the windows.
-
-    ``kept`` and ``missing`` count values, [segments, beats]; ``high`` has the high bits of the
-    kept values in order, [segments, blocks, beat].
-    """
-    return _ExactWalk(region, grid, kept, missing, high).run()

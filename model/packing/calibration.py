@@ -135,11 +135,8 @@ def _read_norms(file: SafetensorsFile, name: str) -> NDArray[np.float32]:
 def read_text(path: str | Path | None, default: str = DEFAULT) -> str:
     """The text of a file, or a bundled one; it must be UTF-8 and have a word in it."""
     if path is None:
-        return (
-            resources.files("cassandra_spec.model")
-            .joinpath("data", default)
-            .read_text(encoding="utf-8")
-        )
+        bundled = resources.files("cassandra_spec.model") / "data" / default
+        return bundled.read_text(encoding="utf-8")
     file = Path(path)
     if not file.is_file():
         raise FileError(f"{file} must be a text file, and is missing")

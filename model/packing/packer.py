@@ -15,11 +15,13 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +72,7 @@ __all__ = [
     "unpack_model",
 ]
 
+_Part = TypeVar("_Part", Packed, Values)
 _PIECE = 1 << 20  # values; a piece is at least one segment
 
 
@@ -187,7 +190,11 @@ def unpack_model(
     """
     read_config(path)
     packed = open_packed(path)
-    plan = _storage_order({**packed.others, **{k: _plain(v) for k, v in packed.tensors.items()}})
+    plain = {
+        name: RawTensor(dtype="BF16", shape=spec.shape, nbytes=2 * spec.count)
+        for name, spec in packed.tensors.items()
+    }
+    plan = _storage_order({**packed.others, **plain})
     with staged_directory(destination) as folder, Workers(jobs) as workers:
         copy_companions(path, folder)
         names = [name for name in plan if name in packed.tensors]
@@ -201,7 +208,10 @@ def unpack_model(
                 if name in packed.others:
                     out.write_raw(name, [packed.read_raw(name)])
                 else:
-                    out.write_raw(name, _chunks(results, packed.tensors[name], bar.update))
+                    parts = _taken(results, packed.tensors[name], bar)
+                    out.write_raw(
+                        name, (part.astype("<u2", copy=False).view("u1") for part in parts)
+                    )
         size = (folder / MODEL_FILE).stat().st_size
     return Outcome(values=_total(packed.tensors.values()), bytes=size)
 
@@ -214,10 +224,7 @@ def decode_tensors(
         decode = partial(_decode, draft=draft, codec=GoldenCodec())
         results = workers.map(decode, _parts(packed, packed.tensors))
         for name, spec in packed.tensors.items():
-            parts = []
-            for part in itertools.islice(results, _piece_count(spec)):
-                bar.update(part.size)
-                parts.append(part)
+            parts = list(_taken(results, spec, bar))
             yield name, np.concatenate(parts) if parts else np.zeros(0, np.uint16)
 
 
@@ -293,17 +300,13 @@ def _storage_order(
     plan: Mapping[str, Spec],
 ) -> dict[str, Spec]:
     """Largest items first, so that each tensor starts at a multiple of its item size."""
-    return dict(sorted(plan.items(), key=lambda item: -_item_bytes(item[1])))
 
+    def item_bytes(spec: Spec) -> int:
+        if isinstance(spec, PackedTensor):
+            return 4  # the directory
+        return spec.nbytes // max(math.prod(spec.shape), 1)
 
-def _item_bytes(spec: Spec) -> int:
-    if isinstance(spec, PackedTensor):
-        return 4  # the directory
-    return spec.nbytes // max(int(np.prod(spec.shape, dtype=np.int64)), 1)
-
-
-def _plain(spec: PackedTensor) -> RawTensor:
-    return RawTensor(dtype="BF16", shape=spec.shape, nbytes=2 * spec.count)
+    return dict(sorted(plan.items(), key=lambda item: -item_bytes(item[1])))
 
 
 # --- packing ------------------------------------------------------------------------------------
@@ -313,8 +316,11 @@ def _piece_segments(format: Format) -> int:
     return max(_PIECE // format.segment, 1)
 
 
-def _piece_count(spec: PackedTensor) -> int:
-    return -(-spec.segments // _piece_segments(spec.format))
+def _taken(results: Iterator[_Part], spec: PackedTensor, bar: tqdm[None]) -> Iterator[_Part]:
+    """The pieces of the next tensor as they come."""
+    for part in itertools.islice(results, -(-spec.segments // _piece_segments(spec.format))):
+        bar.update(len(part))
+        yield part
 
 
 def _pack_parts(work: _Work, parts: Parts, workers: Workers, progress: bool, codec: Packer) -> None:
@@ -325,7 +331,10 @@ def _pack_parts(work: _Work, parts: Parts, workers: Workers, progress: bool, cod
     done = _total(work.tensors) - _total(missing)
     with _bar("packing", work.tensors, progress, done) as bar:
         for tensor in missing:
-            parts.add(tensor.name, _join(results, work.spec(tensor), bar.update))
+            spec = work.spec(tensor)
+            found = list(_taken(results, spec, bar))
+            nothing = np.zeros(0, np.uint16)
+            parts.add(tensor.name, concatenate(found) if found else encode(nothing, spec.format))
 
 
 def _write_model(work: _Work, parts: Parts, path: Path, progress: bool) -> None:
@@ -355,17 +364,6 @@ def _encode(piece: _Piece, codec: Packer) -> Packed:
     except CassandraError as error:
         where = f"{piece.name}, from value {piece.start} on"
         raise CassandraError(f"{where}: {error}") from error
-
-
-def _join(results: Iterator[Packed], spec: PackedTensor, update: Callable[[int], object]) -> Packed:
-    """The next tensor from the pieces that come."""
-    if not spec.count:
-        return encode(np.zeros(0, np.uint16), spec.format)
-    parts = []
-    for part in itertools.islice(results, _piece_count(spec)):
-        update(part.count)
-        parts.append(part)
-    return concatenate(parts)
 
 
 # --- codebooks ----------------------------------------------------------------------------------
@@ -426,14 +424,6 @@ def _decode(job: tuple[str, int, Packed], *, draft: bool, codec: Codec) -> Value
         return codec.decode_draft(part) if draft else codec.decode_target(part)
     except CassandraError as error:
         raise CassandraError(f"{name}, from segment {start} on: {error}") from error
-
-
-def _chunks(
-    results: Iterator[Values], spec: PackedTensor, update: Callable[[int], object]
-) -> Iterator[NDArray[np.uint8]]:
-    for values in itertools.islice(results, _piece_count(spec)):
-        update(values.size)
-        yield values.astype("<u2", copy=False).view(np.uint8)
 
 
 # --- progress -----------------------------------------------------------------------------------

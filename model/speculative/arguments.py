@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 from cassandra_spec.drafting import GREEDY, DraftKind, Sampling, Settings
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["Inputs", "Request", "read_inputs", "read_request"]
+__all__ = ["Request", "read_inputs", "read_request"]
 
 _DEFAULT_TOKENS = 20  # as in transformers
 _DEFAULT_TOP_K = 50
@@ -34,19 +34,12 @@ _NEUTRAL_IF_ONE = frozenset(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """A batch of prompts, padded on the left."""
-
-    ids: torch.Tensor  # int64 [batch, width]
-    prompts: tuple[tuple[int, ...], ...]  # without the padding
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
     """What is asked for."""
 
     settings: Settings
-    inputs: Inputs
+    ids: torch.Tensor  # of the prompts, padded on the left, int64 [batch, width]
+    prompts: list[list[int]]  # without the padding
     pad_token: int | None  # completes replies that are shorter than the longest
 
 
@@ -71,20 +64,20 @@ def read_request(
     merged = _merge(model_config, config, arguments)
     stops = _stop_tokens(merged.eos_token_id)
     pad = merged.pad_token_id if merged.pad_token_id is not None else next(iter(stops), None)
-    inputs = read_inputs(ids, attention_mask, pad if pad not in stops else None)
-    if pad is None and len(inputs.prompts) > 1:
+    table, prompts = read_inputs(ids, attention_mask, pad if pad not in stops else None)
+    if pad is None and len(prompts) > 1:
         raise CassandraError("pad_token_id must be given for several prompts, and is not")
     settings = Settings(
         gamma=gamma,
         draft=draft,
         min_margin=min_margin,
-        max_tokens=_max_tokens(merged, inputs.ids.shape[1], longest),
+        max_tokens=_max_tokens(merged, table.shape[1], longest),
         stop_tokens=frozenset(stops),
         stop_strings=_strings(merged.stop_strings),
         sampling=_sampling(merged),
         seed=seed,
     )
-    return Request(settings=settings, inputs=inputs, pad_token=pad)
+    return Request(settings=settings, ids=table, prompts=prompts, pad_token=pad)
 
 
 def _merge(
@@ -156,8 +149,8 @@ def read_inputs(
     ids: torch.Tensor | Sequence[Any],
     attention_mask: torch.Tensor | Sequence[Any] | None,
     pad_token: int | None,
-) -> Inputs:
-    """Prompts from token ids [batch, width] and a mask of that shape that is 0 in the padding.
+) -> tuple[torch.Tensor, list[list[int]]]:
+    """Token ids [batch, width], and the prompts in them by a mask that is 0 in the padding.
 
     One prompt may come as a list of numbers. Without a mask, ``pad_token`` at the left is padding
     (pass None where it can be a part of a prompt).
@@ -176,8 +169,7 @@ def read_inputs(
         raise CassandraError("attention_mask must have its zeros at the left, and has others")
     if not mask[:, -1:].all() or not table.numel():
         raise CassandraError("input_ids must have at least one token in each prompt")
-    prompts = [tuple(row[seen].tolist()) for row, seen in zip(table, mask, strict=True)]
-    return Inputs(ids=table, prompts=tuple(prompts))
+    return table, [row[seen].tolist() for row, seen in zip(table, mask, strict=True)]
 
 
 def _table(values: torch.Tensor | Sequence[Any], name: str) -> torch.Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -161,10 +160,6 @@ class CassandraForCausalLM:
             encoder=encoder,
         )
 
-    def drafting(self) -> AbstractContextManager[None]:
-        """Make the network the draft within a block."""
-        return self.mode.drafting()
-
     def session(
         self,
         capacity: int,
@@ -292,7 +287,7 @@ class CassandraForCausalLM:
             min_margin=min_margin,
             seed=seed,
         )
-        prompts, most = request.inputs.prompts, request.settings.max_tokens
+        prompts, most = request.prompts, request.settings.max_tokens
         self._require_cache(sum(map(len, prompts)) + len(prompts) * most, self.kv)
         if streamer is not None and len(prompts) > 1:
             raise CassandraError("streamer must not be given with more than one prompt")
@@ -305,14 +300,12 @@ class CassandraForCausalLM:
         self, request: Request, tokenizer: Any, streamer: Any, counters: Counters
     ) -> list[list[int]]:
         """A round of each reply in turn, until all have ended."""
-        texts = [
-            ReplyText(tokenizer, request.settings.stop_strings) for _ in request.inputs.prompts
-        ]
+        texts = [ReplyText(tokenizer, request.settings.stop_strings) for _ in request.prompts]
         running = {
             number: self.rounds(prompt, _seeded(request.settings), counters, ends=text.add)
-            for number, (prompt, text) in enumerate(zip(request.inputs.prompts, texts, strict=True))
+            for number, (prompt, text) in enumerate(zip(request.prompts, texts, strict=True))
         }
-        _put(streamer, request.inputs.ids)
+        _put(streamer, request.ids)
         while running:
             for number, rounds in list(running.items()):
                 emitted = next(rounds, None)
@@ -349,4 +342,4 @@ def _padded(request: Request, replies: Sequence[Sequence[int]]) -> torch.Tensor:
     """Prompts and replies, completed on the right."""
     width = max(map(len, replies))
     rows = [[*reply, *[request.pad_token] * (width - len(reply))] for reply in replies]
-    return torch.cat([request.inputs.ids, torch.tensor(rows, dtype=torch.int64)], dim=1)
+    return torch.cat([request.ids, torch.tensor(rows, dtype=torch.int64)], dim=1)

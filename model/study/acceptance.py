@@ -23,7 +23,6 @@ __all__ = [
     "best_row",
     "bootstrap",
     "row",
-    "rows",
 ]
 
 _DRAWS = 2000  # of the bootstrap
@@ -68,13 +67,8 @@ class Row:
         }
 
 
-def rows(measured: Measured, gammas: Iterable[int]) -> list[Row]:
-    """A row for each gamma, none of them beyond the depth that was measured."""
-    return [row(measured, gamma) for gamma in gammas]
-
-
 def row(measured: Measured, gamma: int) -> Row:
-    """The figures of one setting at one gamma."""
+    """The figures of one setting at one gamma, not beyond the depth that was measured."""
     counted = _count(measured, gamma)
     total = Counters()
     for each in counted:

@@ -187,12 +187,27 @@ class Study:
         if self._loaded is None or self._loaded.plan != setting.plan:
             self._loaded = self._load(setting)
         at = self._loaded
-        return self.follow(setting, at.lm, at.replies, at.costs)
+        seen, kv = at.replies.sequences, KeyValueBytes(bf16=bf16_bytes(at.replies.sequences))
+        if setting.kv is not None:
+            seen = SealedSequences(seen, setting.kv, at.replies.prompts)
+            kv = seen.bytes()
+        with at.lm.mode.drafting():
+            drafts = follow(
+                at.lm.network, at.replies, seen, depth=self.depth, progress=self.progress
+            )
+        return Measured(setting=setting, replies=at.replies, drafts=drafts, costs=at.costs, kv=kv)
 
     def _load(self, setting: Setting) -> _Loaded:
         with tempfile.TemporaryDirectory(prefix="cassandra-study-") as folder:
             path = Path(folder) / "packed"
-            self._pack(setting, path)
+            pack_model(
+                self.source,
+                path,
+                setting.plan,
+                norms=self.norms,
+                jobs=self.jobs,
+                progress=self.progress,
+            )
             lm, replies = self._target(setting, path)
             packed = open_packed(path)
             self._replace_drafts(lm, packed)
@@ -200,48 +215,24 @@ class Study:
                 plan=setting.plan, lm=lm, replies=replies, costs=pass_costs(lm.network, packed)
             )
 
-    def follow(
-        self, setting: Setting, lm: CassandraForCausalLM, replies: Replies, costs: Costs
-    ) -> Measured:
-        """Follow the draft of a loaded model from every place of every reply."""
-        seen, kv = replies.sequences, KeyValueBytes(bf16=bf16_bytes(replies.sequences))
-        if setting.kv is not None:
-            seen = SealedSequences(replies.sequences, setting.kv, replies.prompts)
-            kv = seen.bytes()
-        with lm.drafting():
-            drafts = follow(lm.network, replies, seen, depth=self.depth, progress=self.progress)
-        return Measured(setting=setting, replies=replies, drafts=drafts, costs=costs, kv=kv)
-
-    def reply(self, lm: CassandraForCausalLM) -> Replies:
-        """The target's replies to the prompts."""
-        return greedy_replies(
+    def _target(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:
+        """The target with its replies to the prompts; kept if it is the model itself."""
+        lossless = setting.lossless(self.source)
+        if lossless and self._own is not None:
+            return self._own
+        lm = CassandraForCausalLM.from_pretrained(path)
+        if lossless:
+            _wrap_others(lm)
+        replies = greedy_replies(
             lm.network,
             [lm.encode_prompt(prompt) for prompt in self.prompts],
             max_tokens=self.max_tokens,
             stop_tokens=lm.stop_tokens(),
             progress=self.progress,
         )
-
-    def _pack(self, setting: Setting, path: Path) -> None:
-        pack_model(
-            self.source,
-            path,
-            setting.plan,
-            norms=self.norms,
-            jobs=self.jobs,
-            progress=self.progress,
-        )
-
-    def _target(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:
-        """The target with its replies: at hand, perhaps, if it is the model itself."""
-        if not setting.lossless(self.source):
-            lm = CassandraForCausalLM.from_pretrained(path)
-            return lm, self.reply(lm)
-        if self._own is None:
-            lm = CassandraForCausalLM.from_pretrained(path)
-            _wrap_others(lm)
-            self._own = lm, self.reply(lm)
-        return self._own
+        if lossless:
+            self._own = lm, replies
+        return lm, replies
 
     def _replace_drafts(self, lm: CassandraForCausalLM, packed: PackedFile) -> None:
         """Give each linear layer the draft of a packing; one that is not packed drafts itself."""

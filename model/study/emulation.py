@@ -36,11 +36,6 @@ class Replies:
     stop_tokens: frozenset[int]
     sequences: Sequences
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all replies."""
-        return sum(map(len, self.replies))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:

@@ -17,7 +17,7 @@ from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
 from cassandra_spec.model.weights.gguf_header import check_counts
-from cassandra_spec.model.weights.tensor import Tensor, Values
+from cassandra_spec.model.weights.sources import Tensor, Values
 
 __all__ = ["GgufSource", "bundled_path"]
 
@@ -96,13 +96,12 @@ class GgufSource:
 
     def _hugging_face_names(self) -> dict[str, Any]:
         try:
-            found = {
+            return {
                 self._architecture.from_gguf_name(str(stored.name)): stored
                 for stored in self._reader.tensors
             }
         except CassandraError as error:
             raise FileError(f"{self._path}: {error}") from error
-        return found
 
     def _describe(self, name: str, stored: Any) -> Tensor:
         shape = tuple(int(size) for size in reversed(stored.shape))

@@ -52,7 +52,7 @@ def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, 
     before = network.config._attn_implementation
     try:
         replies = greedy_replies(network, PROMPTS, max_tokens=LENGTH, stop_tokens=stops)
-        with lm.drafting():
+        with lm.mode.drafting():
             drafts = follow(network, replies, replies.sequences, depth=DEPTH)
     finally:
         network.config._attn_implementation = before
