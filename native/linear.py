@@ -8,13 +8,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.native.arrays import int32, pointer
+from cassandra_spec.native.engine_binding import MAX_ROWS
 from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.forms import FORMS, FormName
 from cassandra_spec.native.library import declare, load, require_done
 
 __all__ = [
@@ -23,20 +25,11 @@ __all__ = [
     "FormName",
     "NativeLinear",
     "NativeStreams",
-    "set_prefetch",
     "time_layers",
     "time_reading",
 ]
 
-FormName = Literal["bf16", "packed12", "packed8", "draft5", "draft4", "mx9"]
-FORMS: tuple[FormName, ...] = ("bf16", "packed12", "packed8", "draft5", "draft4", "mx9")
-"""Names of the forms, in the order of ``cassandra::Form``."""
-
-MAX_ROWS = 8
-"""Rows that one pass multiplies at most."""
-
 _MOST_THREADS = 256
-_WORDS = ("bf16", "packed12", "packed8")
 
 
 @cache
@@ -54,10 +47,8 @@ def _library() -> ctypes.CDLL:
         "linear_escapes": (count, (handle,)),
         "linear_values": (None, (handle, array)),
         "linear_multiply": (done, (handle, number, array, array)),
-        "linear_prepare": (done, (handle, array, array, array)),
         "linear_time": (done, (handle, number, number, number, number, array)),
         "read_time": (done, (count, number, number, array)),
-        "linear_set_prefetch": (None, (number, count)),
     }
     declare(library, signatures)
     return library
@@ -218,26 +209,6 @@ class NativeLinear(_Owned):
         require_done(done)
         return y
 
-    def prepared(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What a row [in] of input is taken for: rounded or quantised, and scaled back."""
-        x = np.ascontiguousarray(x, dtype=np.float32).reshape(self.shape[1])
-        padded = -(-len(x) // 64) * 64
-        form = self.form
-        kind = np.float32 if form in _WORDS else np.int8 if form.startswith("draft") else np.int16
-        stored = np.zeros(padded, dtype=kind)
-        scales = np.zeros(padded // 32, dtype=np.float32)
-        done = self._library.cassandra_linear_prepare(
-            self.handle,
-            pointer("x", x, np.float32, self.shape[1]),
-            pointer("stored", stored, kind, padded, writable=True),
-            pointer("scales", scales, np.float32, padded // 32, writable=True),
-        )
-        require_done(done)
-        if form in _WORDS:
-            return stored[: len(x)].astype(np.float32)
-        per_value = np.repeat(scales, self.group)[:padded]
-        return (stored.astype(np.float32) * per_value)[: len(x)]
-
 
 def time_layers(
     layers: Sequence[NativeLinear], rows: int, repeats: int, threads: int
@@ -265,8 +236,3 @@ def time_reading(nbytes: int, repeats: int, threads: int) -> list[float]:
     threads = int32("threads", threads, 1, _MOST_THREADS)
     require_done(_library().cassandra_read_time(nbytes, threads, repeats, room))
     return [float(time) for time in seconds]
-
-
-def set_prefetch(form: FormName, nbytes: int) -> None:
-    """How far ahead of use a form's kernels prefetch, in the whole process."""
-    _library().cassandra_linear_set_prefetch(FORMS.index(form), nbytes)

@@ -140,16 +140,28 @@ def test_what_a_form_cannot_hold_falls_back_to_bf16(form: FormName) -> None:
         np.testing.assert_array_equal(layer.values(), values)
 
 
+def prepared(layer: NativeLinear, row: Floats) -> NDArray[np.float64]:
+    """What a row of input is taken for: rounded to BF16, or quantised group by group."""
+    if layer.form not in GROUPED:
+        bits = row.view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32).astype(np.float64)
+    limit = np.float32(32767 if layer.form == "mx9" else 127)
+    groups = np.pad(row, (0, -len(row) % layer.group)).reshape(-1, layer.group)
+    most = np.abs(groups).max(axis=1, keepdims=True)
+    integers = np.rint(groups * (limit / most))
+    return (integers * (most / limit)).astype(np.float64).reshape(-1)[: len(row)]
+
+
 def product(layer: NativeLinear, x: Floats) -> NDArray[np.float64]:
     """The oracle: values as held times the input as prepared, in double precision."""
     matrix = floats(layer.values()).astype(np.float64)
-    return np.stack([matrix @ layer.prepared(row).astype(np.float64) for row in x])
+    return np.stack([matrix @ prepared(layer, row) for row in x])
 
 
 def bound(layer: NativeLinear, x: Floats) -> NDArray[np.float64]:
     """Of the rounding error of a sum of that many products in single precision, in any order."""
     matrix = np.abs(floats(layer.values()).astype(np.float64))
-    sums = np.stack([matrix @ np.abs(layer.prepared(row).astype(np.float64)) for row in x])
+    sums = np.stack([matrix @ np.abs(prepared(layer, row)) for row in x])
     return sums * (layer.shape[1] + 4) * 2.0**-24
 
 

@@ -1,10 +1,14 @@
-// Entry points for native/linear.py: a layer with streams of its own, for tests and measurements.
+// Entry points for native/linear.py: layers for tests and measurements.
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "common/guard.h"
 #include "common/isa.h"
-#include "linear/api.h"
+#include "common/pool.h"
+#include "linear/linear.h"
 
 using cassandra::attempt;
 using cassandra::Form;
@@ -21,9 +25,39 @@ struct Layer {
 
 Layer* layer(void* handle) { return static_cast<Layer*>(handle); }
 
-}  // namespace
+// Seconds of each repetition of work(thread) on threads that are pinned to a core each.
+template <class Work> void time_rounds(int threads, int repeats, double* seconds, Work work) {
+    cassandra::Pool pool(threads, true);
+    pool.run([&](int thread) {
+        for (int i = 0; i < repeats; ++i) {
+            pool.barrier();
+            const auto start = std::chrono::steady_clock::now();
+            work(thread);
+            pool.barrier();
+            const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+            if (thread == 0) seconds[i] = time.count();
+        }
+    });
+}
 
-const Linear& cassandra::linear_of(void* handle) { return *layer(handle)->linear; }
+std::atomic<uint64_t> kept{0};  // so that what is read is used
+
+void read_all(const uint8_t* data, size_t bytes) {
+    typedef uint64_t Words __attribute__((vector_size(16)));
+    Words sums[4] = {};
+    for (size_t at = 0; at + 64 <= bytes; at += 64) {
+        __builtin_prefetch(data + at + 4096, 0, 3);
+        for (int i = 0; i < 4; ++i) {
+            Words words;
+            std::memcpy(&words, data + at + 16 * static_cast<size_t>(i), 16);
+            sums[i] ^= words;
+        }
+    }
+    const Words all = sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
+    kept += all[0] ^ all[1];
+}
+
+}  // namespace
 
 // Streams that layers share: they must be freed after those. Null if there is no memory.
 CASSANDRA_API void* cassandra_streams_new(int threads) {
@@ -78,19 +112,43 @@ CASSANDRA_API bool cassandra_linear_multiply(void* handle, int rows, const float
     });
 }
 
-// The input of a layer as it is prepared, row 0: values as stored, then one scale per group. False
+// Seconds [repeats] of a pass through layers [count], which were made for `threads` threads; false
 // if it failed.
-CASSANDRA_API bool cassandra_linear_prepare(void* handle, const float* x, void* values,
-                                            float* scales) {
+CASSANDRA_API bool cassandra_linear_time(void* const* handles, int count, int rows, int threads,
+                                         int repeats, double* seconds) {
     return attempt([&] {
-        const Linear& linear = *layer(handle)->linear;
-        const auto kind = linear.input();
-        const auto number = static_cast<int>(kind);
-        Input input(linear.in_features());
-        input.prepare(kind, 0, x);
-        const size_t width = number == 0 ? 4 : number <= 2 ? 1 : 2;
-        std::memcpy(values, input.values(kind), width * static_cast<size_t>(input.padded()));
-        const int64_t group = number == 2 || number == 4 ? 64 : 32;
-        std::memcpy(scales, input.scales(kind), 4 * static_cast<size_t>(input.padded() / group));
+        std::vector<std::unique_ptr<Input>> inputs;
+        std::vector<std::vector<float>> outputs;
+        for (int i = 0; i < count; ++i) {
+            const Linear& linear = *layer(handles[i])->linear;
+            inputs.push_back(std::make_unique<Input>(linear.in_features()));
+            outputs.emplace_back(static_cast<size_t>(cassandra::kMaxRows * linear.out_features()));
+            std::vector<float> x(static_cast<size_t>(linear.in_features()));
+            for (size_t k = 0; k < x.size(); ++k) x[k] = static_cast<float>(k % 17) - 8.0F;
+            for (int row = 0; row < rows; ++row)
+                inputs.back()->prepare(linear.input(), row, x.data());
+        }
+        time_rounds(threads, repeats, seconds, [&](int thread) {
+            for (int i = 0; i < count; ++i) {
+                const Linear& linear = *layer(handles[i])->linear;
+                linear.multiply(thread, rows, *inputs[static_cast<size_t>(i)],
+                                outputs[static_cast<size_t>(i)].data(), linear.out_features());
+            }
+        });
+    });
+}
+
+// Seconds [repeats] of reading `bytes` of memory, divided among threads.
+CASSANDRA_API bool cassandra_read_time(int64_t bytes, int threads, int repeats, double* seconds) {
+    return attempt([&] {
+        Streams streams(threads);
+        const size_t part = static_cast<size_t>(bytes) / static_cast<size_t>(threads);
+        std::vector<uint8_t*> data;
+        for (int thread = 0; thread < threads; ++thread) {
+            data.push_back(streams.reserve(thread, part));
+            std::memset(data.back(), 1 + thread, part);
+        }
+        time_rounds(threads, repeats, seconds,
+                    [&](int thread) { read_all(data[static_cast<size_t>(thread)], part); });
     });
 }

@@ -80,7 +80,6 @@ struct Pairs {
         else
             return both(a, [](__m256i v) { return _mm256_srli_epi16(v, -n); });
     }
-    template <int n> static B shift_right(const B& a) { return shift<-n>(a); }
     static B swap_bytes(const B& a) {
         return both(a, [](__m256i v) {
             return _mm256_or_si256(_mm256_slli_epi16(v, 8), _mm256_srli_epi16(v, 8));

@@ -62,7 +62,7 @@ template <template <class> class Block> void amx_tile(const LinearJob& job, cons
     constexpr int kBytes = 4 * Block<Wide>::kBytes;
     if constexpr (kBytes == 1024) {
         for (int64_t k = 0; k < job.features; k += 32, data += kBytes) {
-            prefetch_lines<kBytes / 64>(data, job.prefetch);
+            prefetch_lines<kBytes / 64>(data);
             multiply(job, k, data);
         }
     } else {
@@ -72,7 +72,7 @@ template <template <class> class Block> void amx_tile(const LinearJob& job, cons
         const auto table = Block<Wide>::table(job);
         for (int64_t block = 0; block < blocks + kAhead; ++block, data += kBytes) {
             if (block < blocks) {
-                prefetch_lines<kBytes / 64>(data, job.prefetch);
+                prefetch_lines<kBytes / 64>(data);
                 expand<Block>(table, data, rooms[block % kRooms]);
             }
             const int64_t ready = block - kAhead;

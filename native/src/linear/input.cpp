@@ -36,11 +36,8 @@ int width_of(InputKind kind) {
 
 void round_bf16(const float* x, int64_t count, float* rounded, uint16_t* words) {
     for (int64_t i = 0; i < count; ++i) {
-        uint32_t bits;
-        std::memcpy(&bits, x + i, 4);
-        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000U;
-        std::memcpy(rounded + i, &bits, 4);
-        words[i] = static_cast<uint16_t>(bits >> 16);
+        words[i] = to_bf16(x[i]);
+        rounded[i] = to_float(words[i]);
     }
 }
 

@@ -30,7 +30,6 @@ struct LinearJob {
     int rows;  // 1..8
     float* y;  // of the first tile's first output
     int64_t y_stride;
-    int64_t prefetch;  // bytes ahead
 };
 
 using LinearKernel = void (*)(const LinearJob&);
@@ -62,14 +61,14 @@ namespace CASSANDRA_ISA {
 
 inline size_t scale_bytes(int64_t groups) { return static_cast<size_t>((16 * groups + 63) & ~63); }
 
-template <int kLines> inline void prefetch_lines(const uint8_t* data, int64_t distance) {
+// The lines of a block, 8 KB ahead.
+template <int kLines> inline void prefetch_lines(const uint8_t* data) {
     CASSANDRA_UNROLL
-    for (int line = 0; line < kLines; ++line) __builtin_prefetch(data + distance + 64 * line, 0, 3);
+    for (int line = 0; line < kLines; ++line) __builtin_prefetch(data + 8192 + 64 * line, 0, 3);
 }
 
 // -- words --
-// A block
-// of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
+// A block of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
 
 template <class V> struct Bf16 {
     static constexpr int kBytes = 256;
@@ -94,11 +93,11 @@ template <class V> struct Packed12 {
         const typename V::B own = V::words(0x807F), places = V::load(data + 128);
         const typename V::B first = V::load(data), second = V::load(data + 64);
         words[0] = V::select(own, first, V::lookup(table, places));
-        words[1] = V::select(own, V::swap_bytes(first),
-                             V::lookup(table, V::template shift_right<4>(places)));
-        words[2] = V::select(own, second, V::lookup(table, V::template shift_right<8>(places)));
-        words[3] = V::select(own, V::swap_bytes(second),
-                             V::lookup(table, V::template shift_right<12>(places)));
+        words[1] =
+            V::select(own, V::swap_bytes(first), V::lookup(table, V::template shift<-4>(places)));
+        words[2] = V::select(own, second, V::lookup(table, V::template shift<-8>(places)));
+        words[3] =
+            V::select(own, V::swap_bytes(second), V::lookup(table, V::template shift<-12>(places)));
     }
 };
 
@@ -150,31 +149,34 @@ template <class V> inline void store_lanes(float* y, typename V::F value, int64_
     }
 }
 
-template <class V, int R, template <class> class Block>
-inline void word_tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-    constexpr int kBytes = Block<V>::kBytes;
-    const float* x[R];
-    typename V::F total[R];
-    const auto table = Block<V>::table(job);
-    for (int r = 0; r < R; ++r) {
-        x[r] = static_cast<const float*>(job.x) + (row + r) * job.x_stride;
-        total[r] = V::zero();
-    }
-    for (int64_t k = 0; k < job.features;) {
-        Halves<V, R> sums;
-        for (int block = 0; block < 4; ++block, k += 8, data += kBytes) {
-            typename V::B words[4];
-            prefetch_lines<kBytes / 64>(data, job.prefetch);
-            Block<V>::decode(data, table, words);
+template <class V, template <class> class Block> struct Words {
+    template <int R>
+    static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
+        constexpr int kBytes = Block<V>::kBytes;
+        const float* x[R];
+        typename V::F total[R];
+        const auto table = Block<V>::table(job);
+        for (int r = 0; r < R; ++r) {
+            x[r] = static_cast<const float*>(job.x) + (row + r) * job.x_stride;
+            total[r] = V::zero();
+        }
+        for (int64_t k = 0; k < job.features;) {
+            Halves<V, R> sums;
+            for (int block = 0; block < 4; ++block, k += 8, data += kBytes) {
+                typename V::B words[4];
+                prefetch_lines<kBytes / 64>(data);
+                Block<V>::decode(data, table, words);
+                CASSANDRA_UNROLL
+                for (int c = 0; c < 4; ++c) sums.add(words[c], x, k + 2 * c);
+            }
             CASSANDRA_UNROLL
-            for (int c = 0; c < 4; ++c) sums.add(words[c], x, k + 2 * c);
+            for (int r = 0; r < R; ++r)
+                total[r] = V::add(total[r], V::add(sums.even[r], sums.odd[r]));
         }
         CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) total[r] = V::add(total[r], V::add(sums.even[r], sums.odd[r]));
+        for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
     }
-    CASSANDRA_UNROLL
-    for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
-}
+};
 
 // -- integers --
 
@@ -182,21 +184,26 @@ template <class V, int R> struct Sums {
     typename V::I low[R], high[R];
 };
 
-// 32 features. Bytes of 4 features a lane: vector 2p in the low nibbles of row p, 2p + 1 in the
-// high. Code 2p has its fifth bit (16) at bit 2p + 1 of the last row; code 2p + 1, which is read as
-// 8 times itself, its lowest at bit 2p.
-template <class V, int R> struct Draft5 {
-    static constexpr int kBlock = 320;
-    static constexpr int kShift = 3;
+// 32 features of `BITS` bits. Bytes of 4 features a lane: vector 2p in the low nibbles of row p,
+// 2p + 1 in the high. Code 2p of five bits has its fifth (16) at bit 2p + 1 of the last row; code
+// 2p + 1, which is read as 8 times itself, its lowest at bit 2p. Of four bits, without the last
+// row, high codes are read as 16 times themselves.
+template <class V, int R, int BITS> struct Draft {
+    static constexpr int kBytes = 64 * BITS, kShift = 8 - BITS, kWidth = 1;
 
     template <int p>
-    static void pair(Sums<V, R>& sums, const uint8_t* data, typename V::B bits,
-                     const uint32_t* const* x) {
+    static void pair(Sums<V, R>& sums, const uint8_t* data, const uint32_t* const* x) {
         const typename V::B codes = V::load(data + 64 * p);
-        const typename V::B fifth =
-            V::bit_and(V::template shift<3 - 2 * p>(bits), V::words(0x1818));
-        const typename V::B low = V::select(V::words(0x0F0F), codes, fifth);
-        const typename V::B high = V::select(V::words(0xF0F0), codes, fifth);
+        typename V::B low, high;
+        if constexpr (BITS == 5) {
+            const typename V::B fifth =
+                V::bit_and(V::template shift<3 - 2 * p>(V::load(data + 256)), V::words(0x1818));
+            low = V::select(V::words(0x0F0F), codes, fifth);
+            high = V::select(V::words(0xF0F0), codes, fifth);
+        } else {
+            low = V::bit_and(codes, V::words(0x0F0F));
+            high = V::bit_and(codes, V::words(0xF0F0));
+        }
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r) {
             sums.low[r] = V::dot_u8(sums.low[r], low, x[r][2 * p]);
@@ -205,144 +212,80 @@ template <class V, int R> struct Draft5 {
     }
 
     static void add(Sums<V, R>& sums, const uint8_t* data, const uint32_t* const* x) {
-        const typename V::B bits = V::load(data + 256);
-        pair<0>(sums, data, bits, x);
-        pair<1>(sums, data, bits, x);
-        pair<2>(sums, data, bits, x);
-        pair<3>(sums, data, bits, x);
+        pair<0>(sums, data, x);
+        pair<1>(sums, data, x);
+        pair<2>(sums, data, x);
+        pair<3>(sums, data, x);
     }
 };
 
-// The same without the last row; high codes are read as 16 times themselves.
-template <class V, int R> struct Draft4 {
-    static constexpr int kBlock = 256;
-    static constexpr int kShift = 4;
+template <class V, int R> using Draft5 = Draft<V, R, 5>;
+template <class V, int R> using Draft4 = Draft<V, R, 4>;
+
+// 32 features: 8 rows of magnitudes (low byte: pair 2v, high byte: pair 2v + 1), 16 masks of signs.
+template <class V, int R> struct Mx {
+    static constexpr int kBytes = 576, kShift = 0, kWidth = 2;
 
     static void add(Sums<V, R>& sums, const uint8_t* data, const uint32_t* const* x) {
         CASSANDRA_UNROLL
-        for (int p = 0; p < 4; ++p) {
-            const typename V::B codes = V::load(data + 64 * p);
-            const typename V::B low = V::bit_and(codes, V::words(0x0F0F));
-            const typename V::B high = V::bit_and(codes, V::words(0xF0F0));
+        for (int v = 0; v < 8; ++v) {
+            uint32_t signs[2];
+            std::memcpy(signs, data + 512 + 8 * v, 8);
+            const typename V::B both = V::load(data + 64 * v);
+            const typename V::B even = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0]);
+            const typename V::B odd = V::negate(V::template shift<-8>(both), signs[1]);
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
-                sums.low[r] = V::dot_u8(sums.low[r], low, x[r][2 * p]);
-                sums.high[r] = V::dot_u8(sums.high[r], high, x[r][2 * p + 1]);
+                sums.low[r] = V::dot_i16(sums.low[r], even, x[r][2 * v]);
+                sums.high[r] = V::dot_i16(sums.high[r], odd, x[r][2 * v + 1]);
             }
         }
     }
 };
 
-template <class V, int R, int G, template <class, int> class Block>
-inline void code_tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-    const uint32_t* x[R];
-    const float* scales[R];
-    const int32_t* sums[R];
-    typename V::F total[R];
-    for (int r = 0; r < R; ++r) {
-        x[r] = reinterpret_cast<const uint32_t*>(static_cast<const int8_t*>(job.x) +
-                                                 (row + r) * job.x_stride);
-        scales[r] = job.scales + (row + r) * job.group_stride;
-        sums[r] = job.sums + (row + r) * job.group_stride;
-        total[r] = V::zero();
-    }
-    constexpr int kBytes = Block<V, R>::kBlock;
-    const uint8_t* units = data;
-    const int64_t groups = job.features / G;
-    data += scale_bytes(groups);
-    for (int64_t group = 0; group < groups; ++group) {
-        Sums<V, R> part;
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) {
-            part.low[r] = V::integers(0);
-            part.high[r] = V::integers(-job.bias * sums[r][group]);
-        }
-        CASSANDRA_UNROLL
-        for (int block = 0; block < G / 32; ++block, data += kBytes) {
-            prefetch_lines<kBytes / 64>(data, job.prefetch);
-            Block<V, R>::add(part, data, x);
-            CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) x[r] += 8;
-        }
-        const typename V::F unit = V::units(units + 16 * group);
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const typename V::I sum =
-                V::add(V::template shift_lanes<Block<V, R>::kShift>(part.low[r]), part.high[r]);
-            total[r] = V::multiply_add(V::scaled(sum, scales[r][group]), unit, total[r]);
-        }
-    }
-    CASSANDRA_UNROLL
-    for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
-}
-
-// 32 features: 8 rows of magnitudes (low byte: pair 2v, high byte: pair 2v + 1), 16 masks of signs.
-template <class V, int R, int G>
-inline void mx_tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-    const uint32_t* x[R];
-    const float* scales[R];
-    typename V::F total[R];
-    for (int r = 0; r < R; ++r) {
-        x[r] = reinterpret_cast<const uint32_t*>(static_cast<const int16_t*>(job.x) +
-                                                 (row + r) * job.x_stride);
-        scales[r] = job.scales + (row + r) * job.group_stride;
-        total[r] = V::zero();
-    }
-    const uint8_t* units = data;
-    const int64_t groups = job.features / G;
-    data += scale_bytes(groups);
-    for (int64_t group = 0; group < groups; ++group) {
-        typename V::I sums[R][2];
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = V::integers(0);
-        for (int block = 0; block < G / 32; ++block, data += 576) {
-            prefetch_lines<9>(data, job.prefetch);
-            CASSANDRA_UNROLL
-            for (int v = 0; v < 8; ++v) {
-                uint32_t signs[2];
-                std::memcpy(signs, data + 512 + 8 * v, 8);
-                const typename V::B both = V::load(data + 64 * v);
-                const typename V::B even = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0]);
-                const typename V::B odd = V::negate(V::template shift_right<8>(both), signs[1]);
-                CASSANDRA_UNROLL
-                for (int r = 0; r < R; ++r) {
-                    sums[r][0] = V::dot_i16(sums[r][0], even, x[r][2 * v]);
-                    sums[r][1] = V::dot_i16(sums[r][1], odd, x[r][2 * v + 1]);
-                }
-            }
-            CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) x[r] += 16;
-        }
-        const typename V::F unit = V::units(units + 16 * group);
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r)
-            total[r] = V::multiply_add(V::scaled(V::add(sums[r][0], sums[r][1]), scales[r][group]),
-                                       unit, total[r]);
-    }
-    CASSANDRA_UNROLL
-    for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
-}
-
-// -- from tiles to kernels --
-
-template <class V, template <class> class Block> struct Words {
-    template <int R>
-    static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-        word_tile<V, R, Block>(job, data, row, y, lanes);
-    }
-};
-
+// Tiles of integers in groups of G features.
 template <class V, int G, template <class, int> class Block> struct Codes {
     template <int R>
     static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-        code_tile<V, R, G, Block>(job, data, row, y, lanes);
-    }
-};
-
-template <class V, int G> struct Mx {
-    template <int R>
-    static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-        mx_tile<V, R, G>(job, data, row, y, lanes);
+        using Form = Block<V, R>;
+        const uint32_t* x[R];
+        const float* scales[R];
+        const int32_t* sums[R];
+        typename V::F total[R];
+        for (int r = 0; r < R; ++r) {
+            x[r] = reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(job.x) +
+                                                     Form::kWidth * (row + r) * job.x_stride);
+            scales[r] = job.scales + (row + r) * job.group_stride;
+            sums[r] = job.sums + (row + r) * job.group_stride;
+            total[r] = V::zero();
+        }
+        const uint8_t* units = data;
+        const int64_t groups = job.features / G;
+        data += scale_bytes(groups);
+        for (int64_t group = 0; group < groups; ++group) {
+            Sums<V, R> part;
+            CASSANDRA_UNROLL
+            for (int r = 0; r < R; ++r) {
+                part.low[r] = V::integers(0);
+                part.high[r] = V::integers(-job.bias * sums[r][group]);
+            }
+            CASSANDRA_UNROLL
+            for (int block = 0; block < G / 32; ++block, data += Form::kBytes) {
+                prefetch_lines<Form::kBytes / 64>(data);
+                Form::add(part, data, x);
+                CASSANDRA_UNROLL
+                for (int r = 0; r < R; ++r) x[r] += 8 * Form::kWidth;
+            }
+            const typename V::F unit = V::units(units + 16 * group);
+            CASSANDRA_UNROLL
+            for (int r = 0; r < R; ++r) {
+                const typename V::I sum =
+                    V::add(V::template shift_lanes<Form::kShift>(part.low[r]), part.high[r]);
+                total[r] = V::multiply_add(V::scaled(sum, scales[r][group]), unit, total[r]);
+            }
+        }
+        CASSANDRA_UNROLL
+        for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
     }
 };
 
@@ -371,7 +314,7 @@ template <class V> constexpr LinearKernels make_kernels() {
              {packed8, packed8},
              {run<V, Codes<V, 32, Draft5>>, run<V, Codes<V, 64, Draft5>>},
              {run<V, Codes<V, 32, Draft4>>, run<V, Codes<V, 64, Draft4>>},
-             {run<V, Mx<V, 32>>, run<V, Mx<V, 64>>}}};
+             {run<V, Codes<V, 32, Mx>>, run<V, Codes<V, 64, Mx>>}}};
 }
 
 }  // namespace CASSANDRA_ISA

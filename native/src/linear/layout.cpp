@@ -16,13 +16,6 @@ constexpr double kMostEscapes = 0.01;  // of all values; more, and the form does
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-float to_float(uint16_t pattern) {
-    const uint32_t bits = static_cast<uint32_t>(pattern) << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 // The BF16 pattern of integer * 2^power, which must exist.
 uint16_t pattern_of(int integer, int power, bool negative) {
     const uint16_t sign = negative ? 0x8000 : 0;
@@ -141,7 +134,7 @@ uint16_t get_value(const LinearLayout& layout, const uint8_t* tile, WordPlace at
     return static_cast<uint16_t>((word & 0x807F) | layout.table[place]);
 }
 
-bool pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
+void pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
                 std::vector<Escape>& escapes) {
     const size_t before = escapes.size();
     for (int lane = 0; lane < lanes; ++lane) {
@@ -165,7 +158,6 @@ bool pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
                 put_value(layout, tile, WordPlace(k, lane), 0, kPlaces);
     std::stable_sort(escapes.begin() + static_cast<std::ptrdiff_t>(before), escapes.end(),
                      [](const Escape& a, const Escape& b) { return a.feature < b.feature; });
-    return true;
 }
 
 // -- codes --
@@ -204,10 +196,14 @@ bool in_units(uint16_t pattern, int unit, int& integer) {
     return true;
 }
 
-// The code of a draft value, or false.
+// The code of a value, or false.
 bool code_of(const LinearLayout& layout, uint16_t pattern, int unit, int& code) {
     int integer;
     if (!in_units(pattern, unit, integer)) return false;
+    if (layout.form == Form::mx9) {
+        code = std::abs(integer) | (pattern & 0x8000) >> 7;
+        return std::abs(integer) <= 255;
+    }
     const int half = 1 << magnitude_bits(layout);  // 16 or 8
     if (layout.odd) {
         code = (integer + 2 * half - 1) / 2;
@@ -223,58 +219,34 @@ int unit_shift(const LinearLayout& layout) {
     return (layout.odd ? 1 : 0) - (layout.form == Form::draft5 ? 3 : 4);
 }
 
-void put_code(const LinearLayout& layout, uint8_t* data, int64_t k, int lane, int code) {
-    uint8_t* block = data + (layout.form == Form::draft5 ? 320 : 256) * (k / 32);
-    const int vector = static_cast<int>(k % 32 / 4), pair = vector / 2;
-    const int64_t byte = 4 * lane + k % 4;
-    uint8_t& nibbles = block[64 * pair + byte];
-    if (layout.form == Form::draft4) {
-        nibbles = static_cast<uint8_t>(nibbles | code << (vector % 2 ? 4 : 0));
-    } else if (vector % 2) {
-        nibbles = static_cast<uint8_t>(nibbles | (code >> 1) << 4);
-        block[256 + byte] = static_cast<uint8_t>(block[256 + byte] | (code & 1) << (2 * pair));
-    } else {
-        nibbles = static_cast<uint8_t>(nibbles | (code & 15));
-        block[256 + byte] = static_cast<uint8_t>(block[256 + byte] | (code >> 4) << (2 * pair + 1));
+// A run of bits of a code: `mask << from` of it lies at bit `at` of a byte.
+struct Field {
+    int64_t byte;
+    int at, mask, from;
+};
+
+// Where the code of feature `k` of a lane lies; of mx9, a magnitude and (bit 8) its sign.
+std::array<Field, 2> fields_of(const LinearLayout& layout, int64_t k, int lane) {
+    const int64_t inside = k % 32, octet = 4 * lane + k % 4, pair = inside / 8;
+    if (layout.form == Form::mx9) {
+        const int64_t block = 576 * (k / 32), both = inside / 2, word = 2 * lane + k % 2;
+        return {{{block + 64 * (both / 2) + 2 * word + both % 2, 0, 255, 0},
+                 {block + 512 + 4 * both + word / 8, static_cast<int>(word % 8), 1, 8}}};
     }
-}
-
-int get_code(const LinearLayout& layout, const uint8_t* data, int64_t k, int lane) {
-    const uint8_t* block = data + (layout.form == Form::draft5 ? 320 : 256) * (k / 32);
-    const int vector = static_cast<int>(k % 32 / 4), pair = vector / 2;
-    const int64_t byte = 4 * lane + k % 4;
-    const int nibble = block[64 * pair + byte] >> (vector % 2 ? 4 : 0) & 15;
-    if (layout.form == Form::draft4) return nibble;
-    const int bits = block[256 + byte] >> (2 * pair);
-    return vector % 2 ? nibble << 1 | (bits & 1) : nibble | (bits >> 1 & 1) << 4;
-}
-
-void put_magnitude(uint8_t* data, int64_t k, int lane, int magnitude, bool negative) {
-    uint8_t* block = data + 576 * (k / 32);
-    const int pair = static_cast<int>(k % 32 / 2), word = 2 * lane + static_cast<int>(k % 2);
-    block[64 * (pair / 2) + 2 * word + pair % 2] = static_cast<uint8_t>(magnitude);
-    uint8_t& signs = block[512 + 4 * pair + word / 8];
-    if (negative) signs = static_cast<uint8_t>(signs | 1 << (word % 8));
-}
-
-uint16_t get_magnitude(const uint8_t* data, int64_t k, int lane, int unit) {
-    const uint8_t* block = data + 576 * (k / 32);
-    const int pair = static_cast<int>(k % 32 / 2), word = 2 * lane + static_cast<int>(k % 2);
-    const bool negative = block[512 + 4 * pair + word / 8] >> (word % 8) & 1;
-    return pattern_of(block[64 * (pair / 2) + 2 * word + pair % 2], unit, negative);
+    const bool five = layout.form == Form::draft5, odd = inside / 4 % 2 != 0;
+    const int64_t block = (five ? 320 : 256) * (k / 32), place = 2 * pair + (odd ? 0 : 1);
+    const Field nibble{block + 64 * pair + octet, odd ? 4 : 0, 15, five && odd ? 1 : 0};
+    if (!five) return {{nibble, {nibble.byte, 0, 0, 0}}};
+    return {{nibble, {block + 256 + octet, static_cast<int>(place), 1, odd ? 0 : 4}}};
 }
 
 bool pack_group(const LinearLayout& layout, const uint16_t* values, int64_t first, int64_t last,
                 int lane, int unit, uint8_t* data) {
     for (int64_t k = first; k < last; ++k) {
-        int number;
-        if (layout.form == Form::mx9) {
-            if (!in_units(values[k], unit, number) || number > 255 || number < -255) return false;
-            put_magnitude(data, k, lane, std::abs(number), (values[k] & 0x8000) != 0);
-        } else {
-            if (!code_of(layout, values[k], unit, number)) return false;
-            put_code(layout, data, k, lane, number);
-        }
+        int code;
+        if (!code_of(layout, values[k], unit, code)) return false;
+        for (const Field& f : fields_of(layout, k, lane))
+            data[f.byte] = static_cast<uint8_t>(data[f.byte] | (code >> f.from & f.mask) << f.at);
     }
     return true;
 }
@@ -300,16 +272,20 @@ bool pack_codes(const LinearLayout& layout, const uint16_t* values, int lanes, u
 uint16_t coded_value(const LinearLayout& layout, const uint8_t* tile, int64_t k, int lane) {
     const uint8_t* data = tile + scale_bytes(layout);
     const int unit = tile[16 * (k / layout.group) + lane] - 127 - unit_shift(layout);
-    if (layout.form == Form::mx9) return get_magnitude(data, k, lane, unit);
-    const int code = get_code(layout, data, k, lane), half = 1 << magnitude_bits(layout);
+    int code = 0;
+    for (const Field& f : fields_of(layout, k, lane))
+        code |= (data[f.byte] >> f.at & f.mask) << f.from;
+    if (layout.form == Form::mx9) return pattern_of(code & 255, unit, code >> 8 != 0);
+    const int half = 1 << magnitude_bits(layout);
     const int integer = layout.odd ? 2 * code - 2 * half + 1 : code - half + 1;
     return pattern_of(std::abs(integer), unit, integer < 0);
 }
 
 bool pack_tile(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
                std::vector<Escape>& escapes) {
-    if (layout.form < Form::draft5) return pack_words(layout, values, lanes, tile, escapes);
-    return pack_codes(layout, values, lanes, tile);
+    if (layout.form >= Form::draft5) return pack_codes(layout, values, lanes, tile);
+    pack_words(layout, values, lanes, tile, escapes);
+    return true;
 }
 
 // What one thread packs of a matrix.
@@ -373,6 +349,7 @@ size_t LinearLayout::tile_bytes() const {
 }
 
 int32_t LinearLayout::bias() const {
+    if (form == Form::mx9) return 0;
     if (form == Form::draft5) return odd ? 124 : 120;
     return odd ? 120 : 112;
 }

@@ -1,7 +1,6 @@
 #include "linear/linear.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -13,8 +12,6 @@
 
 namespace cassandra {
 namespace {
-
-std::atomic<int64_t> distances[kForms] = {{8192}, {8192}, {8192}, {8192}, {8192}, {8192}};
 
 LinearKernel kernel_of(Form form, int group) {
     const auto all = []() -> const LinearKernels& {
@@ -34,12 +31,6 @@ void check(bool good, const char* name, int64_t value, const char* expected) {
 }
 
 }  // namespace
-
-void set_prefetch_distance(Form form, int64_t bytes) { distances[static_cast<int>(form)] = bytes; }
-
-int64_t prefetch_distance(Form form) {
-    return distances[static_cast<int>(form)].load(std::memory_order_relaxed);
-}
 
 std::unique_ptr<Linear> Linear::create(const uint16_t* values, int64_t out, int64_t in, Form form,
                                        int group, Streams& streams) {
@@ -117,7 +108,6 @@ void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t st
     job.rows = rows;
     job.y = y + kTile * first;
     job.y_stride = stride;
-    job.prefetch = prefetch_distance(layout_.form);
     kernel_of(layout_.form, layout_.group)(job);
     if (!escape_ends_.empty()) add_escapes(first, last, rows, x, y, stride);
 }
@@ -140,12 +130,8 @@ void Linear::values(uint16_t* result) const {
         uint16_t* rows = result + kTile * t * layout_.features;
         unpack_tile(layout_, tile(t), lanes, rows);
         const auto [begin, end] = escapes_of(t);
-        for (const Escape* escape = begin; escape != end; ++escape) {
-            uint32_t bits;
-            std::memcpy(&bits, &escape->value, 4);
-            rows[escape->lane * layout_.features + escape->feature] =
-                static_cast<uint16_t>(bits >> 16);
-        }
+        for (const Escape* escape = begin; escape != end; ++escape)
+            rows[escape->lane * layout_.features + escape->feature] = to_bf16(escape->value);
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -19,6 +20,20 @@ namespace cassandra {
 
 constexpr int kMaxRows = 8;
 constexpr int kTile = 16;  // output rows of a tile
+
+static inline float to_float(uint16_t pattern) {
+    const uint32_t bits = static_cast<uint32_t>(pattern) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// The nearest BF16 pattern; ties to even.
+static inline uint16_t to_bf16(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
 
 enum class Form : int {
     bf16 = 0,      // 16 bits a weight; any values
@@ -103,7 +118,7 @@ struct LinearLayout {
 
     int64_t stored_features() const;  // padded as the form needs it
     size_t tile_bytes() const;
-    int32_t bias() const;  // of a code, in units of what a kernel sums up
+    int32_t bias() const;  // of a code, in units of what a kernel sums up; mx9: none
 };
 
 class Linear {
@@ -153,9 +168,5 @@ class Linear {
     std::vector<Escape> escapes_;        // by tile, then feature
     std::vector<size_t> escape_ends_;    // by tile; empty if there are none
 };
-
-// Bytes ahead of use that kernels prefetch, by form; for measurements.
-void set_prefetch_distance(Form form, int64_t bytes);
-int64_t prefetch_distance(Form form);
 
 }  // namespace cassandra

@@ -97,7 +97,6 @@ struct Vectors {
                 return as<Bits>(words >> -n);
         });
     }
-    template <int n> static B shift_right(const B& a) { return shift<-n>(a); }
     static B swap_bytes(const B& a) {
         return each<B>([&](int i) {
             const Halves words = as<Halves>(a.part[i]);

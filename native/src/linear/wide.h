@@ -43,7 +43,6 @@ struct Wide {
         else
             return _mm512_srli_epi16(a, -n);
     }
-    template <int n> static B shift_right(B a) { return _mm512_srli_epi16(a, n); }
     static B swap_bytes(B a) { return _mm512_shldi_epi16(a, a, 8); }
     // Both halves of a table are the same, so that bit 4 of a place does not matter.
     static Table load_table(const uint16_t* table) { return _mm512_loadu_si512(table); }
