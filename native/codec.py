@@ -103,7 +103,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _optional(name: str, array: NDArray[Any] | None, dtype: DTypeLike, size: int) -> Pointer | None:
-    return None if array is None else pointer(name, array, dtype, size)
+    return None if array is None else pointer(name, np.ascontiguousarray(array), dtype, size)
 
 
 # ---- decoding -----------------------------------------------------------------------------------
@@ -164,10 +164,9 @@ def _count_exponents(args: Arguments) -> NDArray[np.int64]:
     """How often each exponent is among values that the mask prunes, and that it keeps, [2, 256]."""
     counts = np.zeros((2, 256), dtype=np.int64)
     values = np.ascontiguousarray(args.values)
-    kept = None if args.kept is None else np.ascontiguousarray(args.kept)
     _library().cassandra_count_exponents(
         pointer("values", values, np.uint16, values.size),
-        _optional("kept", kept, np.bool_, values.size),
+        _optional("kept", args.kept, np.bool_, values.size),
         values.size,
         pointer("counts", counts, np.int64, 2, 256, writable=True),
     )
@@ -189,11 +188,10 @@ def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
     format, library = args.format, _library()
     params = _params(format, books.codebook, books.pruned)
     values = np.ascontiguousarray(args.values[start:stop])
-    kept = None if args.kept is None else np.ascontiguousarray(args.kept[start:stop])
+    kept = None if args.kept is None else args.kept[start:stop]
     groups = args.group_exponents
     if groups is not None:
-        span = slice(start // format.group, group_count(stop, format))
-        groups = np.ascontiguousarray(groups[span])
+        groups = groups[start // format.group : group_count(stop, format)]
     segments = -(-values.size // format.segment)
     room, sizes = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
     library.cassandra_encode_room(
@@ -285,14 +283,13 @@ class NativeCodec:
             raise CassandraError("format must be of scheme mx or exact, not unary")
         args = check_arguments(values, format, kept=kept, nonfinite=nonfinite)
         checked = check_importance(importance, args.values.size)
-        weights = None if checked is None else np.ascontiguousarray(checked, dtype=np.uint64)
+        weights = None if checked is None else checked.astype(np.uint64)
         flat = np.ascontiguousarray(args.values)
-        mask = None if args.kept is None else np.ascontiguousarray(args.kept)
         result = np.empty(group_count(flat.size, format), dtype=np.uint8)
         done = _library().cassandra_choose_group_exponents(
             _params(format),
             pointer("values", flat, np.uint16, flat.size),
-            _optional("kept", mask, np.bool_, flat.size),
+            _optional("kept", args.kept, np.bool_, flat.size),
             _optional("importance", weights, np.uint64, flat.size),
             flat.size,
             pointer("group_exponents", result, np.uint8, result.size, writable=True),

@@ -18,7 +18,7 @@ static inline uint64_t word_at(const uint8_t* bitmap, int64_t i) {
     return load<uint64_t>(bitmap + i / 8);
 }
 
-void spread_bits(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t* out) {
+inline void spread_bits(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t* out) {
     int64_t from = 0;
     for (int64_t i = 0; i < n; i += 64) {
         const uint64_t set = word_at(bitmap, i) & lanes64(n, i);
@@ -30,7 +30,7 @@ void spread_bits(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t
     }
 }
 
-int64_t gather_bits(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* dense) {
+inline int64_t gather_bits(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* dense) {
     int64_t to = 0;
     uint64_t partial = 0;  // bits of the byte that is not full
     for (int64_t i = 0; i < n; i += 64) {

@@ -96,7 +96,27 @@ struct Walks {
     WalkFunction speculation, verification;
 };
 
+// What a walk asks of windows: bits of their residues, and whether one may be an escape.
+struct Widths {
+    int64_t bits;
+    bool special;
+};
+
+// What it asks of ranks: how many are one of interest, and whether one is more.
+struct Matches {
+    int64_t equal;
+    bool above;
+};
+
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Whether the group exponents of `count` values may be.
+static inline bool legal_groups(const Params& p, const uint8_t* groups, int64_t count) {
+    bool good = true;
+    for (int64_t i = 0; i < ceil_div(count, p.group); ++i)
+        good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
+    return good;
+}
 
 // Complement of a mask of n positions; those past the end are excluded.
 static inline void complement(const uint8_t* mask, int64_t n, uint8_t* out) {

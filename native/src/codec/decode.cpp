@@ -38,7 +38,6 @@ class Decoder {
         // a region is read in whole rows
         return region.size - region.at >= p_.superblock ? CAUSE_LONG : OK;
     }
-    int check_groups(int64_t count);
     bool codes_are_good();
     int read_codes();
     int64_t blocks() const { return ceil_div(s_.kept, p_.beat); }
@@ -58,15 +57,6 @@ class Decoder {
     const Walks& walks_;
 };
 
-int Decoder::check_groups(int64_t count) {
-    const int64_t groups = ceil_div(count, p_.group);
-    for (int64_t i = 0; i < groups; ++i) {
-        const uint8_t exponent = s_.groups.data()[i];
-        if (exponent == 0 || (exponent == 255 && !p_.exact())) return CAUSE_GROUP;
-    }
-    return OK;
-}
-
 bool Decoder::codes_are_good() {
     return k_.ranks(s_.codes.data(), s_.code_bytes, p_.codebook, s_.ranks.data()) >= 0;
 }
@@ -85,7 +75,8 @@ int Decoder::read_speculation(Segment& segment) {
     if (cause == CAUSE_SHORT && p_.unary() && !codes_are_good()) return CAUSE_CODE;
     if (cause == OK) cause = check_length(segment.speculation);
     if (cause != OK) return cause;
-    return p_.unary() ? read_codes() : check_groups(segment.count);
+    if (p_.unary()) return read_codes();
+    return legal_groups(p_, s_.groups.data(), segment.count) ? OK : CAUSE_GROUP;
 }
 
 // One byte for each position instead of each kept value.

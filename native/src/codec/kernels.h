@@ -110,13 +110,10 @@ namespace portable {
 extern const Kernels codec_kernels;
 extern const Walks codec_walks;
 }  // namespace portable
-#ifdef CASSANDRA_HAVE_AVX2
 namespace avx2 {
 extern const Kernels codec_kernels;
 extern const Walks codec_walks;
 }  // namespace avx2
-#endif
-#ifdef CASSANDRA_HAVE_AVX512
 namespace avx512 {
 extern const Kernels codec_kernels;
 extern const Walks codec_walks;
@@ -141,6 +138,5 @@ bool fused_coded_avx512(const Params& p, const Region& spec, const Region& ver, 
 // Segments with a mask, and unary with or without one, not those; `ver` is null for a draft.
 bool fused_masked_avx512(const Params& p, const Region& spec, const Region* ver, bool has_mask,
                          int64_t count, Streams& s, uint16_t* out);
-#endif
 
 }  // namespace cassandra::codec

@@ -5,13 +5,11 @@
 //
 //   LowPlanes: of Params; add<B>(lows, windows) adds the low bits of one block to its windows.
 //
-//   Widths{bits, special} widths_of<B>(windows, n): of the residues of n windows, and whether one
-//   of them may be an escape.
+//   Widths widths_of<B>(windows, n): of the residues of n windows.
 //
 //   escapes_of<B>(windows, n, residue, bit): escapes among n windows whose residues begin at `bit`.
 //
-//   Matches{equal, above} matches_of<B>(ranks, n, rank): how many of n ranks are `rank`, and
-//   whether one is more.
+//   Matches matches_of<B>(ranks, n, rank).
 #pragma once
 
 #include "codec/codec.h"
@@ -91,6 +89,18 @@ template <class Row, bool ENCODE> class Walk {
             store(stream, load<Row>(here));
         }
         at_ += R;
+        return true;
+    }
+
+    // Rows until `level`, the bits that are not used yet, is `need`, which are then used.
+    INLINE bool take_bits(uint8_t* stream, int64_t need, int64_t& level, int64_t& bytes) {
+        if (level < need) {
+            const int64_t size = ceil_div(need - level, B) * R;
+            if (!move(stream + bytes, size)) return false;
+            bytes += size;
+            level += 8 * size;
+        }
+        level -= need;
         return true;
     }
 
@@ -227,13 +237,7 @@ template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_low(int64_t wanted
 template <class Row, bool ENCODE>
 int Walk<Row, ENCODE>::take_residue(int64_t beat, int64_t wanted) {
     const auto [need, special] = widths_of<B>(magnitudes_ + first_, static_cast<int>(wanted));
-    if (residue_level_ < need) {
-        const int64_t size = ceil_div(need - residue_level_, B) * R;
-        if (!move(residue_ + residue_bytes_, size)) return CAUSE_SHORT;
-        residue_bytes_ += size;
-        residue_level_ += 8 * size;
-    }
-    residue_level_ -= need;
+    if (!take_bits(residue_, need, residue_level_, residue_bytes_)) return CAUSE_SHORT;
     if (special) {
         const int64_t escapes =
             escapes_of<B>(magnitudes_ + first_, static_cast<int>(wanted), residue_, residue_bits_);
@@ -248,14 +252,7 @@ int Walk<Row, ENCODE>::take_residue(int64_t beat, int64_t wanted) {
 template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_pruned(int64_t beat) {
     const int64_t need = needs_[beat];
     pruned_bits_ += need;
-    if (pruned_level_ < need) {
-        const int64_t size = ceil_div(need - pruned_level_, B) * R;
-        if (!move(pruned_ + pruned_bytes_, size)) return CAUSE_SHORT;
-        pruned_bytes_ += size;
-        pruned_level_ += 8 * size;
-    }
-    pruned_level_ -= need;
-    return OK;
+    return take_bits(pruned_, need, pruned_level_, pruned_bytes_) ? OK : CAUSE_SHORT;
 }
 
 // Ranks of a window of pruned_exponent, as they are needed to know the size of values.
@@ -318,38 +315,23 @@ template <class Row, bool ENCODE> int Walk<Row, ENCODE>::verification() {
     return OK;
 }
 
-template <class Row>
-int speculation(const Params& p, Region& r, Streams& s, int64_t count, bool mask, bool encode) {
-    if (encode) {
-        Walk<Row, true> walk(p, r, s, count, mask);
-        return walk.finish(walk.speculation());
-    }
-    Walk<Row, false> walk(p, r, s, count, mask);
-    return walk.finish(walk.speculation());
+template <bool VERIFICATION, class Row, bool ENCODE>
+int walk_rows(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask) {
+    Walk<Row, ENCODE> walk(p, region, s, count, has_mask);
+    return walk.finish(VERIFICATION ? walk.verification() : walk.speculation());
 }
 
-template <class Row>
-int verification(const Params& p, Region& r, Streams& s, int64_t count, bool mask, bool encode) {
-    if (encode) {
-        Walk<Row, true> walk(p, r, s, count, mask);
-        return walk.finish(walk.verification());
-    }
-    Walk<Row, false> walk(p, r, s, count, mask);
-    return walk.finish(walk.verification());
-}
-
-int walk_speculation(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask,
-                     bool encode) {
-    if (p.beat == 8) return speculation<uint8_t>(p, region, s, count, has_mask, encode);
-    if (p.beat == 16) return speculation<uint16_t>(p, region, s, count, has_mask, encode);
-    return speculation<uint32_t>(p, region, s, count, has_mask, encode);
-}
-
-int walk_verification(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask,
-                      bool encode) {
-    if (p.beat == 8) return verification<uint8_t>(p, region, s, count, has_mask, encode);
-    if (p.beat == 16) return verification<uint16_t>(p, region, s, count, has_mask, encode);
-    return verification<uint32_t>(p, region, s, count, has_mask, encode);
+template <bool VERIFICATION>
+int walk_region(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask,
+                bool encode) {
+    const auto rows_of = [&](auto row) {
+        using Row = decltype(row);
+        const auto walk =
+            encode ? walk_rows<VERIFICATION, Row, true> : walk_rows<VERIFICATION, Row, false>;
+        return walk(p, region, s, count, has_mask);
+    };
+    if (p.beat == 8) return rows_of(uint8_t{});
+    return p.beat == 16 ? rows_of(uint16_t{}) : rows_of(uint32_t{});
 }
 
 }  // namespace

@@ -4,11 +4,6 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-struct Widths {
-    int64_t bits;
-    bool special;
-};
-
 template <int B> inline Widths widths_of(const uint8_t* windows, int n) {
     int64_t bits = 0;
     bool special = false;
@@ -29,11 +24,6 @@ inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue,
     }
     return escapes;
 }
-
-struct Matches {
-    int64_t equal;
-    bool above;
-};
 
 template <int B> inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
     Matches matches{0, false};
@@ -67,7 +57,7 @@ class LowPlanes {
 
 namespace cassandra::codec {
 
-const Walks CASSANDRA_ISA::codec_walks = {CASSANDRA_ISA::walk_speculation,
-                                          CASSANDRA_ISA::walk_verification};
+const Walks CASSANDRA_ISA::codec_walks = {CASSANDRA_ISA::walk_region<false>,
+                                          CASSANDRA_ISA::walk_region<true>};
 
 }  // namespace cassandra::codec

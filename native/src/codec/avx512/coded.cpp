@@ -174,7 +174,7 @@ template <bool MASKED>
 bool decode_coded(const Params& p, const Region& spec, const Region& ver, int64_t count, Streams& s,
                   uint16_t* out) {
     HighWalk<true, MASKED> walk(p, spec, s);
-    if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
+    if (!walk.go(count / BEAT)) return false;
     if (!read_kept_exponents(p, walk, s)) return false;
     const uint8_t* const codes_end = walk_pruned(p, ver, count, s);
     if (!codes_end || !read_pruned_exponents(p, codes_end, count - walk.kept(), s)) return false;

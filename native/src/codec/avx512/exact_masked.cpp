@@ -247,7 +247,7 @@ bool fused_exact_masked_avx512(const Params& p, const Region& spec, const Region
     using namespace CASSANDRA_ISA;
     if (p.beat != BEAT || count % STEP || p.lead != 1 || p.truncated == 0) return false;
     HighWalk<false, true> walk(p, spec, s);
-    if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
+    if (!walk.go(count / BEAT)) return false;
     constexpr decltype(&decode_exact_masked<1>) decode[] = {
         decode_exact_masked<1>, decode_exact_masked<2>, decode_exact_masked<3>,
         decode_exact_masked<4>, decode_exact_masked<5>, decode_exact_masked<6>,

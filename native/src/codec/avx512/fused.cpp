@@ -30,25 +30,21 @@ bool fused_avx512(const Params& p, const Region& spec, const Region* ver, int64_
     if (!from.good) return false;
     const Planes planes(p, ver != nullptr, ROW * p.truncated);
     const GroupBytes exponents(from.log2_group);
-    const __m512i fill = _mm512_set1_epi8(static_cast<char>(ver ? 0 : p.fill)),
-                  one = _mm512_set1_epi8(1);
+    const __m512i fill = _mm512_set1_epi8(static_cast<char>(ver ? 0 : p.fill));
     const uint8_t* lows = ver ? ver->bytes : spec.bytes;
     const int low_stride = ver ? 4 * ROW * p.truncated : 0;
     for (int64_t at = 0; at < count; at += STEP, out += STEP, lows += low_stride) {
         const __m512i high = four(from.block(at), from.stride);
         const __m512i magnitude = _mm512_or_si512(planes.bytes(high, load512(lows)), fill);
-        const __m512i group = exponents.at(groups, at), power = leading_power(magnitude);
-        const __m512i zeros = _mm512_popcnt_epi8(_mm512_sub_epi8(power, one));
-        const uint64_t some = _mm512_test_epi8_mask(magnitude, magnitude),
-                       minus = planes.signs(high);
-        if (__builtin_expect(_mm512_mask_cmple_epu8_mask(some, group, zeros) != 0, 0)) {
+        const __m512i group = exponents.at(groups, at);
+        const uint64_t minus = planes.signs(high);
+        const GroupValues values(magnitude, group);
+        if (__builtin_expect(values.subnormal != 0, 0)) {
             put_small(magnitude, group, minus, out);
             continue;
         }
-        const __m512i mantissa = _mm512_gf2p8mul_epi8(magnitude, power);
-        const __m512i exponent = _mm512_maskz_sub_epi8(some, group, zeros);
-        const __m512i low = _mm512_unpacklo_epi8(mantissa, exponent),
-                      high_words = _mm512_unpackhi_epi8(mantissa, exponent);
+        const __m512i low = _mm512_unpacklo_epi8(values.mantissa, values.exponent),
+                      high_words = _mm512_unpackhi_epi8(values.mantissa, values.exponent);
         _mm512_storeu_si512(out, assembled(low, static_cast<uint32_t>(minus)));
         _mm512_storeu_si512(out + 32, assembled(high_words, static_cast<uint32_t>(minus >> 32)));
     }

@@ -2,9 +2,7 @@
 // For files that are compiled for AVX-512.
 #pragma once
 
-#include <immintrin.h>
-
-#include "codec/kernels.h"
+#include "codec/bits.h"
 
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
@@ -22,9 +20,11 @@ inline __m512i in_register(const void* from) {
     return loaded;
 }
 
-// Lanes that exist of the 64 from lane `i` on.
-inline uint64_t lanes64(int64_t n, int64_t i) {
-    return n - i >= 64 ? ~uint64_t{0} : _bzhi_u64(~uint64_t{0}, static_cast<unsigned>(n - i));
+// 0 to 63.
+inline __m512i iota() {
+    alignas(64) uint8_t lanes[64];
+    for (int i = 0; i < 64; ++i) lanes[i] = static_cast<uint8_t>(i);
+    return load512(lanes);
 }
 
 // Blocks of 8 values of a vector of bytes: unpacking bytes to words then gives values in order.
@@ -91,13 +91,13 @@ inline __m512i four(const uint8_t* first, int64_t stride) {
     return _mm512_inserti32x4(all, load128(first + 3 * stride), 3);
 }
 
-// Group exponents of 64 positions, in ORDER.
+// Group exponents of 64 positions, in `order`.
 class GroupBytes {
   public:
-    explicit GroupBytes(int log2_group) : shift_(log2_group) {
+    explicit GroupBytes(int log2_group, const int (&order)[8] = ORDER) : shift_(log2_group) {
         alignas(64) uint8_t index[64];
         for (int lane = 0; lane < 64; ++lane)
-            index[lane] = static_cast<uint8_t>(8 * ORDER[lane / 8] >> shift_);
+            index[lane] = static_cast<uint8_t>((8 * order[lane / 8] + lane % 8) >> shift_);
         index_ = load512(index);
     }
     __m512i at(const uint8_t* groups, int64_t position) const {
@@ -132,9 +132,7 @@ struct Speculation {
         if (!fits) return;
         for (int64_t at = 0; at < count; at += 2 * p.group)
             std::memcpy(groups + (at >> log2_group), block(at) - ROW, ROW);
-        good = true;
-        for (int64_t i = 0; i < ceil_div(count, p.group); ++i)
-            good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
+        good = legal_groups(p, groups, count);
     }
 
     // The sign row of the beat at `position`; its other rows follow. Four beats from a multiple
@@ -150,6 +148,21 @@ inline __m512i leading_power(__m512i bytes) {
         bytes, _mm512_set1_epi64(static_cast<long long>(0x8040201008040201ull)), 0);
     return _mm512_and_si512(reversed, _mm512_sub_epi8(_mm512_setzero_si512(), reversed));
 }
+
+// 64 magnitudes in the units of their groups; `subnormal` has those that need more.
+struct GroupValues {
+    __m512i mantissa, exponent;
+    uint64_t subnormal;
+
+    GroupValues(__m512i magnitude, __m512i group) {
+        const __m512i power = leading_power(magnitude);
+        const __m512i zeros = _mm512_popcnt_epi8(_mm512_sub_epi8(power, _mm512_set1_epi8(1)));
+        const uint64_t some = _mm512_test_epi8_mask(magnitude, magnitude);
+        subnormal = _mm512_mask_cmple_epu8_mask(some, group, zeros);
+        mantissa = _mm512_gf2p8mul_epi8(magnitude, power);
+        exponent = _mm512_maskz_sub_epi8(some, group, zeros);
+    }
+};
 
 // 32 words of exponents and mantissas (bit 7 of these is ignored), and their signs.
 inline __m512i assembled(__m512i words, uint32_t minus) {

@@ -1,11 +1,9 @@
 // Kernels for AVX-512 with VBMI, VBMI2 and GFNI: the same results as the portable ones.
-#include <immintrin.h>
-
 #include <algorithm>
 
-#include "codec/bits.h"
+#include "codec/avx512/fused.h"
 
-namespace cassandra::codec {
+namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
 // There is no _mm512_mask_or_epi16: the words of `a`, those of the mask or'ed with `b`.
@@ -15,13 +13,6 @@ static inline __m512i or_where(__m512i a, __mmask32 where, __m512i b) {
 
 static inline uint32_t lanes32(int64_t n, int64_t i) {
     return n - i >= 32 ? ~0u : _bzhi_u32(~0u, static_cast<unsigned>(n - i));
-}
-
-static inline __m512i load512(const void* from) { return _mm512_loadu_si512(from); }
-
-// Byte i of each word is bit i of all bytes of `matrix`, the last byte first.
-static inline __m512i transposed(__m512i matrix) {
-    return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64(0x8040201008040201ll), matrix, 0);
 }
 
 // A table of 128 bytes, looked up with bytes below 128; others give 0.
@@ -100,14 +91,9 @@ void block(const Params& p, const uint8_t* magnitudes, int64_t blocks, uint8_t* 
     }
 }
 
-alignas(64) constexpr uint8_t IOTA[64] = {
-    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
-    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
-
 int64_t ranks(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
-    const __m512i iota = load512(IOTA), one = _mm512_set1_epi8(1);
-    const __m512i before = _mm512_sub_epi8(iota, one);
+    const __m512i lanes = iota(), one = _mm512_set1_epi8(1);
+    const __m512i before = _mm512_sub_epi8(lanes, one);
     __m512i most = _mm512_setzero_si512();
     int64_t found = 0;
     int zeros = 0;  // before this word: fewer than `limit`
@@ -120,7 +106,7 @@ int64_t ranks(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
             continue;
         }
         const int count = static_cast<int>(_mm_popcnt_u64(word));
-        const __m512i places = _mm512_maskz_compress_epi8(word, iota);
+        const __m512i places = _mm512_maskz_compress_epi8(word, lanes);
         __m512i last = _mm512_permutexvar_epi8(before, places);
         last = _mm512_mask_set1_epi8(last, 1, static_cast<char>(-1 - zeros));
         const __m512i rank = _mm512_sub_epi8(_mm512_sub_epi8(places, last), one);
@@ -210,25 +196,6 @@ void restore_unary(const uint8_t* magnitudes, const uint8_t* exponents, const ui
     }
 }
 
-// Group exponents of 64 positions from `i` on, one byte each.
-class GroupBytes {
-  public:
-    GroupBytes(const uint8_t* groups, int group) : groups_(groups), shift_(__builtin_ctz(group)) {
-        alignas(64) uint8_t index[64];
-        for (int lane = 0; lane < 64; ++lane) index[lane] = static_cast<uint8_t>(lane >> shift_);
-        index_ = load512(index);
-    }
-    __m512i at(int64_t i) const {
-        const long long some = static_cast<long long>(load<uint64_t>(groups_ + (i >> shift_)));
-        return _mm512_permutexvar_epi8(index_, _mm512_set1_epi64(some));
-    }
-
-  private:
-    const uint8_t* groups_;
-    int shift_;
-    __m512i index_;
-};
-
 // value(0, E, A) of section 4.2 for 32 words; z has the leading zeros of A.
 static inline __m512i value_of(__m512i group, __m512i magnitude, __m512i zeros) {
     const __m512i mantissa =
@@ -245,9 +212,9 @@ static inline __m512i value_of(__m512i group, __m512i magnitude, __m512i zeros) 
 void restore_group(const uint8_t* magnitudes, const uint8_t* groups, int group,
                    const uint8_t* signs, const uint8_t* mask, int64_t n, uint16_t* out) {
     const Table128 table = leading_zeros();
-    const GroupBytes exponents(groups, group);
+    const GroupBytes exponents(__builtin_ctz(static_cast<unsigned>(group)), NATURAL);
     for (int64_t i = 0; i < n; i += 64) {
-        const __m512i magnitude = load512(magnitudes + i), exponent = exponents.at(i);
+        const __m512i magnitude = load512(magnitudes + i), exponent = exponents.at(groups, i);
         const __m512i zeros = table(magnitude);
         put32(value_of(low_words(exponent), low_words(magnitude), low_words(zeros)), signs, mask, i,
               n, out);
@@ -266,12 +233,12 @@ bool restore_exact(const uint8_t* windows, const uint8_t* residues, const uint8_
                    int group, const uint8_t* signs, const uint8_t* mask, int64_t n, uint16_t* out,
                    uint8_t* stored) {
     const Table128 table = leading_zeros();
-    const GroupBytes exponents(groups, group);
+    const GroupBytes exponents(__builtin_ctz(static_cast<unsigned>(group)), NATURAL);
     const __m512i full = _mm512_set1_epi8(static_cast<char>(ESCAPE_WINDOW));
     uint64_t broken = 0;
     for (int64_t i = 0; i < n; i += 64) {
         const __m512i window = load512(windows + i), residue = load512(residues + i);
-        const __m512i exponent = exponents.at(i), zeros = table(window);
+        const __m512i exponent = exponents.at(groups, i), zeros = table(window);
         const uint64_t kept = (mask ? word_at(mask, i) : ALL) & lanes64(n, i);
         const uint64_t empty = _mm512_testn_epi8_mask(window, window);
         const uint64_t saturated = _mm512_cmpeq_epi8_mask(window, full);
@@ -326,23 +293,25 @@ int64_t pack_residues(const uint8_t* windows, const uint8_t* residues, int64_t n
     return at;
 }
 
-// The exponents of 64 values, one byte each; those past the end are 0.
-static inline __m512i exponents64(const uint16_t* values, int64_t i, int64_t n) {
+static inline __m512i low_bytes(__m512i first, __m512i second) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(first)),
+                              _mm512_cvtepi16_epi8(second), 1);
+}
+
+// Eight bits of 64 values from bit `SHIFT` on, one byte each; those past the end are 0.
+template <int SHIFT> static inline __m512i fields64(const uint16_t* values, int64_t i, int64_t n) {
     const __m512i low = _mm512_maskz_loadu_epi16(lanes32(n, i), values + i);
     const __m512i high =
         _mm512_maskz_loadu_epi16(n > i + 32 ? lanes32(n, i + 32) : 0, values + i + 32);
-    const __m256i first = _mm512_cvtepi16_epi8(_mm512_srli_epi16(low, 7));
-    const __m256i second = _mm512_cvtepi16_epi8(_mm512_srli_epi16(high, 7));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+    return low_bytes(_mm512_srli_epi16(low, SHIFT), _mm512_srli_epi16(high, SHIFT));
+}
+
+static inline __m512i exponents64(const uint16_t* values, int64_t i, int64_t n) {
+    return fields64<7>(values, i, n);
 }
 
 static inline __m512i mantissas64(const uint16_t* values, int64_t i, int64_t n) {
-    const __m512i low = _mm512_maskz_loadu_epi16(lanes32(n, i), values + i);
-    const __m512i high =
-        _mm512_maskz_loadu_epi16(n > i + 32 ? lanes32(n, i + 32) : 0, values + i + 32);
-    const __m256i first = _mm512_cvtepi16_epi8(low), second = _mm512_cvtepi16_epi8(high);
-    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
-    return _mm512_and_si512(both, _mm512_set1_epi8(0x7F));
+    return _mm512_and_si512(fields64<0>(values, i, n), _mm512_set1_epi8(0x7F));
 }
 
 // A table of 256 bytes.
@@ -474,20 +443,19 @@ static inline __m512i aligned(__m512i exponent, __m512i mantissa, __m512i group,
 
 void magnitudes(const Params& p, const uint16_t* values, const uint8_t* groups, int64_t n,
                 uint8_t* out) {
-    const GroupBytes shared(groups, p.unary() ? 32 : p.group);
+    const GroupBytes shared(p.unary() ? 5 : __builtin_ctz(static_cast<unsigned>(p.group)), NATURAL);
     for (int64_t i = 0; i < n; i += 64) {
         const __m512i mantissa = mantissas64(values, i, n);
         if (p.unary()) {
             _mm512_storeu_si512(out + i, mantissa);
             continue;
         }
-        const __m512i exponent = exponents64(values, i, n), group = shared.at(i);
+        const __m512i exponent = exponents64(values, i, n), group = shared.at(groups, i);
         const __m512i low =
             aligned(low_words(exponent), low_words(mantissa), low_words(group), p.exact());
         const __m512i high =
             aligned(high_words(exponent), high_words(mantissa), high_words(group), p.exact());
-        const __m256i first = _mm512_cvtepi16_epi8(low), second = _mm512_cvtepi16_epi8(high);
-        _mm512_storeu_si512(out + i, _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1));
+        _mm512_storeu_si512(out + i, low_bytes(low, high));
     }
 }
 
@@ -518,11 +486,11 @@ void escapes(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask,
 
 }  // namespace
 
-const Kernels avx512::codec_kernels = {
+const Kernels codec_kernels = {
     unblock,       block,           ranks,         look_up,           spread,        spread_bits,
     gather,        gather_bits,     gather_words,  put_words,         restore_unary, restore_group,
     restore_exact, unpack_residues, pack_residues, look_up_exponents, code,          choose,
     signs,         group_exponents, magnitudes,    residue_fields,    escapes,
 };
 
-}  // namespace cassandra::codec
+}  // namespace cassandra::codec::CASSANDRA_ISA

@@ -55,7 +55,6 @@ template <bool MASKED> void put_unary(bool target, int64_t count, Streams& s, ui
 // False if a group exponent is not legal, or a value would be subnormal.
 bool put_groups(const Params& p, bool target, int64_t count, Streams& s, uint16_t* out) {
     const GroupBytes exponents(__builtin_ctz(static_cast<unsigned>(p.group)));
-    const __m512i one = _mm512_set1_epi8(1);
     const uint8_t *bytes = s.magnitudes.data(), *const groups = s.groups.data();
     Spread<true> spread(s.mask.data(), s.pruned.data());
     uint64_t subnormal = 0;
@@ -65,18 +64,14 @@ bool put_groups(const Params& p, bool target, int64_t count, Streams& s, uint16_
         const __m512i magnitude = spread.bytes(mask, bytes + from);
         const uint64_t minus = _pdep_u64(bits_from(s.signs.data(), from), mask);
         from += ones(mask);
-        const __m512i group = exponents.at(groups, at), power = leading_power(magnitude);
-        const __m512i zeros = _mm512_popcnt_epi8(_mm512_sub_epi8(power, one));
-        const uint64_t some = _mm512_test_epi8_mask(magnitude, magnitude);
-        subnormal |= _mm512_mask_cmple_epu8_mask(some, group, zeros);
-        const __m512i mantissa = _mm512_gf2p8mul_epi8(magnitude, power);
-        const __m512i exponent = _mm512_maskz_sub_epi8(some, group, zeros);
-        spread.put(
-            assembled(_mm512_unpacklo_epi8(mantissa, exponent), static_cast<uint32_t>(minus)),
-            static_cast<uint32_t>(mask), target, out);
-        spread.put(
-            assembled(_mm512_unpackhi_epi8(mantissa, exponent), static_cast<uint32_t>(minus >> 32)),
-            static_cast<uint32_t>(mask >> 32), target, out + 32);
+        const GroupValues values(magnitude, exponents.at(groups, at));
+        subnormal |= values.subnormal;
+        const __m512i low = _mm512_unpacklo_epi8(values.mantissa, values.exponent),
+                      high = _mm512_unpackhi_epi8(values.mantissa, values.exponent);
+        spread.put(assembled(low, static_cast<uint32_t>(minus)), static_cast<uint32_t>(mask),
+                   target, out);
+        spread.put(assembled(high, static_cast<uint32_t>(minus >> 32)),
+                   static_cast<uint32_t>(mask >> 32), target, out + 32);
     }
     return subnormal == 0 && legal_groups(p, groups, count);
 }
@@ -85,7 +80,7 @@ template <bool UNARY, bool MASKED>
 bool decode(const Params& p, const Region& spec, const Region* ver, int64_t count, Streams& s,
             uint16_t* out) {
     HighWalk<UNARY, MASKED> walk(p, spec, s);
-    if (!walk.go(count / BEAT) || spec.bytes + spec.size - walk.at() >= p.superblock) return false;
+    if (!walk.go(count / BEAT)) return false;
     if constexpr (UNARY)
         if (!read_kept_exponents(p, walk, s)) return false;
     const uint8_t* lows = nullptr;

@@ -46,11 +46,11 @@ template <bool UNARY, bool MASKED> class HighWalk {
   public:
     HighWalk(const Params& p, const Region& region, Streams& s)
         : stride_(ROW * (1 + p.high_bits())), group_last_(p.group / BEAT - 1),
-          end_(region.bytes + region.size), masks_(reinterpret_cast<uint16_t*>(s.mask.data())),
-          at_(region.bytes), windows_(p, s.codes), groups_(s.groups.data()),
-          blocks_(s.highs.data()) {}
+          superblock_(p.superblock), end_(region.bytes + region.size),
+          masks_(reinterpret_cast<uint16_t*>(s.mask.data())), at_(region.bytes),
+          windows_(p, s.codes), groups_(s.groups.data()), blocks_(s.highs.data()) {}
 
-    // False if the region is too short.
+    // False if the region is too short or too long.
     bool go(int64_t beats) {
         int64_t now = 0;
         for (int64_t slot = -1; slot < beats; ++slot) {
@@ -63,10 +63,9 @@ template <bool UNARY, bool MASKED> class HighWalk {
             now = next;
             kept_ += next;
         }
-        return true;
+        return end_ - at_ < superblock_;
     }
 
-    const uint8_t* at() const { return at_; }
     const uint8_t* codes_end() const { return windows_.codes; }
     int64_t kept() const { return kept_; }
 
@@ -107,7 +106,7 @@ template <bool UNARY, bool MASKED> class HighWalk {
         available_ += (BEAT & taken) - wanted;
     }
 
-    const int64_t stride_, group_last_;
+    const int64_t stride_, group_last_, superblock_;
     const uint8_t* const end_;
     uint16_t* const masks_;
     const uint8_t* at_;
@@ -137,10 +136,7 @@ struct LowRows {
 // One more than the rank of each code in `bytes` bytes: how many, or -1 if there are zeros at the
 // end, or in 8 bytes, that can be of no code. Other runs that are too long give ranks that are.
 inline int64_t ranks_of(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
-    alignas(64) uint8_t places[64], before[64];
-    for (int i = 0; i < 64; ++i)
-        places[i] = static_cast<uint8_t>(i), before[i] = static_cast<uint8_t>(i - 1);
-    const __m512i all = load512(places), shift = load512(before);
+    const __m512i all = iota(), shift = _mm512_sub_epi8(all, _mm512_set1_epi8(1));
     const uint8_t* const start = out;
     int64_t zeros = 1;  // before these 8 bytes, and one
     for (int64_t at = 0; at < bytes; at += 8) {
@@ -247,13 +243,6 @@ inline __m512i signed_values(__m512i words) {
 inline uint64_t bits_from(const uint8_t* bitmap, int64_t from) {
     return load<uint64_t>(bitmap + from / 8) >> from % 8 | uint64_t{bitmap[from / 8 + 8]}
                                                                << 1 << (63 - from % 8);
-}
-
-inline bool legal_groups(const Params& p, const uint8_t* groups, int64_t count) {
-    bool good = true;
-    for (int64_t i = 0; i < ceil_div(count, p.group); ++i)
-        good &= groups[i] != 0 && (groups[i] != 255 || p.exact());
-    return good;
 }
 
 }  // namespace

@@ -4,11 +4,6 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-struct Widths {
-    int64_t bits;
-    bool special;
-};
-
 alignas(16) constexpr uint8_t ZEROS_OF_HIGH[16] = {8, 3, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
 alignas(16) constexpr uint8_t ZEROS_OF_LOW[16] = {8, 7, 6, 6, 5, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4};
 
@@ -39,11 +34,6 @@ template <int B> inline Widths widths_of(const uint8_t* windows, int n) {
     if constexpr (B == 32) half = _mm_add_epi64(half, _mm256_extracti128_si256(sums, 1));
     return {_mm_cvtsi128_si64(half) + _mm_extract_epi64(half, 1), (empty | full) != 0};
 }
-
-struct Matches {
-    int64_t equal;
-    bool above;
-};
 
 template <int B> inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
     const __mmask32 lanes = _bzhi_u32(~0u, n);
@@ -88,6 +78,6 @@ class LowPlanes {
 
 namespace cassandra::codec {
 
-const Walks avx512::codec_walks = {avx512::walk_speculation, avx512::walk_verification};
+const Walks avx512::codec_walks = {avx512::walk_region<false>, avx512::walk_region<true>};
 
 }  // namespace cassandra::codec
