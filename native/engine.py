@@ -160,29 +160,18 @@ class Engine:
         size = self.config.vocabulary * self.config.hidden
         return np.ascontiguousarray(_sized(EMBEDDING, found, size))
 
-    def _make(self, pin: bool) -> int:
+    def _make(self, pin: bool) -> int | None:
         config = self.config
-        shape = ModelShape(
-            config.layers,
-            config.hidden,
-            config.intermediate,
-            config.heads,
-            config.kv_heads,
-            config.head_size,
-            config.vocabulary,
-            self.context,
-            config.epsilon,
-        )
+        sizes = {field[0]: getattr(config, field[0], None) for field in ModelShape._fields_}
+        shape = ModelShape(**sizes | {"context": self.context})
         handle: int | None = self._library.cassandra_engine_new(
             shape,
             pointer("frequencies", config.frequencies(), np.float32, config.head_size // 2),
-            1.0,
             pointer("embedding", self._embedding, np.uint16, config.vocabulary * config.hidden),
             self.threads,
             int(pin),
         )
-        if handle is None:
-            raise NativeError(f"the native engine cannot be made: {self._error()}")
+        self._require_made(handle is not None)
         return handle
 
     def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:

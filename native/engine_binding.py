@@ -33,14 +33,8 @@ class ModelShape(CheckedStructure):
     """``ModelShape`` of engine.h."""
 
     _fields_ = (
-        ("layers", c_int32),
-        ("hidden", c_int32),
-        ("intermediate", c_int32),
-        ("heads", c_int32),
-        ("kv_heads", c_int32),
-        ("head_size", c_int32),
-        ("vocabulary", c_int32),
-        ("context", c_int32),
+        *((name, c_int32) for name in ("layers", "hidden", "intermediate", "heads", "kv_heads")),
+        *((name, c_int32) for name in ("head_size", "vocabulary", "context")),
         ("epsilon", c_float),
     )
 
@@ -75,7 +69,7 @@ class RoundResult(CheckedStructure):
 
 
 _SIGNATURES = {
-    "engine_new": (c_void_p, (POINTER(ModelShape), c_void_p, c_float, c_void_p, c_int, c_int)),
+    "engine_new": (c_void_p, (POINTER(ModelShape), c_void_p, c_void_p, c_int, c_int)),
     "engine_free": (None, (c_void_p,)),
     "engine_set_matrix": (
         c_int,

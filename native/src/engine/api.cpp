@@ -7,12 +7,9 @@ using namespace cassandra;
 
 // Null if it cannot be made.
 CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const float* frequencies,
-                                         float rope_scale, const uint16_t* embedding, int threads,
-                                         int pin) {
+                                         const uint16_t* embedding, int threads, int pin) {
     Engine* engine = nullptr;
-    attempt([&] {
-        engine = new Engine(*shape, frequencies, rope_scale, embedding, threads, pin != 0);
-    });
+    attempt([&] { engine = new Engine(*shape, frequencies, embedding, threads, pin != 0); });
     return engine;
 }
 
@@ -40,11 +37,8 @@ CASSANDRA_API size_t cassandra_engine_weight_bytes(void* engine, int draft) {
 // Layer `layers` is the final norm.
 CASSANDRA_API int cassandra_engine_set_vector(void* engine, int layer, int slot,
                                               const float* values, int count) {
-    return attempt([&] {
-        Engine& own = *static_cast<Engine*>(engine);
-        const bool last = layer == own.shape().layers;
-        (last ? own.final_norm() : own.vector(layer, slot)).assign(values, values + count);
-    });
+    return attempt(
+        [&] { static_cast<Engine*>(engine)->vector(layer, slot).assign(values, values + count); });
 }
 
 // The best token of the last position, -1 if no logits are wanted; or FAILED, NOT_FINITE.

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <new>
 
 #include <sys/mman.h>
+
+#include "common/isa.h"
 
 namespace cassandra {
 namespace {
@@ -16,19 +17,6 @@ constexpr size_t AHEAD = 1 << 16;  // bytes of a matrix that are fetched during 
 constexpr int TOGETHER = 4;        // query heads that attend at once, at most
 
 int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-uint16_t round_to_bf16(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-float from_bf16(uint16_t pattern) {
-    const uint32_t bits = static_cast<uint32_t>(pattern) << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 // Items first..last - 1 of `count` that a thread does.
 struct Share {
@@ -43,15 +31,7 @@ double now() {
     return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-// How many tokens from `at` on were copied to `out`; `at` may reach into what is being copied.
-int copy_tokens(const int32_t* history, int length, int at, int most, int32_t* out) {
-    int count = 0;
-    for (; count < most; ++count) {
-        const int from = at + count;
-        out[count] = from < length ? history[from] : out[from - length];
-    }
-    return count;
-}
+const EngineKernels& engine_kernels() { CASSANDRA_RETURN_BEST(engine_kernels); }
 
 }  // namespace
 
@@ -110,12 +90,12 @@ struct Engine::Scratch {
     std::vector<float> scores;
 };
 
-Engine::Engine(const ModelShape& shape, const float* frequencies, float rope_scale,
-               const uint16_t* embedding, int threads, bool pin)
+Engine::Engine(const ModelShape& shape, const float* frequencies, const uint16_t* embedding,
+               int threads, bool pin)
     : shape_(shape), padded_(up_to(shape.head_size, LANES)),
       blocks_((shape.context + LANES - 1) / LANES), kernels_(engine_kernels()),
-      frequencies_(frequencies, frequencies + shape.head_size / 2), rope_scale_(rope_scale),
-      embedding_(embedding), target_(threads), draft_(threads), layers_(shape.layers),
+      frequencies_(frequencies, frequencies + shape.head_size / 2), embedding_(embedding),
+      target_(threads), draft_(threads), layers_(shape.layers + 1),
       cache_(position_bytes() * blocks_ * LANES), tops_(static_cast<size_t>(threads) * MAX_ROWS),
       pool_(threads, pin) {
     const int q = shape.heads * shape.head_size, kv = shape.kv_heads * shape.head_size;
@@ -139,14 +119,14 @@ Engine::~Engine() = default;
 
 void Engine::set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs,
                         int inputs, Form form, int group) {
-    Matrix& matrix = layer < shape_.layers ? layers_[layer].matrices[slot] : head_;
+    Matrix& matrix = layers_[layer].matrices[slot];
     Streams& streams = pass == Pass::draft ? draft_ : target_;
     auto made = Linear::create(values, outputs, inputs, form, group, streams);
     (pass == Pass::draft ? matrix.draft : matrix.target) = std::move(made);
 }
 
 const Linear& Engine::matrix(int layer, int slot, Pass pass) const {
-    return (layer < shape_.layers ? layers_[layer].matrices[slot] : head_).of(pass);
+    return layers_[layer].matrices[slot].of(pass);
 }
 
 std::vector<float>& Engine::vector(int layer, int slot) { return layers_[layer].vectors[slot]; }
@@ -179,11 +159,11 @@ void Engine::begin(int thread, const int32_t* tokens, int rows, int position) {
     for (int row = share.first; row < share.last; ++row) {
         const uint16_t* from = embedding_ + static_cast<size_t>(tokens[row]) * shape_.hidden;
         float* x = &x_[static_cast<size_t>(row) * shape_.hidden];
-        for (int i = 0; i < shape_.hidden; ++i) x[i] = from_bf16(from[i]);
+        for (int i = 0; i < shape_.hidden; ++i) x[i] = to_float(from[i]);
         for (int i = 0; i < half; ++i) {
             const float angle = static_cast<float>(position + row) * frequencies_[i];
-            cosines_[row * half + i] = std::cos(angle) * rope_scale_;
-            sines_[row * half + i] = std::sin(angle) * rope_scale_;
+            cosines_[row * half + i] = std::cos(angle);
+            sines_[row * half + i] = std::sin(angle);
         }
     }
     pool_.barrier();
@@ -201,12 +181,13 @@ void Engine::rotate(float* head, int row) const {
     }
 }
 
-void Engine::normalise(int thread, int rows, const std::vector<float>& weight) {
+// Rows from `first_row` on, as the input of the next products.
+void Engine::normalise(int thread, int rows, const std::vector<float>& weight, int first_row) {
     Scratch& own = *scratch_[thread];
-    for (int row = 0; row < rows; ++row) {
-        const size_t at = static_cast<size_t>(row) * shape_.hidden;
-        kernels_.norm(&x_[at], weight.data(), shape_.hidden, shape_.epsilon, &own.normed[at]);
-    }
+    const size_t size = shape_.hidden;
+    for (int row = 0; row < rows; ++row)
+        kernels_.norm(&x_[(first_row + row) * size], weight.data(), shape_.hidden, shape_.epsilon,
+                      &own.normed[row * size]);
     own.hidden.set(rows, own.normed.data(), shape_.hidden);
 }
 
@@ -242,9 +223,9 @@ void Engine::write_keys_values(int thread, int rows, int position, Pass pass, in
         const int at = position + row;
         uint16_t* to =
             keys(index, head) + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
-        for (int i = 0; i < size; ++i) to[i * LANES] = round_to_bf16(key[i]);
+        for (int i = 0; i < size; ++i) to[i * LANES] = to_bf16(key[i]);
         to = values(index, head) + static_cast<size_t>(at) * padded_;
-        for (int i = 0; i < size; ++i) to[i] = round_to_bf16(value[i]);
+        for (int i = 0; i < size; ++i) to[i] = to_bf16(value[i]);
     }
     wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
@@ -314,17 +295,11 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, c
 
 // Logits of the rows from first_row on, and the best of each. Ends with a barrier.
 void Engine::head(int thread, int rows, Pass pass, int first_row) {
-    Scratch& own = *scratch_[thread];
     const int wanted = rows - first_row;
-    for (int row = 0; row < wanted; ++row) {
-        const size_t from = static_cast<size_t>(first_row + row) * shape_.hidden;
-        kernels_.norm(&x_[from], final_norm_.data(), shape_.hidden, shape_.epsilon,
-                      &own.normed[static_cast<size_t>(row) * shape_.hidden]);
-    }
-    own.hidden.set(wanted, own.normed.data(), shape_.hidden);
-    const Linear& linear = head_.of(pass);
-    linear.multiply(thread, wanted, own.hidden.as(linear.input()), logits_.data(),
-                    shape_.vocabulary);
+    const Layer& end = layers_.back();
+    const Linear& linear = end.matrices[0].of(pass);
+    normalise(thread, wanted, end.vectors[0], first_row);
+    multiply(thread, linear, {}, wanted, logits_);
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < wanted; ++row) {
         TopTwo& top = tops_[thread * MAX_ROWS + row];
@@ -362,9 +337,7 @@ void Engine::step(int thread, const int32_t* tokens, int rows, int position, Pas
         attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
         add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
                     layer.matrices[SLOT_GATE].of(pass));
-        const bool last = index + 1 == shape_.layers;
-        const Matrix& next = last ? head_ : layers_[index + 1].matrices[SLOT_Q];
-        feed_forward(thread, rows, pass, layer, next.of(pass));
+        feed_forward(thread, rows, pass, layer, layers_[index + 1].matrices[0].of(pass));
     }
     if (first_row < rows) head(thread, rows, pass, first_row);
 }
@@ -396,9 +369,12 @@ int Engine::look_up(const int32_t* history, int position, const RoundRequest& re
     const int length = position + 1;
     for (int size = std::min(request.longest, position); size >= request.shortest; --size) {
         const int32_t* wanted = history + length - size;
-        for (int at = length - size - 1; at >= 0; --at)
-            if (std::equal(wanted, wanted + size, history + at))
-                return copy_tokens(history, length, at + size, request.copied, out);
+        for (int at = length - size - 1; at >= 0; --at) {
+            if (!std::equal(wanted, wanted + size, history + at)) continue;
+            for (int i = 0, from = at + size; i < request.copied; ++i, ++from)
+                out[i] = from < length ? history[from] : out[from - length];
+            return request.copied;
+        }
     }
     return 0;
 }

@@ -99,12 +99,11 @@ class Operand;
 
 class Engine {
   public:
-    Engine(const ModelShape& shape, const float* frequencies, float rope_scale,
-           const uint16_t* embedding, int threads, bool pin);
+    Engine(const ModelShape& shape, const float* frequencies, const uint16_t* embedding,
+           int threads, bool pin);
     ~Engine();
 
     int threads() const { return pool_.threads(); }
-    const ModelShape& shape() const { return shape_; }
     // Makes a matrix of BF16 patterns [outputs, inputs]; layer `layers` is the head. Matrices must
     // be made in the order of use. Throws as Linear::create.
     void set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs, int inputs,
@@ -112,7 +111,6 @@ class Engine {
     const Linear& matrix(int layer, int slot, Pass pass) const;
     size_t weight_bytes(Pass pass) const { return streams(pass).bytes(); }
     std::vector<float>& vector(int layer, int slot);
-    std::vector<float>& final_norm() { return final_norm_; }
 
     // Runs `count` consecutive tokens, the first at `position`, in passes of up to `rows` rows.
     // Fills logits [wanted, vocabulary] of the last `wanted` tokens, if not null. Returns the best
@@ -140,7 +138,7 @@ class Engine {
     void step(int thread, const int32_t* tokens, int rows, int position, Pass pass, int first_row);
     void begin(int thread, const int32_t* tokens, int rows, int position);
     void wait_before(int thread, const Linear& next);
-    void normalise(int thread, int rows, const std::vector<float>& weight);
+    void normalise(int thread, int rows, const std::vector<float>& weight, int first_row = 0);
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
@@ -165,13 +163,10 @@ class Engine {
     int blocks_;  // of 16 positions
     const EngineKernels& kernels_;
     std::vector<float> frequencies_;
-    float rope_scale_;
     const uint16_t* embedding_;  // BF16 [vocabulary, hidden], the caller's
     Streams target_, draft_;
-    std::vector<Layer> layers_;
-    std::vector<float> final_norm_;
-    Matrix head_;
-    Pages cache_;  // BF16, see keys()
+    std::vector<Layer> layers_;  // the last one has the final norm and the head, in slot 0
+    Pages cache_;                // BF16, see keys()
     std::vector<std::unique_ptr<Scratch>> scratch_;
     // Shared by the threads, a row each: written in parts, read after a barrier.
     std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_, logits_, cosines_, sines_;

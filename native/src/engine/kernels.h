@@ -41,9 +41,6 @@ struct EngineKernels {
     TopTwo (*top_two)(const float* logits, int count, int first);
 };
 
-// By the instruction set that is in use (isa.h).
-const EngineKernels& engine_kernels();
-
 namespace portable {
 extern const EngineKernels engine_kernels;
 }
