@@ -135,10 +135,10 @@ def find_toolchain() -> Toolchain:
     )
 
 
-def _digest(*parts: str | bytes) -> str:
+def _digest(*parts: str) -> str:
     total = hashlib.sha256()
     for part in parts:
-        octets = part.encode() if isinstance(part, str) else part
+        octets = part.encode()
         total.update(len(octets).to_bytes(8, "little") + octets)
     return total.hexdigest()[:20]
 
@@ -253,10 +253,6 @@ def _keep(partial: Path, path: Path) -> None:
     partial.replace(path)
 
 
-def _say(message: str) -> None:
-    print(f"native: {message}", file=sys.stderr, flush=True)
-
-
 def _compile_missing(
     units: list[Unit], texts: dict[str, str], objects: Path, toolchain: Toolchain
 ) -> None:
@@ -264,7 +260,9 @@ def _compile_missing(
     if not missing:
         return
     names = ", ".join(dict.fromkeys(unit.source for unit in missing))
-    _say(f"compiling {names} with {shlex.join(toolchain.command)} (once; kept in {objects.parent})")
+    command = shlex.join(toolchain.command)
+    message = f"native: compiling {names} with {command} (once; kept in {objects.parent})"
+    print(message, file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=objects) as folder:
         write_sources(texts, Path(folder))
         with ThreadPoolExecutor(_JOBS) as pool:

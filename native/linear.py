@@ -84,11 +84,9 @@ class _Owned:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        """Itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
 
