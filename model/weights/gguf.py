@@ -17,7 +17,7 @@ from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
 from cassandra_spec.model.weights.gguf_header import check_counts
-from cassandra_spec.model.weights.sources import Tensor, Values
+from cassandra_spec.model.weights.tensor import Tensor, Values
 
 __all__ = ["GgufSource", "bundled_path"]
 

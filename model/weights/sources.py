@@ -6,10 +6,8 @@ A source is a Hugging Face directory of safetensors (this module) or a GGUF file
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,16 +19,15 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import FileError
-from cassandra_spec.golden.file import RawTensor, SafetensorsFile
+from cassandra_spec.golden.file import SafetensorsFile
 from cassandra_spec.golden.model_config import read_config, read_json
-from cassandra_spec.golden.packed import Values
 from cassandra_spec.model.weights.architectures import (
     EMBEDDING,
     HEAD,
     Architecture,
-    Kind,
     find_architecture,
 )
+from cassandra_spec.model.weights.tensor import Tensor, Values
 
 __all__ = [
     "BUNDLED",
@@ -68,27 +65,6 @@ _COMPANIONS = (
     "chat_template.json",
 )
 """Files that go with the weights; nothing else of a directory is copied or read."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tensor:
-    """A tensor of a source, before anything of it is read."""
-
-    name: str  # Hugging Face's
-    shape: tuple[int, ...]
-    dtype: str  # safetensors' name of the dtype in which the source has it
-    nbytes: int  # in that dtype
-    kind: Kind
-
-    @property
-    def count(self) -> int:
-        """Values in the tensor."""
-        return math.prod(self.shape)
-
-    @property
-    def raw(self) -> RawTensor:
-        """How the tensor is stored when it is not packed."""
-        return RawTensor(dtype=self.dtype, shape=self.shape, nbytes=self.nbytes)
 
 
 class Source(Protocol):
