@@ -35,9 +35,7 @@ class MantissaConcat(wiring.Component):
     def __init__(self) -> None:
         super().__init__(
             {
-                "unary": In(1),
-                "target": In(1),
-                "midpoint": In(1),
+                **dict.fromkeys(("unary", "target", "midpoint"), In(1)),
                 "truncated": In(3),
                 "high": In(HIGH_PLANES),
                 "low": In(LOW_PLANES),

@@ -74,12 +74,10 @@ class SuperblockReader(wiring.Component):
                 "words": In(stream.Signature(self.word_layout)),
                 "rows": Out(data.ArrayLayout(lanes, take_max)),
                 "level": Out(range(depth * word_rows + 1)),
-                "ended": Out(1),
+                **dict.fromkeys(("ended", "drained", "overlong"), Out(1)),
                 "take": In(range(take_max + 1)),
                 **({"sure": In(range(take_max + 1))} if eager else {}),
                 "finish": In(1),
-                "drained": Out(1),
-                "overlong": Out(1),
             }
         )
 

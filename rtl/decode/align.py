@@ -17,6 +17,7 @@ from cassandra_spec.rtl.common.mantissa import LOW_PLANES, MantissaConcat
 from cassandra_spec.rtl.common.networks import popcount
 from cassandra_spec.rtl.common.residue import HALVES, halves, total
 from cassandra_spec.rtl.common.shifter import DynamicShifter
+from cassandra_spec.rtl.common.wires import drive
 
 __all__ = ["Align", "AlignedBeat"]
 
@@ -76,13 +77,11 @@ class Align(wiring.Component):
         command, beat = self.command, self.beat
         unary = self.config.selects(command.scheme, "unary")
         kept = beat.kept[lane]
+        drive(m, concat, command, "target", "midpoint", "truncated")
         m.d.comb += [
             concat.high.eq(beat.high[lane]),
             concat.low.eq(self.low[lane]),
             concat.unary.eq(unary),
-            concat.target.eq(command.target),
-            concat.midpoint.eq(command.midpoint),
-            concat.truncated.eq(command.truncated),
         ]
         exponent, mantissa = Signal(8, name=f"e_{lane}"), Signal(7, name=f"m_{lane}")
         m.d.comb += [exponent.eq(beat.exponent[lane]), mantissa.eq(concat.magnitude[:7])]

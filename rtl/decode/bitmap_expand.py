@@ -80,11 +80,9 @@ class BlockBuffer(wiring.Component):
         super().__init__(
             {
                 "block": In(data.ArrayLayout(lanes, planes)),
-                "load": In(1),
+                **dict.fromkeys(("load", "advance", "clear"), In(1)),
                 "lane_mask": In(lanes),
                 "fields": Out(data.ArrayLayout(planes, lanes)),
-                "advance": In(1),
-                "clear": In(1),
             }
         )
 

@@ -61,11 +61,9 @@ class ExponentPath(wiring.Component):
         super().__init__(
             {
                 "window": In(self.window_bits),
-                "window_valid": In(1),
+                **dict.fromkeys(("window_valid", "advance", "clear"), In(1)),
                 "lane_mask": In(lanes),
                 "ranks": Out(data.ArrayLayout(range(limit), lanes)),
-                "advance": In(1),
-                "clear": In(1),
                 "overflow": Out(1),
                 "busy": Out(1),
                 "level": Out(range(self.entries)),

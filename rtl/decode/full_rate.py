@@ -11,6 +11,7 @@ from cassandra_spec.rtl.common.mantissa import LOW_PLANES
 from cassandra_spec.rtl.common.networks import shift
 from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand
 from cassandra_spec.rtl.common.stream_slice import StreamSlice
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import Align, AlignedBeat
 from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.joins import JoinedBeat, Pruned, Residue
@@ -42,8 +43,6 @@ class FullRateSchedule(wiring.Component):
         Beat and room are there.
     region, ended : In(1), level : In(range)
         The segment has a region; no more rows will come; rows in the reader.
-    rows : In(array of take_max, lanes)
-    step : Out(1), short : Out(1), take : Out(range)
     low, residue, pruned : Out(array of lanes)
         The rows of each stream.
     """
@@ -56,9 +55,7 @@ class FullRateSchedule(wiring.Component):
                 "low_rows": In(range(LOW_PLANES + 1)),
                 "residue_rows": In(range(FIELD_MAX + 1)),
                 "pruned_rows": In(range(VALUE + 1)),
-                "ready": In(1),
-                "region": In(1),
-                "ended": In(1),
+                **dict.fromkeys(("ready", "region", "ended"), In(1)),
                 "level": In(range(words * config.verification_rows + 1)),
                 "rows": In(data.ArrayLayout(lanes, TAKE_MAX)),
                 "step": Out(1),
@@ -129,6 +126,7 @@ class FullRatePipeline(wiring.Component):
         taken = Signal(data.ArrayLayout(lanes, FIELD_MAX))  # rows of residue of ``joining``
         begins = offers & self.active.target & head.begins & (self.active.truncated != 0)
         residue_rows = self._residue_rows(m, aligned, step & full_aligned)
+        drive(m, schedule, self, "ended", "level", "rows")
         m.d.comb += [
             offers.eq(queue.after.valid & ~state.beats_done),
             queue.after.ready.eq(state.running & ~state.beats_done & (state.giving_up | step)),
@@ -143,9 +141,6 @@ class FullRatePipeline(wiring.Component):
                 & (~full_leaving | self.room)
             ),
             schedule.region.eq(state.region),
-            schedule.ended.eq(self.ended),
-            schedule.level.eq(self.level),
-            schedule.rows.eq(self.rows),
             self.take.eq(schedule.take),
             self.move.eq(step & full_leaving),
             self.beat.values.eq(pruned.values),

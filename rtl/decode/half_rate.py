@@ -11,6 +11,7 @@ from cassandra_spec.rtl.common.mantissa import LOW_PLANES
 from cassandra_spec.rtl.common.networks import shift
 from cassandra_spec.rtl.common.residue import FIELD_MAX, HALVES, halves
 from cassandra_spec.rtl.common.superblock_reader import WORDS
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import Align, AlignedBeat
 from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.joins import Pruned, Residue
@@ -49,14 +50,12 @@ class HalfRateSchedule(wiring.Component):
 
     Members
     -------
-    active : In(CommandLayout), state : In(SegmentState), begin : In(1)
     offered, begins, last : In(1)
         There is an offered beat; it begins a block of low bits; it is the last.
     waiting : In(1), needs : In(halves), most : In(range)
         There is a waiting beat; its bits of residue by half, and rows of pruned values at most.
     residue_rows, pruned_rows : In(range)
         Rows that the waiting beat needs.
-    codes : In(CodesState)
     level : In(range), ended : In(1), empty : In(1)
         Of the reader and the output register.
     in_q, in_p, starves : Out(1)
@@ -74,7 +73,7 @@ class HalfRateSchedule(wiring.Component):
             {
                 "active": In(CommandLayout),
                 "state": In(SegmentState),
-                "begin": In(1),
+                **dict.fromkeys(("begin", "ended", "empty"), In(1)),
                 **dict.fromkeys(("offered", "begins", "last", "waiting"), In(1)),
                 "needs": In(halves(config.lanes)),
                 "most": In(range(VALUE + 1)),
@@ -82,8 +81,6 @@ class HalfRateSchedule(wiring.Component):
                 "pruned_rows": In(range(VALUE + 1)),
                 "codes": In(CodesState),
                 "level": In(range(WORDS * config.verification_rows + 1)),
-                "ended": In(1),
-                "empty": In(1),
                 **dict.fromkeys(("in_q", "in_p", "starves", "take_low", "low_done"), Out(1)),
                 "take": Out(rows),
                 "sure": Out(rows),
@@ -239,20 +236,10 @@ class HalfRatePipeline(wiring.Component):
 
     def _drive(self, m: Module, schedule: HalfRateSchedule, waiting: data.View) -> None:
         """What the schedule knows of the segment, the beats in flight and the reader."""
-        m.d.comb += [
-            schedule.active.eq(self.active),
-            schedule.state.eq(self.state),
-            schedule.begin.eq(self.begin),
-            schedule.begins.eq(self.beats.payload.begins),
-            schedule.last.eq(self.beats.payload.last),
-            schedule.needs.eq(waiting.needs),
-            schedule.most.eq(waiting.most),
-            schedule.level.eq(self.level),
-            schedule.ended.eq(self.ended),
-            schedule.empty.eq(self.empty),
-            self.take.eq(schedule.take),
-            self.sure.eq(schedule.sure),
-        ]
+        drive(m, schedule, self, "active", "state", "begin", "level", "ended", "empty")
+        drive(m, schedule, self.beats.payload, "begins", "last")
+        drive(m, schedule, waiting, "needs", "most")
+        drive(m, self, schedule, "take", "sure")
 
     def _route(
         self,
@@ -293,11 +280,10 @@ class HalfRatePipeline(wiring.Component):
         wiring.connect(m, wiring.flipped(self.codebook), pruned.load)
         join = schedule.in_q & waits
         long = Signal(self.config.lanes, reset_less=True)  # waiting lanes that take two bytes
+        drive(m, state, codes, "starved", "prefetch")
         m.d.comb += [
             state.coded.eq(self.active.coded & self.active.target),
             state.counting.eq(codes.waiting),
-            state.starved.eq(codes.starved),
-            state.prefetch.eq(codes.prefetch),
             state.bad_code.eq(self.state.running & codes.bad_code),
             state.bad_rank.eq(join & codes.bad_rank & ~codes.bad_code),
             codes.entries.eq(pruned.entries),

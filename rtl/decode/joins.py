@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import VALUE, DecoderConfig
 from cassandra_spec.rtl.common.networks import popcount, shift
 from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand, ResidueUnpack
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import AlignedBeat
 from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand
 
@@ -54,15 +55,13 @@ class Residue(wiring.Component):
         run = Signal(lanes * (FIELD_MAX + 1))
         m.submodules.demand = demand = ResidueDemand(lanes=lanes)
         m.submodules.unpack = unpack = ResidueUnpack(lanes=lanes)
+        drive(m, demand, self, "enable", "clear")
+        drive(m, unpack, beat, "widths", "needs")
         m.d.comb += [
             demand.needs.eq(beat.needs),
-            demand.enable.eq(self.enable),
-            demand.clear.eq(self.clear),
             self.wanted.eq(demand.wanted),
             run.eq(Cat(*rows)[1:] >> ~demand.level),
             unpack.bits.eq(run),
-            unpack.widths.eq(beat.widths),
-            unpack.needs.eq(beat.needs),
             self.joined.last.eq(beat.last),
         ]
         with m.If(self.enable):

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.networks import expand, popcount, prefix_sums
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 
@@ -56,7 +57,6 @@ class PrunedExponents(wiring.Component):
         Lanes whose exponent is stored beside the value.
     advance : In(1), clear : In(1)
         The beat goes on; a new segment begins.
-    bad_code, bad_rank : Out(1)
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -66,18 +66,11 @@ class PrunedExponents(wiring.Component):
             {
                 "entries": In(range(config.codebook)),
                 "lane_mask": In(lanes),
-                "more": In(1),
-                "starved": Out(1),
-                "prefetch": Out(1),
-                "waiting": Out(1),
+                **dict.fromkeys(("more", "take", "advance", "clear"), In(1)),
+                **dict.fromkeys(("starved", "prefetch", "waiting", "bad_code", "bad_rank"), Out(1)),
                 "window": In(config.window * lanes),
-                "take": In(1),
                 "ranks": Out(data.ArrayLayout(_VALUE, lanes)),
                 "escapes": Out(lanes),
-                "advance": In(1),
-                "clear": In(1),
-                "bad_code": Out(1),
-                "bad_rank": Out(1),
             }
         )
 
@@ -87,12 +80,9 @@ class PrunedExponents(wiring.Component):
         m.submodules.path = path = ExponentPath(
             lanes=config.lanes, window=config.window, limit=config.codebook
         )
+        drive(m, path, self, "window", "lane_mask", "advance", "clear")
         m.d.comb += [
-            path.window.eq(self.window),
             path.window_valid.eq(self.take),
-            path.lane_mask.eq(self.lane_mask),
-            path.advance.eq(self.advance),
-            path.clear.eq(self.clear),
             self.waiting.eq(path.busy),
             self.bad_code.eq(path.overflow),
         ]
@@ -131,7 +121,6 @@ class PrunedBytes(wiring.Component):
     -------
     coded : In(1)
         Exponents are coded: a lane that takes one byte has a rank in place of its exponent.
-    rows : In(array of 16, lanes)
     beat_values : In(array of lanes, 16), raw : In(lanes), long : In(lanes)
         The beat. ``raw`` lanes take their value from ``rows``; those that are ``long`` take two
         bytes.
@@ -153,17 +142,14 @@ class PrunedBytes(wiring.Component):
         self.codebook = Codebook(lanes=lanes, size=config.codebook - 1, may_be_empty=True)
         super().__init__(
             {
-                "coded": In(1),
+                **dict.fromkeys(("coded", "load_enable", "enable", "clear"), In(1)),
                 "rows": In(data.ArrayLayout(lanes, _VALUE)),
                 "beat_values": In(data.ArrayLayout(_VALUE, lanes)),
                 "raw": In(lanes),
                 "long": In(lanes),
                 "load": In(stream.Signature(self.codebook.load_layout)),
-                "load_enable": In(1),
                 "idle": Out(1),
                 "entries": Out(range(config.codebook)),
-                "enable": In(1),
-                "clear": In(1),
                 "wanted": Out(range(_VALUE + 1)),
                 "values": Out(data.ArrayLayout(_VALUE, lanes)),
             }

@@ -15,6 +15,7 @@ from cassandra_spec.rtl.common.command import (
     ValueBeat,
     present_lanes,
 )
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import POSSIBLY_EMPTY
 
 __all__ = [
@@ -74,18 +75,13 @@ def pipeline_ports(config: DecoderConfig, *, take_max: int, words: int) -> dict[
     return {
         "active": In(CommandLayout),
         "state": In(SegmentState),
-        "begin": In(1),
+        **dict.fromkeys(("begin", "ended", "room", "empty"), In(1)),
         "beats": In(stream.Signature(SpeculationBeat(lanes))),
-        "taken": Out(1),
-        "taken_last": Out(1),
+        **dict.fromkeys(("taken", "taken_last", "move"), Out(1)),
         "rows": In(data.ArrayLayout(lanes, take_max)),
         "level": In(range(words * config.verification_rows + 1)),
-        "ended": In(1),
         "take": Out(range(take_max + 1)),
         "beat": Out(LeavingBeat(lanes)),
-        "move": Out(1),
-        "room": In(1),
-        "empty": In(1),
         "faults": Out(Faults),
         **codebook_ports(config),
     }
@@ -118,7 +114,6 @@ class SegmentControl(wiring.Component):
         ``begin`` is set in the cycle in which a command is taken: buffers are cleared.
     taken, taken_last : In(1)
         The pipeline takes a beat, and whether it is the last of the segment.
-    faults : In(Faults), errors : Out(ErrorLayout(*CAUSES))
     finish : Out(1), drained, overlong : In(1)
         Ports of the superblock reader.
     last_moves, last_leaves, room : In(1)
@@ -135,20 +130,11 @@ class SegmentControl(wiring.Component):
                 "command": In(stream.Signature(CommandLayout)),
                 "active": Out(CommandLayout),
                 "state": Out(SegmentState),
-                "begin": Out(1),
-                "taken": In(1),
-                "taken_last": In(1),
+                **dict.fromkeys(("begin", "finish", "error_beat", "closed", "too_long"), Out(1)),
+                **dict.fromkeys(("taken", "taken_last", "drained", "overlong"), In(1)),
+                **dict.fromkeys(("last_moves", "last_leaves", "room"), In(1)),
                 "faults": In(Faults),
                 "errors": Out(ErrorLayout(*CAUSES)),
-                "finish": Out(1),
-                "drained": In(1),
-                "overlong": In(1),
-                "last_moves": In(1),
-                "last_leaves": In(1),
-                "room": In(1),
-                "error_beat": Out(1),
-                "closed": Out(1),
-                "too_long": Out(1),
             }
         )
 
@@ -218,7 +204,6 @@ class OutputRegister(wiring.Component):
         A beat may move in; there is one.
     active : In(CommandLayout), closed : In(1), too_long : In(1)
         The segment, whether its region is drained and whether that was too long.
-    values : Out(stream of ValueBeat)
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -226,14 +211,10 @@ class OutputRegister(wiring.Component):
         super().__init__(
             {
                 "beat": In(LeavingBeat(config.lanes)),
-                "move": In(1),
-                "void": In(1),
-                "error_beat": In(1),
+                **dict.fromkeys(("move", "void", "error_beat", "closed", "too_long"), In(1)),
                 "room": Out(1),
                 "full": Out(1),
                 "active": In(CommandLayout),
-                "closed": In(1),
-                "too_long": In(1),
                 "values": Out(stream.Signature(ValueBeat(config.lanes))),
             }
         )
@@ -245,10 +226,9 @@ class OutputRegister(wiring.Component):
         offered = self.values.payload
         present = present_lanes(self.active, held.last, self.config.lanes)
         bad = held.last & (error | self.too_long)
+        drive(m, offered, held, "values", "last")
         m.d.comb += [
             self.values.valid.eq(self.full & (~held.last | self.closed)),
-            offered.values.eq(held.values),
-            offered.last.eq(held.last),
             offered.error.eq(bad),
             offered.present.eq(present),
             self.room.eq(~self.full | (self.values.valid & self.values.ready)),

@@ -14,8 +14,9 @@ from cassandra_spec.rtl.common.command import (
     SpeculationBeat,
 )
 from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import ENTRY
-from cassandra_spec.rtl.decode.speculation_pipeline import SpeculationPipeline
+from cassandra_spec.rtl.decode.speculation_pipeline import SlotLayout, SpeculationPipeline
 from cassandra_spec.rtl.decode.speculation_schedule import SpeculationSchedule
 
 __all__ = ["SpeculationPath"]
@@ -49,8 +50,6 @@ class SpeculationControl(wiring.Component):
     closed : Out(1), failed : Out(1)
         The region of the latest segment is drained; the segment is illegal, for any of four
         causes: a bad command, too few rows, a beat that was given up, too many rows.
-    idle : Out(1)
-    errors : Out(short, long, command)
     """
 
     causes = ("short", "long", "command")
@@ -161,39 +160,20 @@ class SpeculationPath(wiring.Component):
         wiring.connect(m, pipeline.beats, wiring.flipped(self.beats))
         for part in (control, pipeline):
             m.d.comb += [self.errors[cause].eq(part.errors[cause]) for cause in part.causes]
+        drive(m, control, reader, "drained", "overlong")
+        drive(m, control, pipeline, "kill", "empty", "codebook_idle")
+        drive(m, schedule, control, "start", "stop")
+        drive(m, schedule, reader, "rows", "level", "ended")
+        drive(m, pipeline.slot, schedule, *SlotLayout(self.config).members)
+        drive(m, pipeline, control, "active", "start", "abort", "closed", "failed", "idle")
         m.d.comb += [
             self.busy.eq(~control.idle),
-            # segment
             control.scheduling.eq(schedule.running),
             control.short.eq(schedule.short),
-            control.drained.eq(reader.drained),
-            control.overlong.eq(reader.overlong),
-            control.kill.eq(pipeline.kill),
-            control.empty.eq(pipeline.empty),
-            control.codebook_idle.eq(pipeline.codebook_idle),
-            # rows
             reader.take.eq(schedule.take),
             reader.finish.eq(control.finish),
             schedule.next.eq(self.command.payload),
             schedule.command.eq(control.active),
-            schedule.start.eq(control.start),
-            schedule.stop.eq(control.stop),
-            schedule.rows.eq(reader.rows),
-            schedule.level.eq(reader.level),
-            schedule.ended.eq(reader.ended),
             schedule.enable.eq(pipeline.enable),
-            # beats
-            *(field.eq(getattr(schedule, name)) for name, field in _fields(pipeline.slot)),
-            pipeline.active.eq(control.active),
-            pipeline.start.eq(control.start),
-            pipeline.abort.eq(control.abort),
-            pipeline.closed.eq(control.closed),
-            pipeline.failed.eq(control.failed),
-            pipeline.idle.eq(control.idle),
         ]
         return m
-
-
-def _fields(view: data.View) -> list[tuple[str, Value]]:
-    """The fields of a structure by name."""
-    return [(name, view[name]) for name, _ in data.Layout.cast(view.shape())]

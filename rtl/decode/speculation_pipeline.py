@@ -13,6 +13,7 @@ from cassandra_spec.rtl.common.command import (
     SpeculationBeat,
 )
 from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.codebook import ENTRY, Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
@@ -76,10 +77,8 @@ class SpeculationPipeline(wiring.Component):
     codebook : In(stream of ENTRY), codebook_idle : Out(1), idle : In(1)
         A codebook is loaded only while the path is ``idle``. Without scheme unary words of one are
         taken at any time and ignored.
-    beats : Out(stream of SpeculationBeat)
     kill : Out(1), empty : Out(1)
         The segment is given up by a fault of this beat; there is no beat.
-    errors : Out(code, rank, group)
     """
 
     causes = ("code", "rank", "group")
@@ -95,18 +94,11 @@ class SpeculationPipeline(wiring.Component):
         super().__init__(
             {
                 "active": In(CommandLayout),
-                "start": In(1),
+                **dict.fromkeys(("start", "abort", "closed", "failed", "idle"), In(1)),
                 "slot": In(SlotLayout(config)),
-                "enable": Out(1),
-                "abort": In(1),
-                "closed": In(1),
-                "failed": In(1),
+                **dict.fromkeys(("enable", "codebook_idle", "kill", "empty"), Out(1)),
                 "codebook": In(stream.Signature(ENTRY)),
-                "codebook_idle": Out(1),
-                "idle": In(1),
                 "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
-                "kill": Out(1),
-                "empty": Out(1),
                 "errors": Out(ErrorLayout(*self.causes)),
             }
         )
@@ -165,9 +157,8 @@ class SpeculationPipeline(wiring.Component):
         if path is None:
             return Const(0), Const(0, 1)
         m.submodules.exponents = path
+        drive(m, path, self.slot, "window", "window_valid")
         m.d.comb += [
-            path.window.eq(self.slot.window),
-            path.window_valid.eq(self.slot.window_valid),
             path.lane_mask.eq(kept),
             path.advance.eq(move),
             path.clear.eq(self.start),

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import CommandLayout, DecoderConfig, present_lanes
 from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
 from cassandra_spec.rtl.common.networks import popcount, shift
+from cassandra_spec.rtl.common.wires import drive
 
 __all__ = ["SpeculationSchedule"]
 
@@ -78,11 +79,8 @@ class RankCounter(wiring.Component):
         ranks = range(2 * lanes + window * lanes)
         super().__init__(
             {
-                "clear": In(1),
-                "enable": In(1),
+                **dict.fromkeys(("clear", "enable", "behind", "take"), In(1)),
                 "rows": In(data.ArrayLayout(lanes, window + 1)),
-                "behind": In(1),
-                "take": In(1),
                 "used": In(range(lanes + 1)),
                 "ranks": Out(ranks),
                 "left": Out(ranks),
@@ -176,8 +174,6 @@ class SpeculationSchedule(wiring.Component):
         Of the reader.
     enable : In(1), stop : In(1)
         The next stage takes a beat; the segment is given up.
-    window : Out(window * lanes), window_valid : Out(1)
-    block : Out(array of 9, lanes), block_valid : Out(1)
     beat_valid, begins, last : Out(1), kept : Out(lanes), shared : Out(8)
         The beat in hand leaves; it takes a block; it is the last; its kept lanes and exponent.
     running : Out(1), short : Out(1)
@@ -195,28 +191,18 @@ class SpeculationSchedule(wiring.Component):
         )
         super().__init__(
             {
-                "start": In(1),
+                **dict.fromkeys(("start", "ended", "enable", "stop"), In(1)),
                 "next": In(CommandLayout),
                 "command": In(CommandLayout),
                 "rows": In(data.ArrayLayout(lanes, self.take_max)),
                 "level": In(8),
-                "ended": In(1),
                 "take": Out(range(self.take_max + 1)),
-                "enable": In(1),
-                "stop": In(1),
                 "window": Out(window * lanes),
-                "window_valid": Out(1),
+                **dict.fromkeys(("window_valid", "block_valid", "beat_valid", "begins"), Out(1)),
+                **dict.fromkeys(("last", "running", "short", "unary", "inside"), Out(1)),
                 "block": Out(data.ArrayLayout(lanes, HIGH_PLANES)),
-                "block_valid": Out(1),
-                "beat_valid": Out(1),
                 "kept": Out(lanes),
-                "begins": Out(1),
                 "shared": Out(8),
-                "last": Out(1),
-                "running": Out(1),
-                "short": Out(1),
-                "unary": Out(1),
-                "inside": Out(1),
                 "count": Out(range(lanes + 1)),
                 "fields": Out(range(2 * lanes)),
             }
@@ -230,6 +216,7 @@ class SpeculationSchedule(wiring.Component):
         m.submodules.shared = shared = SharedExponent(self.config)
         go, starve, step = Signal(), Signal(), Signal()
         take_mask, take_window, take_block = Signal(), Signal(), Signal()
+        drive(m, beats, self, "start", "inside")
         m.d.comb += [
             self.unary.eq(self.config.selects(self.command.scheme, "unary")),
             starve.eq(self.unary & self.inside & (ranks.ranks < self.count)),
@@ -243,10 +230,8 @@ class SpeculationSchedule(wiring.Component):
             self.beat_valid.eq(step & self.inside),
             self.last.eq(~beats.more),
             self.shared.eq(shared.shared),
-            beats.start.eq(self.start),
             beats.beats.eq((self.next.count >> (lanes - 1).bit_length()) + 1),
             beats.step.eq(step),
-            beats.inside.eq(self.inside),
             ranks.clear.eq(self.start),
             ranks.enable.eq(self.unary),
             ranks.rows.eq(self.rows.as_value()[: (window + 1) * lanes]),

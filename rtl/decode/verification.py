@@ -14,6 +14,7 @@ from cassandra_spec.rtl.common.command import (
     ValueBeat,
 )
 from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.full_rate import FullRatePipeline
 from cassandra_spec.rtl.decode.half_rate import HalfRatePipeline
 from cassandra_spec.rtl.decode.segment import (
@@ -78,37 +79,24 @@ class VerificationPath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.command), control.command)
         wiring.connect(m, output.values, wiring.flipped(self.values))
         leaves = self.values.valid & self.values.ready & self.values.payload.last
+        drive(m, control, pipeline, "taken", "taken_last", "faults")
+        drive(m, control, reader, "drained", "overlong")
+        drive(m, pipeline, reader, "rows", "level")
+        drive(m, pipeline, control, "active", "state", "begin")
+        drive(m, output, pipeline, "beat", "move")
+        drive(m, output, control, "error_beat", "active", "closed", "too_long")
         m.d.comb += [
             self.errors.eq(control.errors),
             self.busy.eq(control.state.running),
-            # segment
-            control.taken.eq(pipeline.taken),
-            control.taken_last.eq(pipeline.taken_last),
-            control.faults.eq(pipeline.faults),
-            control.drained.eq(reader.drained),
-            control.overlong.eq(reader.overlong),
             control.last_moves.eq(pipeline.move & pipeline.beat.last),
             control.last_leaves.eq(leaves),
             control.room.eq(output.room),
-            # rows
             reader.take.eq(pipeline.take),
             reader.finish.eq(control.finish),
-            pipeline.rows.eq(reader.rows),
-            pipeline.level.eq(reader.level),
             pipeline.ended.eq(reader.ended | ~control.state.region),
-            # beats
-            pipeline.active.eq(control.active),
-            pipeline.state.eq(control.state),
-            pipeline.begin.eq(control.begin),
             pipeline.room.eq(output.room),
             pipeline.empty.eq(~output.full),
-            output.beat.eq(pipeline.beat),
-            output.move.eq(pipeline.move),
             output.void.eq(pipeline.faults.short),
-            output.error_beat.eq(control.error_beat),
-            output.active.eq(control.active),
-            output.closed.eq(control.closed),
-            output.too_long.eq(control.too_long),
         ]
         if pipeline.eager:
             m.d.comb += reader.sure.eq(pipeline.sure)

@@ -6,6 +6,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.encode.group_buffer import GroupBuffer
 from cassandra_spec.rtl.encode.rank_map import RankMap
 from cassandra_spec.rtl.encode.record_path import RecordPath
@@ -68,16 +69,11 @@ class EncoderFront(wiring.Component):
         wiring.connect(m, groups.beats, path.beats)
         m.d.comb += path.again.eq(groups.again)
         wiring.connect(m, path.records, wiring.flipped(self.records))
+        drive(m, groups, vectors, "issued", "valid", "beat", "chosen")
+        drive(m, codebook, path, "exponents", "part")
+        drive(m, path, codebook, "ranks", "found")
         m.d.comb += [
             vectors.grant.eq(groups.grant),
-            groups.issued.eq(vectors.issued),
-            groups.valid.eq(vectors.valid),
-            groups.beat.eq(vectors.beat),
-            groups.chosen.eq(vectors.chosen),
-            codebook.exponents.eq(path.exponents),
-            codebook.part.eq(path.part),
-            path.ranks.eq(codebook.ranks),
-            path.found.eq(codebook.found),
         ]
         self._flight(m, vectors, codebook)
         return m

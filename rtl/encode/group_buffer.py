@@ -56,7 +56,6 @@ class GroupBuffer(wiring.Component):
     valid : In(1), beat : In(StoredBeat)
     chosen : In(lanes)
         Of the beat ``CHOICE_LATENCY`` cycles ago.
-    beats : Out(stream of GroupBeat)
     again : Out(array of lanes, 16)
         The values of the beat that was taken last, for the stage after: the memory holds them.
     """

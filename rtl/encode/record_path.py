@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.encode.align import Aligner, Distance
 from cassandra_spec.rtl.encode.group_buffer import GroupBeat
 from cassandra_spec.rtl.encode.rank_map import AT_ONCE
@@ -34,14 +35,12 @@ class RecordPath(wiring.Component):
 
     Members
     -------
-    beats : In(stream of GroupBeat)
     again : In(array of lanes, 16)
         The values of the beat that was taken last, as long as no other is.
     exponents : Out(array of lanes, 8), part : Out
         To the codebook: what is looked for, and in which of its parts.
     ranks : In(array of lanes), found : In(lanes)
         From the codebook, in the same cycle; ``ranks`` are looked at where ``found`` is set.
-    records : Out(stream of RecordBeat)
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -120,6 +119,7 @@ class RecordPath(wiring.Component):
             with m.If(moves & (first | self.found[lane])):
                 step = Mux(unary, self.ranks[lane], distance.distance)
                 m.d.sync += self.stage.step[lane].eq(step)
+        drive(m, following, beat, "shared", "begins")
         m.d.comb += [
             known.eq(Mux(first, 0, self.stage.kept)),
             missing.eq(beat.chosen & ~self.found & ~known),
@@ -128,8 +128,6 @@ class RecordPath(wiring.Component):
             following.infinite.eq(infinite),
             following.kept.eq(kept),
             following.present.eq(stored.present),
-            following.shared.eq(beat.shared),
-            following.begins.eq(beat.begins),
             following.replaced.eq(popcount(infinite & mx.replicate(config.lanes))),
             following.errors.command.eq(stored.abort),
             following.errors.short.eq(stored.short),
@@ -179,12 +177,9 @@ class RecordPath(wiring.Component):
                     step[lane].eq(Mux(unary, stage.step[lane], width)),
                     lowest[lane].eq(aligner.residue[0]),
                 ]
+        drive(m, following, stage, "kept", "present", "shared", "begins")
         m.d.comb += [
-            following.kept.eq(stage.kept),
-            following.present.eq(stage.present),
             following.count.eq(popcount(stage.kept)),
-            following.shared.eq(stage.shared),
-            following.begins.eq(stage.begins),
         ]
         m.d.comb += [following[name].eq(stage[name]) for name in _CONTROL]
         self._collect(m, following)

@@ -90,7 +90,6 @@ class RegionWriter(wiring.Component):
 
     Members
     -------
-    rows : In(stream of RowsLayout)
     words : Out(stream of RegionWord)
         A region without rows has no word.
     ended : Out(1), length : Out(16)

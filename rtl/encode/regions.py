@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.networks import popcount
 from cassandra_spec.rtl.common.queues import PairQueue, Queue
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.encode.depths import Depths
 from cassandra_spec.rtl.encode.packers import (
     BlockPacker,
@@ -274,17 +275,13 @@ class EncoderRegions(wiring.Component):
         front, back = (memory.write.payload for memory in memories)
         for name, memory in zip(("front", "back"), memories, strict=True):
             m.d.comb += memory.write.valid.eq(_taker(takers, name, memory.write.ready))
+        drive(m, front, record, "kept", "count", "begins", "mask")
+        drive(m, back, record, "count", "truncated")
         m.d.comb += [
-            front.kept.eq(record.kept),
-            front.count.eq(record.count),
-            front.begins.eq(record.begins),
             front.unary.eq(unary),
-            front.mask.eq(record.mask),
             front.planes.eq(Mux(unary, 8, 9) - record.truncated),
-            back.count.eq(record.count),
             back.stored.eq(popcount(record.stored)),
             back.need.eq(need),
-            back.truncated.eq(record.truncated),
         ]
         for beat in (front, back):
             m.d.comb += [beat.last.eq(record.last), beat.abort.eq(record.abort)]

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.encode.packers import WindowLayout
 from cassandra_spec.rtl.encode.region_writer import PieceSender, RowsLayout, append_rows
 from cassandra_spec.rtl.encode.types import EncoderConfig
@@ -212,7 +213,6 @@ class SpeculationWriter(wiring.Component):
 
     Members
     -------
-    beats : In(stream of SpeculationRecord)
     exponents : In(stream of WindowLayout)
         Windows of a unary segment, up to and with its last; rows of shared exponents of others.
     following : In(stream of WindowLayout), if the encoder has scheme unary
@@ -247,10 +247,9 @@ class SpeculationWriter(wiring.Component):
         running = Signal()
         dropping = Signal()  # the segment's last window was not used
         both = demand.starve & demand.take_window
+        drive(m, demand, windows, "ones", "next_ones")
         m.d.comb += [
             demand.beat.eq(self.beats.payload),
-            demand.ones.eq(windows.ones),
-            demand.next_ones.eq(windows.next_ones),
             windows.begin.eq(demand.begin),
             windows.take.eq(demand.done & (demand.starve | demand.take_window)),
             windows.take_both.eq(demand.done & both),

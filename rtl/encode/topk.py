@@ -100,11 +100,8 @@ class RadixSelect(wiring.Component):
 
     Members
     -------
-    vectors : In(stream of SelectShape.vector)
     slot, beat : Out
         Address of a read; ``read`` shows it in the next cycle.
-    read : In(SelectShape.read)
-    thresholds : Out(stream of SelectShape.threshold)
     """
 
     def __init__(self, shape: SelectShape) -> None:
@@ -344,7 +341,6 @@ class ThresholdChoice(wiring.Component):
     -------
     valid, first : In(1)
         A beat is there; it is the first of its vector.
-    beat : In(SelectShape.read), threshold : In(SelectShape.threshold)
     chosen : Out(lanes)
         Of the beat of two cycles ago.
     """

@@ -83,7 +83,6 @@ class VectorLoader(wiring.Component):
         A command may be taken.
     slot, place, beat, write : Out
         Where and what to write.
-    vectors : Out(stream of SelectShape.vector)
     free : In(1)
         A slot, the oldest, has become free.
     idle : Out(1)
@@ -278,7 +277,6 @@ class VectorBuffer(wiring.Component):
         The taker of beats has room for one more.
     issued : Out(1)
         A beat is on its way: ``beat`` has it in the next cycle.
-    valid : Out(1), beat : Out(StoredBeat)
     chosen : Out(lanes)
         Of the beat ``CHOICE_LATENCY`` cycles ago.
     """
@@ -289,10 +287,8 @@ class VectorBuffer(wiring.Component):
         super().__init__(
             {
                 **_input_ports(config),
-                "idle": Out(1),
+                **dict.fromkeys(("idle", "issued", "valid"), Out(1)),
                 "grant": In(1),
-                "issued": Out(1),
-                "valid": Out(1),
                 "beat": Out(StoredBeat(config)),
                 "chosen": Out(config.lanes),
             }

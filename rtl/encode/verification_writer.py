@@ -14,6 +14,7 @@ from cassandra_spec.rtl.common.mantissa import LOW_PLANES
 from cassandra_spec.rtl.common.networks import rotate
 from cassandra_spec.rtl.common.residue import FIELD_MAX
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.encode.region_writer import PieceSender, RowsLayout
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
@@ -70,7 +71,6 @@ class PrunedRows(wiring.Component):
         Values of the next beat, whose rows are to go from the next cycle on.
     move : In(1), finish : In(1)
         The rows of ``ring`` leave; the segment ends.
-    ring : Out(RingLayout)
     any, single : Out(1)
         Rows are left; they are those of a single value.
     dropping : Out(1)
@@ -141,7 +141,6 @@ class ResidueRows(wiring.Component):
         Bits of the next beat.
     step : In(1), finish : In(1)
         The slot leaves; the segment ends.
-    ring : Out(RingLayout)
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -199,7 +198,6 @@ class VerificationWriter(wiring.Component):
 
     Members
     -------
-    beats : In(stream of VerificationRecord)
     blocks : In(stream of array of 7, lanes)
         Planes of ``low``, bit 0 first.
     pruned : In(stream of array of lanes, 16)
@@ -210,7 +208,6 @@ class VerificationWriter(wiring.Component):
     rows : Out(stream of RowsLayout)
         Those of ``begun`` are withdrawn when their block is completed before they are taken, and
         come again from ``pruned``: the taker of rows must not count on their staying.
-    busy : Out(1)
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -240,11 +237,10 @@ class VerificationWriter(wiring.Component):
         take_block = self._low_bits(m, begin, state.more, step)
         idle = ~state.running & ~values.dropping
         aborts = idle & self.beats.valid & beat.abort
+        drive(m, values, self, "begun", "begun_count")
         m.d.comb += [
             begin.eq(idle & self.beats.valid & ~beat.abort),
             finish.eq(step & ~state.more & ~state.follows),
-            values.begun.eq(self.begun),
-            values.begun_count.eq(self.begun_count),
             values.stored.eq(stored),
             values.load.eq(step),
             values.finish.eq(finish),
