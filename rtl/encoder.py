@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Module
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
-from cassandra_spec.rtl.decode.top import axi_stream
+from cassandra_spec.rtl.common.wires import axi_stream, handshake, values_in
 from cassandra_spec.rtl.encode.front import EncoderFront
 from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions, region_ports
-from cassandra_spec.rtl.encode.types import (
-    ENCODE_COMMAND_WIDTH,
-    EncodeCommandLayout,
-    EncoderConfig,
-    TensorWord,
-)
+from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncoderConfig
 
 __all__ = ["RESULT_WIDTH", "Encoder", "EncoderTop"]
 
 RESULT_WIDTH = -(-EncodeResult().size // 8) * 8
 """Bits of a result on the bus: :func:`cassandra_spec.rtl.encode.regions.EncodeResult`, completed
 with zeros."""
+
+_INPUTS = ("command", "codebook", "values")
 
 
 class Encoder(wiring.Component):
@@ -53,20 +50,14 @@ class Encoder(wiring.Component):
         self.config = config
         self.front = EncoderFront(config)
         self.regions = EncoderRegions(config)
-        super().__init__(
-            {
-                "command": In(stream.Signature(EncodeCommandLayout)),
-                "codebook": In(stream.Signature(self.front.codebook_map.load_layout)),
-                "values": In(stream.Signature(TensorWord(config.lanes))),
-                **region_ports(config),
-            }
-        )
+        inputs = {name: self.front.signature.members[name] for name in _INPUTS}
+        super().__init__({**inputs, **region_ports(config)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.front = front = self.front
         m.submodules.regions = regions = self.regions
-        for name in ("command", "codebook", "values"):
+        for name in _INPUTS:
             wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(front, name))
         wiring.connect(m, front.records, regions.records)
         for name in ("speculation", "verification", "results"):
@@ -107,36 +98,22 @@ class EncoderTop(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.encoder = encoder = Encoder(self.config)
-        keep = self.s_axis_values_tkeep
         m.d.comb += [
             encoder.command.payload.eq(self.s_axis_command_tdata),
             encoder.codebook.payload.exponent.eq(self.s_axis_codebook_tdata),
             encoder.codebook.payload.last.eq(self.s_axis_codebook_tlast),
-            encoder.values.payload.values.eq(self.s_axis_values_tdata),
-            encoder.values.payload.keep.eq(Cat(keep[2 * i] for i in range(self.config.lanes))),
-            encoder.values.payload.last.eq(self.s_axis_values_tlast),
+            self.m_axis_result_tdata.eq(encoder.results.payload),
             self.busy.eq(encoder.busy),
         ]
-        for name in ("command", "codebook", "values"):
-            port = getattr(encoder, name)
-            m.d.comb += [
-                port.valid.eq(getattr(self, f"s_axis_{name}_tvalid")),
-                getattr(self, f"s_axis_{name}_tready").eq(port.ready),
-            ]
-        self._outputs(m, encoder)
-        return m
-
-    def _outputs(self, m: Module, encoder: Encoder) -> None:
+        handshake(m, self, "s_axis_command", encoder.command)
+        handshake(m, self, "s_axis_codebook", encoder.codebook)
+        handshake(m, self, "m_axis_result", encoder.results)
+        values_in(m, self, encoder.values)
         for name in ("speculation", "verification"):
             port = getattr(encoder, name)
+            handshake(m, self, f"m_axis_{name}", port)
             m.d.comb += [
                 getattr(self, f"m_axis_{name}_tdata").eq(port.payload.data),
                 getattr(self, f"m_axis_{name}_tlast").eq(port.payload.last),
-                getattr(self, f"m_axis_{name}_tvalid").eq(port.valid),
-                port.ready.eq(getattr(self, f"m_axis_{name}_tready")),
             ]
-        m.d.comb += [
-            self.m_axis_result_tdata.eq(encoder.results.payload),
-            self.m_axis_result_tvalid.eq(encoder.results.valid),
-            encoder.results.ready.eq(self.m_axis_result_tready),
-        ]
+        return m

@@ -13,9 +13,10 @@ from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.rtl.common.command import COMMAND_WIDTH, VALUE, DecoderConfig
 from cassandra_spec.rtl.common.conversion import rtlil_of, verilog_of
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
+from cassandra_spec.rtl.common.wires import axi_stream, handshake, values_out
 from cassandra_spec.rtl.decoder import Decoder
 
-__all__ = ["DecoderTop", "Top", "axi_stream", "to_rtlil", "to_verilog"]
+__all__ = ["DecoderTop", "Top", "to_rtlil", "to_verilog"]
 
 _BLOCK = re.compile(r"^  always @\*\n    (.*;)$", re.MULTILINE)
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S*) *= 0;$", re.MULTILINE)
@@ -73,40 +74,15 @@ class DecoderTop(wiring.Component):
             word = decoder.codebook.payload
             m.d.comb += Cat(word.pruned, word.empty).eq(self.s_axis_codebook_tuser)
         for name in ("command", "codebook", "speculation", "verification"):
-            port = getattr(decoder, name)
-            m.d.comb += [
-                port.valid.eq(getattr(self, f"s_axis_{name}_tvalid")),
-                getattr(self, f"s_axis_{name}_tready").eq(port.ready),
-            ]
+            handshake(m, self, f"s_axis_{name}", getattr(decoder, name))
         for name in ("speculation", "verification"):
             payload = getattr(decoder, name).payload
             m.d.comb += [
                 payload.data.eq(getattr(self, f"s_axis_{name}_tdata")),
                 payload.last.eq(getattr(self, f"s_axis_{name}_tlast")),
             ]
-        self._values(m, decoder)
+        values_out(m, self, decoder.values)
         return m
-
-    def _values(self, m: Module, decoder: Decoder) -> None:
-        beat = decoder.values.payload
-        keep = Cat(beat.present[lane].replicate(VALUE // 8) for lane in range(self.config.lanes))
-        m.d.comb += [
-            self.m_axis_values_tdata.eq(beat.values),
-            self.m_axis_values_tkeep.eq(keep),
-            self.m_axis_values_tlast.eq(beat.last),
-            self.m_axis_values_tuser.eq(beat.error),
-            self.m_axis_values_tvalid.eq(decoder.values.valid),
-            decoder.values.ready.eq(self.m_axis_values_tready),
-        ]
-
-
-def axi_stream(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, object]:
-    """Ports of an AXI4-Stream that flows this way: ``name_tvalid``, ``name_tready``, and fields."""
-    back = In if flow is Out else Out
-    ports: dict[str, object] = {f"{name}_{field}": flow(width) for field, width in fields.items()}
-    ports[f"{name}_tvalid"] = flow(1)
-    ports[f"{name}_tready"] = back(1)
-    return ports
 
 
 class Top(Protocol):

@@ -7,6 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import ErrorLayout, ValueBeat
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decoder import Decoder
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader, order_layout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
@@ -68,13 +69,9 @@ class Channel(wiring.Component):
         wiring.connect(m, loader.codebook, decoder.codebook)
         wiring.connect(m, wiring.flipped(self.words[0]), decoder.speculation)
         wiring.connect(m, wiring.flipped(self.words[1]), decoder.verification)
+        drive(m, loader, self, "written", "slot", "ends", "exponent")
+        drive(m, self, loader, "read_slot", "read_entry")
         m.d.comb += [
-            loader.written.eq(self.written),
-            loader.slot.eq(self.slot),
-            loader.ends.eq(self.ends),
-            self.read_slot.eq(loader.read_slot),
-            self.read_entry.eq(loader.read_entry),
-            loader.exponent.eq(self.exponent),
             decoder.clear_error.eq(1),  # so that causes are pulses
             self.errors.eq(decoder.error),
         ]

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.common.wires import axi_stream, values_out
 from cassandra_spec.rtl.dma.axi import connect_reads, read_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.config import REGIONS, DmaConfig
@@ -58,12 +59,7 @@ class CassandraDma(Peripheral):
             config,
             {
                 **read_ports(config),
-                "m_axis_values_tdata": Out(width),
-                "m_axis_values_tkeep": Out(width // 8),
-                "m_axis_values_tlast": Out(1),
-                "m_axis_values_tuser": Out(1),
-                "m_axis_values_tvalid": Out(1),
-                "m_axis_values_tready": In(1),
+                **axi_stream("m_axis_values", Out, tdata=width, tkeep=width // 8, tlast=1, tuser=1),
             },
         )
 
@@ -90,20 +86,8 @@ class CassandraDma(Peripheral):
                     channel.fault[which].eq(reads.fault[region].tag),
                     channel.fault_valid[which].eq(reads.fault_valid[region]),
                 ]
-        self._values(m, merge)
+        values_out(m, self, merge.values)
         return self._activity(m, channels, reads, merge)
-
-    def _values(self, m: Module, merge: InOrder) -> None:
-        values, beat = merge.values, merge.values.payload
-        keep = Cat(lane.replicate(VALUE // 8) for lane in beat.present)
-        m.d.comb += [
-            self.m_axis_values_tdata.eq(beat.values),
-            self.m_axis_values_tkeep.eq(keep),
-            self.m_axis_values_tlast.eq(beat.last),
-            self.m_axis_values_tuser.eq(beat.error),
-            self.m_axis_values_tvalid.eq(values.valid),
-            values.ready.eq(self.m_axis_values_tready),
-        ]
 
     def _activity(
         self, m: Module, channels: Sequence[Channel], reads: ReadMaster, merge: InOrder

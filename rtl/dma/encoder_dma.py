@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
 from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.networks import popcount
+from cassandra_spec.rtl.common.wires import axi_stream, values_in
 from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader
 from cassandra_spec.rtl.dma.config import REGIONS, StoreConfig
@@ -59,11 +60,7 @@ class CassandraEncoderDma(Peripheral):
             config,
             {
                 **write_ports(config),
-                "s_axis_values_tdata": In(width),
-                "s_axis_values_tkeep": In(width // 8),
-                "s_axis_values_tlast": In(1),
-                "s_axis_values_tvalid": In(1),
-                "s_axis_values_tready": Out(1),
+                **axi_stream("s_axis_values", In, tdata=width, tkeep=width // 8, tlast=1),
             },
         )
 
@@ -86,18 +83,8 @@ class CassandraEncoderDma(Peripheral):
         for place, name in enumerate(REGIONS):
             wiring.connect(m, getattr(encoder, name), store.words[place])
         self._read_codebook(m, loader, 0)
-        self._values(m, encoder)
+        values_in(m, self, encoder.values)
         return self._activity(m, encoder, store, self._results(m, store))
-
-    def _values(self, m: Module, encoder: Encoder) -> None:
-        values, word = encoder.values, encoder.values.payload
-        m.d.comb += [
-            Value.cast(word.values).eq(self.s_axis_values_tdata),
-            word.keep.eq(Cat(self.s_axis_values_tkeep[:: VALUE // 8])),
-            word.last.eq(self.s_axis_values_tlast),
-            values.valid.eq(self.s_axis_values_tvalid),
-            self.s_axis_values_tready.eq(values.ready),
-        ]
 
     def _activity(self, m: Module, encoder: Encoder, store: Store, stored: Signal) -> Activity:
         entry, came = store.entries.payload, Signal()

@@ -12,6 +12,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import CACHE_BLOCK, SCHEMES
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.axi import connect_lite, lite_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader, Codebooks
@@ -173,13 +174,12 @@ class Peripheral(wiring.Component):
     def _read_codebook(self, m: Module, loader: CodebookLoader | Channel, place: int) -> None:
         """Give a loader the read port ``place`` of the codebooks, and say which slot is written."""
         codebooks = self.codebooks
+        drive(m, loader, codebooks, "ends", "slot")
         m.d.comb += [
             codebooks.read_slot[place].eq(loader.read_slot),
             codebooks.read_entry[place].eq(loader.read_entry),
             loader.exponent.eq(codebooks.read_exponent[place]),
-            loader.ends.eq(codebooks.ends),
             loader.written.eq(codebooks.write),
-            loader.slot.eq(codebooks.slot),
         ]
 
     def _descriptor(self, m: Module, queue: Any) -> None:

@@ -6,6 +6,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
 
 __all__ = [
@@ -149,10 +150,8 @@ class RegionReceiver(wiring.Component):
                 "beat": In(beat_layout(config)),
                 "beat_valid": In(1),
                 "word": Out(self.word_layout),
-                "word_valid": Out(1),
-                "dropped": Out(1),
+                **dict.fromkeys(("word_valid", "dropped", "fault_valid"), Out(1)),
                 "fault": Out(fault_layout(config)),
-                "fault_valid": Out(1),
             }
         )
 
@@ -280,12 +279,8 @@ class _Region(wiring.Component):
         self._regions(m)
         self._buffer(m)
         receiver = self.receiver
-        m.d.comb += [
-            receiver.beat.eq(self.beat),
-            receiver.beat_valid.eq(self.beat_valid),
-            self.fault.eq(receiver.fault),
-            self.fault_valid.eq(receiver.fault_valid),
-        ]
+        drive(m, receiver, self, "beat", "beat_valid")
+        drive(m, self, receiver, "fault", "fault_valid")
         return m
 
     def _regions(self, m: Module) -> None:

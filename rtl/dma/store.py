@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.write_master import WriteMaster, place_layout
@@ -139,14 +140,12 @@ class Store(wiring.Component):
         result = data.View(EncodeResult(), self.waiting.r_data)
         entry, ends = self.entries.payload, self.master.ends
         complete = Cat(self.waiting.r_rdy, self.follows.r_rdy, *(end.valid for end in ends)).all()
+        drive(m, entry, result, "mask", "errors", "saturated")
         m.d.comb += [
             self.entries.valid.eq(complete),
             self.taken.eq(self.entries.valid & self.entries.ready),
             self.waiting.r_en.eq(self.taken),
             self.follows.r_en.eq(self.taken),
-            entry.mask.eq(result.mask),
-            entry.errors.eq(result.errors),
-            entry.saturated.eq(result.saturated),
             entry.failed.eq(Cat(end.payload.failed for end in ends).any()),
             entry.room.eq(Cat(end.payload.room for end in ends).any()),
         ]

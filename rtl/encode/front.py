@@ -32,13 +32,8 @@ class EncoderFront(wiring.Component):
 
     Members
     -------
-    command : In(stream of EncodeCommandLayout)
-        One for each segment, after the codebook that it needs.
-    codebook : In(stream of {exponent: 8, last: 1})
-        A packet replaces the codebook; taken when no segment is in flight here, before a waiting
-        command.
-    values : In(stream of TensorWord)
-        A packet for each segment.
+    command, codebook, values : In(stream)
+        Those of :class:`cassandra_spec.rtl.encoder.Encoder`.
     records : Out(stream of RecordBeat)
     busy : Out(1)
         A segment has been begun whose last record has not been taken.

@@ -94,12 +94,8 @@ class EncoderRegions(wiring.Component):
     Members
     -------
     records : In(stream of RecordBeat)
-    speculation, verification : Out(stream of RegionWord)
-        A packet for each region; none for a region without rows.
-    results : Out(stream of EncodeResult)
-        One for each segment, in order, when both regions have been taken.
-    busy : Out(1)
-        A segment is in flight.
+    speculation, verification, results, busy : Out
+        Those of :class:`cassandra_spec.rtl.encoder.Encoder`.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
