@@ -53,29 +53,17 @@ class SelectShape:
     @property
     def vector(self) -> data.StructLayout:
         """A vector that is to be searched: its place, its last beat, and what is asked for."""
-        return data.StructLayout(
-            {
-                "slot": Shape.cast(range(self.slots)),
-                "final": self.beat,  # its last beat
-                "keep": self.counter,  # from 1 to one less than the values, unless ...
-                "all": 1,  # ... everything is kept
-                "none": 1,  # ... or nothing
-            }
-        )
+        return self._layout(keep=self.counter)  # from 1 to one less than the values
 
     @property
     def threshold(self) -> data.StructLayout:
         """What was found: values above ``value`` are kept, and the first ``ties`` equal to it."""
-        return data.StructLayout(
-            {
-                "slot": Shape.cast(range(self.slots)),
-                "final": self.beat,
-                "value": self.magnitude,
-                "ties": self.counter,
-                "all": 1,
-                "none": 1,
-            }
-        )
+        return self._layout(value=self.magnitude, ties=self.counter)
+
+    def _layout(self, **fields: Shape | int) -> data.StructLayout:
+        """A vector's place, its last beat, these fields, and whether all or nothing is kept."""
+        slot = Shape.cast(range(self.slots))
+        return data.StructLayout({"slot": slot, "final": self.beat, **fields, "all": 1, "none": 1})
 
     @property
     def read(self) -> data.StructLayout:
@@ -131,6 +119,7 @@ class RadixSelect(wiring.Component):
         """A vector goes to the context whose turn it is, as soon as that is free."""
         turn = Signal()
         payload = self.vectors.payload
+        shared = ("slot", "final", "all", "none")  # fields of a vector and its threshold
         trivial = payload.all | payload.none
         taken = self.vectors.valid & self.vectors.ready
         for i, context in enumerate(self._contexts):
@@ -148,10 +137,7 @@ class RadixSelect(wiring.Component):
                 with m.If(trivial):
                     m.d.sync += [
                         context.found.eq(1),
-                        context.result.slot.eq(payload.slot),
-                        context.result.final.eq(payload.final),
-                        context.result.all.eq(payload.all),
-                        context.result.none.eq(payload.none),
+                        *(context.result[name].eq(payload[name]) for name in shared),
                     ]
         m.d.sync += turn.eq(turn ^ taken)
 
