@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
-from cassandra_spec.rtl.common.wires import axi_stream, handshake, values_in
+from cassandra_spec.rtl.common.wires import axi_channel, handshake, values_in
 from cassandra_spec.rtl.encode.front import EncoderFront
 from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions, region_ports
 from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncoderConfig
@@ -76,16 +76,16 @@ class EncoderTop(wiring.Component):
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
         lanes = config.lanes
-        region = {"tdata": BUS_ROWS * lanes, "tlast": 1}
-        value = {"tdata": VALUE * lanes, "tkeep": VALUE // 8 * lanes, "tlast": 1}
+        region = {"data": BUS_ROWS * lanes, "last": 1}
+        value = {"data": VALUE * lanes, "keep": VALUE // 8 * lanes, "last": 1}
         super().__init__(
             {
-                **axi_stream("s_axis_command", In, tdata=ENCODE_COMMAND_WIDTH),
-                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1),
-                **axi_stream("s_axis_values", In, **value),
-                **axi_stream("m_axis_speculation", Out, **region),
-                **axi_stream("m_axis_verification", Out, **region),
-                **axi_stream("m_axis_result", Out, tdata=RESULT_WIDTH),
+                **axi_channel("s_axis_command_t", In, data=ENCODE_COMMAND_WIDTH),
+                **axi_channel("s_axis_codebook_t", In, data=8, last=1),
+                **axi_channel("s_axis_values_t", In, **value),
+                **axi_channel("m_axis_speculation_t", Out, **region),
+                **axi_channel("m_axis_verification_t", Out, **region),
+                **axi_channel("m_axis_result_t", Out, data=RESULT_WIDTH),
                 "busy": Out(1),
             }
         )
@@ -105,13 +105,13 @@ class EncoderTop(wiring.Component):
             self.m_axis_result_tdata.eq(encoder.results.payload),
             self.busy.eq(encoder.busy),
         ]
-        handshake(m, self, "s_axis_command", encoder.command)
-        handshake(m, self, "s_axis_codebook", encoder.codebook)
-        handshake(m, self, "m_axis_result", encoder.results)
+        handshake(m, self, "s_axis_command_t", encoder.command)
+        handshake(m, self, "s_axis_codebook_t", encoder.codebook)
+        handshake(m, self, "m_axis_result_t", encoder.results)
         values_in(m, self, encoder.values)
         for name in ("speculation", "verification"):
             port = getattr(encoder, name)
-            handshake(m, self, f"m_axis_{name}", port)
+            handshake(m, self, f"m_axis_{name}_t", port)
             m.d.comb += [
                 getattr(self, f"m_axis_{name}_tdata").eq(port.payload.data),
                 getattr(self, f"m_axis_{name}_tlast").eq(port.payload.last),

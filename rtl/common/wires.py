@@ -1,14 +1,16 @@
-"""Wires between parts, and between parts and the AXI4-Stream ports of a top."""
+"""Wires between parts, and between parts and the AXI channels of a top."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE
 
-__all__ = ["axi_stream", "drive", "handshake", "values_in", "values_out"]
+__all__ = ["axi_channel", "drive", "handshake", "values_in", "values_out"]
 
 
 def drive(m: Module, target: object, source: object, *names: str) -> None:
@@ -16,27 +18,28 @@ def drive(m: Module, target: object, source: object, *names: str) -> None:
     m.d.comb += [getattr(target, name).eq(getattr(source, name)) for name in names]
 
 
-def axi_stream(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, object]:
-    """Ports of an AXI4-Stream that flows this way: ``name_tvalid``, ``name_tready``, and fields."""
+def axi_channel(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, object]:
+    """Ports of an AXI channel that flows this way: its fields, then ``valid`` and ``ready``.
+
+    All begin with ``name``, which for an AXI4-Stream ends in ``_t``.
+    """
     back = In if flow is Out else Out
-    ports: dict[str, object] = {f"{name}_{field}": flow(width) for field, width in fields.items()}
-    ports[f"{name}_tvalid"] = flow(1)
-    ports[f"{name}_tready"] = back(1)
-    return ports
+    ports: dict[str, object] = {f"{name}{field}": flow(width) for field, width in fields.items()}
+    return ports | {f"{name}valid": flow(1), f"{name}ready": back(1)}
 
 
-def handshake(m: Module, top: wiring.Component, name: str, port: stream.Interface) -> None:
-    """Valid and ready of a stream from ``s_axis_...`` or to ``m_axis_...``, as ``name`` begins."""
-    valid, ready = getattr(top, f"{name}_tvalid"), getattr(top, f"{name}_tready")
-    if name.startswith("s_"):
+def handshake(m: Module, top: Any, name: str, port: stream.Interface) -> None:
+    """Connect valid and ready of :func:`axi_channel` to those of a stream."""
+    valid, ready = getattr(top, f"{name}valid"), getattr(top, f"{name}ready")
+    if top.signature.members[f"{name}valid"].flow is In:
         m.d.comb += [port.valid.eq(valid), ready.eq(port.ready)]
     else:
         m.d.comb += [valid.eq(port.valid), port.ready.eq(ready)]
 
 
-def values_in(m: Module, top: wiring.Component, values: stream.Interface) -> None:
+def values_in(m: Module, top: Any, values: stream.Interface) -> None:
     """``s_axis_values`` to a stream of TensorWord; ``tkeep`` has two equal bits for each lane."""
-    handshake(m, top, "s_axis_values", values)
+    handshake(m, top, "s_axis_values_t", values)
     m.d.comb += [
         Value.cast(values.payload.values).eq(top.s_axis_values_tdata),
         values.payload.keep.eq(Cat(top.s_axis_values_tkeep[:: VALUE // 8])),
@@ -44,9 +47,9 @@ def values_in(m: Module, top: wiring.Component, values: stream.Interface) -> Non
     ]
 
 
-def values_out(m: Module, top: wiring.Component, values: stream.Interface) -> None:
+def values_out(m: Module, top: Any, values: stream.Interface) -> None:
     """A stream of ValueBeat to ``m_axis_values``."""
-    handshake(m, top, "m_axis_values", values)
+    handshake(m, top, "m_axis_values_t", values)
     beat = values.payload
     m.d.comb += [
         top.m_axis_values_tdata.eq(beat.values),

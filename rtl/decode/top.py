@@ -13,7 +13,7 @@ from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.rtl.common.command import COMMAND_WIDTH, VALUE, DecoderConfig
 from cassandra_spec.rtl.common.conversion import rtlil_of, verilog_of
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
-from cassandra_spec.rtl.common.wires import axi_stream, handshake, values_out
+from cassandra_spec.rtl.common.wires import axi_channel, handshake, values_out
 from cassandra_spec.rtl.decoder import Decoder
 
 __all__ = ["DecoderTop", "Top", "to_rtlil", "to_verilog"]
@@ -30,22 +30,22 @@ class DecoderTop(wiring.Component):
     def __init__(self, config: DecoderConfig | None = None) -> None:
         self.config = config = config or DecoderConfig()
         lanes = config.lanes
-        coded = {"tuser": 2} if config.coded else {}
+        coded = {"user": 2} if config.coded else {}
         super().__init__(
             {
-                **axi_stream("s_axis_command", In, tdata=COMMAND_WIDTH),
-                **axi_stream("s_axis_codebook", In, tdata=8, tlast=1, **coded),
-                **axi_stream("s_axis_speculation", In, tdata=BUS_ROWS * lanes, tlast=1),
-                **axi_stream(
-                    "s_axis_verification", In, tdata=config.verification_rows * lanes, tlast=1
+                **axi_channel("s_axis_command_t", In, data=COMMAND_WIDTH),
+                **axi_channel("s_axis_codebook_t", In, data=8, last=1, **coded),
+                **axi_channel("s_axis_speculation_t", In, data=BUS_ROWS * lanes, last=1),
+                **axi_channel(
+                    "s_axis_verification_t", In, data=config.verification_rows * lanes, last=1
                 ),
-                **axi_stream(
-                    "m_axis_values",
+                **axi_channel(
+                    "m_axis_values_t",
                     Out,
-                    tdata=VALUE * lanes,
-                    tkeep=VALUE // 8 * lanes,
-                    tlast=1,
-                    tuser=1,
+                    data=VALUE * lanes,
+                    keep=VALUE // 8 * lanes,
+                    last=1,
+                    user=1,
                 ),
                 "error": Out(len(ERROR_CAUSES)),
                 "clear_error": In(1),
@@ -74,7 +74,7 @@ class DecoderTop(wiring.Component):
             word = decoder.codebook.payload
             m.d.comb += Cat(word.pruned, word.empty).eq(self.s_axis_codebook_tuser)
         for name in ("command", "codebook", "speculation", "verification"):
-            handshake(m, self, f"s_axis_{name}", getattr(decoder, name))
+            handshake(m, self, f"s_axis_{name}_t", getattr(decoder, name))
         for name in ("speculation", "verification"):
             payload = getattr(decoder, name).payload
             m.d.comb += [

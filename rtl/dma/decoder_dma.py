@@ -11,7 +11,7 @@ from amaranth.lib.wiring import Out
 from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.networks import popcount
-from cassandra_spec.rtl.common.wires import axi_stream, values_out
+from cassandra_spec.rtl.common.wires import axi_channel, values_out
 from cassandra_spec.rtl.dma.axi import connect_reads, read_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.config import REGIONS, DmaConfig
@@ -59,7 +59,7 @@ class CassandraDma(Peripheral):
             config,
             {
                 **read_ports(config),
-                **axi_stream("m_axis_values", Out, tdata=width, tkeep=width // 8, tlast=1, tuser=1),
+                **axi_channel("m_axis_values_t", Out, data=width, keep=width // 8, last=1, user=1),
             },
         )
 

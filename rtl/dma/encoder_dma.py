@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
 from cassandra_spec.rtl.common.command import VALUE
 from cassandra_spec.rtl.common.networks import popcount
-from cassandra_spec.rtl.common.wires import axi_stream, values_in
+from cassandra_spec.rtl.common.wires import axi_channel, values_in
 from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader
 from cassandra_spec.rtl.dma.config import REGIONS, StoreConfig
@@ -60,7 +60,7 @@ class CassandraEncoderDma(Peripheral):
             config,
             {
                 **write_ports(config),
-                **axi_stream("s_axis_values", In, tdata=width, tkeep=width // 8, tlast=1),
+                **axi_channel("s_axis_values_t", In, data=width, keep=width // 8, last=1),
             },
         )
 
