@@ -17,10 +17,10 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.library.bank import care_of, fields_of, number_of
-from cassandra_spec.verif.library.models import bits_of, kept_field, number_of_bits
+from cassandra_spec.verif.library.models import bits_of, kept_field, names_of_bits, number_of_bits
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import draw, kinds_of, random_format
-from cassandra_spec.verif.library.streams import Bench, Port, Sink, Source
+from cassandra_spec.verif.library.streams import Agent, Bench, Port, Sink, Source
 from cassandra_spec.verif.library.workloads import PACES
 
 __all__ = [
@@ -158,16 +158,13 @@ def mismatch(shape: data.StructLayout, got: int, expected: Mapping[str, Any]) ->
     return f"{fields_of(shape, got)} must be {dict(expected)}"
 
 
-class _Pulses:
+class _Pulses(Agent):
     """Remembers which bits of a port were set in some cycle."""
 
     def __init__(self, signal: Any, names: tuple[str, ...]) -> None:
         self._signal = signal
         self._names = names
         self._seen = 0
-
-    def drive(self) -> None:
-        """There is nothing to drive."""
 
     def sample(self) -> None:
         """Look."""
@@ -180,7 +177,7 @@ class _Pulses:
     def take(self) -> set[str]:
         """The bits since the last time, by name."""
         seen, self._seen = self._seen, 0
-        return {name for bit, name in enumerate(self._names) if seen >> bit & 1}
+        return set(names_of_bits(seen, self._names))
 
 
 class PathBench:

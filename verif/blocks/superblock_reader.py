@@ -15,7 +15,7 @@ from cocotb.clock import Clock
 from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
 from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Pattern
-from cassandra_spec.verif.library.streams import Bench, Port, Source
+from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 from cassandra_spec.verif.library.workloads import PACES
 
 Reader = tuple[int, int, int, int, int, bool]
@@ -73,7 +73,7 @@ class Packet:
             yield {"payload": data | last << width}
 
 
-class Taker:
+class Taker(Agent):
     """Plays the demand schedule: takes rows, asks for the drain, checks every output.
 
     ``level`` is predicted: a word that is accepted counts from the next cycle on.

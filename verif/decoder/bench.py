@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.verif.decoder.bulk import Request
@@ -16,8 +13,10 @@ from cassandra_spec.verif.decoder.codebooks import LoadedBooks
 from cassandra_spec.verif.decoder.faults import Fault
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.decoder.scoreboard import Scoreboard
+from cassandra_spec.verif.library.models import names_of_bits
+from cassandra_spec.verif.library.packets import region_packet
 from cassandra_spec.verif.library.patterns import Pattern
-from cassandra_spec.verif.library.streams import Bench, Item, Port, Source
+from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 
 __all__ = ["DecoderBench", "Ended"]
 
@@ -67,7 +66,7 @@ class DecoderBench(Bench):
     @property
     def errors(self) -> tuple[str, ...]:
         """Causes on ``error``."""
-        return _causes(int(self.dut.error.value))
+        return names_of_bits(int(self.dut.error.value), ERROR_CAUSES)
 
     def use(self, patterns: dict[str, Pattern]) -> None:
         """Move the named ports as these patterns say from now on."""
@@ -84,7 +83,7 @@ class DecoderBench(Bench):
                 regions["verification"] = segment.verification
             for name, region in regions.items():
                 bus = getattr(self.dut, f"s_axis_{name}_tdata")
-                self.sources[name].send(_words(region, len(bus) // 8))
+                self.sources[name].send(region_packet(region.tobytes(), len(bus) // 8))
             self._scoreboard.expected.append(item)
 
     async def finish(self, limit: int = 100_000) -> list[Ended]:
@@ -108,7 +107,7 @@ class DecoderBench(Bench):
         return len(self.ended)
 
 
-class _Control:
+class _Control(Agent):
     """Offers codebooks and commands in their order."""
 
     def __init__(self, bench: DecoderBench) -> None:
@@ -124,9 +123,6 @@ class _Control:
             self._send_command(sources["command"])
         elif self.pending and self._turn():
             self._start(sources)
-
-    def sample(self) -> None:
-        """Nothing to read."""
 
     def reset(self) -> None:
         """Forget what was to come; no codebook is loaded."""
@@ -185,17 +181,3 @@ class _Scoreboard(Scoreboard):
         assert item.cause in causes, f"{item}: causes {causes}"
         assert not serial or causes == (item.cause,), f"{item}: causes {causes}"
         self.clear = serial
-
-
-def _words(region: NDArray[np.uint8], size: int) -> Iterator[Item]:
-    data = region.tobytes()
-    for start in range(0, len(data), size):
-        last = start + size >= len(data)
-        yield {
-            "tdata": int.from_bytes(data[start : start + size], "little"),
-            "tlast": int(last),
-        }
-
-
-def _causes(bits: int) -> tuple[str, ...]:
-    return tuple(cause for bit, cause in enumerate(ERROR_CAUSES) if bits >> bit & 1)

@@ -33,6 +33,7 @@ from cassandra_spec.verif.library.bulk import (
     Traffic,
 )
 from cassandra_spec.verif.library.command import command_word
+from cassandra_spec.verif.library.models import names_of_bits
 from cassandra_spec.verif.tools.verilated import BUILD, Library
 
 __all__ = [
@@ -255,14 +256,10 @@ def _table(
     return table, keep
 
 
-def _causes(bits: int) -> tuple[str, ...]:
-    return tuple(cause for bit, cause in enumerate(ERROR_CAUSES) if bits >> bit & 1)
-
-
 def _outcome(entry: Any) -> Outcome | None:
     if not entry["done"]:
         return None
-    causes = _causes(int(entry["causes"])) if entry["flagged"] else ()
+    causes = names_of_bits(int(entry["causes"]), ERROR_CAUSES) if entry["flagged"] else ()
     if entry["flagged"] and not causes:
         raise GatewareError("a segment was flagged without a cause")
     return Outcome(values=int(entry["values"]), causes=causes, cycle=int(entry["cycles"]))

@@ -40,13 +40,13 @@ def faults(
     for target in (False, True):
         for scheme in schemes:
             yield from _wrong_lengths(rng, base, scheme, target)
-            yield _bad_scheme(_job(rng, base, scheme, target))
+            yield _bad_command(_job(rng, base, scheme, target), "scheme", "scheme", 3)
         if "unary" in schemes:
             yield from _bad_codes(rng, base, target)
         for scheme in schemes:
             if scheme != "unary":
                 yield from _bad_groups(rng, base, scheme, target)
-                yield _coded_command(_job(rng, base, scheme, target))
+                yield _bad_command(_job(rng, base, scheme, target), "coded", "coded", 1)
     if "exact" in schemes:
         yield _bad_window(rng, base)
 
@@ -136,19 +136,11 @@ def _changed_lengths(rng: Generator, request: Request, name: str) -> Iterator[tu
         yield cause, _with(request, **{name: changed})
 
 
-def _coded_command(job: Job) -> Fault:
-    """Coded exponents in a scheme that cannot have them."""
+def _bad_command(job: Job, name: str, field: str, value: int) -> Fault:
+    """A command that the decoder cannot obey: a field has another value."""
     fields = command_fields(job.payload.format, job.request.segment, target=job.target)
-    word = pack_fields({**fields, "coded": 1})
-    request = dataclasses.replace(job.request, command=word)
-    return Fault(bin=f"command.coded.{_mode(job.target)}", cause="command", request=request)
-
-
-def _bad_scheme(job: Job) -> Fault:
-    fields = command_fields(job.payload.format, job.request.segment, target=job.target)
-    word = pack_fields({**fields, "scheme": 3})
-    request = dataclasses.replace(job.request, command=word)
-    return Fault(bin=f"command.scheme.{_mode(job.target)}", cause="command", request=request)
+    request = dataclasses.replace(job.request, command=pack_fields({**fields, field: value}))
+    return Fault(bin=f"command.{name}.{_mode(job.target)}", cause="command", request=request)
 
 
 def _bad_codes(rng: Generator, base: Format, target: bool) -> Iterator[Fault]:
@@ -176,7 +168,8 @@ def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> I
     """The first byte of a segment without a mask is the exponent of its first group."""
     group = int(rng.choice([32, 64, 256]))
     fmt = dataclasses.replace(base, scheme=scheme, segment=512, group=group)
-    request = _dense(rng, fmt, target).request
+    job = _dense(rng, fmt, target)
+    request = job.request
     for name, exponent in (("zero", 0), ("255", 255)):
         if (scheme, name) != ("exact", "255"):
             changed = request.segment.speculation.copy()
@@ -186,13 +179,7 @@ def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> I
                 cause="group",
                 request=_with(request, speculation=changed),
             )
-    fields = command_fields(fmt, request.segment, target=target)
-    word = pack_fields({**fields, "log2_group": int(rng.choice([0, 2, 9, 15]))})
-    yield Fault(
-        bin=f"command.group.{_mode(target)}",
-        cause="command",
-        request=dataclasses.replace(request, command=word),
-    )
+    yield _bad_command(job, "group", "log2_group", int(rng.choice([0, 2, 9, 15])))
 
 
 def _bad_window(rng: Generator, base: Format) -> Fault:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cassandra_spec.verif.decoder.jobs import Job
-from cassandra_spec.verif.library.streams import Item, Sink
+from cassandra_spec.verif.library.streams import Agent, Item, Sink
 
 __all__ = ["Scoreboard"]
 
@@ -21,7 +21,7 @@ class _Bench(Protocol):
     cycle: int
 
 
-class Scoreboard:
+class Scoreboard(Agent):
     """Compares each packet with golden's values, or asks for the flag of a segment without any.
 
     ``expected`` are the segments that are to come, ``ended`` those that came.
@@ -32,9 +32,6 @@ class Scoreboard:
         self._beats: list[Item] = []
         self.cycles: list[int] = []  # in which beats left
         self.reset()
-
-    def drive(self) -> None:
-        """Nothing to drive."""
 
     def sample(self) -> None:
         """Take beats; compare at the end of a packet."""

@@ -16,7 +16,7 @@ from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.decoder.scoreboard import Scoreboard
 from cassandra_spec.verif.dma.host import Host, compose
 from cassandra_spec.verif.dma.memory import Memory, ReadMemory
-from cassandra_spec.verif.library.streams import Bench, HandshakeChecker, Port
+from cassandra_spec.verif.library.streams import Agent, Bench, HandshakeChecker, Port
 
 __all__ = ["Broken", "DmaBench", "MemoryBench", "Monitor", "PeripheralBench", "Placed"]
 
@@ -57,16 +57,13 @@ class Placed:
     lengths: tuple[int, int]
 
 
-class Monitor:
+class Monitor(Agent):
     """Holds a channel to the rules of valid and ready; others drive and take it."""
 
     def __init__(self, dut: Any, prefix: str, fields: Sequence[str]) -> None:
         self._signals = {field: dut[prefix + field] for field in fields}
         self._valid, self._ready = dut[f"{prefix}valid"], dut[f"{prefix}ready"]
         self._checker = HandshakeChecker(prefix)
-
-    def drive(self) -> None:
-        """Nothing to drive."""
 
     def sample(self) -> None:
         """Check a cycle."""

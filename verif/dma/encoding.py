@@ -22,6 +22,7 @@ from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
 from cassandra_spec.verif.encoder.cases import draw_segment, every_kind
 from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.library.models import names_of_bits
 from cassandra_spec.verif.library.packets import values_packet
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.streams import Port
@@ -93,9 +94,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
             mask=_field("result", "mask", word),
             failed=_field("result", "failed", word),
             room=_field("result", "room", word),
-            causes=frozenset(
-                name for bit, name in enumerate(ENCODE_ERROR_CAUSES) if errors >> bit & 1
-            ),
+            causes=frozenset(names_of_bits(errors, ENCODE_ERROR_CAUSES)),
             offsets=(numbers[0][0], numbers[0][1]),
             lengths=(numbers[1][0], numbers[1][1]),
             saturated=saturated,
@@ -155,11 +154,7 @@ def _regions(packed: Packed) -> tuple[bytes, bytes]:
 
 async def encode_all(bench: EncoderDmaBench, segments: Sequence[Segment]) -> list[Result]:
     """Encode segments to places of their own, and compare what is in memory with golden's."""
-    placed = []
-    for segment in segments:
-        regions = _regions(segment.packed)
-        placed.append([(bench.memory.allocate(len(region)), region) for region in regions])
-        bench.offer(segment.values)
+    placed = [_offered(bench, segment) for segment in segments]
 
     async def work() -> list[Result]:
         found: list[Result] = []
@@ -177,6 +172,12 @@ async def encode_all(bench: EncoderDmaBench, segments: Sequence[Segment]) -> lis
     for segment, places, result in zip(segments, placed, found, strict=True):
         _check(bench, segment, places, result)
     return found
+
+
+def _offered(bench: EncoderDmaBench, segment: Segment) -> list[tuple[int, bytes]]:
+    """Offer the values of a segment; places for its regions, and what must come there."""
+    bench.offer(segment.values)
+    return [(bench.memory.allocate(len(region)), region) for region in _regions(segment.packed)]
 
 
 def _check(
@@ -328,11 +329,7 @@ async def results_that_nobody_pops(dut: Any) -> None:
     segments = [one for one in segments if one.format.scheme != "unary"]
     most = bench.config.results + IN_FLIGHT + bench.config.queue
     segments = segments[:most]
-    placed = []
-    for segment in segments:
-        regions = _regions(segment.packed)
-        placed.append([(bench.memory.allocate(len(region)), region) for region in regions])
-        bench.offer(segment.values)
+    placed = [_offered(bench, segment) for segment in segments]
 
     async def work() -> None:
         for segment, places in zip(segments, placed, strict=True):

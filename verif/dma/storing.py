@@ -17,8 +17,9 @@ from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.dma.bench import MemoryBench
 from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
+from cassandra_spec.verif.library.packets import region_packet
 from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Kind, Pattern
-from cassandra_spec.verif.library.streams import Bench, Port, Source
+from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 
 
 def design() -> CassandraStore:
@@ -45,7 +46,7 @@ class Stored:
     said: dict[str, int]  # mask, errors, saturated
 
 
-class Encoder:
+class Encoder(Agent):
     """Stands in for an encoder: regions of a segment at once, then its result, then the next.
 
     The result of a segment is offered at the latest in the cycle of the next one's first words.
@@ -70,7 +71,7 @@ class Encoder:
         if self._current is None and self.waiting and self._results_offered():
             self._current = self.waiting.popleft()
             for source, region in zip(self._words, self._current.regions, strict=True):
-                source.send(_words(region, self._lanes))
+                source.send(region_packet(region, self._lanes))
 
     def _taken(self) -> bool:
         return self._results.idle and all(source.idle for source in self._words)
@@ -79,23 +80,10 @@ class Encoder:
         """Queued results are offered in this very cycle, if none waits before them."""
         return len(self._results.queue) <= 1
 
-    def sample(self) -> None:
-        """Nothing to see."""
-
     def reset(self) -> None:
         """Forget everything."""
         self.waiting.clear()
         self._current = None
-
-
-def _words(region: bytes, lanes: int) -> list[dict[str, int]]:
-    return [
-        {
-            "tdata": int.from_bytes(region[start : start + lanes], "little"),
-            "tlast": int(start + lanes == len(region)),
-        }
-        for start in range(0, len(region), lanes)
-    ]
 
 
 def _result(segment: Stored) -> int:

@@ -14,9 +14,9 @@ from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.library.bank import fields_of
 from cassandra_spec.verif.library.packets import codebook_packet, values_packet
 from cassandra_spec.verif.library.patterns import Pattern
-from cassandra_spec.verif.library.streams import Bench, Item, Port
+from cassandra_spec.verif.library.streams import Agent, Bench, Item, Port
 
-__all__ = ["EncoderBench", "Ended", "Order"]
+__all__ = ["REGIONS", "EncoderBench", "Ended", "Order", "RegionScoreboard", "compare_bytes"]
 
 REGIONS = ("speculation", "verification")
 
@@ -109,7 +109,7 @@ class EncoderBench(Bench):
         assert self.scoreboard.empty, "words that no result has told of"
 
 
-class _Control:
+class _Control(Agent):
     """Offers codebooks and commands in their order."""
 
     def __init__(self, bench: EncoderBench) -> None:
@@ -131,40 +131,53 @@ class _Control:
         word = order.segment.word if order.word is None else order.word
         sources["command"].send([{"tdata": word}])
 
-    def sample(self) -> None:
-        """Nothing to read."""
-
     def reset(self) -> None:
         """Forget what was to come; no codebook is loaded."""
         self.pending: deque[Order] = deque()
         self._loaded = ()
 
 
-class _Scoreboard:
-    """Collects words, and compares a segment when its result comes."""
+class RegionScoreboard(Agent):
+    """Collects the words of both regions, packet by packet, for the segments in ``expected``."""
 
-    def __init__(self, bench: EncoderBench) -> None:
-        self._bench = bench
+    def __init__(self, bench: Bench) -> None:
+        self._bench: Any = bench
         self.reset()
-
-    def drive(self) -> None:
-        """Nothing to drive."""
 
     def reset(self) -> None:
         """Forget everything."""
-        self.expected: deque[Order] = deque()
-        self.ended: list[Ended] = []
+        self.expected: deque[Any] = deque()
         self.cycles: list[int] = []  # in which a result was taken
         self._words = {name: bytearray() for name in REGIONS}
         self._ended = {name: deque[bytes]() for name in REGIONS}
-        self._stalled = {name: sink.stalled for name, sink in self._bench.sinks.items()}
-        self._held = dict.fromkeys(REGIONS, False)  # the packet that comes
-        self._were_held = {name: deque[bool]() for name in REGIONS}  # those that ended
 
     @property
     def empty(self) -> bool:
         """No word has come since the last result."""
         return not any(self._words.values()) and not any(self._ended.values())
+
+    def add(self, name: str, word: int, last: int) -> None:
+        """A word of a region came."""
+        self._words[name] += word.to_bytes(self._bench.config.lanes, "little")
+        if last:
+            self._ended[name].append(bytes(self._words[name]))
+            self._words[name].clear()
+
+    def packet(self, name: str, length: int) -> bytes:
+        """The region of the segment that has ended; of no bytes, if it has none."""
+        return self._ended[name].popleft() if length else b""
+
+
+class _Scoreboard(RegionScoreboard):
+    """Compares a segment when its result comes, and notes which outputs were held."""
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self.ended: list[Ended] = []
+        self._stalled = {name: sink.stalled for name, sink in self._bench.sinks.items()}
+        self._held = dict.fromkeys(REGIONS, False)  # the packet that comes
+        self._were_held = {name: deque[bool]() for name in REGIONS}  # those that ended
 
     def sample(self) -> None:
         """Take what came in this cycle."""
@@ -180,12 +193,10 @@ class _Scoreboard:
             self.cycles.append(self._bench.cycle)
 
     def _take(self, name: str, word: Item) -> None:
-        self._words[name] += word["tdata"].to_bytes(self._bench.config.lanes, "little")
+        self.add(name, word["tdata"], word["tlast"])
         self._held[name] |= self._waited(name)
         if word["tlast"]:
-            self._ended[name].append(bytes(self._words[name]))
             self._were_held[name].append(self._held[name])
-            self._words[name].clear()
             self._held[name] = False
 
     def _waited(self, name: str) -> bool:
@@ -204,19 +215,20 @@ class _Scoreboard:
         held = set[str]()
         for name in REGIONS:
             length = result[name] * self._bench.config.superblock
-            got = self._ended[name].popleft() if length else b""
+            got = self.packet(name, length)
             held |= {name} if length and self._were_held[name].popleft() else set()
             wanted = getattr(packed, name).tobytes() if packed else b""
             wanted = got if order.useless else wanted
             assert length == len(wanted), f"{order}: {name} of {length} bytes, not {len(wanted)}"
-            _compare_bytes(f"{order}: {name}", got, wanted)
+            compare_bytes(f"{order}: {name}", got, wanted)
         if segment and packed:
             assert result["mask"] == packed.directory[0, 4], str(order)
             assert result["saturated"] == segment.replaced(), str(order)
         return order, held
 
 
-def _compare_bytes(what: str, got: bytes, wanted: bytes) -> None:
+def compare_bytes(what: str, got: bytes, wanted: bytes) -> None:
+    """AssertionError that says where bytes that came are not those that were wanted."""
     assert len(got) == len(wanted), f"{what}: {len(got)} bytes came, not {len(wanted)}"
     wrong = [i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
     assert not wrong, f"{what}: {len(wrong)} wrong bytes of {len(wanted)}, the first is {wrong[0]}"

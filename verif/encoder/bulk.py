@@ -27,7 +27,8 @@ from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.verif.library.bulk import GatewareError, Harness, Statistics, Traffic
-from cassandra_spec.verif.library.command import encode_command_fields, encode_command_word
+from cassandra_spec.verif.library.command import encode_command_word
+from cassandra_spec.verif.library.models import names_of_bits
 from cassandra_spec.verif.tools.verilated import BUILD, Library
 
 __all__ = [
@@ -182,7 +183,7 @@ def requests_of(
         ).codebook
     for start in range(0, len(values), format.segment):
         part = values[start : start + format.segment]
-        fields = encode_command_fields(
+        command = encode_command_word(
             format,
             len(part),
             vector=vector,
@@ -190,7 +191,7 @@ def requests_of(
             mask=keep is not None or format.scheme == "unary",
             saturate=format.scheme == "mx",
         )
-        yield EncodeRequest(values=part, command=encode_command_word(fields), codebook=book)
+        yield EncodeRequest(values=part, command=command, codebook=book)
 
 
 class _Batch:
@@ -227,15 +228,12 @@ class _Batch:
                 raise GatewareError(
                     f"segment {index}: {name} has {sizes[which]} bytes, and a length of {told}"
                 )
-        causes = tuple(
-            cause for bit, cause in enumerate(ENCODE_ERROR_CAUSES) if result["errors"] >> bit & 1
-        )
         return Encoded(
             speculation=self._regions[index][0][: sizes[0]],
             verification=self._regions[index][1][: sizes[1]],
             has_mask=bool(result["mask"]),
             saturated=result["saturated"],
-            causes=causes,
+            causes=names_of_bits(result["errors"], ENCODE_ERROR_CAUSES),
             cycle=int(outcome["cycles"]),
         )
 

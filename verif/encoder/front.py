@@ -18,6 +18,7 @@ from cassandra_spec.verif.encoder.cases import every_kind
 from cassandra_spec.verif.encoder.model import Segment, records_of
 from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.bank import number_of
+from cassandra_spec.verif.library.models import names_of_bits
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.streams import Bench, Port
 from cassandra_spec.verif.library.workloads import PACES
@@ -140,8 +141,7 @@ async def records_of_every_kind_of_segment(dut: Any, instance: str) -> None:
 
 
 def _causes(front: _Front, record: int) -> set[str]:
-    place = front.shape["errors"].offset
-    return {name for bit, name in enumerate(ENCODE_ERROR_CAUSES) if record >> place + bit & 1}
+    return set(names_of_bits(record >> front.shape["errors"].offset, ENCODE_ERROR_CAUSES))
 
 
 def _flag(front: _Front, record: int, name: str) -> int:

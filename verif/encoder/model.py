@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import Format, Packed, encode, keep_largest
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, SCHEMES
-from cassandra_spec.verif.library.command import encode_command_fields, encode_command_word
+from cassandra_spec.verif.library.command import encode_command_word
 from cassandra_spec.verif.library.models import kept_field, number_of_bits
 
 __all__ = ["Segment", "records_of"]
@@ -29,6 +30,7 @@ class Segment:
     mask: bool
     saturate: bool = True
     codebook: tuple[int, ...] = ()
+    kept: NDArray[np.bool_] | None = None  # instead of what the selection keeps
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{v:#06x}" for v in self.values[:8])
@@ -41,19 +43,19 @@ class Segment:
     def word(self) -> int:
         """The command word."""
         return encode_command_word(
-            encode_command_fields(
-                self.format,
-                self.values.size,
-                vector=self.vector,
-                keep=self.keep,
-                mask=self.mask,
-                saturate=self.saturate,
-            )
+            self.format,
+            self.values.size,
+            vector=self.vector,
+            keep=self.keep,
+            mask=self.mask,
+            saturate=self.saturate,
         )
 
     @property
     def chosen(self) -> NDArray[np.bool_]:
         """What the selection keeps."""
+        if self.kept is not None:
+            return self.kept
         keep = self.vector if self.keep is None else self.keep
         return keep_largest(self.values, self.vector, keep)
 
@@ -135,15 +137,22 @@ def _no_residue(segment: Segment) -> dict[str, Any]:
     return {"width": 0} if segment.format.scheme == "exact" else {}
 
 
-def records_of(segment: Segment) -> list[dict[str, Any]]:
-    """The beats of ``cassandra_spec.rtl.encode.types.RecordBeat``, None where anything goes."""
+def records_of(segment: Segment, groups: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """The beats of ``cassandra_spec.rtl.encode.types.RecordBeat``, None where anything goes.
+
+    ``groups`` has the group exponent of each value, if they are not the least that hold the values.
+    """
     fmt = segment.format
     values, kept = segment._stored_values(), segment._kept()
     beats = []
     for start in range(0, len(values), fmt.beat):
         group = start // fmt.group * fmt.group
         inside = range(group, min(group + fmt.group, len(values)))
-        shared = _group_exponent(fmt.scheme, [values[i] for i in inside if kept[i]])
+        shared = (
+            groups[start]
+            if groups
+            else _group_exponent(fmt.scheme, [values[i] for i in inside if kept[i]])
+        )
         places = range(start, min(start + fmt.beat, len(values)))
         lanes = [_lane(segment, values[i], kept[i], shared) for i in places]
         last = start + fmt.beat >= len(values)

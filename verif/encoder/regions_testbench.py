@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import cocotb
@@ -17,14 +17,17 @@ from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.golden.packed import Segment
 from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions
 from cassandra_spec.rtl.encode.types import EncoderConfig, RecordBeat
-from cassandra_spec.verif.encoder.records import Record, records_of
+from cassandra_spec.verif.encoder import model
+from cassandra_spec.verif.encoder.bench import REGIONS, RegionScoreboard, compare_bytes
 from cassandra_spec.verif.library.bank import fields_of, number_of
 from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Pattern
 from cassandra_spec.verif.library.payloads import Payload, directed, draw, random_format
 from cassandra_spec.verif.library.streams import Bench, Port
 
-REGIONS = ("speculation", "verification")
 PACES = ("always", "half", "burst", "stall")
+Record = dict[str, Any]
+"""Fields of ``cassandra_spec.rtl.encode.types.RecordBeat``."""
+
 ABORT: Record = {"abort": 1, "last": 1, "errors": 1}
 
 
@@ -56,9 +59,29 @@ def design() -> EncoderRegions:
 def pieces_of(payload: Payload) -> list[Piece]:
     """All segments of a payload."""
     return [
-        Piece(name=payload.name, segment=segment, records=tuple(records_of(payload, segment)))
+        Piece(name=payload.name, segment=segment, records=tuple(_records(payload, segment)))
         for segment in payload.packed.segments()
     ]
+
+
+def _records(payload: Payload, segment: Segment) -> Iterator[Record]:
+    """Records of a segment as the front end makes them, with noise where anything goes."""
+    fmt = payload.format
+    part = slice(segment.index * fmt.segment, segment.index * fmt.segment + segment.count)
+    asked = model.Segment(
+        format=fmt,
+        values=payload.values[part],
+        vector=fmt.beat,
+        keep=None,
+        mask=segment.has_mask,
+        codebook=payload.packed.codebook,
+        kept=payload.fate[part],
+    )
+    groups = [] if fmt.scheme == "unary" else payload.groups[part].tolist()
+    for place, record in enumerate(model.records_of(asked, groups)):
+        for name, noise in (("raw", 0xDEAD), ("field", 0xA5), ("rank", 9)):
+            record[name] = [noise if value is None else value for value in record[name]]
+        yield record | {"errors": 0, "saturated": (place * 7919 * fmt.beat) % (1 << 17)}
 
 
 class RegionsBench(Bench):
@@ -100,27 +123,8 @@ class RegionsBench(Bench):
         assert self.scoreboard.empty
 
 
-class _Scoreboard:
-    """Collects words, and compares a segment when its result comes."""
-
-    def __init__(self, bench: RegionsBench) -> None:
-        self._bench = bench
-        self.reset()
-
-    def drive(self) -> None:
-        """Nothing to drive."""
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self.expected: deque[Piece] = deque()
-        self.cycles: list[int] = []  # in which a result came
-        self._words = {name: bytearray() for name in REGIONS}
-        self._ended = {name: deque[bytes]() for name in REGIONS}
-
-    @property
-    def empty(self) -> bool:
-        """No word has come since the last result."""
-        return not any(self._words.values()) and not any(self._ended.values())
+class _Scoreboard(RegionScoreboard):
+    """Compares a segment when its result comes."""
 
     def sample(self) -> None:
         """Take what came in this cycle."""
@@ -137,10 +141,7 @@ class _Scoreboard:
         size = self._bench.config.lanes
         waits = self._bench.outputs["results"].valid
         assert waits or not self._ended[name], f"{name}: a word before the result of its region"
-        self._words[name] += (word & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-        if word >> 8 * size:
-            self._ended[name].append(bytes(self._words[name]))
-            self._words[name].clear()
+        self.add(name, word & ((1 << 8 * size) - 1), word >> 8 * size)
 
     def _compare(self, result: dict[str, Any]) -> None:
         assert self.expected, "a result that nothing asked for"
@@ -156,10 +157,7 @@ class _Scoreboard:
 
     def _compare_region(self, what: str, name: str, length: int, wanted: bytes) -> None:
         assert length == len(wanted), f"{what}: length {length}, not {len(wanted)}"
-        got = self._ended[name].popleft() if length else b""
-        assert len(got) == length, f"{what}: {len(got)} bytes came of {length}"
-        wrong = [i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
-        assert not wrong, f"{what}: {len(wrong)} wrong bytes of {length}, the first is {wrong[0]}"
+        compare_bytes(what, self.packet(name, length), wanted)
 
 
 async def start(dut: Any) -> RegionsBench:

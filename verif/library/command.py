@@ -17,7 +17,6 @@ from cassandra_spec.golden.packed import Segment
 __all__ = [
     "command_fields",
     "command_word",
-    "encode_command_fields",
     "encode_command_word",
     "pack_fields",
     "unpack_fields",
@@ -46,7 +45,7 @@ def command_word(fmt: Format, segment: Segment, *, target: bool) -> int:
     return pack_fields(command_fields(fmt, segment, target=target))
 
 
-def encode_command_fields(
+def encode_command_word(
     fmt: Format,
     count: int,
     *,
@@ -54,12 +53,12 @@ def encode_command_fields(
     keep: int | None = None,
     mask: bool = True,
     saturate: bool = False,
-) -> dict[str, int]:
-    """Fields of the encoder's command word for a segment of ``count`` values.
+) -> int:
+    """The encoder's command word for a segment of ``count`` values.
 
     A vector has ``vector`` values; ``keep`` of them are kept (None: all).
     """
-    return {
+    fields = {
         "count": count - 1,
         "scheme": SCHEMES.index(fmt.scheme),
         "truncated": fmt.truncated,
@@ -69,10 +68,6 @@ def encode_command_fields(
         "vector": vector - 1,
         "keep": vector if keep is None else keep,
     }
-
-
-def encode_command_word(fields: dict[str, int]) -> int:
-    """The encoder's command word of these fields."""
     return pack_fields(fields, ENCODE_COMMAND_FIELDS)
 
 

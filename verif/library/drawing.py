@@ -10,7 +10,6 @@ from xml.sax.saxutils import escape
 __all__ = ["picture"]
 
 _CYCLE, _ROW, _HEIGHT, _LETTER, _TOP = 30, 26, 18, 7.3, 36  # in pixels
-_COLOURS = ("ccc", "ffc", "fda", "adf", "cfc", "dcf", "cee", "fcd")
 _FILLS = dict(
     zip("x3456789", ["ccc", "ffc", "fda", "adf", "cfc", "dcf", "cee", "fcd"], strict=True)
 )

@@ -13,6 +13,7 @@ __all__ = [
     "count_zeros",
     "join_fields",
     "kept_field",
+    "names_of_bits",
     "number_of_bits",
     "shared_to_bf16",
     "unary_bits",
@@ -27,6 +28,11 @@ def bits_of(number: int, width: int) -> list[int]:
 def number_of_bits(bits: Iterable[int]) -> int:
     """The number with these bits, least significant first."""
     return sum(bit << i for i, bit in enumerate(bits))
+
+
+def names_of_bits(number: int, names: Iterable[str]) -> tuple[str, ...]:
+    """Names of the bits that are set, least significant first."""
+    return tuple(name for bit, name in enumerate(names) if number >> bit & 1)
 
 
 def unary_bits(ranks: Iterable[int]) -> list[int]:

@@ -26,9 +26,9 @@ def values_packet(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]
 
 
 def region_packet(region: bytes, word: int) -> Iterator[dict[str, int]]:
-    """A region in words of ``word`` bytes; its length is a multiple of that."""
+    """A region in words of ``word`` bytes; the last may have fewer."""
     for start in range(0, len(region), word):
         yield {
             "tdata": int.from_bytes(region[start : start + word], "little"),
-            "tlast": int(start + word == len(region)),
+            "tlast": int(start + word >= len(region)),
         }

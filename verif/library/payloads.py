@@ -106,21 +106,21 @@ def gaussian(rng: Generator, count: int, scale: float = 0.02) -> Values:
     return bf16(rng.normal(scale=scale, size=count).astype(np.float32))
 
 
+def _with_exponents(rng: Generator, exponents: NDArray[np.uint16]) -> Values:
+    """Any values of these exponents."""
+    noise = rng.integers(1 << 16, size=len(exponents), dtype=np.uint16) & 0x807F
+    return (exponents << 7 | noise).astype(np.uint16)
+
+
 def finite(values: Values) -> Values:
     """The same with the exponent 255 replaced by 254."""
     return np.where(exponents_of(values) == 255, values & 0xFF7F, values).astype(np.uint16)
 
 
-def _pad(values: Values, group: int, fill: int) -> NDArray[np.uint16]:
-    return np.pad(values, (0, -len(values) % group), constant_values=fill)
-
-
 def _default_groups(payload: Payload) -> NDArray[np.uint8]:
     group = payload.format.group
-    values, kept = (
-        _pad(payload.values, group, 0),
-        np.pad(payload.fate, (0, -len(payload.fate) % group)),
-    )
+    end = (0, -len(payload.values) % group)
+    values, kept = np.pad(payload.values, end), np.pad(payload.fate, end)
     scheme: Scheme = "mx" if payload.format.scheme == "mx" else "exact"
     return default_group_exponents(values, kept, group, scheme)
 
@@ -171,8 +171,7 @@ def _specials(fmt: Format, rng: Generator, count: int) -> Payload:
 def _rare(fmt: Format, rng: Generator, count: int) -> Payload:
     """More exponents than a codebook holds; no mask of the user's."""
     exponents = rng.integers(96, 96 + 3 * fmt.codebook // 2, size=count).astype(np.uint16)
-    noise = rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
-    return Payload(name="rare", format=fmt, values=(exponents << 7 | noise).astype(np.uint16))
+    return Payload(name="rare", format=fmt, values=_with_exponents(rng, exponents))
 
 
 def _pruned(fmt: Format, rng: Generator, count: int) -> Payload:
@@ -205,8 +204,7 @@ def _runs(fmt: Format, rng: Generator, count: int) -> Payload:
 def _longest(fmt: Format, rng: Generator, count: int) -> Payload:
     """Nothing but the longest code: the slowest that a window can be."""
     book = tuple(range(100, 100 + fmt.codebook))
-    noise = rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
-    values = (noise | book[-1] << 7).astype(np.uint16)
+    values = _with_exponents(rng, np.full(count, book[-1], np.uint16))
     return Payload(name="longest", format=fmt, values=values, codebook=book)
 
 
@@ -215,8 +213,7 @@ def _chunks(fmt: Format, rng: Generator, count: int) -> Payload:
     pairs = legal_chunks()
     ranks = _ranks_of_pairs([pairs[i] for i in rng.permutation(len(pairs))])
     book = tuple(int(e) for e in rng.permutation(200)[: fmt.codebook] + 20)
-    noise = rng.integers(1 << 16, size=len(ranks), dtype=np.uint16) & 0x807F
-    values = (noise | np.array(book, np.uint16)[ranks] << 7).astype(np.uint16)
+    values = _with_exponents(rng, np.array(book, np.uint16)[ranks])
     return Payload(name="chunks", format=fmt, values=values, codebook=book)
 
 
@@ -240,8 +237,7 @@ def _one_entry(fmt: Format, rng: Generator, count: int) -> Payload:
 def _wide(fmt: Format, rng: Generator, count: int) -> Payload:
     """Exponents spread by more than a window: residues of every width, and values too small."""
     exponents = rng.integers(110, 122, size=count).astype(np.uint16)
-    noise = rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
-    values = (exponents << 7 | noise).astype(np.uint16)
+    values = _with_exponents(rng, exponents)
     return Payload(name="wide", format=fmt, values=values, kept=rng.random(count) < 0.8)
 
 
@@ -280,11 +276,10 @@ def _clipped(fmt: Format, rng: Generator, count: int) -> Payload:
     """Groups whose values are all too large or all too small for their exponent."""
     groups = -(-count // fmt.group)
     exponents = rng.integers(100, 120, size=count).astype(np.uint16)
-    noise = rng.integers(1 << 16, size=count, dtype=np.uint16) & 0x807F
     return Payload(
         name="clipped",
         format=fmt,
-        values=(exponents << 7 | noise).astype(np.uint16),
+        values=_with_exponents(rng, exponents),
         group_exponents=rng.choice(np.array([99, 110, 128], np.uint8), size=groups),
     )
 

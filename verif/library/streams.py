@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from cocotb.triggers import FallingEdge, ReadOnly
@@ -84,23 +84,20 @@ class HandshakeChecker:
         self._waiting = None
 
 
-class Agent(Protocol):
-    """What a bench steps in each cycle."""
+class Agent:
+    """What a bench steps in each cycle; here it does nothing."""
 
     def drive(self) -> None:
         """Set inputs of the design for the coming rising edge."""
-        ...
 
     def sample(self) -> None:
         """Read the design, settled, just before the rising edge."""
-        ...
 
     def reset(self) -> None:
         """Drop what is in hand and leave the inputs idle."""
-        ...
 
 
-class _Counted:
+class _Counted(Agent):
     """Port, pattern and the counts that coverage wants."""
 
     def __init__(self, port: Port, rng: np.random.Generator, pattern: Pattern) -> None:
