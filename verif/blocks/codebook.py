@@ -30,7 +30,11 @@ def _name(lanes: int, size: int) -> str:
 def _reads(rng: random.Random, lanes: int, size: int, book: list[int]) -> tuple[list[int], Any]:
     """Ranks of all lanes, and what the book has under them."""
     ranks = [rng.randrange(size) for _ in range(lanes)]
-    return ranks, {
+    return ranks, _found(book, ranks)
+
+
+def _found(book: list[int], ranks: list[int]) -> dict[str, Any]:
+    return {
         "exponents": [book[rank] if rank < len(book) else None for rank in ranks],
         "missing": sum((rank >= len(book)) << lane for lane, rank in enumerate(ranks)),
     }
@@ -93,12 +97,10 @@ def rest(rng: random.Random, lanes: int, size: int, book: list[int]) -> Iterator
     """Nothing is loaded: every rank is read."""
     for rank in range(size):
         ranks = [(rank + lane) % size for lane in range(lanes)]
-        expected = [book[r] if r < len(book) else None for r in ranks]
-        missing = sum((r >= len(book)) << lane for lane, r in enumerate(ranks))
         noise = {"exponent": rng.randrange(256), "last": rng.randrange(2)}
         yield Case(
             {"load__payload": noise, "enable": rng.randrange(2), "ranks": ranks},
-            {"idle": 1, "exponents": expected, "missing": missing},
+            {"idle": 1, **_found(book, ranks)},
         )
 
 

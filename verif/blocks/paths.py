@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cocotb
@@ -18,6 +18,7 @@ from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.library.bank import care_of, fields_of, number_of
 from cassandra_spec.verif.library.models import bits_of, kept_field, names_of_bits, number_of_bits
+from cassandra_spec.verif.library.packets import codebook_packet, region_packet
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import draw, kinds_of, random_format
 from cassandra_spec.verif.library.streams import Agent, Bench, Port, Sink, Source
@@ -85,10 +86,8 @@ def words_of(
 ) -> Iterator[dict[str, int]]:
     """A region as payloads of the bus, ``rows`` in each: data and, above it, ``last``."""
     size = rows * lanes // 8
-    for place in range(0, len(region), size):
-        last = place + size >= len(region)
-        word = int.from_bytes(region[place : place + size].tobytes(), "little")
-        yield {"payload": word | last << 8 * size}
+    for word in region_packet(region.tobytes(), size):
+        yield {"payload": word["tdata"] | word["tlast"] << 8 * size}
 
 
 def cut_short(words: Sequence[dict[str, int]], count: int, lanes: int) -> list[dict[str, int]]:
@@ -181,19 +180,18 @@ class _Pulses(Agent):
 
 
 class PathBench:
-    """One instance of a path: its streams by name, its errors, and the clock's loop."""
+    """One instance of a block: its streams by name, its errors, and the clock's loop."""
 
     def __init__(
         self,
         dut: Any,
         instance: str,
+        shape: data.StructLayout,
         *,
         sources: Sequence[str],
         sink: str,
-        beat: Callable[[int], data.StructLayout],
     ) -> None:
-        self.config = VERIFICATION_CONFIGS[instance]
-        self.shape = beat(self.config.lanes)
+        self.shape = shape
         self.bench = Bench(dut, cocotb.RANDOM_SEED)
         self.rng = self.bench.rng
         self.sources: dict[str, Source] = {
@@ -202,11 +200,13 @@ class PathBench:
         self.sink: Sink = self.bench.sink(Port.amaranth(dut, f"{instance}__{sink}"))
         self._dut = dut
         self._instance = instance
+        self._codebook: tuple[int, ...] = ()
 
-    async def start(self, causes: tuple[str, ...]) -> None:
-        """Clock and reset."""
-        self.errors = _Pulses(self._dut[f"{self._instance}__errors"], causes)
-        self.bench.agents.append(self.errors)
+    async def start(self, causes: tuple[str, ...] = ()) -> None:
+        """Clock and reset; ``causes`` are the bits of ``errors``, if there is such a port."""
+        if causes:
+            self.errors = _Pulses(self._dut[f"{self._instance}__errors"], causes)
+            self.bench.agents.append(self.errors)
         Clock(self._dut.clk, 2, unit="ns").start()
         await self.bench.reset()
 
@@ -220,6 +220,17 @@ class PathBench:
     async def taken(self, name: str) -> None:
         """Until everything that was sent to this source is taken."""
         await self.bench.until(lambda: self.sources[name].idle, LIMIT, f"the end of {name}")
+
+    async def load(self, codebook: tuple[int, ...], *, wait: bool = True) -> None:
+        """Send a codebook, if there is one and it changes; until it is taken, if ``wait``."""
+        if codebook and codebook != self._codebook:
+            self._codebook = codebook
+            words = codebook_packet(codebook)
+            self.sources["codebook"].send(
+                {"payload": word["tdata"] | word["tlast"] << 8} for word in words
+            )
+            if wait:
+                await self.taken("codebook")
 
     async def compare(self, expected: Sequence[tuple[object, Mapping[str, Any]]]) -> None:
         """Wait for as many beats as these, which must come; each has what it belongs to."""

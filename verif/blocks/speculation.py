@@ -39,21 +39,15 @@ class _Path(PathBench):
     """The path with its codebook in mind."""
 
     def __init__(self, dut: Any, instance: str) -> None:
-        super().__init__(dut, instance, sources=SOURCES, sink="beats", beat=SpeculationBeat)
+        self.config = CONFIGS[instance]
+        shape = SpeculationBeat(self.config.lanes)
+        super().__init__(dut, instance, shape, sources=SOURCES, sink="beats")
         self.patient = True  # a command waits until its codebook is loaded
-        self._codebook: tuple[int, ...] = ()
 
     async def command(self, request: Request) -> None:
         """Send the codebook, if it changes, and the command; until it is taken."""
-        codebook = request.codebook
-        if request.format.scheme == "unary" and codebook and codebook != self._codebook:
-            last = len(codebook) - 1
-            self.sources["codebook"].send(
-                {"payload": entry | (place == last) << 8} for place, entry in enumerate(codebook)
-            )
-            if self.patient:
-                await self.taken("codebook")
-            self._codebook = codebook
+        if request.format.scheme == "unary":
+            await self.load(request.codebook, wait=self.patient)
         self.sources["command"].send([{"payload": request.word}])
         await self.taken("command")
 

@@ -59,8 +59,10 @@ class _Path(PathBench):
 
     def __init__(self, dut: Any, instance: str) -> None:
         books = ("codebook",) if VERIFICATION_CONFIGS[instance].coded else ()
-        super().__init__(dut, instance, sources=(*SOURCES, *books), sink="values", beat=ValueBeat)
-        self._beat = SpeculationBeat(self.config.lanes)
+        self.config = VERIFICATION_CONFIGS[instance]
+        lanes = self.config.lanes
+        super().__init__(dut, instance, ValueBeat(lanes), sources=(*SOURCES, *books), sink="values")
+        self._beat = SpeculationBeat(lanes)
         self._books = LoadedBooks()
 
     async def send(
@@ -147,7 +149,7 @@ async def beats_at_the_rate_of_the_path(dut: Any, instance: str) -> None:
         assert path.bench.cycle - start <= beats * cycles + FILL_CYCLES + padding
 
 
-def dense_job(path: PathBench, scheme: Scheme, target: bool) -> Job:
+def dense_job(path: _Path, scheme: Scheme, target: bool) -> Job:
     """A segment without a mask."""
     config = path.config
     fmt = Format(
@@ -164,12 +166,12 @@ def dense_job(path: PathBench, scheme: Scheme, target: bool) -> Job:
     return Job(payload=payload, index=0, target=target)
 
 
-def word_bytes(path: PathBench) -> int:
+def word_bytes(path: _Path) -> int:
     """Bytes in a word of the region's bus."""
     return path.config.verification_rows * path.config.lanes // 8
 
 
-def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any], Any]]:
+def broken(path: _Path, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any], Any]]:
     """Cause, segment, and beats and region with a fault."""
     rng, superblock = path.rng, path.config.superblock
     job = dense_job(path, scheme, target=True)
@@ -187,7 +189,7 @@ def broken(path: PathBench, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any
         yield "window", job, low, region
 
 
-def coded_job(path: PathBench, kept: float) -> Job:
+def coded_job(path: _Path, kept: float) -> Job:
     """A segment with coded exponents of pruned values, three in the codebook; the rest escape."""
     plain = dense_job(path, "unary", target=True)
     fmt = dataclasses.replace(plain.payload.format, pruned_exponent="coded")
@@ -198,7 +200,7 @@ def coded_job(path: PathBench, kept: float) -> Job:
     return dataclasses.replace(plain, payload=payload)
 
 
-def broken_codes(path: PathBench) -> Iterator[tuple[str, Job, list[Any], Any]]:
+def broken_codes(path: _Path) -> Iterator[tuple[str, Job, list[Any], Any]]:
     """As ``broken``: a region that begins with a code that is too long, or a rank that is."""
     job = coded_job(path, kept=0.0)
     beats, region = beats_of(job), job.request.segment.verification

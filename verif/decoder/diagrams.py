@@ -31,7 +31,6 @@ from cassandra_spec.verif.library.drawing import picture
 from cassandra_spec.verif.library.packets import codebook_packet, region_packet
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.library.tracing import (
-    Access,
     Host,
     Packets,
     Ready,
@@ -86,28 +85,22 @@ def trace_dma(cycles: int = 240) -> Trace:
         for at, word in enumerate(region_packet(region.tobytes(), config.bus))
     }
     reads = [(register_of("status").offset, None), (0xFC, None)]  # the last one has no register
-    host = Host([*codebook_writes(request.codebook), *_registers(request), *reads])
+    writes = {
+        "speculation_base_low": _BASES[0],
+        "verification_base_low": _BASES[1],
+        "speculation_length": request.segment.speculation.size,
+        "verification_length": request.segment.verification.size,
+        "control": 1,
+        "command": request.word,
+        "start": 1,
+    }
+    host = Host([*codebook_writes(request.codebook), *writes_of(writes), *reads])
     answers = _Answers(memory, config.bus)
     trace = run(CassandraDma(config), [Ready("m_axis_values_tready"), host, answers], cycles)
     first = next(i for i, cycle in enumerate(trace) if cycle["s_axil_arvalid"])
     for place, cycle in enumerate(trace):
         cycle["near_the_end_of_writes"] = int(place >= first - 8)
     return trace
-
-
-def _registers(request: Any) -> list[Access]:
-    segment = request.segment
-    return writes_of(
-        {
-            "speculation_base_low": _BASES[0],
-            "verification_base_low": _BASES[1],
-            "speculation_length": segment.speculation.size,
-            "verification_length": segment.verification.size,
-            "control": 1,
-            "command": request.word,
-            "start": 1,
-        }
-    )
 
 
 class _Answers:

@@ -19,6 +19,7 @@ from cassandra_spec.verif.library.streams import Agent, Bench, Item, Port
 __all__ = ["REGIONS", "EncoderBench", "Ended", "Order", "RegionScoreboard", "compare_bytes"]
 
 REGIONS = ("speculation", "verification")
+PACES = ("always", "half", "burst", "stall")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

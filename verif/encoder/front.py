@@ -8,19 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
 from cassandra_spec.rtl.encode.front import EncoderFront
 from cassandra_spec.rtl.encode.types import EncoderConfig, RecordBeat, TensorWord
-from cassandra_spec.verif.blocks.paths import LIMIT, mismatch
+from cassandra_spec.verif.blocks.paths import LIMIT, PathBench, mismatch
 from cassandra_spec.verif.encoder.cases import every_kind
 from cassandra_spec.verif.encoder.model import Segment, records_of
 from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.bank import number_of
 from cassandra_spec.verif.library.models import names_of_bits
-from cassandra_spec.verif.library.patterns import PATTERNS
-from cassandra_spec.verif.library.streams import Bench, Port
 from cassandra_spec.verif.library.workloads import PACES
 
 CONFIGS = {
@@ -51,46 +48,17 @@ def words_of(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]:
         yield {"payload": number_of(shape, word)}
 
 
-class _Front:
+class _Front(PathBench):
     """One instance, its streams, and what must come out."""
 
     def __init__(self, dut: Any, instance: str) -> None:
         self.config = CONFIGS[instance]
-        self.shape = RecordBeat(self.config)
-        self.bench = Bench(dut, cocotb.RANDOM_SEED)
-        self.sources = {
-            name: self.bench.source(Port.amaranth(dut, f"{instance}__{name}"))
-            for name in ("command", "codebook", "values")
-        }
-        self.sink = self.bench.sink(Port.amaranth(dut, f"{instance}__records"))
-        self._dut = dut
-        self._book: tuple[int, ...] = ()
-
-    async def start(self) -> None:
-        """Clock and reset."""
-        Clock(self._dut.clk, 2, unit="ns").start()
-        await self.bench.reset()
-
-    def use(self, idle: str, pressure: str) -> None:
-        """Patterns of all sources, and of the sink."""
-        for source in self.sources.values():
-            source.use(PATTERNS[idle])
-        self.sink.use(PATTERNS[pressure])
-
-    async def taken(self, name: str) -> None:
-        """Until everything that was sent to this source is taken."""
-        await self.bench.until(lambda: self.sources[name].idle, LIMIT, f"the end of {name}")
+        sources = ("command", "codebook", "values")
+        super().__init__(dut, instance, RecordBeat(self.config), sources=sources, sink="records")
 
     async def command(self, segment: Segment) -> None:
         """The codebook, if it changes, and the command, until it is taken."""
-        book = segment.codebook
-        if book and book != self._book:
-            last = len(book) - 1
-            self.sources["codebook"].send(
-                {"payload": entry | (place == last) << 8} for place, entry in enumerate(book)
-            )
-            await self.taken("codebook")
-            self._book = book
+        await self.load(segment.codebook)
         self.sources["command"].send([{"payload": segment.word}])
         await self.taken("command")
 
@@ -114,11 +82,7 @@ class _Front:
             self.values(segment)
         for segment in segments:
             await self.command(segment)
-        expected = [(segment, beat) for segment in segments for beat in records_of(segment)]
-        items = await self.records(len(expected))
-        for (segment, beat), item in zip(expected, items, strict=True):
-            wrong = mismatch(self.shape, item, beat)
-            assert not wrong, f"{segment}: {wrong}"
+        await self.compare([(s, beat) for s in segments for beat in records_of(s)])
         return self.bench.cycle - start
 
 
@@ -135,7 +99,6 @@ async def records_of_every_kind_of_segment(dut: Any, instance: str) -> None:
     front = await _start(dut, instance)
     segments = every_kind(front.bench.rng, front.config)
     for idle, pressure in itertools.product(PACES, PACES):
-        dut._log.info("idle %s, back-pressure %s", idle, pressure)
         front.use(idle, pressure)
         await front.check([next(segments) for _ in range(6)])
 
@@ -152,14 +115,7 @@ async def _faulty(front: _Front, segment: Segment, packet: list[dict[str, int]])
     """Records of a segment whose packet of values is another, and of the next, which is right."""
     front.sources["values"].send(packet)
     await front.command(segment)
-    received = front.sink.received
-    last = front.shape["last"].offset
-    await front.bench.until(
-        lambda: bool(received) and bool(received[-1]["payload"] >> last & 1), LIMIT, "last"
-    )
-    items = [item["payload"] for item in received]
-    received.clear()
-    return items
+    return await front.packet()
 
 
 @cocotb.test()

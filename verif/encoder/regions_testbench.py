@@ -18,13 +18,12 @@ from cassandra_spec.golden.packed import Segment
 from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions
 from cassandra_spec.rtl.encode.types import EncoderConfig, RecordBeat
 from cassandra_spec.verif.encoder import model
-from cassandra_spec.verif.encoder.bench import REGIONS, RegionScoreboard, compare_bytes
+from cassandra_spec.verif.encoder.bench import PACES, REGIONS, RegionScoreboard, compare_bytes
 from cassandra_spec.verif.library.bank import fields_of, number_of
 from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Pattern
 from cassandra_spec.verif.library.payloads import Payload, directed, draw, random_format
 from cassandra_spec.verif.library.streams import Bench, Port
 
-PACES = ("always", "half", "burst", "stall")
 Record = dict[str, Any]
 """Fields of ``cassandra_spec.rtl.encode.types.RecordBeat``."""
 

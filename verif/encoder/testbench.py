@@ -17,7 +17,7 @@ from cocotb.clock import Clock
 
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.rtl.encode.types import EncoderConfig
-from cassandra_spec.verif.encoder.bench import EncoderBench, Ended, Order
+from cassandra_spec.verif.encoder.bench import PACES, EncoderBench, Ended, Order
 from cassandra_spec.verif.encoder.cases import KINDS, draw_segment, every_kind, values_of
 from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.encoder.sampling import sample_segment, share_of
@@ -25,7 +25,6 @@ from cassandra_spec.verif.library.coverage import Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 
 COVERAGE = Coverage()
-PACES = ("always", "half", "burst", "stall")
 
 CONFIGS = {
     8: EncoderConfig(lanes=8, codebook=32, window=3, group=64, segment=2048),

@@ -22,6 +22,7 @@ from cassandra_spec.rtl.encoder import RESULT_WIDTH
 from cassandra_spec.verif.decoder.codebooks import LoadedBooks
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.library.packets import codebook_packet, region_packet, values_packet
 
 __all__ = ["decode", "decode_by_dma", "encode", "require_icarus"]
 
@@ -73,16 +74,12 @@ def encode(
     verilog: Path, config: EncoderConfig, segment: Segment, work: Path
 ) -> tuple[bytes, bytes]:
     """Both regions of one segment from the exported encoder; errors as of decode."""
-    lanes, values = config.lanes, segment.values.tobytes()
-    beats = []
-    for start in range(0, len(values), 2 * lanes):
-        part = values[start : start + 2 * lanes]
-        last = start + 2 * lanes >= len(values)
-        keep = (1 << len(part)) - 1
-        number = int.from_bytes(part, "little")
-        beats.append(number | keep << _VALUE * lanes | last << (_VALUE + 2) * lanes)
-    end = len(segment.codebook) - 1
-    book = [entry | (place == end) << 8 for place, entry in enumerate(segment.codebook)]
+    lanes = config.lanes
+    beats = [
+        word["tdata"] | word["tkeep"] << _VALUE * lanes | word["tlast"] << (_VALUE + 2) * lanes
+        for word in values_packet(segment.values.tolist(), lanes)
+    ]
+    book = [word["tdata"] | word["tlast"] << 8 for word in codebook_packet(segment.codebook)]
     defines = {
         "TOP": config.module_name,
         "BUS": 8 * lanes,
@@ -107,7 +104,8 @@ def decode_by_dma(
     writes.append(_write("control", "enable", 1))
     for job in jobs:
         writes += _segment_writes(job, memory, config.bus)
-    memories = {"writes": writes, "memory": _words(bytes(memory), config.bus)}
+    words = [word["tdata"] for word in region_packet(bytes(memory), config.bus)]
+    memories = {"writes": writes, "memory": words}
     defines = {
         "TOP": config.module_name,
         "BUS": 8 * config.bus,
@@ -147,16 +145,9 @@ def _segment_writes(job: Job, memory: bytearray, word: int) -> list[int]:
     return [*writes, _write("start", "push", 1)]
 
 
-def _words(data: bytes, size: int) -> list[int]:
-    return [
-        int.from_bytes(data[place : place + size], "little") for place in range(0, len(data), size)
-    ]
-
-
 def _packet(data: bytes, size: int) -> list[int]:
     """Words of a packet, with ``last`` above their data."""
-    words = _words(data, size)
-    return [word | (place == len(words) - 1) << 8 * size for place, word in enumerate(words)]
+    return [word["tdata"] | word["tlast"] << 8 * size for word in region_packet(data, size)]
 
 
 def _run(
