@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import cocotb
 import numpy as np
 from amaranth.lib import data
-from cocotb.clock import Clock
 from numpy.typing import NDArray
 
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
@@ -166,11 +165,9 @@ class _Pulses(Agent):
         self._seen = 0
 
     def sample(self) -> None:
-        """Look."""
         self._seen |= int(self._signal.value)
 
     def reset(self) -> None:
-        """Forget."""
         self._seen = 0
 
     def take(self) -> set[str]:
@@ -181,6 +178,8 @@ class _Pulses(Agent):
 
 class PathBench:
     """One instance of a block: its streams by name, its errors, and the clock's loop."""
+
+    causes: tuple[str, ...] = ()  # bits of ``errors``; none: there is no such port
 
     def __init__(
         self,
@@ -202,13 +201,13 @@ class PathBench:
         self._instance = instance
         self._codebook: tuple[int, ...] = ()
 
-    async def start(self, causes: tuple[str, ...] = ()) -> None:
-        """Clock and reset; ``causes`` are the bits of ``errors``, if there is such a port."""
-        if causes:
-            self.errors = _Pulses(self._dut[f"{self._instance}__errors"], causes)
+    async def started(self) -> Self:
+        """Start the clock, and reset."""
+        if self.causes:
+            self.errors = _Pulses(self._dut[f"{self._instance}__errors"], self.causes)
             self.bench.agents.append(self.errors)
-        Clock(self._dut.clk, 2, unit="ns").start()
-        await self.bench.reset()
+        await self.bench.started()
+        return self
 
     def use(self, idle: str, pressure: str) -> None:
         """Patterns of all sources, and of the sink."""

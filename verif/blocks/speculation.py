@@ -38,6 +38,8 @@ def design() -> Together:
 class _Path(PathBench):
     """The path with its codebook in mind."""
 
+    causes = SpeculationPath.causes
+
     def __init__(self, dut: Any, instance: str) -> None:
         self.config = CONFIGS[instance]
         shape = SpeculationBeat(self.config.lanes)
@@ -66,17 +68,11 @@ class _Path(PathBench):
         assert self.sources["words"].idle, "a last beat waits for the end of the region"
 
 
-async def _start(dut: Any, instance: str) -> _Path:
-    path = _Path(dut, instance)
-    await path.start(SpeculationPath.causes)
-    return path
-
-
 @cocotb.test()
 @cocotb.parametrize(instance=list(CONFIGS))
 async def fields_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
     """Idle x back-pressure x tensors of all schemes."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     for idle, pressure, jobs in crossed_jobs(path.config, path.rng, [False]):
         path.use(idle, pressure)
         await path.check(jobs)
@@ -86,7 +82,7 @@ async def fields_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
 @cocotb.parametrize(instance=list(CONFIGS))
 async def a_beat_in_each_cycle(dut: Any, instance: str) -> None:
     """With fixed widths, and rows for no more than the bus brings, a beat costs a cycle."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     for scheme in ("mx", "exact"):
         fmt = random_format(
             path.rng,
@@ -110,7 +106,7 @@ async def a_beat_in_each_cycle(dut: Any, instance: str) -> None:
 @cocotb.test()
 async def a_waiting_codebook_goes_before_a_waiting_command(dut: Any) -> None:
     """Both are offered while the segment before them is still decoded with its own codebook."""
-    path = await _start(dut, "l32")
+    path = await _Path(dut, "l32").started()
     jobs: list[Job] = []
     for place in range(6):
         fmt = random_format(path.rng, lanes=path.config.lanes, scheme="unary")
@@ -125,7 +121,7 @@ async def a_waiting_codebook_goes_before_a_waiting_command(dut: Any) -> None:
 @cocotb.parametrize(instance=list(CONFIGS), scheme=list(SCHEMES))
 async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
     """What comes before the abort is right, wherever the region ends."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     fmt = Format(
         scheme=scheme,
         beat=path.config.lanes,
@@ -152,7 +148,7 @@ async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme)
 @cocotb.test()
 async def bad_regions_end_with_an_abort(dut: Any) -> None:
     """Every cause is pulsed, the last beat says so, and the next segment is right."""
-    path = await _start(dut, "l32")
+    path = await _Path(dut, "l32").started()
     rng, lanes = path.rng, path.config.lanes
     seen = set()
     for fault in faults(rng, lanes=lanes, schemes=SCHEMES):

@@ -10,7 +10,6 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
 
 from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
 from cassandra_spec.verif.formal.harness import Together
@@ -212,8 +211,7 @@ async def _start(dut: Any) -> tuple[Bench, list[tuple[Source, Taker]]]:
         taker = Taker(bench, dut, source, reader)
         bench.agents.append(taker)
         pairs.append((source, taker))
-    Clock(dut.clk, 2, unit="ns").start()
-    await bench.reset()
+    await bench.started()
     return bench, pairs
 
 

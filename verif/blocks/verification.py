@@ -57,6 +57,8 @@ def value_beats(job: Job) -> Iterator[dict[str, Any]]:
 class _Path(PathBench):
     """The path, fed with beats by the format instead of those of a speculation path."""
 
+    causes = VerificationPath.causes
+
     def __init__(self, dut: Any, instance: str) -> None:
         books = ("codebook",) if VERIFICATION_CONFIGS[instance].coded else ()
         self.config = VERIFICATION_CONFIGS[instance]
@@ -118,17 +120,11 @@ class _Path(PathBench):
         self.check_quiet({cause} - {"abort"})
 
 
-async def _start(dut: Any, instance: str) -> _Path:
-    path = _Path(dut, instance)
-    await path.start(VerificationPath.causes)
-    return path
-
-
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def values_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
     """Idle x back-pressure x tensors of all schemes, drafts and targets in turn."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     for idle, pressure, jobs in crossed_jobs(path.config, path.rng, [False, True]):
         path.use(idle, pressure)
         await path.check(jobs)
@@ -138,7 +134,7 @@ async def values_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def beats_at_the_rate_of_the_path(dut: Any, instance: str) -> None:
     """The rates of docs/microarchitecture.md, where the bus brings the rows in time."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     for scheme, target in itertools.product(SCHEMES, (False, True)):
         job = dense_job(path, scheme, target)
         start = path.bench.cycle
@@ -214,7 +210,7 @@ def broken_codes(path: _Path) -> Iterator[tuple[str, Job, list[Any], Any]]:
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
     """Every cause is pulsed, nothing wrong comes before it, and the next segment is right."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     for scheme in SCHEMES:
         codes = broken_codes(path) if path.config.coded and scheme == "unary" else ()
         for cause, job, beats, region in itertools.chain(broken(path, scheme), codes):
@@ -228,7 +224,7 @@ async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def rows_belong_to_their_segment(dut: Any, instance: str) -> None:
     """A target without a region ends with an error, though the next one's rows wait already."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     path.use("always", "always")
     for scheme in SCHEMES:
         empty, good = (dense_job(path, scheme, target=True) for _ in range(2))
@@ -242,14 +238,14 @@ async def rows_belong_to_their_segment(dut: Any, instance: str) -> None:
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS), scheme=list(SCHEMES))
 async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
     """Regions without pruned values."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     await check_cuts(path, dense_job(path, scheme, target=True))
 
 
 @cocotb.test()
 async def a_region_of_codes_cut_after_every_word(dut: Any) -> None:
     """The same with coded exponents of pruned values."""
-    path = await _start(dut, "l8")
+    path = await _Path(dut, "l8").started()
     await check_cuts(path, coded_job(path, kept=0.5))
 
 
@@ -267,7 +263,7 @@ async def check_cuts(path: _Path, job: Job) -> None:
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def a_draft_gives_up_on_an_abort(dut: Any, instance: str) -> None:
     """The beats before it are right; nothing is flagged here, as the other path has done it."""
-    path = await _start(dut, instance)
+    path = await _Path(dut, instance).started()
     for scheme, place in itertools.product(SCHEMES, (0, 1, 5)):
         job = dense_job(path, scheme, target=False)
         beats = beats_of(job)

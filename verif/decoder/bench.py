@@ -55,13 +55,8 @@ class DecoderBench(Bench):
         }
         fields = ("tdata", "tkeep", "tlast", "tuser")
         self.values = self.sink(Port.axis(dut, "m_axis_values", fields))
-        self._scoreboard = _Scoreboard(self)
-        self.agents.append(self._scoreboard)
-
-    @property
-    def ended(self) -> list[Ended]:
-        """Packets so far, all as they must be."""
-        return self._scoreboard.ended
+        self.scoreboard = _Scoreboard(self)
+        self.agents.append(self.scoreboard)
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -84,27 +79,22 @@ class DecoderBench(Bench):
             for name, region in regions.items():
                 bus = getattr(self.dut, f"s_axis_{name}_tdata")
                 self.sources[name].send(region_packet(region.tobytes(), len(bus) // 8))
-            self._scoreboard.expected.append(item)
+            self.scoreboard.expected.append(item)
 
     async def finish(self, limit: int = 100_000) -> list[Ended]:
         """Run until every packet is out; nothing may follow, and every input must be used up."""
-        if self._scoreboard.expected:
-            await self.until(lambda: not self._scoreboard.expected, limit, "the last packet")
+        if self.scoreboard.expected:
+            await self.until(lambda: not self.scoreboard.expected, limit, "the last packet")
         await self.until(lambda: not int(self.dut.busy.value), 100, "the end of busy")
         await self.run(20)
         unused = [name for name, source in self.sources.items() if not source.idle]
         assert not unused, f"input that was not taken: {', '.join(unused)}"
-        return self.ended
+        return self.scoreboard.ended
 
     async def clear_error(self) -> None:
         """Set ``clear_error`` for one cycle."""
-        self._scoreboard.clear = True
+        self.scoreboard.clear = True
         await self.run(3)
-
-    @property
-    def settled(self) -> int:
-        """Packets that have ended."""
-        return len(self.ended)
 
 
 class _Control(Agent):
@@ -132,7 +122,7 @@ class _Control(Agent):
         self._commands = 0
 
     def _turn(self) -> bool:
-        return not self._bench.serial or self._bench.settled == self._commands
+        return not self._bench.serial or len(self._bench.scoreboard.ended) == self._commands
 
     def _start(self, sources: dict[str, Source]) -> None:
         words = self._books.words(self.pending[0])
@@ -165,7 +155,6 @@ class _Scoreboard(Scoreboard):
         self.clear = False
 
     def reset(self) -> None:
-        """Forget everything."""
         super().reset()
         self.clear = self._clearing = False
         self._decoder.dut.clear_error.value = 0

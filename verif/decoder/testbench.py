@@ -15,7 +15,6 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.verif.decoder.bench import DecoderBench, Ended
@@ -35,15 +34,12 @@ SEGMENT = 128
 
 async def start(dut: Any) -> DecoderBench:
     """A bench with a running clock, after a reset."""
-    Clock(dut.clk, 2, unit="ns").start()
-    bench = DecoderBench(dut, cocotb.RANDOM_SEED)
-    await bench.reset()
-    return bench
+    return await DecoderBench(dut, cocotb.RANDOM_SEED).started()
 
 
 async def decode(bench: DecoderBench, items: list[Job | Fault]) -> list[Ended]:
     """Everything in, everything compared and sampled."""
-    before = bench.settled
+    before = len(bench.scoreboard.ended)
     bench.submit(items)
     ended = (await bench.finish())[before:]
     sample(bench, ended)
@@ -103,7 +99,7 @@ async def every_port_with_its_own_pattern(dut: Any) -> None:
         bench.use(random_patterns(bench.rng))
         bench.submit(some_jobs(bench, 6))
         await bench.finish()
-    sample(bench, bench.ended)
+    sample(bench, bench.scoreboard.ended)
 
 
 @cocotb.test()
@@ -224,7 +220,7 @@ async def one_input_comes_late(dut: Any, late: str) -> None:
     assert bench.values.moved == 0
     bench.use({late: ALWAYS})
     await decode(bench, [])
-    assert bench.settled == 2
+    assert len(bench.scoreboard.ended) == 2
 
 
 @cocotb.test()

@@ -200,5 +200,4 @@ class _Scoreboard(Scoreboard):
     """Segments that lie in memory."""
 
     def item(self, entry: Placed) -> Job | Fault | Broken:
-        """What was placed."""
         return entry.item

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import Timer
 
 from cassandra_spec.golden.format import SCHEMES
@@ -30,10 +29,7 @@ def design() -> CassandraDma:
 
 async def start(dut: Any) -> DmaBench:
     """A bench with a running clock, after a reset."""
-    Clock(dut.clk, 2, unit="ns").start()
-    bench = DmaBench(dut, cocotb.RANDOM_SEED)
-    await bench.reset()
-    return bench
+    return await DmaBench(dut, cocotb.RANDOM_SEED).started()
 
 
 def some_jobs(bench: DmaBench, count: int, segment: int = SEGMENT) -> list[Job]:

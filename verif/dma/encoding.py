@@ -8,7 +8,6 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
 from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden import Format, decode_target, encode
@@ -135,9 +134,7 @@ def _field(register: str, name: str, word: int) -> int:
 
 async def start(dut: Any) -> EncoderDmaBench:
     """A bench with a running clock and an enabled queue, after a reset."""
-    Clock(dut.clk, 2, unit="ns").start()
-    bench = EncoderDmaBench(dut, cocotb.RANDOM_SEED)
-    await bench.reset()
+    bench = await EncoderDmaBench(dut, cocotb.RANDOM_SEED).started()
     await bench.enable()
     return bench
 

@@ -9,20 +9,14 @@ import cocotb
 from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES
-from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.decoder.faults import Fault, faults
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.bench import Broken, DmaBench, Placed
-from cassandra_spec.verif.dma.decoding import SMALL, some_jobs, start
+from cassandra_spec.verif.dma.decoding import design as design
+from cassandra_spec.verif.dma.decoding import some_jobs, start
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.patterns import PATTERNS
-
-
-def design() -> CassandraDma:
-    """That of the other suites."""
-    return CassandraDma(SMALL)
-
 
 RESPONSES = {"slave": AxiResp.SLVERR, "decode": AxiResp.DECERR}
 

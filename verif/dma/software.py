@@ -9,22 +9,16 @@ from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.dma.config import LENGTH_BITS
-from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.bench import DmaBench, Placed
-from cassandra_spec.verif.dma.decoding import NEVER, SMALL, some_jobs, start
+from cassandra_spec.verif.dma.decoding import NEVER, some_jobs, start
+from cassandra_spec.verif.dma.decoding import design as design
 from cassandra_spec.verif.dma.failures import broken, clear
 from cassandra_spec.verif.dma.host import compose, names_of
 from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.patterns import ALWAYS
 from cassandra_spec.verif.library.payloads import Payload, draw, gaussian
-
-
-def design() -> CassandraDma:
-    """That of the other suites."""
-    return CassandraDma(SMALL)
-
 
 REGISTERS = registers_for("decode")
 QUIET = {"control", "start", "codebook"}  # writing these acts

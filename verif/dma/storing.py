@@ -7,7 +7,6 @@ from collections import deque
 from typing import Any
 
 import cocotb
-from cocotb.clock import Clock
 from cocotbext.axi import AxiResp
 
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, REGIONS, StoreConfig
@@ -226,10 +225,7 @@ def _entry(number: int) -> dict[str, Any]:
 
 async def start(dut: Any) -> StoreBench:
     """A bench with a running clock, after a reset."""
-    Clock(dut.clk, 2, unit="ns").start()
-    bench = StoreBench(dut, cocotb.RANDOM_SEED)
-    await bench.reset()
-    return bench
+    return await StoreBench(dut, cocotb.RANDOM_SEED).started()
 
 
 async def store(bench: StoreBench, segments: list[Stored]) -> list[dict[str, Any]]:

@@ -91,11 +91,6 @@ class EncoderBench(Bench):
             self.sources["values"].send(values_packet(values, self.config.lanes))
             self.scoreboard.expected.append(order)
 
-    def take_ended(self) -> list[Ended]:
-        """Segments that came out right since the last call, in order."""
-        ended, self.scoreboard.ended = self.scoreboard.ended, []
-        return ended
-
     async def finish(self, limit: int = 200_000) -> None:
         """Run until every result is out; nothing may follow, and every input must be used up."""
         board = self.scoreboard
@@ -173,7 +168,6 @@ class _Scoreboard(RegionScoreboard):
     """Compares a segment when its result comes, and notes which outputs were held."""
 
     def reset(self) -> None:
-        """Forget everything."""
         super().reset()
         self.ended: list[Ended] = []
         self._stalled = {name: sink.stalled for name, sink in self._bench.sinks.items()}
@@ -181,7 +175,6 @@ class _Scoreboard(RegionScoreboard):
         self._were_held = {name: deque[bool]() for name in REGIONS}  # those that ended
 
     def sample(self) -> None:
-        """Take what came in this cycle."""
         for name in REGIONS:
             received = self._bench.sinks[name].received
             while received:

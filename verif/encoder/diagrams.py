@@ -105,7 +105,6 @@ class _Memory:
         ctx.set(top.m_axi_bid, self._answers[0][1] if due else 0)
 
     def see(self, cycle: Mapping[str, int]) -> None:
-        """What was taken."""
         if cycle["m_axi_bvalid"] and cycle["m_axi_bready"]:
             self._answers.popleft()
         if cycle["m_axi_awvalid"] and cycle["m_axi_awready"]:

@@ -86,17 +86,11 @@ class _Front(PathBench):
         return self.bench.cycle - start
 
 
-async def _start(dut: Any, instance: str) -> _Front:
-    front = _Front(dut, instance)
-    await front.start()
-    return front
-
-
 @cocotb.test()
 @cocotb.parametrize(instance=list(CONFIGS))
 async def records_of_every_kind_of_segment(dut: Any, instance: str) -> None:
     """Idle x back-pressure x values of all kinds in all schemes."""
-    front = await _start(dut, instance)
+    front = await _Front(dut, instance).started()
     segments = every_kind(front.bench.rng, front.config)
     for idle, pressure in itertools.product(PACES, PACES):
         front.use(idle, pressure)
@@ -122,7 +116,7 @@ async def _faulty(front: _Front, segment: Segment, packet: list[dict[str, int]])
 @cocotb.parametrize(instance=list(CONFIGS))
 async def packets_of_another_length(dut: Any, instance: str) -> None:
     """Too short: as if it had fewer values. Too long: the rest is drained. Both are named."""
-    front = await _start(dut, instance)
+    front = await _Front(dut, instance).started()
     segments = every_kind(front.bench.rng, front.config)
     for idle, pressure in itertools.product(("always", "half"), PACES):
         front.use(idle, pressure)
@@ -146,7 +140,7 @@ async def packets_of_another_length(dut: Any, instance: str) -> None:
 @cocotb.parametrize(instance=list(CONFIGS))
 async def commands_that_cannot_be_obeyed(dut: Any, instance: str) -> None:
     """One record that says so; the packet is drained, and the next segment is right."""
-    front = await _start(dut, instance)
+    front = await _Front(dut, instance).started()
     config = front.config
     segments = every_kind(front.bench.rng, config)
     low, group, vector = (config.lanes - 1).bit_length(), 23, 27
@@ -175,7 +169,7 @@ async def commands_that_cannot_be_obeyed(dut: Any, instance: str) -> None:
 @cocotb.parametrize(instance=list(CONFIGS))
 async def causes_in_the_values(dut: Any, instance: str) -> None:
     """What mx without saturation, and unary or k without a mask, cannot do is named."""
-    front = await _start(dut, instance)
+    front = await _Front(dut, instance).started()
     segments = every_kind(front.bench.rng, front.config)
     met = set()
     for segment in itertools.islice(segments, 60):

@@ -11,7 +11,6 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.golden.packed import Segment
@@ -126,7 +125,6 @@ class _Scoreboard(RegionScoreboard):
     """Compares a segment when its result comes."""
 
     def sample(self) -> None:
-        """Take what came in this cycle."""
         for name in REGIONS:
             received = self._bench.outputs[name].received
             while received:
@@ -161,10 +159,7 @@ class _Scoreboard(RegionScoreboard):
 
 async def start(dut: Any) -> RegionsBench:
     """A bench, out of reset."""
-    bench = RegionsBench(dut)
-    Clock(dut.clk, 2, unit="ns").start()
-    await bench.reset()
-    return bench
+    return await RegionsBench(dut).started()
 
 
 def some_format(bench: RegionsBench, scheme: str | None = None) -> Format:

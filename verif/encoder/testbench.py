@@ -13,7 +13,6 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
 
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.rtl.encode.types import EncoderConfig
@@ -35,17 +34,15 @@ CONFIGS = {
 
 
 async def _start(dut: Any) -> EncoderBench:
-    bench = EncoderBench(dut, cocotb.RANDOM_SEED, CONFIGS[int(os.environ["CASSANDRA_LANES"])])
-    Clock(dut.clk, 2, unit="ns").start()
-    await bench.reset()
-    return bench
+    config = CONFIGS[int(os.environ["CASSANDRA_LANES"])]
+    return await EncoderBench(dut, cocotb.RANDOM_SEED, config).started()
 
 
 async def encode(bench: EncoderBench, orders: list[Order]) -> None:
     """Everything in, everything compared and sampled."""
     bench.submit(orders)
     await bench.finish()
-    ended = bench.take_ended()
+    ended, bench.scoreboard.ended = bench.scoreboard.ended, []
     for one in ended:
         _sample(one)
     for before, after in itertools.pairwise(one.order for one in ended):

@@ -103,7 +103,6 @@ class Indifferent(wiring.Component):
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
-        """Both designs, with the same inputs, and what they must have in common."""
         m = Module()
         m.submodules.first, m.submodules.second = self.parts
         for (path, member, port), (_, _, other) in zip(*map(_ports, self.parts), strict=True):
@@ -139,7 +138,6 @@ class Blank(wiring.Component):
         super().__init__({})
 
     def elaborate(self, platform: object) -> Module:
-        """Both designs, and what they must have in common."""
         m = Module()
         m.submodules.first, m.submodules.second = one, other = self.parts
         for (path, member, port), (_, _, twin) in zip(_ports(one), _ports(other), strict=True):

@@ -54,7 +54,6 @@ class CountsEqual(wiring.Component):
         super().__init__({"bits": In(width), "carry": In(range(limit + 1))})
 
     def elaborate(self, platform: object) -> Module:
-        """Every assertion compares an output."""
         m = Module()
         m.submodules.counter = counter = ParallelZeroCounter(self.width, limit=self.limit)
         m.d.comb += [counter.bits.eq(self.bits), counter.carry_in.eq(self.carry)]
@@ -87,7 +86,6 @@ class Expands(wiring.Component):
         super().__init__({"store": In(places), "mask": In(lanes), "head": In(self.bits)})
 
     def elaborate(self, platform: object) -> Module:
-        """One assertion for each lane."""
         m = Module()
         numbers = _numbers(m, self.head, self.mask, self.bits)
         lanes = expand(m, [*self.store], numbers, "lane")
@@ -105,7 +103,6 @@ class Compacts(wiring.Component):
         super().__init__({"items": In(places), "mask": In(places), "head": In(self.bits)})
 
     def elaborate(self, platform: object) -> Module:
-        """One assertion for each element."""
         m = Module()
         numbers = _numbers(m, self.head, self.mask, self.bits)
         places = Cat(compact(m, [*self.items], numbers, "place"))
@@ -123,7 +120,6 @@ class Bitmaps(wiring.Component):
         super().__init__({"items": In(lanes), "mask": In(lanes)})
 
     def elaborate(self, platform: object) -> Module:
-        """One assertion for each lane."""
         m = Module()
         m.submodules.net = net = BitmapExpand(lanes=self.lanes, width=1)
         m.d.comb += [net.elements.eq(self.items), net.lane_mask.eq(self.mask)]
@@ -159,7 +155,6 @@ class Counts(wiring.Component):
         super().__init__({"mask": In(lanes)})
 
     def elaborate(self, platform: object) -> Module:
-        """One assertion for each sum."""
         m = Module()
         width = len(self.mask).bit_length()
         for place, total in enumerate(prefix_sums(m, [*self.mask], width, "sum")):
@@ -175,7 +170,6 @@ class Based(wiring.Component):
         super().__init__({"mask": In(lanes), "base": In(3)})
 
     def elaborate(self, platform: object) -> Module:
-        """One assertion for each sum."""
         m = Module()
         width = len(self.mask).bit_length() + 1
         based = prefix_sums_from(m, self.base, [*self.mask], width, "sum")
@@ -192,7 +186,6 @@ class Unpacks(wiring.Component):
         super().__init__({"run": In(FIELD_MAX * lanes), "widths": In(3 * lanes)})
 
     def elaborate(self, platform: object) -> Module:
-        """One assertion for each lane."""
         m = Module()
         m.submodules.unpack = unpack = ResidueUnpack(lanes=self.lanes)
         m.d.comb += [unpack.bits.eq(self.run), unpack.widths.eq(self.widths)]

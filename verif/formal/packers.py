@@ -197,7 +197,6 @@ class Drained(wiring.Component):
         super().__init__({"write": In(pairs), "read": Out(pairs)})
 
     def elaborate(self, platform: object) -> Module:
-        """The queue, and who reads it."""
         m = Module()
         m.submodules.queue = queue = self.queue
         both, taken = self.read.payload.two, self.read.ready

@@ -14,9 +14,10 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly
 
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
@@ -219,7 +220,7 @@ class Sink(_Counted):
 class Bench:
     """The clock, the reset and the agents of one design with ``clk`` and ``rst``.
 
-    ``cycle`` counts rising edges. Start the clock before the first call.
+    ``cycle`` counts rising edges. :meth:`started` comes first.
     """
 
     def __init__(self, dut: Any, seed: int) -> None:
@@ -250,6 +251,12 @@ class Bench:
             await FallingEdge(self.dut.clk)
         self.dut.rst.value = 0
         self.cycle += cycles
+
+    async def started(self) -> Self:
+        """Start the clock, and reset."""
+        Clock(self.dut.clk, 2, unit="ns").start()
+        await self.reset()
+        return self
 
     async def until(self, done: Callable[[], bool], limit: int, what: str = "the condition") -> int:
         """Run until ``done()`` after a cycle; AssertionError past ``limit`` cycles.
