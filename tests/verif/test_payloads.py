@@ -13,7 +13,7 @@ from cassandra_spec.golden.format import COMMAND_FIELDS, SCHEMES, Format, Scheme
 from cassandra_spec.golden.packed import Packed, Segment
 from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits
 from cassandra_spec.verif.decoder.jobs import Job, mixed_jobs
-from cassandra_spec.verif.library.command import command_word, pack_fields, unpack_fields
+from cassandra_spec.verif.library.command import command_word, pack_fields
 from cassandra_spec.verif.library.payloads import (
     KINDS,
     directed,
@@ -71,9 +71,9 @@ def test_a_command_word_bit_by_bit() -> None:
     assert command_word(coded, segment_of(), target=False) == plain | 1 << 29
 
 
-def test_fields_come_back_and_must_fit() -> None:
+def test_fields_fill_the_word_and_must_fit() -> None:
     fields = {field.name: (1 << field.width) - 1 for field in COMMAND_FIELDS}
-    assert unpack_fields(pack_fields(fields)) == fields
+    assert pack_fields(fields) == (1 << sum(field.width for field in COMMAND_FIELDS)) - 1
     fields["truncated"] = 8
     with pytest.raises(CassandraError, match="field truncated must be a 3-bit number, not 8"):
         pack_fields(fields)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cocotb
@@ -27,10 +28,12 @@ def _name(lanes: int, size: int) -> str:
     return f"book_{lanes}_{size}"
 
 
-def _reads(rng: random.Random, lanes: int, size: int, book: list[int]) -> tuple[list[int], Any]:
+def _reads(
+    rng: random.Random, lanes: int, size: int, book: list[int]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Ranks of all lanes, and what the book has under them."""
     ranks = [rng.randrange(size) for _ in range(lanes)]
-    return ranks, _found(book, ranks)
+    return {"ranks": ranks}, _found(book, ranks)
 
 
 def _found(book: list[int], ranks: list[int]) -> dict[str, Any]:
@@ -56,38 +59,40 @@ def packet_of(rng: random.Random, kind: str, size: int) -> list[int]:
 def loads(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
     """Packets under every pair of paces of the source and of ``enable``; reads in each cycle."""
     book: list[int] = []
-    ranks, found = _reads(rng, lanes, size, book)
-    yield Case({"ranks": ranks}, {"idle": 1, "load__ready": 0, **found})
+    look = functools.partial(_reads, rng, lanes, size, book)
+    seen, found = look()
+    yield Case(seen, {"idle": 1, "load__ready": 0, **found})
     lengths = itertools.cycle(LENGTHS)
-    for offer, allow in itertools.chain(paces(rng), paces(rng)):
+    for sides in itertools.chain(paces(rng), paces(rng)):
         packet = packet_of(rng, next(lengths), size)
-        yield from load(rng, lanes, size, book, packet, offer, allow)
+        yield from load(rng, size, book, packet, sides, look)
         yield from rest(rng, lanes, size, book)
 
 
 def load(
     rng: random.Random,
-    lanes: int,
     size: int,
     book: list[int],
     packet: list[int],
-    offer: Pace,
-    allow: Pace,
+    sides: tuple[Pace, Pace],
+    look: Callable[[], tuple[dict[str, Any], dict[str, Any]]],
 ) -> Iterator[Case]:
-    """One packet; ``book`` becomes what the codebook must hold."""
+    """One packet; ``book`` becomes what the block must hold.
+
+    ``sides`` say when the source offers and ``enable`` is 1. ``look`` says what else the block sees
+    in a cycle, and what it must say of that by ``book``.
+    """
+    offer, allow = sides
     place, offered = 0, False
     while place < len(packet):
         offered = offered or offer()
         enable = allow()
         payload = {"exponent": packet[place], "last": int(place == len(packet) - 1)}
         noise = {"exponent": rng.randrange(256), "last": rng.randrange(2)}
-        ranks, found = _reads(rng, lanes, size, book)
+        seen, said = look()
         inputs = {"load__valid": int(offered), "load__payload": payload if offered else noise}
         outputs = {"load__ready": int(enable), "idle": int(place == 0 and not offered)}
-        yield Case(
-            {**inputs, "enable": int(enable), "ranks": ranks},
-            {**outputs, **found},
-        )
+        yield Case({**inputs, "enable": int(enable), **seen}, {**outputs, **said})
         if offered and enable:
             book[:] = [*(book if place else []), packet[place]][:size]
             place, offered = place + 1, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator
@@ -10,11 +11,11 @@ from typing import Any
 import cocotb
 
 from cassandra_spec.rtl.encode.rank_map import AT_ONCE, MORE, RankMap
+from cassandra_spec.verif.blocks.codebook import LENGTHS, load
 from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
-from cassandra_spec.verif.library.workloads import Pace, paces
+from cassandra_spec.verif.library.workloads import paces
 
 BOOKS = ((1, 16), (8, 32), (16, 16))  # lanes, entries
-LENGTHS = ("one", "full", "less", "more", "any", "far_more", "any")
 
 
 def design() -> Bank:
@@ -46,36 +47,16 @@ def _lookup(
     return {"exponents": wanted, "part": part}, {"ranks": ranks, "found": found}
 
 
-def _load(
-    rng: random.Random, lanes: int, size: int, book: list[int], packet: list[int], sides: Any
-) -> Iterator[Case]:
-    """One packet; ``book`` becomes what the map must hold."""
-    offer, allow = sides
-    place, offered = 0, False
-    while place < len(packet):
-        offered = offered or offer()
-        enable = allow()
-        last = int(place == len(packet) - 1)
-        payload = {"exponent": packet[place], "last": last} if offered else {"exponent": 7}
-        looked, expected = _lookup(rng, lanes, size, book)
-        inputs = {"load__valid": int(offered), "load__payload": payload, "enable": int(enable)}
-        outputs = {"load__ready": int(enable), "idle": int(place == 0 and not offered)}
-        yield Case({**inputs, **looked}, {**outputs, **expected})
-        if offered and enable:
-            book[:] = [*(book if place else []), packet[place]][:size]
-            place, offered = place + 1, False
-
-
 def _script(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
     """Packets under every pair of paces, and lookups between them."""
     book: list[int] = []
     lengths = itertools.cycle(LENGTHS)
-    sides: tuple[Pace, Pace]
+    look = functools.partial(_lookup, rng, lanes, size, book)
     for sides in paces(rng):
         packet = _packet(rng, next(lengths), size)
-        yield from _load(rng, lanes, size, book, packet, sides)
+        yield from load(rng, size, book, packet, sides, look)
         for _ in range(size):
-            looked, expected = _lookup(rng, lanes, size, book)
+            looked, expected = look()
             yield Case(looked, {**expected, "idle": 1})
 
 

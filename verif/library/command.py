@@ -19,7 +19,6 @@ __all__ = [
     "command_word",
     "encode_command_word",
     "pack_fields",
-    "unpack_fields",
 ]
 
 
@@ -83,12 +82,3 @@ def pack_fields(fields: dict[str, int], layout: Sequence[CommandField] = COMMAND
         word |= value << place
         place += field.width
     return word
-
-
-def unpack_fields(word: int) -> dict[str, int]:
-    """The fields of a command word; inverse of :func:`pack_fields`."""
-    fields: dict[str, int] = {}
-    for field in COMMAND_FIELDS:
-        fields[field.name] = word & ((1 << field.width) - 1)
-        word >>= field.width
-    return fields
