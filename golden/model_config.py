@@ -34,13 +34,20 @@ _ROPE_NUMBERS = {
 }
 """Entries that are numbers above 0 and at most these."""
 
-_ROPE_NEEDS = {
+_ROPE_NEEDS: dict[str, tuple[str, ...]] = {
+    "default": (),
     "linear": ("factor",),
+    "dynamic": (),
+    "yarn": (),
+    "longrope": (),
     "llama3": (
         *("factor", "low_freq_factor", "high_freq_factor"),
         "original_max_position_embeddings",
     ),
+    "proportional": (),
 }
+"""Types of rotary embedding that transformers knows, and entries that are checked here."""
+
 _SWITCHES = ("tie_word_embeddings", "use_sliding_window")
 
 
@@ -102,7 +109,9 @@ def _check_rope(config: Mapping[str, Any], where: str) -> None:
             continue  # by kinds of layers: only transformers knows these
         _check_numbers(rope, _ROPE_NUMBERS, f"{where}: {name}")
         kind = rope.get("rope_type", rope.get("type", "default"))
-        for needed in _ROPE_NEEDS.get(kind, ()) if isinstance(kind, str) else ():
+        if not isinstance(kind, str) or kind not in _ROPE_NEEDS:
+            raise _wrong(f"{where}: {name}", "rope_type", f"one of {', '.join(_ROPE_NEEDS)}", kind)
+        for needed in _ROPE_NEEDS[kind]:
             if needed not in rope:
                 raise FileError(f"{where}: {name} must have an entry {needed} for type {kind}")
 

@@ -65,7 +65,15 @@ def test_a_child_that_dies_is_an_error() -> None:
         bounded_text(lambda: os._exit(1), "it", seconds=5, size=9)
 
 
-def test_nothing_is_left_of_the_child() -> None:
+def test_nothing_is_left_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    children, fork = [], os.fork
+
+    def recorded() -> int:
+        children.append(fork())
+        return children[-1]
+
+    monkeypatch.setattr(os, "fork", recorded)
     assert bounded_text(lambda: "é\udc80", "it", seconds=5, size=9) == "é\udc80"
+    (child,) = children
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(child, os.WNOHANG)

@@ -53,6 +53,7 @@ def test_good_configs_are_taken(changes: dict[str, Any]) -> None:
         ({"rope_theta": [1]}, "rope_theta must be a number above 0"),
         ({"rope_scaling": [1]}, r"rope_scaling must be an object, not \[1\]"),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling must have an entry factor for type"),
+        ({"rope_scaling": {"rope_type": "no"}}, "rope_scaling: rope_type must be one of default"),
         ({"rope_parameters": {"factor": "2"}}, "rope_parameters: factor must be a number above 0"),
         (
             {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}},
