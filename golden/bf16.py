@@ -1,10 +1,12 @@
-"""F32 and F16 to BF16, on bit patterns; F16 is widened to F32 first, which is exact.
+"""F32 and F16 to BF16, on bit patterns and with integers alone.
 
 Rounding is to nearest, ties to even, as in IEEE 754: what exceeds the range becomes an infinity,
 and a NaN stays a (quiet) NaN.
 """
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,4 +42,24 @@ def from_f32(patterns: NDArray[np.uint32]) -> NDArray[np.uint16]:
 
 def from_f16(patterns: NDArray[np.uint16]) -> NDArray[np.uint16]:
     """Round F16 patterns (uint16, any shape) to BF16 patterns (uint16, same shape)."""
-    return from_f32(patterns.view(np.float16).astype(np.float32).view(np.uint32))
+    return _f16_table()[patterns]
+
+
+@functools.cache
+def _f16_table() -> NDArray[np.uint16]:
+    return from_f32(np.array([_widen(pattern) for pattern in range(1 << 16)], np.uint32))
+
+
+def _widen(pattern: int) -> int:
+    """The F32 pattern of an F16 pattern; always exact."""
+    sign, exponent, mantissa = pattern >> 15, pattern >> 10 & 31, pattern & 1023
+    if exponent == 31:
+        magnitude = _F32_INFINITY | mantissa << 13
+    elif exponent:
+        magnitude = (exponent + 127 - 15) << 23 | mantissa << 13
+    elif mantissa:  # subnormal: mantissa * 2**-24
+        place = mantissa.bit_length() - 1
+        magnitude = (place - 24 + 127) << 23 | (mantissa << (23 - place)) & 0x7FFFFF
+    else:
+        magnitude = 0
+    return sign << 31 | magnitude
