@@ -10,8 +10,6 @@ from cassandra_spec.model.study.drafts import Study
 from cassandra_spec.model.study.settings import Setting, figure_settings
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["PLOT_GAMMA", "curve_table", "heading", "measure_curves", "measure_settings"]
-
 PLOT_GAMMA = 5
 """Gamma of the plot of acceptance against bits."""
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from cassandra_spec.model.accuracy import Row
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["accuracy_table"]
-
 _HEADER = ("model", "bits/weight", "perplexity", "agreement with BF16", "loss above BF16")
 
 

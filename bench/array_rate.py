@@ -22,8 +22,6 @@ from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.verif.dma.rate import Rate, measure
 from cassandra_spec.verif.library.payloads import Payload
 
-__all__ = ["main", "weights_of"]
-
 BUILD = Path(__file__).resolve().parents[1] / "build" / "cocotb"
 _HEAD = ["decoders", "scheme", "mode", "values/cycle", "bytes/cycle", "of the most", "from START"]
 

@@ -17,8 +17,6 @@ from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.library import available_isas
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["codec_table", "dithered", "measure_codec"]
-
 
 def dithered(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
     """BF16 patterns with noise below their steps: the low mantissa bits of trained weights."""

@@ -9,8 +9,6 @@ from cassandra_spec.bench.rounds import Task
 from cassandra_spec.golden import Format, Packed, Packer
 from cassandra_spec.model.weights.sources import open_source, packed_tensors
 
-__all__ = ["CONFIGURATIONS", "codec_tasks", "take_weights"]
-
 _PRUNED = 0.4  # of the weights, as in the paper
 CONFIGURATIONS: dict[str, tuple[Format, float]] = {
     "unary": (Format(scheme="unary"), 0.0),

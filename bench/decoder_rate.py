@@ -28,8 +28,6 @@ from cassandra_spec.verif.decoder.bulk import RtlCodec
 from cassandra_spec.verif.decoder.rate import WORST, losses, rate, worst_payload
 from cassandra_spec.verif.library.payloads import Payload
 
-__all__ = ["borders", "main", "real_payloads", "real_rates", "worst_cases"]
-
 RATES: tuple[TargetRate, ...] = get_args(TargetRate)
 MODES = tuple((rate, target) for rate in RATES for target in (False, True))
 LEAST = {16: 15.8}  # values in a cycle by lanes: a draft and a target at full rate; at half, half

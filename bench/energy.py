@@ -41,8 +41,6 @@ from cassandra_spec.system.figures.silicon import classical_factor, energy_facto
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 from cassandra_spec.verif.library.payloads import Payload
 
-__all__ = ["Run", "main", "markdown"]
-
 DRAM = {"HBM2": 3.92, "GDDR5": 14.0}
 """pJ to read a bit: O'Connor et al., Fine-Grained DRAM, MICRO 2017."""
 

@@ -27,8 +27,6 @@ from cassandra_spec.report.commands import CommandParser, integer, run_command
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 
-__all__ = ["NAMES", "main", "take_rows"]
-
 Rows = NDArray[np.uint16]
 
 NAMES = ("unary", "unary, pruned", "unary, pruned, coded", "mx", "exact")

@@ -21,15 +21,6 @@ from cassandra_spec.native.linear import (
 )
 from cassandra_spec.report.tables import text_table
 
-__all__ = [
-    "SHAPES",
-    "KernelTime",
-    "Measurement",
-    "kernel_table",
-    "measure_kernels",
-    "sample_values",
-]
-
 SHAPES: tuple[tuple[int, int], ...] = ((960, 576), (576, 576), (3072, 576), (576, 1536))
 """Outputs and inputs of a layer of SmolLM2-135M: query, key, value; output; gate, up; down."""
 

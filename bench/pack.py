@@ -14,8 +14,6 @@ from cassandra_spec.golden import Format, GoldenCodec, Packer
 from cassandra_spec.golden.format import Scheme
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["Measured", "measure_packing", "packing_table"]
-
 Seconds = tuple[float, float]
 """Of wall time and of CPU time, worker processes included."""
 

@@ -10,8 +10,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Seconds", "Task", "measure", "ratio", "spread"]
-
 Task = Callable[[], object]
 Seconds = dict[str, list[float]]
 """Seconds of each round, by task."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from cassandra_spec.model.study.tuning import Score
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["best_flags", "summary"]
-
 _SHOWN = 12
 _COLUMNS = (
     "draft",

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from cassandra_spec.report.commands import run_command
 
-__all__ = ["main"]
-
 
 def _parser() -> argparse.ArgumentParser:
     from cassandra_spec.casspec.arguments import build_parser  # takes a moment

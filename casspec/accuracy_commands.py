@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from cassandra_spec.model.accuracy import Candidate
     from cassandra_spec.model.weights.sources import Source
 
-__all__ = ["EPILOG", "accuracy", "register"]
-
 EPILOG = """\
 examples:
   casspec accuracy packed

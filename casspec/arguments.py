@@ -13,8 +13,6 @@ from cassandra_spec.casspec import (
 )
 from cassandra_spec.report.commands import CommandParser
 
-__all__ = ["build_parser"]
-
 DESCRIPTION = """\
 Pack the weights of a language model so that a draft pass reads a part of their bits and a target
 pass reads the rest: self-speculative decoding without a second model.

@@ -21,8 +21,6 @@ from cassandra_spec.report.commands import integer
 if TYPE_CHECKING:
     from cassandra_spec.model.study.acceptance import Row
 
-__all__ = ["EPILOG", "register"]
-
 EPILOG = """\
 examples:
   casspec bench acceptance smollm2

@@ -9,8 +9,6 @@ from cassandra_spec.casspec import flags
 from cassandra_spec.casspec.study import norms_of
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["register"]
-
 EPILOG = """\
 examples:
   casspec bench decode smollm2 --llama-python bench/bin/python

@@ -10,22 +10,6 @@ from typing import TypeAlias
 
 from cassandra_spec.report.commands import CommandParser, integer
 
-__all__ = [
-    "MOST",
-    "Flags",
-    "Subparsers",
-    "add_calibration",
-    "add_choice",
-    "add_command",
-    "add_count",
-    "add_file",
-    "add_jobs",
-    "add_quiet",
-    "add_source",
-    "add_switch",
-    "say",
-]
-
 Flags: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 MOST = 2**31 - 1

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from cassandra_spec.model.speculative import KeyValueFormat
     from cassandra_spec.native.engine import Engine
 
-__all__ = ["BACKENDS", "BF16"]
-
 BF16 = "bf16"
 
 _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}

@@ -18,8 +18,6 @@ from cassandra_spec.report.commands import integer
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Generation
 
-__all__ = ["register"]
-
 EPILOG = """\
 examples:
   casspec generate packed --prompt "Why is the sky blue?"

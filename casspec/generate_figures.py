@@ -10,8 +10,6 @@ from cassandra_spec.report.tables import text_table
 if TYPE_CHECKING:
     from cassandra_spec.drafting import NativeFigures, Report
 
-__all__ = ["TextPrinter", "print_figures"]
-
 
 class TextPrinter:
     """Prints the pieces of replies as they come, with an empty line between replies."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from cassandra_spec.model.packing.plan import PackPlan
     from cassandra_spec.model.weights.sources import Source
 
-__all__ = ["FORMAT_FLAGS", "choose_codec", "register"]
-
 PACK_EPILOG = """\
 schemes:
   unary  exponents in a unary code by frequency; the smallest with an exact target

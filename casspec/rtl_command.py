@@ -8,8 +8,6 @@ from pathlib import Path
 from cassandra_spec.casspec.flags import Subparsers, add_choice, add_command, add_switch
 from cassandra_spec.golden.format import SCHEMES
 
-__all__ = ["EPILOG", "register", "rtl"]
-
 EPILOG = """\
 tops:
   decoder  streams in, values out: docs/microarchitecture.md

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from cassandra_spec.model.study.drafts import Study
     from cassandra_spec.model.weights.sources import Source
 
-__all__ = ["add_study_flags", "norms_of", "open_study"]
-
 
 def add_study_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from cassandra_spec.system.checks.scalesim import Count
     from cassandra_spec.system.systolic import Array
 
-__all__ = ["register"]
-
 EPILOG = """\
 examples:
   casspec system estimate --device rtx4090 --model qwen3-8b --scheme exact --gamma 3

@@ -14,8 +14,6 @@ from cassandra_spec.golden.format import SCHEMES
 if TYPE_CHECKING:
     from cassandra_spec.model.study.tuning import Score
 
-__all__ = ["EPILOG", "register", "tune"]
-
 EPILOG = """\
 examples:
   casspec tune smollm2 tuned.toml

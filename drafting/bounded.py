@@ -12,8 +12,6 @@ from typing import NoReturn
 
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = ["bounded_text"]
-
 _MEMORY = 1 << 29  # bytes that the child may take beyond what this process has
 _PIECE = 1 << 16
 

@@ -6,8 +6,6 @@ import dataclasses
 
 from cassandra_spec.drafting.proposal import COPIES, Outcome
 
-__all__ = ["Counters", "KeyValueCounters", "ReadBytes", "SourceCounters"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadBytes:

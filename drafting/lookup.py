@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from cassandra_spec.drafting.proposal import COPIES, Outcome, Proposal
 from cassandra_spec.drafting.settings import Settings, check_lengths
 
-__all__ = ["CopyDrafter", "Lookup"]
-
 
 class Lookup:
     """The tokens of a sequence so far, with the latest place of each short run of them.

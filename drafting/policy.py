@@ -9,17 +9,6 @@ from typing import Protocol
 from cassandra_spec.drafting.proposal import COPIES, DRAFT_VIEW, Drafter, Outcome, Proposal
 from cassandra_spec.drafting.settings import ADAPTIVE, Settings
 
-__all__ = [
-    "AdaptivePolicy",
-    "FixedPolicy",
-    "MeasuredSeconds",
-    "PassCosts",
-    "Plan",
-    "Policy",
-    "PolicyDrafter",
-    "make_policy",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Plan:

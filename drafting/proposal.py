@@ -18,8 +18,6 @@ import numpy as np
 from cassandra_spec.drafting.sampling import Probabilities
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["COPIES", "DRAFT_VIEW", "ROOT", "Drafter", "Node", "Outcome", "Proposal"]
-
 ROOT = -1
 """Parent of nodes that follow the last token of the context."""
 

@@ -11,8 +11,6 @@ from cassandra_spec.drafting.report import Report
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.drafting.text import ReplyText, encode_prompt
 
-__all__ = ["Backend", "Generation", "Replies", "cut_at_end"]
-
 
 class Backend(Protocol):
     """What generates: a model with its tokenizer."""

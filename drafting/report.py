@@ -14,16 +14,6 @@ from typing import Any
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.settings import ADAPTIVE, Settings
 
-__all__ = [
-    "Costs",
-    "KeyValueTraffic",
-    "NativeFigures",
-    "Report",
-    "Traffic",
-    "make_report",
-    "native_figures",
-]
-
 SCOPES = ("linear", "weights", "all")
 """What traffic is counted for: linear layers; those and the head; everything with norms and KV."""
 

@@ -21,8 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from cassandra_spec.drafting.settings import Sampling
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["Probabilities", "draw", "probabilities", "verify"]
-
 Probabilities = NDArray[np.float64]
 
 

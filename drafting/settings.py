@@ -9,8 +9,6 @@ from typing import Literal, get_args
 
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["ADAPTIVE", "GREEDY", "DraftKind", "Gamma", "Sampling", "Settings"]
-
 ADAPTIVE: Literal["adaptive"] = "adaptive"
 
 Gamma = int | Literal["adaptive"]

@@ -7,8 +7,6 @@ from typing import Any
 
 from cassandra_spec.drafting.bounded import bounded_text
 
-__all__ = ["ReplyText", "encode_prompt", "stop_tokens"]
-
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20
 """What the chat template of a model may take, and make beside the prompt."""

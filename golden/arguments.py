@@ -15,17 +15,6 @@ from cassandra_spec.golden.errors import CassandraError, DecodeError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
 from cassandra_spec.golden.packed import Packed, Values
 
-__all__ = [
-    "Arguments",
-    "Nonfinite",
-    "check_arguments",
-    "check_importance",
-    "check_packed",
-    "check_segment",
-    "group_count",
-    "whole_segments",
-]
-
 Nonfinite = Literal["error", "saturate"]
 
 _EXPONENT = 0x7F80

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["ITEM_BYTES", "from_bytes", "from_f16", "from_f32"]
-
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
 """Bytes of a value in the dtypes (safetensors' names) that can be made BF16."""
 

@@ -27,17 +27,6 @@ from cassandra_spec.golden.arrays.exponents import choose_group_exponents
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, Format
 from cassandra_spec.golden.packed import EncodeOptions, Packed, Values, concatenate
 
-__all__ = [
-    "GoldenCodec",
-    "choose_codebooks",
-    "decode_draft",
-    "decode_draft_segment",
-    "decode_target",
-    "decode_target_segment",
-    "encode",
-    "encode_parts",
-]
-
 RUN_VALUES = 1 << 21
 """Values that are encoded or decoded together (rounded to whole segments, at least one)."""
 

@@ -10,8 +10,6 @@ from cassandra_spec.golden.format import Format
 from cassandra_spec.golden.packed import Packed, Values
 from cassandra_spec.golden.selection import keep_largest
 
-__all__ = ["Encoder", "GoldenEncoder"]
-
 
 class Encoder(Protocol):
     """What the runtime needs of an encoder; golden's and the gateware both offer it.

@@ -1,7 +1,5 @@
 """Errors that users of the format see; each names the thing, its value and what was expected."""
 
-__all__ = ["CassandraError", "DecodeError", "FileError"]
-
 
 class CassandraError(ValueError):
     """Base of every error that bad input (not a bug) can raise; its text is one line."""

@@ -11,24 +11,6 @@ from typing import Any, Literal, TypeGuard, get_args
 
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = [
-    "CACHE_BLOCK",
-    "COMMAND_FIELDS",
-    "DIRECTORY_FIELDS",
-    "ENCODE_COMMAND_FIELDS",
-    "ENCODE_ERROR_CAUSES",
-    "ERROR_CAUSES",
-    "FLAG_MASK",
-    "SCHEMES",
-    "STREAMS",
-    "CommandField",
-    "Fill",
-    "Format",
-    "PrunedExponent",
-    "Scheme",
-    "Stream",
-]
-
 Scheme = Literal["unary", "mx", "exact"]
 Fill = Literal["zero", "midpoint"]
 PrunedExponent = Literal["raw", "coded"]

@@ -12,8 +12,6 @@ from typing import Any
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.format import is_integer
 
-__all__ = ["check_config", "read_config", "read_json"]
-
 _SIZES = {
     "hidden_size": 1 << 20,
     "intermediate_size": 1 << 22,

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format
 
-__all__ = ["Codec", "EncodeOptions", "Packed", "Packer", "Segment", "concatenate"]
-
 Bytes = NDArray[np.uint8]
 Values = NDArray[np.uint16]
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.packed import Values
 
-__all__ = ["keep_largest"]
-
 
 def keep_largest(values: Values, vector: int, keep: int) -> NDArray[np.bool_]:
     """The ``keep`` largest magnitudes of each run of ``vector`` values.

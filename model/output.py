@@ -13,8 +13,6 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.file import sync_directory
 
-__all__ = ["resumable_directory", "staged_directory", "write_file"]
-
 
 @contextmanager
 def staged_directory(destination: Path) -> Iterator[Path]:

@@ -16,8 +16,6 @@ from typing import TypeVar
 
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["Workers"]
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

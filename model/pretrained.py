@@ -15,8 +15,6 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.weights.architectures import find_architecture
 
-__all__ = ["DATA_ONLY", "load_config", "load_tokenizer"]
-
 DATA_ONLY = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every ``from_pretrained`` of this project."""
 

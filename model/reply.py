@@ -21,8 +21,6 @@ from cassandra_spec.model.pretrained import load_config, load_tokenizer
 from cassandra_spec.model.weights.architectures import HEAD
 from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
-__all__ = ["ReadWeights", "Reply", "Weights", "build_model", "packed_reader", "reply"]
-
 _BUFFERS = (".rotary_emb.inv_freq",)
 """Tensors that old checkpoints have and models compute by themselves."""
 

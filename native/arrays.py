@@ -11,8 +11,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = ["CheckedStructure", "Pointer", "int32", "pointer"]
-
 _LIMIT = 2**31
 
 

@@ -31,19 +31,6 @@ from pathlib import Path
 from cassandra_spec.native import constants
 from cassandra_spec.native.errors import NativeError
 
-__all__ = [
-    "ISA_FLAGS",
-    "Toolchain",
-    "Unit",
-    "build_library",
-    "cache_folder",
-    "compilations",
-    "find_toolchain",
-    "isas_of",
-    "read_sources",
-    "write_sources",
-]
-
 SOURCES = Path(__file__).resolve().parent / "src"
 _CHECKOUT = SOURCES.parents[1]
 _JOBS = 2

@@ -34,8 +34,6 @@ from cassandra_spec.golden.packed import Packed, Values, concatenate
 from cassandra_spec.native.arrays import CheckedStructure, Pointer, pointer
 from cassandra_spec.native.library import declare, load, require_done
 
-__all__ = ["NativeCodec"]
-
 Flags = NDArray[np.bool_]
 
 _BOOK_SIZE = 32

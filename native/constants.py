@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from cassandra_spec.golden.arrays import arithmetic
 from cassandra_spec.golden.format import ERROR_CAUSES, FLAG_MASK, SCHEMES
 
-__all__ = ["HEADER", "SOURCE", "generate"]
-
 HEADER = "format_constants.h"
 SOURCE = "format_tables.cpp"
 

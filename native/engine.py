@@ -64,8 +64,6 @@ from cassandra_spec.native.llama import (
     read_llama_config,
 )
 
-__all__ = ["Engine"]
-
 Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
 

@@ -9,16 +9,6 @@ from functools import cache
 from cassandra_spec.native.arrays import CheckedStructure
 from cassandra_spec.native.library import declare, load
 
-__all__ = [
-    "MAX_ROWS",
-    "MOST",
-    "NOT_FINITE",
-    "ModelShape",
-    "RoundRequest",
-    "RoundResult",
-    "engine_library",
-]
-
 MAX_ROWS = 8
 """Positions of one pass, at most."""
 

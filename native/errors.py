@@ -2,8 +2,6 @@
 
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = ["NativeError"]
-
 
 class NativeError(CassandraError):
     """The native library cannot be compiled or loaded here, or lacks what was asked for."""

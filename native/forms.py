@@ -6,8 +6,6 @@ from typing import Literal
 
 from cassandra_spec.golden import Format
 
-__all__ = ["FORMS", "TARGETS", "Target", "draft_form", "target_form"]
-
 FormName = Literal["bf16", "packed12", "packed8", "draft5", "draft4", "mx9"]
 FORMS: tuple[FormName, ...] = ("bf16", "packed12", "packed8", "draft5", "draft4", "mx9")
 """Names of the forms, by their number in linear.h."""

@@ -11,8 +11,6 @@ from typing import Any
 from cassandra_spec.native.build import ISA_FLAGS, build_library
 from cassandra_spec.native.errors import NativeError
 
-__all__ = ["ISAS", "available_isas", "declare", "isa", "load", "require_done", "set_isa"]
-
 Signature = tuple[Any, tuple[Any, ...]]
 """Result and arguments of a native function."""
 

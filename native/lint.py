@@ -17,8 +17,6 @@ from cassandra_spec.native.build import (
     write_sources,
 )
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Check all sources; 1 if one has a finding, which is printed."""

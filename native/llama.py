@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_config import check_config
 
-__all__ = ["EMBEDDING", "HEAD", "LINEAR", "VECTORS", "LlamaConfig", "read_llama_config"]
-
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
 """``model_type`` of the models that the engine can run."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from cassandra_spec.native.build import build_library, find_toolchain
 from cassandra_spec.native.errors import NativeError
 
-__all__ = ["environment", "main"]
-
 # libstdc++ too: the sanitizer looks for its functions when it starts.
 _RUNTIMES = ("libasan.so", "libubsan.so", "libstdc++.so.6")
 

@@ -13,16 +13,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-__all__ = [
-    "BAD_INPUT",
-    "EXTRAS",
-    "LONGEST_LINE",
-    "CommandParser",
-    "integer",
-    "one_line",
-    "run_command",
-]
-
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 LONGEST_LINE = 300
 """Characters of an error line, at most."""

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["DocumentError", "block", "block_names", "fill", "fill_file"]
-
 
 class DocumentError(ValueError):
     """A document lacks the markers of a block; the text is one line."""

@@ -8,8 +8,6 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["python_environment", "run_program"]
-
 
 def run_program(
     command: Sequence[object],

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-__all__ = ["Row", "Table", "difference", "markdown_table", "text_table"]
-
 Row = tuple[str, ...]
 
 

@@ -12,8 +12,6 @@ from cassandra_spec.rtl.decode.codebook import ENTRY
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
 from cassandra_spec.rtl.decode.verification import VerificationPath
 
-__all__ = ["Decoder", "PrunedEntry"]
-
 PrunedEntry = data.StructLayout({"exponent": 8, "last": 1, "pruned": 1, "empty": 1})
 """A word of the codebook stream of a decoder that knows coded pruned exponents: ``pruned`` says
 which codebook its packet replaces, ``empty`` that the word has no exponent."""

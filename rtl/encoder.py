@@ -13,8 +13,6 @@ from cassandra_spec.rtl.encode.front import EncoderFront
 from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions, region_ports
 from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncoderConfig
 
-__all__ = ["RESULT_WIDTH", "Encoder", "EncoderTop"]
-
 RESULT_WIDTH = -(-EncodeResult().size // 8) * 8
 """Bits of a result on the bus: :func:`cassandra_spec.rtl.encode.regions.EncodeResult`, completed
 with zeros."""

@@ -9,8 +9,6 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.rtl.common.networks import popcount
 
-__all__ = ["ParallelZeroCounter", "ZeroCounter"]
-
 CHUNK = 8
 """Bits in a chunk (paper, V.A)."""
 

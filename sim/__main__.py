@@ -38,8 +38,6 @@ from cassandra_spec.sim.weights import (
     pack_and_check,
 )
 
-__all__ = ["main"]
-
 PROMPT = "Why is the sky blue? Answer in two sentences."
 
 

@@ -21,8 +21,6 @@ from cassandra_spec.report.tables import text_table
 if TYPE_CHECKING:
     from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 
-__all__ = ["KeyValueCheck", "check_key_values"]
-
 TOKENS = 64
 """Tokens of each reply, at least."""
 

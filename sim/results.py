@@ -14,8 +14,6 @@ from cassandra_spec.model.weights.sources import Source, packed_tensors
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.sim.weights import LOSSLESS, Check
 
-__all__ = ["print_exponents", "print_results"]
-
 ENTROPY_PAPER, UNARY_PAPER = 2.6, 2.85  # bits per exponent, paper section IV.B and Figure 6
 _STREAMS = ("mask", "exponent", "sign_high", "low", "residue", "pruned")
 

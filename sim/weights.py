@@ -20,18 +20,6 @@ from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.weights.sources import Source, Tensor
 from cassandra_spec.verif.decoder.bulk import RtlCodec, Statistics
 
-__all__ = [
-    "LOSSLESS",
-    "RECIPES",
-    "REPLY_SCHEME",
-    "Check",
-    "DecodedWeights",
-    "describe",
-    "gateware",
-    "one_of_each_kind",
-    "pack_and_check",
-]
-
 RECIPES = {
     "unary": Recipe(
         format=Format(scheme="unary", truncated=4), prune=0.4, prune_scores="magnitude"

@@ -18,8 +18,6 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.liberty import pin_groups
 from cassandra_spec.synth.timing import Library
 
-__all__ = ["Cells", "buffer_registers", "input_loads", "instances_of"]
-
 ROOT_LOAD = 7
 """Most that a flip-flop drives, in inputs of the smallest two-input NAND."""
 

@@ -18,8 +18,6 @@ from cassandra_spec.synth.buffering import input_loads, instances_of
 from cassandra_spec.synth.liberty import InternalEnergy, groups, internal_energies
 from cassandra_spec.synth.timing import Library, run_tool
 
-__all__ = ["Energy", "Model", "cell_models", "read_slews", "transitions_of"]
-
 SLEW = 0.1
 """Slew of ports and of the clock, in ns."""
 

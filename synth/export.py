@@ -29,14 +29,6 @@ from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.registers import c_header, markdown
 
-__all__ = [
-    "DEFAULT_CONFIGS",
-    "choose",
-    "export",
-    "export_all",
-    "ports_of",
-]
-
 VERSION = "0.1.0"
 
 Config = DecoderConfig | DmaConfig | EncoderConfig | StoreConfig

@@ -25,8 +25,6 @@ from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
 from cassandra_spec.synth.export import ports_of
 from cassandra_spec.synth.timing import run_tool
 
-__all__ = ["Placed", "main", "markdown", "nextpnr", "place", "wrapper"]
-
 REQUIREMENTS = Path(__file__).with_name("fpga-requirements.txt")
 
 DEVICE, PACKAGE, SPEED = "45k", "CABGA381", 6

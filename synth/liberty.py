@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["InternalEnergy", "Table", "groups", "internal_energies", "pin_groups"]
-
 LOAD, SLEW = "total_output_net_capacitance", "input_transition_time"
 """Variables of the tables that are understood."""
 

@@ -15,8 +15,6 @@ from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
-__all__ = ["c_header", "main", "markdown"]
-
 _ACCESS = {
     "ro": "read only",
     "rw": "read and write, zero after reset",

@@ -31,17 +31,6 @@ from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.synthesis import PERIOD, Design, Figures, analyse
 from cassandra_spec.synth.timing import Library, version_of
 
-__all__ = [
-    "DEFAULT_CONFIGS",
-    "DEFAULT_ENCODER",
-    "DecoderReport",
-    "as_json",
-    "design_of",
-    "encoder_tables",
-    "main",
-    "markdown",
-]
-
 DEFAULT_CONFIGS = (
     DecoderConfig(),
     DecoderConfig(schemes=("mx", "exact")),

@@ -26,19 +26,6 @@ from cassandra_spec.synth.timing import (
     timing_script,
 )
 
-__all__ = [
-    "PERIOD",
-    "Design",
-    "Figures",
-    "add_buffers",
-    "analyse",
-    "block_areas",
-    "chip_areas",
-    "count_cells",
-    "map_for_speed",
-    "memories_of",
-]
-
 PERIOD = 4.6
 """Clock period in ns that issue and report aim at in osu018."""
 

@@ -13,20 +13,6 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.programs import run_program
 from cassandra_spec.synth.liberty import groups
 
-__all__ = [
-    "ACTIVITY",
-    "DEFAULT_LIBERTY",
-    "CriticalPath",
-    "Library",
-    "Power",
-    "Step",
-    "cell_areas",
-    "parse_path",
-    "parse_power",
-    "run_tool",
-    "version_of",
-]
-
 ACTIVITY = 0.1
 """Assumed transitions of every input in a clock cycle, OpenSTA's own default."""
 

@@ -7,8 +7,6 @@ from typing import Literal, get_args
 
 from cassandra_spec.system.errors import SystemModelError, check_count, check_number, unknown
 
-__all__ = ["MAX_GAMMA", "Acceptance", "Kind"]
-
 Kind = Literal["drafted", "conditional"]
 MAX_GAMMA = 8
 

@@ -11,8 +11,6 @@ from typing import Any
 from cassandra_spec.system.errors import SystemModelError, check_number, unknown
 from cassandra_spec.system.files import HERE, read_toml
 
-__all__ = ["FULL", "Bits", "FormatCost", "load_format", "load_formats"]
-
 FULL = 16.0
 """Bits of BF16: what embedding, norms and activations cost always."""
 

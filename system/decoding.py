@@ -12,8 +12,6 @@ from cassandra_spec.system.errors import check_count
 from cassandra_spec.system.passes import Pass, PassCost, Traffic, cost_of
 from cassandra_spec.system.workload import Model, Workload
 
-__all__ = ["Estimate", "Round", "Setup", "cache_tokens", "estimate", "round_of", "weight_bytes"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:

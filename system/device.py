@@ -12,8 +12,6 @@ from cassandra_spec.system.errors import SystemModelError, check_number, unknown
 from cassandra_spec.system.files import HERE, constant, read_toml
 from cassandra_spec.system.systolic import Array, Product
 
-__all__ = ["UNITS", "Device", "known_devices", "load_device"]
-
 UNITS: Mapping[str, str] = MappingProxyType(
     {
         "bandwidth": "bytes/s",

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-__all__ = ["SystemModelError", "check_count", "check_number", "unknown"]
-
 
 class SystemModelError(ValueError):
     """Bad input, in one line: what it is, what it must be and what it was."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from cassandra_spec.system.errors import SystemModelError, check_number
 
-__all__ = ["HERE", "Table", "constant", "read_json", "read_text", "read_toml"]
-
 HERE = Path(__file__).resolve().parent
 """The directory of the files that come with the package."""
 

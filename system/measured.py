@@ -14,17 +14,6 @@ from cassandra_spec.system.device import Device
 from cassandra_spec.system.errors import SystemModelError, check_count, check_number, unknown
 from cassandra_spec.system.files import HERE, read_json, read_text
 
-__all__ = [
-    "SIM",
-    "Measured",
-    "Rates",
-    "load_acceptance",
-    "load_measured",
-    "load_rates",
-    "pick",
-    "with_rates",
-]
-
 SIM = HERE / "records" / "sim.txt"
 """What ``make sim`` printed for SmolLM2-135M: values per cycle, bits per weight."""
 

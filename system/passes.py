@@ -14,8 +14,6 @@ from cassandra_spec.system.errors import check_count, check_number
 from cassandra_spec.system.systolic import Product
 from cassandra_spec.system.workload import Model
 
-__all__ = ["Pass", "PassCost", "Traffic", "cost_of", "flops_of", "products_of", "traffic_of"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:

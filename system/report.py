@@ -35,8 +35,6 @@ from cassandra_spec.system.figures.silicon import Synthesis
 from cassandra_spec.system.figures.table_5 import table_5
 from cassandra_spec.system.measured import Measured
 
-__all__ = ["everything", "fill_tables", "markdown", "page"]
-
 _STREAMS = {
     "weights": "weights",
     "head": "head",

@@ -19,8 +19,6 @@ from cassandra_spec.system.measured import (
 )
 from cassandra_spec.system.workload import Workload, load_model
 
-__all__ = ["AcceptanceChoice", "named_setup"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AcceptanceChoice:

@@ -14,8 +14,6 @@ from typing import Literal, get_args
 
 from cassandra_spec.system.errors import check_count, check_number, unknown
 
-__all__ = ["DATAFLOWS", "Array", "Dataflow", "Product", "array_cycles", "folds_of"]
-
 Dataflow = Literal["is", "os", "ws"]
 """What stays in the array: inputs, outputs, or weights."""
 

@@ -9,8 +9,6 @@ from typing import Any
 from cassandra_spec.system.errors import SystemModelError, check_count, unknown
 from cassandra_spec.system.files import HERE, read_json
 
-__all__ = ["Model", "Workload", "known_models", "load_model"]
-
 _FIELDS = {
     "hidden": "hidden_size",
     "intermediate": "intermediate_size",

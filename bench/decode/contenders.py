@@ -11,8 +11,6 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
 from cassandra_spec.model.weights.architectures import HEAD
 
-__all__ = ["CONTENDERS", "PLAIN", "PLANS", "Contender", "Kind", "choose"]
-
 Kind = Literal["native", "torch", "transformers", "llama.cpp"]
 
 _EXACT: dict[str, Any] = {

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.weights.sources import Source, Values
 
-__all__ = ["write_gguf"]
-
 
 def write_gguf(source: Source, config: Mapping[str, Any], path: Path) -> None:
     """Write the weights of a source, whole or not at all.

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-__all__ = ["memory_speed"]
-
 _BYTES = 256 << 20
 _PASSES = 3
 

@@ -9,8 +9,6 @@ from typing import Any
 from cassandra_spec.drafting import encode_prompt
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["encode_after"]
-
 
 def encode_after(tokenizer: Any, prompt: str, filler: str, positions: int) -> list[int]:
     """A prompt after the beginning of a text, which is cut to give ``positions`` tokens.

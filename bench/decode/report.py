@@ -16,8 +16,6 @@ from cassandra_spec.model.output import write_file
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["differing_replies", "draw", "lines", "save"]
-
 _COLUMNS = (
     "contender",
     "tokens/s",

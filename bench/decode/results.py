@@ -13,8 +13,6 @@ import numpy as np
 from cassandra_spec.bench.decode.contenders import PLAIN, Contender
 from cassandra_spec.golden.errors import FileError
 
-__all__ = ["LLAMA", "Figure", "Spread", "Summary", "Turn", "Turns", "summaries"]
-
 LLAMA = "llama.cpp BF16"
 """The other baseline."""
 

@@ -23,8 +23,6 @@ from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import Source
 
-__all__ = ["WEIGHTS", "Bench", "make_source"]
-
 WEIGHTS = ("dequantised", "dithered")
 """The weights as the source has them, and as if they had never been quantised."""
 

@@ -16,8 +16,6 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import Source, fingerprint
 
-__all__ = ["measure_all", "open_turns", "prepare"]
-
 _PROMPTS_ROOM = 512  # positions for prompts that have no context before them
 
 

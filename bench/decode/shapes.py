@@ -19,8 +19,6 @@ from cassandra_spec.bench.decode.results import Spread
 from cassandra_spec.golden import CassandraError, Format, Packed
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["SHAPES", "Costs", "lines", "measure", "measure_shapes", "projected"]
-
 _LLAMA = {
     "model_type": "llama",
     "vocab_size": 128_256,

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from cassandra_spec.golden import CassandraError, bf16
 from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
-__all__ = ["BLOCK", "STEPS", "Dithered", "dither"]
-
 BLOCK = 32
 """Weights of one row that share a quantiser in Q4_1."""
 

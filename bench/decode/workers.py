@@ -23,8 +23,6 @@ from typing import Any
 
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["Worker"]
-
 _LINES = 3  # of what a worker that failed printed last
 
 

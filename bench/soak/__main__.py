@@ -33,8 +33,6 @@ from cassandra_spec.model.weights.sources import BUNDLED, open_source
 from cassandra_spec.report.commands import CommandParser, integer, run_command
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["compare", "main"]
-
 BACKENDS = {"torch": torch_replies, "native": native_replies}
 VARIANTS = {"torch": "KV", "native": "target"}
 JOBS = {"torch": 2, "native": 1}  # the native engine has threads of its own

@@ -10,8 +10,6 @@ from pathlib import Path
 from cassandra_spec.bench.soak.cases import Answer, Case
 from cassandra_spec.model.output import write_file
 
-__all__ = ["Answers", "version"]
-
 ROOT = Path(__file__).resolve().parents[2]
 _ROOMS = ("golden", "model", "drafting", "native", "bench/soak")
 

@@ -16,8 +16,6 @@ from cassandra_spec.model.packing.packer import Recipe
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.prompts import bundled_prompts
 
-__all__ = ["RECIPES", "Answer", "Case", "Prompts", "with_plain"]
-
 RECIPES = {
     "unary": Recipe(format=Format(scheme="unary", truncated=4), prune=0.4),
     "exact": Recipe(

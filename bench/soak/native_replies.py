@@ -10,8 +10,6 @@ from cassandra_spec.drafting import Counters, DraftKind, Gamma
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MOST
 
-__all__ = ["answer", "pairs", "reply"]
-
 POSITIONS = 2048
 """Most positions of prompt and reply."""
 

@@ -13,8 +13,6 @@ from cassandra_spec.drafting import Counters
 from cassandra_spec.golden import Format
 from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, decode
 
-__all__ = ["answer", "pairs"]
-
 GAMMAS = range(1, 9)
 BF16, PACKED = "BF16", "unary -4"
 KV = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="midpoint"))

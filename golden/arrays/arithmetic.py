@@ -16,24 +16,6 @@ from cassandra_spec.golden.arrays.bitops import Flags, Octets
 from cassandra_spec.golden.format import Scheme
 from cassandra_spec.golden.packed import Values
 
-__all__ = [
-    "EFFECTIVE",
-    "ESCAPE_WINDOW",
-    "LEADING_ZEROS",
-    "MAGNITUDES",
-    "RESIDUE_WIDTH",
-    "SHIFT_MAX",
-    "SUBNORMAL_FLOOR",
-    "VALUE",
-    "default_group_exponents",
-    "exponents_of",
-    "magnitudes",
-    "residues",
-    "restore",
-    "restore_exact",
-    "values_of",
-]
-
 ESCAPE_WINDOW = 255
 """The window that says "saturated" (scheme exact)."""
 

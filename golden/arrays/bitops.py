@@ -8,24 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Flags",
-    "Ints",
-    "Octets",
-    "Rows",
-    "completed",
-    "fields_from_planes",
-    "pack_bits",
-    "pack_fields",
-    "planes_from_fields",
-    "row_dtype",
-    "span_indices",
-    "to_bytes",
-    "to_rows",
-    "trimmed",
-    "unpack_bits",
-]
-
 Octets = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]

@@ -29,8 +29,6 @@ from cassandra_spec.golden.errors import DecodeError
 from cassandra_spec.golden.format import Format
 from cassandra_spec.golden.packed import Bytes, Packed, Segment, Values
 
-__all__ = ["decode_run"]
-
 
 def _gather(regions: Sequence[Bytes], beat: int) -> RegionRows:
     octets = beat // 8

@@ -22,8 +22,6 @@ from cassandra_spec.golden.arrays.schedule import (
 from cassandra_spec.golden.format import FLAG_MASK, Format
 from cassandra_spec.golden.packed import Bytes, Packed
 
-__all__ = ["Codebooks", "encode_run", "ranks_of"]
-
 MISSING = 255
 """Rank of an exponent that is not in a codebook."""
 

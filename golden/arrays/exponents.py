@@ -12,8 +12,6 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import Format
 from cassandra_spec.golden.packed import Values
 
-__all__ = ["choose_group_exponents"]
-
 _RUN_GROUPS = 1 << 14  # groups that are judged together
 _FRACTION = 8  # bits below the unit of the default exponent
 _IMPORTANCE_BITS = 22  # squares have 32 bits, sums over 256 values 8 more

@@ -17,18 +17,6 @@ import numpy as np
 from cassandra_spec.golden.arrays.bitops import Flags, Ints
 from cassandra_spec.golden.format import Format
 
-__all__ = [
-    "Grid",
-    "Layout",
-    "Rule",
-    "coded_counts",
-    "exponent_needs",
-    "mask_counts",
-    "packed_counts",
-    "speculation_rules",
-    "verification_rules",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:

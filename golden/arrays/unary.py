@@ -13,8 +13,6 @@ from collections.abc import Iterable
 
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = ["CHUNK", "count_chunk", "parallel_decode", "reorganize"]
-
 CHUNK = 8
 """Bits in a chunk (paper, V.A)."""
 

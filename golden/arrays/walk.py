@@ -20,8 +20,6 @@ from cassandra_spec.golden.arrays.bitops import Flags, Ints, Octets, Rows
 from cassandra_spec.golden.arrays.schedule import Grid, exponent_needs, mask_counts, packed_counts
 from cassandra_spec.golden.format import Format
 
-__all__ = ["CodedWalk", "ExactWalk", "RegionRows", "SpeculationWalk", "Windows"]
-
 Counts = dict[str, Ints]
 
 

@@ -8,8 +8,6 @@ import sys
 
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """The harness's command; 2 after a line about what was wrong."""

@@ -20,8 +20,6 @@ from tqdm import tqdm
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.pretrained import load_tokenizer
 
-__all__ = ["Accuracy", "Evaluation", "compare", "evaluate", "token_windows"]
-
 _BATCH = 2048  # tokens in a pass, at least one window
 
 

@@ -33,8 +33,6 @@ except ImportError as error:
         f" {error}"
     ) from error
 
-__all__ = ["CassandraLM", "main"]
-
 View = Literal["target", "draft"]
 
 _log = logging.getLogger("lm_eval.cassandra")  # shown with what the harness says

@@ -17,8 +17,6 @@ from cassandra_spec.model.packing.masks import kept_by_wanda, kept_in_fours
 from cassandra_spec.model.reply import ReadWeights
 from cassandra_spec.model.weights.sources import Source, Tensor, Values
 
-__all__ = ["as_float", "rounded_to_8_bits", "wanda_pruned"]
-
 _LARGEST = 127
 
 

@@ -25,16 +25,6 @@ from cassandra_spec.model.speculative.memory import require_memory
 from cassandra_spec.model.weights.packed import PackedSource
 from cassandra_spec.model.weights.sources import Source, Tensor
 
-__all__ = [
-    "Candidate",
-    "Row",
-    "bf16_candidate",
-    "lossy_candidates",
-    "original",
-    "packed_candidates",
-    "table_rows",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:

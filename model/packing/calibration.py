@@ -29,17 +29,6 @@ from cassandra_spec.model.output import write_file
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.weights.sources import Source, fingerprint, packed_tensors
 
-__all__ = [
-    "DEFAULT",
-    "HELD_OUT",
-    "Calibration",
-    "Norms",
-    "cache_directory",
-    "calibrate",
-    "load_or_calibrate",
-    "read_text",
-]
-
 DEFAULT = "calibration.txt"
 """The bundled text (model/data/README.md says where it is from)."""
 

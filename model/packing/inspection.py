@@ -10,8 +10,6 @@ from typing import Any
 from cassandra_spec.golden.file import PackedFile, PackedTensor
 from cassandra_spec.report.tables import text_table
 
-__all__ = ["inspect_file", "inspection_text", "kind_of_name", "mean_bits"]
-
 
 def inspect_file(packed: PackedFile) -> dict[str, Any]:
     """A JSON-ready description.

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["check_prune", "importance", "kept_by_magnitude", "kept_by_wanda", "kept_in_fours"]
-
 _MAGNITUDE = np.uint16(0x7FFF)
 _INFINITY = 0x7F80
 _IMPORTANCE_BITS = 63

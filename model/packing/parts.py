@@ -19,8 +19,6 @@ from cassandra_spec.golden import Packed
 from cassandra_spec.golden.file import PackedFile, PackedTensor, Writer
 from cassandra_spec.model.output import write_file
 
-__all__ = ["Codebooks", "Parts"]
-
 _JOURNAL = "journal"
 _CODEBOOKS = "codebooks"
 

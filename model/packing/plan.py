@@ -36,8 +36,6 @@ from cassandra_spec.model.packing.masks import check_prune
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 from cassandra_spec.model.weights.sources import Source, Tensor
 
-__all__ = ["GroupExponents", "Override", "PackPlan", "PruneScores", "Recipe"]
-
 PruneScores = Literal["wanda", "magnitude"]
 GroupExponents = Literal["largest", "chosen", "weighted"]
 Nonfinite = Literal["error", "saturate"]

@@ -13,8 +13,6 @@ from transformers import GenerationConfig
 from cassandra_spec.drafting import GREEDY, DraftKind, Sampling, Settings
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["Request", "read_inputs", "read_request"]
-
 _DEFAULT_TOKENS = 20  # as in transformers
 _DEFAULT_TOP_K = 50
 

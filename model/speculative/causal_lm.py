@@ -43,8 +43,6 @@ from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import ATTENTION, run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
 
-__all__ = ["CassandraForCausalLM", "ReplyInterrupted"]
-
 _FLOAT32_PER_BF16 = 2
 
 

@@ -23,8 +23,6 @@ from cassandra_spec.drafting import (
     probabilities,
 )
 
-__all__ = ["MOST", "DraftView", "Session", "make_drafter"]
-
 MOST = 8
 """The largest gamma that the adaptive policy takes."""
 

@@ -20,8 +20,6 @@ from torch.nn.functional import linear
 from cassandra_spec.golden import Codec, Packed
 from cassandra_spec.model.speculative.tiles import ROWS
 
-__all__ = ["DecodedProducts", "Mode", "PackedLinear", "Products", "ProductsFactory", "decoded"]
-
 
 class Products(Protocol):
     """The two products of one packed weight matrix [outputs, inputs].

@@ -11,8 +11,6 @@ from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.speculative.linear import Mode, PackedLinear, ProductsFactory
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 
-__all__ = ["pack_layers", "pass_costs"]
-
 _BF16_BYTES = 2
 
 

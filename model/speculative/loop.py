@@ -20,8 +20,6 @@ from cassandra_spec.drafting import (
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative.drafters import Session, make_drafter
 
-__all__ = ["decode"]
-
 
 def decode(
     session: Session,

@@ -10,8 +10,6 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 
-__all__ = ["available_memory", "model_memory", "require_memory"]
-
 _BF16_BYTES = 2
 _WORK_BYTES = 12
 """Per value of the largest tensor while it is decoded: packed, patterns, two copies."""

@@ -21,8 +21,6 @@ from transformers import AttentionInterface
 from cassandra_spec.model.speculative.key_values import KeyValueCache
 from cassandra_spec.model.speculative.tiles import ROWS, Tile, tiles
 
-__all__ = ["ATTENTION", "run_pass"]
-
 ATTENTION = "cassandra_by_rows"
 """The name under which transformers finds the attention of this module."""
 

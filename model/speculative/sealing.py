@@ -24,8 +24,6 @@ from cassandra_spec.golden.packed import Values
 from cassandra_spec.model.packing.masks import check_prune, kept_by_magnitude
 from cassandra_spec.model.packing.statistics import exponent_counts, frequent_exponents
 
-__all__ = ["LAG", "KeyValueFormat", "Order", "Sealed", "Sealer", "flatten", "unflatten"]
-
 LAG = 8
 """Lag of a rounded target by default; gamma can be as large."""
 

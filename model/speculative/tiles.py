@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-__all__ = ["ROWS", "Tile", "tiles"]
-
 ROWS = 8
 """Rows of a tile by default."""
 

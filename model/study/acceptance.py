@@ -14,17 +14,6 @@ from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.study.drafts import KeyValueBytes, Measured
 from cassandra_spec.model.study.emulation import Round, rounds
 
-__all__ = [
-    "ACCEPTANCE",
-    "CONDITIONAL",
-    "Interval",
-    "Ratio",
-    "Row",
-    "best_row",
-    "bootstrap",
-    "row",
-]
-
 _DRAWS = 2000  # of the bootstrap
 _COVERAGE = 0.95
 

@@ -18,8 +18,6 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
-__all__ = ["ATTENTION", "Chains", "Rows", "Sequences", "run_rows"]
-
 ATTENTION = "cassandra_chains"
 """The name under which transformers finds the attention of this module."""
 

@@ -28,8 +28,6 @@ from cassandra_spec.model.study.emulation import Drafts, Replies, follow, greedy
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 from cassandra_spec.model.weights.sources import Source, Values, fingerprint
 
-__all__ = ["Measured", "SealedSequences", "Setting", "Study"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:

@@ -21,8 +21,6 @@ from cassandra_spec.drafting import Counters, Outcome
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
-__all__ = ["Drafts", "Replies", "Round", "follow", "greedy_replies", "rounds"]
-
 _CHUNK = 384  # chains in one pass
 
 

@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 from cassandra_spec.model.study.acceptance import Row
 from cassandra_spec.model.study.tuning import Score, front
 
-__all__ = ["draw", "draw_front"]
-
 _MARKS = "osD^v<>"
 
 

@@ -17,8 +17,6 @@ from cassandra_spec.golden import Format, GoldenCodec
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model.speculative.sealing import KeyValueFormat, Order, Sealer
 
-__all__ = ["TOKENS", "WIDTHS", "Padding", "main", "measure", "settings"]
-
 TOKENS = 1024
 HEAD = 64
 WIDTHS = (192, 1024)

@@ -11,8 +11,6 @@ from typing import Literal, get_args
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import read_text
 
-__all__ = ["Prompt", "Use", "bundled_prompts", "read_prompts"]
-
 Use = Literal["bench", "development", "soak"]
 """For figures; for choosing settings, so that figures are of prompts that chose nothing; more for
 the regression, which runs over all three."""

@@ -12,8 +12,6 @@ from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.study.drafts import Setting
 from cassandra_spec.model.weights.architectures import HEAD
 
-__all__ = ["FAMILIES", "SETTINGS", "choose", "figure_settings"]
-
 KV_TRUNCATED = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="midpoint"))
 """The draft reads sign, exponent and three bits of keys and values; the target reads all."""
 

@@ -19,8 +19,6 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.output import staged_directory
 from cassandra_spec.model.packing.calibration import read_text
 
-__all__ = ["train_small"]
-
 _END = "<end>"
 _LENGTH = 128  # tokens of a sample
 _BATCH = 16

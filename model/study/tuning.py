@@ -31,8 +31,6 @@ from cassandra_spec.model.study.acceptance import Row, best_row, row
 from cassandra_spec.model.study.drafts import Measured, Setting
 from cassandra_spec.model.weights.architectures import HEAD
 
-__all__ = ["Candidate", "Score", "State", "eq_2", "front", "tune"]
-
 EQ_2_GAMMA = 5
 """The gamma whose acceptance goes into Eq. 2, which does not say."""
 

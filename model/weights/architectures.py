@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from cassandra_spec.golden import CassandraError
 
-__all__ = ["ARCHITECTURES", "EMBEDDING", "HEAD", "Architecture", "Kind", "find_architecture"]
-
 Kind = Literal["linear", "head", "other"]
 """``linear`` and ``head`` are packed; ``other`` (norms, biases, untied embeddings) are not."""
 

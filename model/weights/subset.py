@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.weights.sources import Source
 
-__all__ = ["Subset"]
-
 
 class Subset:
     """A :class:`cassandra_spec.model.weights.sources.Source` with the named tensors of another, in

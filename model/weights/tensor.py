@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.file import RawTensor
 from cassandra_spec.model.weights.architectures import Kind
 
-__all__ = ["Tensor", "Values"]
-
 Values = NDArray[np.uint16]
 """BF16 patterns."""
 

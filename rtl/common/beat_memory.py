@@ -7,8 +7,6 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["BeatMemory"]
-
 
 class BeatMemory(wiring.Component):
     """One write port and some read ports; what silicon would make of compiled memory.

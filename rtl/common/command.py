@@ -13,19 +13,6 @@ from cassandra_spec.golden.format import COMMAND_FIELDS, ERROR_CAUSES, SCHEMES, 
 from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
-__all__ = [
-    "COMMAND_WIDTH",
-    "VALUE",
-    "CommandLayout",
-    "DecoderConfig",
-    "EngineConfig",
-    "ErrorLayout",
-    "SpeculationBeat",
-    "TargetRate",
-    "ValueBeat",
-    "present_lanes",
-]
-
 TargetRate = Literal["half", "full"]
 """Beats of a target in a cycle: one in two, or one in each."""
 

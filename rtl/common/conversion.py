@@ -16,8 +16,6 @@ from amaranth.back import rtlil, verilog
 from amaranth.hdl import Elaboratable
 from amaranth.hdl._nir import AsyncReadPort, Cell, Matches, Net, Netlist, Operator, Part
 
-__all__ = ["quick_cycle_check", "rtlil_of", "verilog_of"]
-
 _BITWISE = ("~", "&", "|", "^", "m")
 
 # Every bit of an output, or the whole output of a cell whose bits depend on the same inputs.

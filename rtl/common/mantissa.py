@@ -6,8 +6,6 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["HIGH_PLANES", "LOW_PLANES", "MantissaConcat"]
-
 HIGH_PLANES = 9
 """Most planes of ``sign_high``: the sign and 8 bits of magnitude."""
 

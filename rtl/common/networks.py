@@ -17,19 +17,6 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Module, Mux, Shape, Signal, Value, ValueLike
 
-__all__ = [
-    "choices",
-    "compact",
-    "expand",
-    "expand_by",
-    "popcount",
-    "prefix_sums",
-    "prefix_sums_from",
-    "rotate",
-    "select_bit",
-    "shift",
-]
-
 
 def _signal(m: Module, value: ValueLike, name: str, width: int | None = None) -> Signal:
     cast = Value.cast(value)

@@ -7,8 +7,6 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["PairLayout", "PairQueue", "Queue"]
-
 
 def PairLayout(item: data.Layout) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
     """The first of these, or with ``two`` both; else the second is arbitrary."""

@@ -8,8 +8,6 @@ from amaranth.hdl import Module, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["FIELD_MAX", "HALVES", "ResidueDemand", "ResidueUnpack", "halves", "total"]
-
 FIELD_MAX = 7
 """Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
 

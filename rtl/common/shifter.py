@@ -6,8 +6,6 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["DynamicShifter"]
-
 
 class DynamicShifter(wiring.Component):
     """``value(s, E, A)`` of docs/format.md, section 4.2, without the sign.

@@ -7,8 +7,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.data import Layout
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["StreamSlice"]
-
 
 class StreamSlice(wiring.Component):
     """Payloads leave in the order in which they came.

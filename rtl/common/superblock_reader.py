@@ -10,8 +10,6 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.networks import shift
 
-__all__ = ["BUS_ROWS", "WORDS", "SuperblockReader"]
-
 BUS_ROWS = 8
 """Rows in a word of the bus."""
 

@@ -10,8 +10,6 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE
 
-__all__ = ["axi_channel", "drive", "handshake", "values_in", "values_out"]
-
 
 def drive(m: Module, target: object, source: object, *names: str) -> None:
     """Drive the ports of these names of ``target`` by those of ``source``."""

@@ -19,8 +19,6 @@ from cassandra_spec.rtl.common.residue import HALVES, halves, total
 from cassandra_spec.rtl.common.shifter import DynamicShifter
 from cassandra_spec.rtl.common.wires import drive
 
-__all__ = ["Align", "AlignedBeat"]
-
 
 def AlignedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
     """A beat after concatenation and shift; ``raw`` lanes take their value from ``pruned``."""

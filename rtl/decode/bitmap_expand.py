@@ -8,8 +8,6 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.networks import choices, expand, expand_by, prefix_sums
 
-__all__ = ["BitmapExpand", "BlockBuffer"]
-
 
 class BitmapExpand(wiring.Component):
     """Hand element 0, 1, 2, ... to the set lanes of a bitmap, lowest lane first.

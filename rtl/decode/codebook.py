@@ -6,8 +6,6 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["ENTRY", "POSSIBLY_EMPTY", "Codebook"]
-
 ENTRY = data.StructLayout({"exponent": 8, "last": 1})
 """A word that loads an entry of a codebook."""
 

@@ -9,8 +9,6 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.networks import compact, expand, popcount, prefix_sums
 from cassandra_spec.rtl.zero_counter import CHUNK, ParallelZeroCounter
 
-__all__ = ["ExponentPath", "queue_entries"]
-
 
 def queue_entries(lanes: int, window: int) -> int:
     """Places of the rank queue, a power of two.

@@ -17,8 +17,6 @@ from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.joins import JoinedBeat, Pruned, Residue
 from cassandra_spec.rtl.decode.segment import pipeline_ports
 
-__all__ = ["FullRatePipeline"]
-
 TAKE_MAX = VALUE + LOW_PLANES + FIELD_MAX
 """Most rows that are taken in a cycle."""
 

@@ -18,8 +18,6 @@ from cassandra_spec.rtl.decode.joins import Pruned, Residue
 from cassandra_spec.rtl.decode.pruned_exponents import PrunedBytes, PrunedExponents
 from cassandra_spec.rtl.decode.segment import SegmentState, pipeline_ports
 
-__all__ = ["HalfRatePipeline"]
-
 TAKE_MAX = max(VALUE, LOW_PLANES + FIELD_MAX)
 """Most rows that are taken in a cycle."""
 

@@ -13,8 +13,6 @@ from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import AlignedBeat
 from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand
 
-__all__ = ["JoinedBeat", "Pruned", "Residue"]
-
 
 def JoinedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
     """A beat with its residue; ``raw`` lanes take their value from ``pruned``."""

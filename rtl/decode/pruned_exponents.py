@@ -12,8 +12,6 @@ from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 
-__all__ = ["PrunedBytes", "PrunedExponents"]
-
 _BYTE = 8
 _VALUE = 16
 _PLACE = 7

@@ -18,17 +18,6 @@ from cassandra_spec.rtl.common.command import (
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import POSSIBLY_EMPTY
 
-__all__ = [
-    "CAUSES",
-    "Faults",
-    "LeavingBeat",
-    "OutputRegister",
-    "SegmentControl",
-    "SegmentState",
-    "codebook_ports",
-    "pipeline_ports",
-]
-
 CAUSES = ("short", "long", "window", "code", "rank")
 """Causes of an error that the verification path finds."""
 

@@ -19,8 +19,6 @@ from cassandra_spec.rtl.decode.codebook import ENTRY
 from cassandra_spec.rtl.decode.speculation_pipeline import SlotLayout, SpeculationPipeline
 from cassandra_spec.rtl.decode.speculation_schedule import SpeculationSchedule
 
-__all__ = ["SpeculationPath"]
-
 
 class SpeculationControl(wiring.Component):
     """The state machine of a segment of the speculation region.

@@ -18,8 +18,6 @@ from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.codebook import ENTRY, Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 
-__all__ = ["SlotLayout", "SpeculationPipeline"]
-
 _CARRIED = ("kept", "begins", "shared")
 
 

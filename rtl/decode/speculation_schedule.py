@@ -11,8 +11,6 @@ from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
 from cassandra_spec.rtl.common.networks import popcount, shift
 from cassandra_spec.rtl.common.wires import drive
 
-__all__ = ["SpeculationSchedule"]
-
 
 class BeatCounter(wiring.Component):
     """Beats of a segment that are still to come.

@@ -16,8 +16,6 @@ from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.common.wires import axi_channel, handshake, values_out
 from cassandra_spec.rtl.decoder import Decoder
 
-__all__ = ["DecoderTop", "Top", "to_rtlil", "to_verilog"]
-
 _BLOCK = re.compile(r"^  always @\*\n    (.*;)$", re.MULTILINE)
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S*) *= 0;$", re.MULTILINE)
 

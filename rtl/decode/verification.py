@@ -24,8 +24,6 @@ from cassandra_spec.rtl.decode.segment import (
     codebook_ports,
 )
 
-__all__ = ["VerificationPath"]
-
 
 class VerificationPath(wiring.Component):
     """Target values from the fields of a beat and the verification region; drafts pass through.

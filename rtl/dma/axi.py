@@ -14,15 +14,6 @@ from cassandra_spec.rtl.dma.read_master import ReadMaster
 from cassandra_spec.rtl.dma.register_file import RegisterFile
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS
 
-__all__ = [
-    "connect_lite",
-    "connect_reads",
-    "connect_writes",
-    "lite_ports",
-    "read_ports",
-    "write_ports",
-]
-
 _CACHE = 0b0011  # normal memory, not cached on the way
 _PROT = 0b010  # data, not secure, not privileged
 _INCR = 0b01

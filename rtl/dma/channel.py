@@ -12,8 +12,6 @@ from cassandra_spec.rtl.decoder import Decoder
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader, order_layout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
 
-__all__ = ["Channel"]
-
 
 class Channel(wiring.Component):
     """A decoder whose segments are flagged when a read of theirs failed.

@@ -10,8 +10,6 @@ from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.rtl.common.command import CommandLayout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT
 
-__all__ = ["CodebookLoader", "Codebooks", "order_layout"]
-
 
 def order_layout(books: int, command: data.StructLayout = CommandLayout) -> data.StructLayout:
     """A command for a decoder or encoder, and which of ``books`` it needs in unary."""

@@ -11,17 +11,6 @@ from cassandra_spec.golden.format import Format
 from cassandra_spec.rtl.common.command import DecoderConfig, EngineConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
-__all__ = [
-    "IN_FLIGHT",
-    "LENGTH_BITS",
-    "MAX_DECODERS",
-    "PAGE",
-    "REGIONS",
-    "BusConfig",
-    "DmaConfig",
-    "StoreConfig",
-]
-
 PAGE = 4096
 """Bytes; no burst crosses a multiple of it (AXI)."""
 

@@ -20,8 +20,6 @@ from cassandra_spec.rtl.dma.merge import InOrder
 from cassandra_spec.rtl.dma.peripheral import Activity, Peripheral, RegionCheck
 from cassandra_spec.rtl.dma.read_master import ReadMaster
 
-__all__ = ["CassandraDma"]
-
 
 class CassandraDma(Peripheral):
     """Decoders that fetch their segments: AXI4-Lite registers, AXI4 reads, AXI4-Stream out.

@@ -14,8 +14,6 @@ from cassandra_spec.rtl.dma.read_master import region_layout
 from cassandra_spec.rtl.dma.write_master import place_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout
 
-__all__ = ["Dispatcher", "EncoderDispatcher", "descriptor_layout", "encode_descriptor_layout"]
-
 
 def descriptor_layout(config: DmaConfig) -> data.StructLayout:
     """A segment: its order, and its regions in bus words; ``second``: both regions are read."""

@@ -21,8 +21,6 @@ from cassandra_spec.rtl.dma.store import Store, entry_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout
 from cassandra_spec.rtl.encoder import Encoder
 
-__all__ = ["CassandraEncoderDma"]
-
 
 class CassandraEncoderDma(Peripheral):
     """An encoder that stores its segments: AXI4-Stream in, AXI4-Lite registers, AXI4 writes.

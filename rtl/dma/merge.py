@@ -9,8 +9,6 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import ValueBeat
 from cassandra_spec.rtl.dma.config import DmaConfig
 
-__all__ = ["InOrder", "Widen"]
-
 
 class Widen(wiring.Component):
     """One beat for each decoder, side by side, from one decoder; the first is lowest.

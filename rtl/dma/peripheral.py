@@ -26,8 +26,6 @@ from cassandra_spec.rtl.dma.registers import (
     registers_for,
 )
 
-__all__ = ["Activity", "Peripheral", "RegionCheck"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Activity:

@@ -9,15 +9,6 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
 
-__all__ = [
-    "BurstIssuer",
-    "Narrow",
-    "ReadMaster",
-    "RegionReceiver",
-    "burst_layout",
-    "region_layout",
-]
-
 RESPONSE_ERROR = 1
 """Bit of RRESP that is set in SLVERR and DECERR."""
 

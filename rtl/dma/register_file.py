@@ -8,8 +8,6 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, REGISTERS, Field, Register, check
 
-__all__ = ["RESPONSE_OKAY", "RESPONSE_SLVERR", "RegisterFile"]
-
 RESPONSE_OKAY, RESPONSE_SLVERR = 0, 2
 
 

@@ -24,25 +24,6 @@ from cassandra_spec.golden.format import (
     CommandField,
 )
 
-__all__ = [
-    "ADDRESS_BITS",
-    "DMA_CAUSES",
-    "ENCODE_CAUSES",
-    "ID",
-    "IRQ_SOURCES",
-    "REGISTERS",
-    "TOPS",
-    "VERSION",
-    "Access",
-    "Field",
-    "Register",
-    "check",
-    "field_of",
-    "names_of",
-    "register_of",
-    "registers_for",
-]
-
 Access = Literal["ro", "rw", "w1c", "wo"]
 
 Top = Literal["decode", "encode"]

@@ -14,8 +14,6 @@ from cassandra_spec.rtl.encode.region_writer import LENGTH_WIDTH
 from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import COUNT_WIDTH, EncodeErrorLayout
 
-__all__ = ["CassandraStore", "Store", "entry_layout"]
-
 OFFSET_BITS = 32
 
 

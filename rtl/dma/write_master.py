@@ -8,17 +8,6 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
 
-__all__ = [
-    "BurstFormer",
-    "Gather",
-    "RegionStore",
-    "WriteMaster",
-    "end_layout",
-    "place_layout",
-    "write_burst_layout",
-    "write_fault_layout",
-]
-
 RESPONSE_ERROR = 1
 """Bit of BRESP that is set in SLVERR and DECERR."""
 

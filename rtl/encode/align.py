@@ -6,8 +6,6 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["OUT", "Aligner", "Distance"]
-
 OUT = 9
 """A distance at which nothing of a significand is left, not even by rounding."""
 

@@ -6,8 +6,6 @@ import dataclasses
 
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
-__all__ = ["Depths"]
-
 _SLACK = 4  # units on their way: in the queue's output, in hand of packer and schedule
 
 

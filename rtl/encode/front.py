@@ -18,8 +18,6 @@ from cassandra_spec.rtl.encode.types import (
 )
 from cassandra_spec.rtl.encode.vector_buffer import VectorBuffer
 
-__all__ = ["EncoderFront"]
-
 
 class EncoderFront(wiring.Component):
     """Chooses, ranks and aligns: commands, a codebook and values in, records out.

@@ -12,8 +12,6 @@ from cassandra_spec.rtl.common.beat_memory import BeatMemory
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encode.vector_buffer import CHOICE_LATENCY, StoredBeat
 
-__all__ = ["GroupBeat", "GroupBuffer"]
-
 _SUBNORMAL_FLOOR = 9  # least exponent of a group with a kept subnormal (docs/format.md, 4.3)
 _NOT_FINITE = 255
 _LARGEST = 254

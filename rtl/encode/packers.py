@@ -24,14 +24,6 @@ from cassandra_spec.rtl.common.queues import PairLayout
 from cassandra_spec.rtl.common.residue import FIELD_MAX
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
-__all__ = [
-    "BlockPacker",
-    "ResiduePacker",
-    "SharedPacker",
-    "UnaryPacker",
-    "WindowLayout",
-]
-
 
 def _of_bits(starts: Sequence[Value]) -> list[Value]:
     return [start for start in starts for _ in range(BUS_ROWS)]

@@ -6,8 +6,6 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["AT_ONCE", "MORE", "RankMap"]
-
 AT_ONCE = 8
 """Entries of a part, which are compared with the lanes in a cycle."""
 

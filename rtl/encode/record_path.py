@@ -18,8 +18,6 @@ from cassandra_spec.rtl.encode.types import (
     RecordBeat,
 )
 
-__all__ = ["RecordPath"]
-
 _NOT_FINITE = 255
 _LARGEST = 0x7F7F
 _CONTROL = ("last", "abort", "scheme", "truncated", "mask")

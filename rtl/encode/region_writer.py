@@ -11,15 +11,6 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.networks import rotate, shift
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
-__all__ = [
-    "LENGTH_WIDTH",
-    "PieceSender",
-    "RegionWord",
-    "RegionWriter",
-    "RowsLayout",
-    "append_rows",
-]
-
 LENGTH_WIDTH = 16
 """Bits of the length of a region, in superblocks."""
 

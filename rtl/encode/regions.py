@@ -33,8 +33,6 @@ from cassandra_spec.rtl.encode.types import (
 )
 from cassandra_spec.rtl.encode.verification_writer import VerificationRecord, VerificationWriter
 
-__all__ = ["EncodeResult", "EncoderRegions", "region_ports"]
-
 _SUMMARIES = 8  # segments that may be between their last record and their result
 
 

@@ -18,8 +18,6 @@ from cassandra_spec.rtl.encode.packers import WindowLayout
 from cassandra_spec.rtl.encode.region_writer import PieceSender, RowsLayout, append_rows
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
-__all__ = ["SpeculationRecord", "SpeculationWriter"]
-
 
 def SpeculationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
     """What the schedule of the speculation region needs to know of a beat."""

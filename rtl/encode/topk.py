@@ -17,8 +17,6 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.networks import popcount, prefix_sums
 
-__all__ = ["MAGNITUDE", "RadixSelect", "SelectShape", "ThresholdChoice"]
-
 MAGNITUDE = 15
 """Bits of a magnitude: exponent and mantissa."""
 

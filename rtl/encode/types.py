@@ -16,16 +16,6 @@ from cassandra_spec.golden.format import (
 )
 from cassandra_spec.rtl.common.command import DecoderConfig, EngineConfig
 
-__all__ = [
-    "COUNT_WIDTH",
-    "ENCODE_COMMAND_WIDTH",
-    "EncodeCommandLayout",
-    "EncodeErrorLayout",
-    "EncoderConfig",
-    "RecordBeat",
-    "TensorWord",
-]
-
 ENCODE_COMMAND_WIDTH = 64
 """Bits of a command word on the bus."""
 

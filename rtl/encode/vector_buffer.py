@@ -16,8 +16,6 @@ from cassandra_spec.rtl.encode.types import (
     TensorWord,
 )
 
-__all__ = ["CHOICE_LATENCY", "StoredBeat", "VectorBuffer", "VectorLoader"]
-
 CHOICE_LATENCY = 2
 """Cycles from a beat to the lanes that are chosen of it."""
 

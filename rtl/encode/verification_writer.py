@@ -18,8 +18,6 @@ from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.encode.region_writer import PieceSender, RowsLayout
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
-__all__ = ["VerificationRecord", "VerificationWriter"]
-
 _VALUE_ROWS = 16  # of a block of pruned values: lanes values of 16 bits, in rows of lanes bits
 
 

@@ -16,8 +16,6 @@ from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import check_count, check_number
 
-__all__ = ["Buffers", "closed_form", "events", "events_table", "stretch"]
-
 SUPERBLOCK = 128
 """Bytes in a transfer: a cache block, the format's own superblock unless it is told another."""
 

@@ -25,21 +25,6 @@ from cassandra_spec.system.errors import SystemModelError
 from cassandra_spec.system.files import HERE, read_json
 from cassandra_spec.system.systolic import DATAFLOWS, Array, Dataflow, Product, array_cycles
 
-__all__ = [
-    "RECORDED",
-    "REQUIREMENTS",
-    "TOLERANCE",
-    "Count",
-    "array_of_npu",
-    "comparison",
-    "environment",
-    "largest",
-    "recorded",
-    "records",
-    "simulate",
-    "workloads",
-]
-
 RECORDED = HERE / "records" / "scalesim.json"
 """The counts that come with the package."""
 

@@ -17,22 +17,6 @@ from cassandra_spec.system.figures.paper_file import paper
 from cassandra_spec.system.measured import Measured
 from cassandra_spec.system.workload import Workload, load_model
 
-__all__ = [
-    "CONTEXTS",
-    "Swing",
-    "break_even",
-    "crossing",
-    "gain",
-    "limits",
-    "measured_setups",
-    "our_figure_12",
-    "our_schemes",
-    "swings",
-    "target_rates",
-    "tornado",
-    "tornado_setups",
-]
-
 BATCHES = (1, 2, 4, 8, 16)
 CONTEXTS = (512, 4096, 32768, 131072)
 FARTHEST = 1 << 24  # tokens of context at which a search for the limit ends

@@ -12,8 +12,6 @@ from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.passes import Pass, cost_of
 from cassandra_spec.system.workload import Model, Workload, load_model
 
-__all__ = ["GAMMA", "Bound", "bounds", "draft_verify_share", "eagle_weights", "figure_13"]
-
 GAMMA = 5
 """The gamma of Cassandra-1."""
 

@@ -14,8 +14,6 @@ from cassandra_spec.system.figures.figure_13 import eagle_weights
 from cassandra_spec.system.figures.paper_file import claim
 from cassandra_spec.system.workload import Model, load_model
 
-__all__ = ["CLOSE", "Assumed", "Capacity", "capacity", "figure_14", "search", "whole_model"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capacity:

@@ -19,18 +19,6 @@ from cassandra_spec.system.figures.table_5 import decoders_of
 from cassandra_spec.system.passes import Pass, cost_of
 from cassandra_spec.system.workload import Model, Workload, load_model
 
-__all__ = [
-    "Cell",
-    "decode_share",
-    "disagreements",
-    "figure_3",
-    "figure_12",
-    "gpqa_speedup",
-    "overhead_for",
-    "paper_cells",
-    "summary",
-]
-
 DEVICES = ("rtx4090", "agx-orin", "npu")
 SCHEMES = ("cassandra-1", "cassandra-2")
 MODELS = ("deepseek-r1-distill-llama-8b", "qwen3-8b", "qwen3-4b")

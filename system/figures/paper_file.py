@@ -9,8 +9,6 @@ from typing import Any
 from cassandra_spec.system.errors import unknown
 from cassandra_spec.system.files import HERE, read_toml
 
-__all__ = ["claim", "lengths", "paper"]
-
 
 @cache
 def paper() -> Mapping[str, Any]:

@@ -29,8 +29,6 @@ from cassandra_spec.system.figures.paper import EQUAL, decode_share, paper_cells
 from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.workload import Workload, load_model
 
-__all__ = ["BASELINE", "Bar", "Plot", "plots"]
-
 BASELINE = "compressed target, no speculation"
 """What the marks and lines of the honest baseline are called in every legend."""
 

@@ -16,8 +16,6 @@ from typing import Any
 from cassandra_spec.system.errors import SystemModelError, check_count, check_number, unknown
 from cassandra_spec.system.files import HERE, constant, read_json, read_toml
 
-__all__ = ["REPORTS", "Synthesis", "classical_factor", "energy_factor", "load_reports", "mm2"]
-
 REPORTS = HERE / "records" / "synthesis"
 """The reports that come with the package, as ``make synth`` wrote them."""
 

@@ -17,8 +17,6 @@ from cassandra_spec.system.figures.silicon import (
 )
 from cassandra_spec.system.measured import Rates, load_rates
 
-__all__ = ["area", "decoders_needed", "decoders_of", "power", "table_5"]
-
 
 def decoders_needed(rate: float) -> int:
     """Decoders of ``rate`` values per cycle that fill the paper's scratchpad with BF16 values."""

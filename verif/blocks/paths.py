@@ -23,19 +23,6 @@ from cassandra_spec.verif.library.payloads import draw, kinds_of, random_format
 from cassandra_spec.verif.library.streams import Agent, Bench, Port, Sink, Source
 from cassandra_spec.verif.library.workloads import PACES
 
-__all__ = [
-    "CONFIGS",
-    "LIMIT",
-    "VERIFICATION_CONFIGS",
-    "PathBench",
-    "beats_of",
-    "crossed_jobs",
-    "cut_short",
-    "mismatch",
-    "noisy",
-    "words_of",
-]
-
 CONFIGS = {
     "l8": DecoderConfig(lanes=8, codebook=32, window=1, superblock=256, coded=True),
     "l32": DecoderConfig(lanes=32),

@@ -18,8 +18,6 @@ from cassandra_spec.verif.library.packets import region_packet
 from cassandra_spec.verif.library.patterns import Pattern
 from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 
-__all__ = ["DecoderBench", "Ended"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from cassandra_spec.golden.format import Format
 
-__all__ = ["BookWord", "LoadedBooks"]
-
 
 class _Request(Protocol):
     """What the words follow from; see :class:`cassandra_spec.verif.decoder.bulk.Request`."""

@@ -40,8 +40,6 @@ from cassandra_spec.verif.library.tracing import (
 )
 from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream, source
 
-__all__ = ["DECODER_DIAGRAMS", "DIAGRAMS", "DMA_DIAGRAMS", "FOLDER", "draw", "main"]
-
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "timing"
 
 

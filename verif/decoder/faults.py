@@ -17,8 +17,6 @@ from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.library.command import command_fields, pack_fields
 from cassandra_spec.verif.library.payloads import Payload, draw, gaussian
 
-__all__ = ["Fault", "coded_faults", "faults", "flip_bits"]
-
 Bytes = NDArray[np.uint8]
 Generator = np.random.Generator
 

@@ -13,8 +13,6 @@ from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.library.payloads import Payload, draw, random_format
 
-__all__ = ["Job", "jobs_of", "mixed_jobs"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:

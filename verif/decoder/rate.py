@@ -18,8 +18,6 @@ from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.library.patterns import Kind, Pattern
 from cassandra_spec.verif.library.payloads import KINDS, Payload, gaussian
 
-__all__ = ["WORST", "Case", "Rate", "decode", "losses", "rate", "worst_payload"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rate:

@@ -14,8 +14,6 @@ from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.library.coverage import LONGEST, Coverage, legal_chunks
 from cassandra_spec.verif.library.payloads import exponents_of
 
-__all__ = ["sample_job", "sample_switch"]
-
 _LEGAL = frozenset(legal_chunks())
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.library.streams import Agent, Item, Sink
 
-__all__ = ["Scoreboard"]
-
 
 class _Bench(Protocol):
     """What a scoreboard needs of its bench."""

@@ -18,8 +18,6 @@ from cassandra_spec.verif.dma.host import Host, compose
 from cassandra_spec.verif.dma.memory import Memory, ReadMemory
 from cassandra_spec.verif.library.streams import Agent, Bench, HandshakeChecker, Port
 
-__all__ = ["Broken", "DmaBench", "MemoryBench", "Monitor", "PeripheralBench", "Placed"]
-
 _MONITORED = {
     "m_axi_ar": ("id", "addr", "len", "size", "burst"),
     "m_axi_aw": ("id", "addr", "len", "size", "burst"),

@@ -10,8 +10,6 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 from cassandra_spec.rtl.dma.config import REGIONS
 from cassandra_spec.rtl.dma.registers import field_of, register_of
 
-__all__ = ["Host", "compose", "names_of"]
-
 
 class Host:
     """Reads and writes registers over AXI4-Lite (cocotbext-axi)."""

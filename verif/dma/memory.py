@@ -23,8 +23,6 @@ from cocotbext.axi.sparse_memory import SparseMemory
 from cassandra_spec.rtl.dma.config import PAGE
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
-__all__ = ["Memory", "Order", "ReadMemory", "Timing", "WriteMemory", "WriteTiming"]
-
 _INCR = 1
 
 

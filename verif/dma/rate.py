@@ -24,8 +24,6 @@ from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.payloads import Payload
 from cassandra_spec.verif.tools.runner import run_suite
 
-__all__ = ["LATENCY", "Rate", "measure"]
-
 _FOLDER = "CASSANDRA_RATE"  # names the folder with the tensors; the result goes there
 LATENCY = (40, 60)
 """Cycles of the memory, shortest and longest, unless others are asked for."""

@@ -16,8 +16,6 @@ from cassandra_spec.verif.library.packets import codebook_packet, values_packet
 from cassandra_spec.verif.library.patterns import Pattern
 from cassandra_spec.verif.library.streams import Agent, Bench, Item, Port
 
-__all__ = ["REGIONS", "EncoderBench", "Ended", "Order", "RegionScoreboard", "compare_bytes"]
-
 REGIONS = ("speculation", "verification")
 PACES = ("always", "half", "burst", "stall")
 

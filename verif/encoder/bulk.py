@@ -31,14 +31,6 @@ from cassandra_spec.verif.library.command import encode_command_word
 from cassandra_spec.verif.library.models import names_of_bits
 from cassandra_spec.verif.tools.verilated import BUILD, Library
 
-__all__ = [
-    "PORTS",
-    "EncodeRequest",
-    "Encoded",
-    "RtlEncoder",
-    "requests_of",
-]
-
 PORTS = ("command", "codebook", "values", "speculation", "verification", "result")
 """Streams of the top, in the order of ``bulk.h``."""
 

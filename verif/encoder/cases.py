@@ -12,8 +12,6 @@ from cassandra_spec.golden.format import Format, Scheme
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.encoder.model import Segment
 
-__all__ = ["KINDS", "draw_segment", "every_kind", "values_of"]
-
 KINDS = ("normal", "any", "equal", "zeros", "ties", "edges", "small", "wide", "infinite")
 """Kinds of values: see :func:`values_of`."""
 

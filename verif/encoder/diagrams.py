@@ -27,8 +27,6 @@ from cassandra_spec.verif.library.tracing import (
 )
 from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream
 
-__all__ = ["ENCODER_DIAGRAMS", "STORE_DIAGRAMS", "trace_encoder", "trace_store"]
-
 _CONFIG = EncoderConfig(lanes=8, schemes=("unary",), vector=16, group=16, segment=64)
 _FIRST = 27  # bits of the command word in ENCODE_COMMAND
 _BASES = (0x1FC0, 0x8000)  # the first region crosses a page

@@ -14,8 +14,6 @@ from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, SCHEMES
 from cassandra_spec.verif.library.command import encode_command_word
 from cassandra_spec.verif.library.models import kept_field, number_of_bits
 
-__all__ = ["Segment", "records_of"]
-
 _LARGEST = 0x7F7F
 
 

@@ -21,8 +21,6 @@ from cassandra_spec.rtl.encode.types import EncodeCommandLayout, EncoderConfig
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder, requests_of
 from cassandra_spec.verif.library.payloads import exponents_of, gaussian
 
-__all__ = ["main", "measure", "rates"]
-
 VECTOR = 64
 SEGMENTS = 8
 _MASK = 1 << EncodeCommandLayout["mask"].offset

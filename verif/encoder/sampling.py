@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.library.coverage import Coverage
 
-__all__ = ["sample_segment", "share_of"]
-
 
 def share_of(chosen: NDArray[np.bool_]) -> str:
     """Whether none, some or all values are kept."""

@@ -16,8 +16,6 @@ from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.formal.prover import Outcome, missing_tools, prove
 from cassandra_spec.verif.formal.registry import claims
 
-__all__ = ["main"]
-
 _METHODS = {
     "combinational": "SAT",
     "rewriting": "SAT and rewriting",

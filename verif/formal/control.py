@@ -20,8 +20,6 @@ from cassandra_spec.rtl.decoder import Decoder
 from cassandra_spec.verif.formal.harness import Around, Handshakes, assume_holds, bits_set, level_of
 from cassandra_spec.verif.formal.prover import Claim
 
-__all__ = ["CLAIMS"]
-
 
 def _watch_blocks(m: Module, buffer: BlockBuffer, when: ValueLike = 1) -> Signal:
     return level_of(

@@ -34,8 +34,6 @@ from cassandra_spec.verif.formal.netlist import Netlist
 from cassandra_spec.verif.formal.prover import Claim
 from cassandra_spec.verif.formal.structure import ALLOWED, waiting_streams, wrong_paths
 
-__all__ = ["CLAIMS"]
-
 CONFIG = EncoderConfig(lanes=8, vector=16, group=8, segment=64)
 _BLOCKS: dict[str, Callable[[], wiring.Component]] = {
     "encoder": lambda: Encoder(CONFIG),

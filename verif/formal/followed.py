@@ -19,8 +19,6 @@ from amaranth.lib import stream, wiring
 
 from cassandra_spec.verif.formal.harness import Around, assert_holds, assume_holds
 
-__all__ = ["Followed", "Item"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Item:

@@ -23,20 +23,6 @@ from amaranth.hdl import (
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = [
-    "Around",
-    "Handshakes",
-    "Together",
-    "Watch",
-    "assert_holds",
-    "assume_holds",
-    "bits_set",
-    "freeing",
-    "level_of",
-    "streams_of",
-    "watching",
-]
-
 Watch = Callable[[Module, wiring.Component], None]
 """Adds assertions about a component, from its ports, to its module."""
 

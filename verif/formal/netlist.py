@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Bit", "Netlist", "forgetful", "not_reset"]
-
 Bit = int | str
 
 

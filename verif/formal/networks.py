@@ -28,8 +28,6 @@ from cassandra_spec.rtl.zero_counter import ParallelZeroCounter
 from cassandra_spec.verif.formal.harness import Together, bits_set
 from cassandra_spec.verif.formal.prover import Claim
 
-__all__ = ["CLAIMS"]
-
 
 def _node(m: Module, value: Value, name: str, width: int | None = None) -> Signal:
     node = Signal(value.shape() if width is None else Shape(width), name=name)

@@ -23,16 +23,6 @@ from cassandra_spec.verif.formal.followed import Followed, Item
 from cassandra_spec.verif.formal.harness import bits_set, level_of
 from cassandra_spec.verif.formal.prover import Claim
 
-__all__ = [
-    "CLAIMS",
-    "Blocks",
-    "Pairs",
-    "Regions",
-    "Residues",
-    "Shared",
-    "Unary",
-]
-
 
 class Blocks(Followed):
     """Chosen values to blocks."""

@@ -40,8 +40,6 @@ from cassandra_spec.rtl.common.conversion import rtlil_of
 from cassandra_spec.verif.formal.harness import Watch, freeing, watching
 from cassandra_spec.verif.formal.netlist import forgetful
 
-__all__ = ["METHODS", "Claim", "Outcome", "missing_tools", "prove", "to_properties"]
-
 Method = Literal[
     "combinational",
     "rewriting",

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.formal.prover import Claim
 
-__all__ = ["MODULES", "claims"]
-
 MODULES = (
     "cassandra_spec.verif.formal.networks",
     "cassandra_spec.verif.formal.control",

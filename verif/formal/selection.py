@@ -19,8 +19,6 @@ from cassandra_spec.rtl.encode.vector_buffer import VectorLoader
 from cassandra_spec.verif.formal.harness import Around, assert_holds, bits_set, level_of
 from cassandra_spec.verif.formal.prover import Claim
 
-__all__ = ["CLAIMS"]
-
 _SMALL = SelectShape(lanes=2, beats=2, slots=2, digits=(1, 1))
 _DIGITS = SelectShape(lanes=2, beats=1, slots=2, digits=(1, 2))
 

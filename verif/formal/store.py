@@ -24,8 +24,6 @@ from cassandra_spec.verif.formal.netlist import Netlist, not_reset
 from cassandra_spec.verif.formal.prover import Claim
 from cassandra_spec.verif.formal.structure import wrong_paths
 
-__all__ = ["CLAIMS"]
-
 CONFIG = StoreConfig(
     encoder=EncoderConfig(lanes=8, vector=16, group=8, segment=64),
     bus=32,

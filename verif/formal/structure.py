@@ -12,8 +12,6 @@ from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.verif.formal.netlist import Bit, Netlist, not_reset
 from cassandra_spec.verif.formal.prover import Claim
 
-__all__ = ["CLAIMS", "waiting_streams", "wrong_paths"]
-
 DATA = re.compile(
     r"(?:.*\.)?(?:(?:word|value|choice|queue|entry|codes)_\d+|held|stage_[12]|waiting_beat)"
 )

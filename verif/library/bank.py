@@ -20,8 +20,6 @@ from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, ReadOnly, Timer
 
-__all__ = ["Bank", "Case", "Script", "fields_of", "number_of", "play", "rng_of"]
-
 Fields = Mapping[str, Any]
 
 

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
-__all__ = ["GatewareError", "Harness", "PortCount", "Statistics", "Traffic", "address"]
-
 _PATTERN = np.dtype([("kind", "u4"), ("on", "u4"), ("off", "u4"), ("reserved", "u4")])
 _NUMBERS = ("seed", "hang_cycles", "limit_cycles", "serial", "go_on")
 

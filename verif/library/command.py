@@ -14,13 +14,6 @@ from cassandra_spec.golden.format import (
 )
 from cassandra_spec.golden.packed import Segment
 
-__all__ = [
-    "command_fields",
-    "command_word",
-    "encode_command_word",
-    "pack_fields",
-]
-
 
 def command_fields(fmt: Format, segment: Segment, *, target: bool) -> dict[str, int]:
     """Fields of the command word of one segment, by name

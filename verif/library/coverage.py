@@ -20,8 +20,6 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, ERROR_CAUSES, SCHEMES
 from cassandra_spec.report.tables import markdown_table
 
-__all__ = ["FOLDER", "INTENTS", "Coverage", "Intent", "legal_chunks", "plan_table"]
-
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "coverage"
 """Where suites save what they have covered."""
 

@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-__all__ = ["picture"]
-
 _CYCLE, _ROW, _HEIGHT, _LETTER, _TOP = 30, 26, 18, 7.3, 36  # in pixels
 _FILLS = dict(
     zip("x3456789", ["ccc", "ffc", "fda", "adf", "cfc", "dcf", "cee", "fcd"], strict=True)

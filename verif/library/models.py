@@ -5,20 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "Zeros",
-    "bitmap_expand",
-    "bits_of",
-    "concatenate",
-    "count_zeros",
-    "join_fields",
-    "kept_field",
-    "names_of_bits",
-    "number_of_bits",
-    "shared_to_bf16",
-    "unary_bits",
-]
-
 
 def bits_of(number: int, width: int) -> list[int]:
     """The bits of a number, least significant first."""

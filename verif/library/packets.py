@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-__all__ = ["codebook_packet", "region_packet", "values_packet"]
-
 
 def codebook_packet(book: Sequence[int]) -> Iterator[dict[str, int]]:
     """Exponents in the order of rank."""

@@ -15,8 +15,6 @@ import numpy as np
 
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = ["ALWAYS", "PATTERNS", "Kind", "Pattern"]
-
 
 class Kind(enum.IntEnum):
     """How ``on`` and ``off`` of a pattern are read; the numbers are those of ``bulk.cpp``."""

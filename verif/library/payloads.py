@@ -22,17 +22,6 @@ from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.verif.library.coverage import legal_chunks
 
-__all__ = [
-    "KINDS",
-    "Payload",
-    "directed",
-    "draw",
-    "gaussian",
-    "kinds_of",
-    "random_format",
-    "sizes_of",
-]
-
 Values = NDArray[np.uint16]
 Flags = NDArray[np.bool_]
 Generator = np.random.Generator

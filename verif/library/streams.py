@@ -22,8 +22,6 @@ from cocotb.triggers import FallingEdge, ReadOnly
 
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
-__all__ = ["Agent", "Bench", "HandshakeChecker", "Port", "ProtocolError", "Sink", "Source"]
-
 Item = Mapping[str, int]
 
 

@@ -11,8 +11,6 @@ from amaranth.sim import Simulator
 from cassandra_spec.rtl.dma.registers import register_of
 from cassandra_spec.verif.library.waves import Trace
 
-__all__ = ["Access", "Driver", "Host", "Packets", "Ready", "codebook_writes", "run", "writes_of"]
-
 Access = tuple[int, int | None]
 """An address of a register, and what to write; None to read."""
 

@@ -8,8 +8,6 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["Channel", "Diagram", "Trace", "axi", "axi_stream", "source"]
-
 Trace = list[dict[str, int]]
 """Values of signals before each rising edge."""
 

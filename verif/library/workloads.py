@@ -10,8 +10,6 @@ import numpy as np
 
 from cassandra_spec.verif.library.patterns import PATTERNS
 
-__all__ = ["MASKS", "PACES", "RANKS", "Pace", "masks_of", "paces", "ranks_of"]
-
 Pace = Callable[[], bool]
 """Asked once for each cycle: may this side move?"""
 

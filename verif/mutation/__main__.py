@@ -27,8 +27,6 @@ from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation, mutations
 
-__all__ = ["Result", "digest_of", "main", "table", "tried"]
-
 TREE = ("cassandra_spec", "golden", "report", "rtl", "verif", "tests")
 SETTINGS = "pyproject.toml"  # of pytest
 

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 
-__all__ = ["MUTATIONS", "ROOT", "Mutation", "mutations"]
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -19,8 +19,6 @@ from cassandra_spec.verif.formal.registry import claims
 from cassandra_spec.verif.tools.runner import SuiteError, run_suite
 from cassandra_spec.verif.tools.simulated import run_simulated
 
-__all__ = ["file_of", "main", "module_of", "passes"]
-
 _ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.tools.toolchain import verilator_binary, verilator_environment
 
-__all__ = ["lint", "main"]
-
 WAIVERS = Path(__file__).with_name("lint.vlt")
 
 

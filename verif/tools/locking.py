@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["exclusive"]
-
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:

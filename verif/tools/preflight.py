@@ -17,8 +17,6 @@ import sys
 import sysconfig
 from collections.abc import Callable, Sequence
 
-__all__ = ["main", "missing"]
-
 MINIMUM_PYTHON = (3, 11)
 
 

@@ -35,8 +35,6 @@ from cassandra_spec.verif.tools.toolchain import (
     verilator_version,
 )
 
-__all__ = ["SuiteError", "SuiteResult", "choose_seed", "run_suite", "write_if_changed"]
-
 DEFAULT_SEED = 1
 """Seed of a suite when neither the caller nor the variable SEED chooses one."""
 

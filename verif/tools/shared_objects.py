@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["KEPT", "shared_objects"]
-
 KEPT = Path(__file__).resolve().parents[2] / "build" / "verilated"
 """A folder of objects for each set of flags."""
 

@@ -27,8 +27,6 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.tools.runner import choose_seed
 
-__all__ = ["LIMIT", "run_simulated"]
-
 LIMIT = 40_000
 """Cycles after which a test counts as hanging."""
 

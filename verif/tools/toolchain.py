@@ -20,17 +20,6 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.tools.preflight import has_header
 
-__all__ = [
-    "MINIMUM_VERSION",
-    "compiler",
-    "compiler_macros",
-    "require_fst_headers",
-    "verilator_binary",
-    "verilator_environment",
-    "verilator_root",
-    "verilator_version",
-]
-
 MINIMUM_VERSION = (5, 36)
 """Oldest Verilator that cocotb 2.1 supports (major, minor)."""
 

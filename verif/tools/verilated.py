@@ -27,8 +27,6 @@ from cassandra_spec.verif.tools.toolchain import (
     verilator_version,
 )
 
-__all__ = ["BUILD", "Library"]
-
 BUILD = Path(__file__).resolve().parents[2] / "build" / "bulk"
 """Where libraries are built."""
 
