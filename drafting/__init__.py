@@ -4,7 +4,8 @@ Nothing here needs torch. ``docs/development.md``, "Add a draft method", says ho
 """
 
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
-from cassandra_spec.drafting.lookup import CopyDrafter, Lookup
+from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
+from cassandra_spec.drafting.low import Candidates, Copies, LowDrafter, Recycled
 from cassandra_spec.drafting.policy import (
     AdaptivePolicy,
     FixedPolicy,
@@ -12,14 +13,20 @@ from cassandra_spec.drafting.policy import (
     PassCosts,
     Plan,
     Policy,
-    PolicyDrafter,
+    fixed_plan,
     make_policy,
 )
 from cassandra_spec.drafting.proposal import (
+    ALTERNATIVES,
     COPIES,
     DRAFT_VIEW,
+    LOW,
+    RECYCLED,
     ROOT,
+    TABLE,
+    Count,
     Drafter,
+    DraftPass,
     Node,
     Outcome,
     Proposal,
@@ -34,27 +41,45 @@ from cassandra_spec.drafting.report import (
     native_figures,
 )
 from cassandra_spec.drafting.sampling import draw, probabilities, verify
-from cassandra_spec.drafting.settings import ADAPTIVE, GREEDY, DraftKind, Gamma, Sampling, Settings
+from cassandra_spec.drafting.settings import (
+    ADAPTIVE,
+    GREEDY,
+    DraftKind,
+    Gamma,
+    Levels,
+    Sampling,
+    Settings,
+)
 from cassandra_spec.drafting.text import ReplyText, encode_prompt, stop_tokens
 
 __all__ = [
     "ADAPTIVE",
+    "ALTERNATIVES",
     "COPIES",
     "DRAFT_VIEW",
     "GREEDY",
+    "LOW",
+    "RECYCLED",
     "ROOT",
+    "TABLE",
     "AdaptivePolicy",
     "Backend",
-    "CopyDrafter",
+    "Candidates",
+    "Choice",
+    "Copies",
     "Costs",
+    "Count",
     "Counters",
     "DraftKind",
+    "DraftPass",
     "Drafter",
     "FixedPolicy",
     "Gamma",
     "Generation",
     "KeyValueCounters",
-    "Lookup",
+    "LevelDrafter",
+    "Levels",
+    "LowDrafter",
     "MeasuredSeconds",
     "NativeFigures",
     "Node",
@@ -62,18 +87,21 @@ __all__ = [
     "PassCosts",
     "Plan",
     "Policy",
-    "PolicyDrafter",
     "Proposal",
     "ReadBytes",
+    "Recycled",
     "Replies",
     "ReplyText",
     "Report",
     "Sampling",
     "Settings",
     "Traffic",
+    "View",
+    "accept_greedy",
     "cut_at_end",
     "draw",
     "encode_prompt",
+    "fixed_plan",
     "make_policy",
     "make_report",
     "native_figures",

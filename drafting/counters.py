@@ -37,7 +37,7 @@ class KeyValueCounters:
 
 @dataclasses.dataclass(kw_only=True)
 class SourceCounters:
-    """Rounds that drafted something, by the source of their drafts."""
+    """Nodes of one source, and the rounds that had some."""
 
     rounds: int = 0
     drafted: int = 0
@@ -72,7 +72,7 @@ class Counters:
 
     @property
     def copies(self) -> SourceCounters:
-        """Rounds with a copied draft."""
+        """Nodes that were copied from the context."""
         return self.sources.get(COPIES, SourceCounters())
 
     @property
@@ -82,24 +82,25 @@ class Counters:
 
     def add_round(self, outcome: Outcome, *, position: int, tokens: int) -> None:
         """Count a round that began at ``position`` and emitted ``tokens``."""
-        drafted, accepted, passes = outcome.drafted, outcome.accepted, outcome.passes
         self.rounds += 1
-        self.passes += passes
-        self.drafted += drafted
-        self.accepted += accepted
-        self.tested += outcome.tested
+        self.passes += outcome.passes
+        self.drafted += outcome.drafted
+        self.accepted += outcome.accepted
         self.tokens += tokens
-        self.lengths[accepted] = self.lengths.get(accepted, 0) + 1
-        self.draft_positions += sum(range(position + 1, position + 1 + passes))
-        self.target_positions += position + drafted + 1
+        self.lengths[outcome.accepted] = self.lengths.get(outcome.accepted, 0) + 1
+        self.draft_positions += sum(
+            position + each.start + each.rows for each in outcome.proposal.passes
+        )
+        self.target_positions += position + outcome.drafted + 1
         self.plain_positions += sum(range(position + 1, position + 1 + tokens))
         self.draft_seconds += outcome.draft_seconds
         self.verify_seconds += outcome.verify_seconds
-        if drafted:
-            source = self.sources.setdefault(outcome.source, SourceCounters())
+        for name, count in outcome.counts().items():
+            self.tested += count.tested
+            source = self.sources.setdefault(name, SourceCounters())
             source.rounds += 1
-            source.drafted += drafted
-            source.accepted += accepted
+            source.drafted += count.drafted
+            source.accepted += count.accepted
 
     def add(self, other: Counters) -> None:
         """Count what another object has counted."""

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
 from typing import Protocol
 
-from cassandra_spec.drafting.proposal import COPIES, DRAFT_VIEW, Drafter, Outcome, Proposal
+from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
 from cassandra_spec.drafting.settings import ADAPTIVE, Settings
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The most tokens that a round drafts: copies if there are any, else by the draft view."""
+    """What a round may draft (:mod:`cassandra_spec.drafting.levels`)."""
 
-    model: int = 0
-    copied: int = 0
+    model: int = 0  # tokens of the draft view
+    low: int = 0  # nodes of the low drafter in one pass of the draft view
+    rows: int = 0  # nodes that are verified; those the chain leaves free are for other sources
+    direct: float = math.inf  # tokens expected of the low drafter's tree for it to go to the target
+    least: float = 0.0  # probability of a node of the low drafter that is worth its row
 
     def __str__(self) -> str:
-        parts = ((COPIES, self.copied), (DRAFT_VIEW, self.model))
-        return ", ".join(f"{source} {most}" for source, most in parts if most) or "plain"
+        if not self.rows:
+            return "plain"
+        if not self.model:
+            return f"low tree {self.rows}"
+        parts = [f"model {self.model}", *([f"low {self.low}"] if self.low else [])]
+        return ", ".join([*parts, *([f"rows {self.rows}"] if self.rows > self.model else [])])
 
 
 class Policy(Protocol):
@@ -35,8 +42,8 @@ class Policy(Protocol):
 class PassCosts(Protocol):
     """What passes cost, in one unit: bytes, or seconds."""
 
-    def draft(self, position: int) -> float:
-        """One pass of the draft view."""
+    def draft(self, position: int, rows: int) -> float:
+        """One pass of the draft view over ``rows`` tokens."""
 
     def verify(self, position: int, rows: int) -> float:
         """One pass of the target over ``rows`` tokens."""
@@ -59,11 +66,11 @@ class FixedPolicy:
         """Nothing depends on it."""
 
 
-class _Share:
-    """How often something happens, the last times weighing most.
+class _Mean:
+    """The mean of something over its cases, the last ones weighing most.
 
-    Each round multiplies the counts so far by ``DECAY``, whether or not it has cases of its own;
-    ``WEIGHT`` cases of the share ``prior`` are always added. So an estimate that ends all drafting
+    Each round multiplies the sums so far by ``DECAY``, whether or not it has cases of its own;
+    ``WEIGHT`` cases of the value ``prior`` are always added. So an estimate that ends all drafting
     is forgotten after some dozens of rounds, and drafting is tried again.
     """
 
@@ -72,14 +79,14 @@ class _Share:
 
     def __init__(self, prior: float) -> None:
         self._prior = prior
-        self._happened = self._cases = 0.0
+        self._sum = self._cases = 0.0
 
     @property
     def value(self) -> float:
-        return (self._happened + self._prior * self.WEIGHT) / (self._cases + self.WEIGHT)
+        return (self._sum + self._prior * self.WEIGHT) / (self._cases + self.WEIGHT)
 
-    def count(self, happened: int, cases: int) -> None:
-        self._happened = self._happened * self.DECAY + happened
+    def add(self, amount: float, cases: float) -> None:
+        self._sum = self._sum * self.DECAY + amount
         self._cases = self._cases * self.DECAY + cases
 
 
@@ -99,137 +106,166 @@ class _Seconds:
         self.value += self.RATE * (bounded - self.value)
 
 
-class MeasuredSeconds:
-    """Times of passes, as measured lately (:class:`PassCosts`).
+class _SecondsByRows:
+    """Times of passes of one model, as measured lately.
 
-    A verification of r rows takes as long as the last ones of r rows did. If there were none, it is
+    A pass over r rows takes as long as the last ones over r rows did. If there were none, it is
     estimated from the nearest number of rows: each row between them counts ``ROW`` of the time of
     one row.
     """
 
     ROW = 0.05
-    DRAFT = 0.4  # of a verification of one row, as long as no draft was timed
 
     def __init__(self) -> None:
-        self._draft = _Seconds()
-        self._verify: dict[int, _Seconds] = {}
+        self._times: dict[int, _Seconds] = {}
 
-    def draft(self, position: int) -> float:
-        """Seconds of one pass of the draft view, measured or estimated."""
-        found = self._draft.value
-        return self.DRAFT * self.verify(position, 1) if found is None else found
+    def add(self, rows: int, seconds: float) -> None:
+        self._times.setdefault(rows, _Seconds()).add(seconds)
 
-    def verify(self, position: int, rows: int) -> float:
-        """Seconds of a verification, measured or estimated."""
-        known = {at: time.value for at, time in self._verify.items() if time.value is not None}
+    def estimate(self, rows: int) -> float | None:
+        known = {at: time.value for at, time in self._times.items() if time.value is not None}
         if not known:
-            return 1 + self.ROW * (rows - 1)  # in units of one row: only quotients count
+            return None
         near = min(known, key=lambda at: (abs(at - rows), at))
         one = known[near] / (1 + self.ROW * (near - 1))
         return known[near] + self.ROW * (rows - near) * one
 
+
+class MeasuredSeconds:
+    """Times of passes, as measured lately (:class:`PassCosts`)."""
+
+    DRAFT = 0.4  # of a verification of as many rows, as long as no draft was timed
+
+    def __init__(self) -> None:
+        self._draft, self._verify = _SecondsByRows(), _SecondsByRows()
+
+    def draft(self, position: int, rows: int) -> float:
+        """Seconds of one pass of the draft view, measured or estimated."""
+        found = self._draft.estimate(rows)
+        return self.DRAFT * self.verify(position, rows) if found is None else found
+
+    def verify(self, position: int, rows: int) -> float:
+        """Seconds of a verification, measured or estimated."""
+        found = self._verify.estimate(rows)
+        return 1 + _SecondsByRows.ROW * (rows - 1) if found is None else found  # units of one row
+
     def observe(self, outcome: Outcome) -> None:
         """Take the times of a round."""
-        rows = outcome.drafted + 1
-        self._verify.setdefault(rows, _Seconds()).add(outcome.verify_seconds)
-        if outcome.passes:
-            self._draft.add(outcome.draft_seconds / outcome.passes)
+        self._verify.add(outcome.drafted + 1, outcome.verify_seconds)
+        for each in outcome.proposal.passes:
+            self._draft.add(each.rows, each.seconds)
 
 
 class AdaptivePolicy:
     """The plan with the most tokens per cost, if things go on as they were.
 
-    Let ``a`` be the conditional acceptance rate, and ``s`` the probability that drafting goes on
-    after a token (its margin was large enough). A round that drafts with the draft view emits
-    ``1 + a + s a^2 + s^2 a^3 ...`` tokens on average; ``costs`` says what its passes cost. Copies
-    cost nothing but rows, and have an acceptance rate of their own. The plan with the largest
-    quotient is taken, the smaller one of equals. ``settings`` says which drafts may be made,
-    ``most`` how many tokens at most.
+    Let ``a`` be the conditional acceptance rate of the draft view, and ``s`` the probability that
+    drafting goes on after a token (its margin was large enough). A round that drafts with the draft
+    view emits ``1 + a + s a^2 + s^2 a^3 ...`` tokens on average, and those that free rows add.
+    A pass of it drafts one token, or with a low drafter's nodes some more. ``costs`` says what
+    passes cost. The plan with the largest quotient is taken, the smaller one of equals.
+
+    A tree of the low drafter goes to the target alone if the tokens that it promises, per cost, are
+    more than those of that plan. What it promises is corrected by what such nodes have kept.
+    ``settings`` says which drafts may be made, ``most`` how many nodes at most.
 
     ``plans`` counts what was chosen.
     """
 
     def __init__(self, settings: Settings, costs: PassCosts, *, most: int) -> None:
-        self._most_model = most if settings.uses_draft_view else 0
-        self._most_copied = most if settings.uses_copies else 0
+        levels = settings.levels
+        self._most = most
+        self._models = range(most + 1 if settings.uses_draft_view else 1)
+        self._uses_low = settings.uses_low_drafter
+        self._lows = (0, levels.low) if self._uses_low and levels.low else (0,)
+        self._fills = (False, True) if self._uses_low and levels.tail else (False,)
+        self._rows = min(most, levels.rows)
         self._costs = costs
-        self._accepted = {DRAFT_VIEW: _Share(0.8), COPIES: _Share(0.6)}
-        self._going_on = _Share(0.9)
+        self._accepted, self._going_on = _Mean(0.8), _Mean(0.9)
+        self._per_pass, self._filled = _Mean(1.5), _Mean(0.3)
+        self._kept = _Mean(1.0)  # accepted nodes of the low drafter by those that it promised
         self.plans: dict[str, int] = {}
 
-    def rate(self, source: str) -> float:
-        """The estimate of the conditional acceptance rate of the drafts of a source."""
-        return self._accepted[source].value
+    @property
+    def rate(self) -> float:
+        """The estimate of the draft view's conditional acceptance rate."""
+        return self._accepted.value
 
     def plan(self, position: int) -> Plan:
         """What the next round may draft."""
-        worths = [self._model_worth(position, most) for most in range(self._most_model + 1)]
-        copies = [self._copy_worth(position, most) for most in range(self._most_copied + 1)]
-        chosen = Plan(worths.index(max(worths)))
-        if max(copies) > max(worths):
-            chosen = Plan(chosen.model, copies.index(max(copies)))
+        chosen, worth = Plan(), 1 / self._costs.verify(position, 1)
+        for model in self._models[1:]:
+            for low in self._lows:
+                for fill in self._fills:
+                    rows = max(model, self._rows) if fill else model
+                    found = self._worth(position, model, low, rows)
+                    if found > worth:
+                        chosen, worth = Plan(model, low, rows), found
+        if self._uses_low:
+            chosen = self._with_direct(position, chosen, worth)
         self.plans[str(chosen)] = self.plans.get(str(chosen), 0) + 1
         return chosen
+
+    def _with_direct(self, position: int, chosen: Plan, worth: float) -> Plan:
+        """The plan that prefers a tree alone if it promises more tokens per cost.
+
+        A row is worth its cost if what it promises, at the worth of the plan, is more.
+        """
+        rows = max(chosen.rows, self._rows)
+        one, all_rows = (self._costs.verify(position, count) for count in (1, 1 + rows))
+        kept = max(self._kept.value, 0.05)
+        slope = max(all_rows - one, 0.0) / rows
+        promised = (worth * all_rows - 1) / kept + 1
+        return dataclasses.replace(
+            chosen, rows=rows, direct=promised, least=min(worth * slope / kept, 1.0)
+        )
 
     def observe(self, outcome: Outcome) -> None:
         """Take what became of a round."""
         self._costs.observe(outcome)
-        for source, share in self._accepted.items():
-            own = source == outcome.source
-            share.count(own * outcome.accepted, own * outcome.tested)
-        by_view = outcome.drafted > 0 and outcome.source == DRAFT_VIEW
-        cases = by_view * (outcome.drafted - 1 + outcome.stopped)
-        self._going_on.count(cases - by_view * outcome.stopped, cases)
+        view, passes = outcome.counts().get(DRAFT_VIEW, Count()), outcome.proposal.passes
+        self._accepted.add(view.accepted, view.tested)
+        stopped = view.drafted > 0 and outcome.proposal.stopped
+        cases = max(view.drafted - 1, 0) + stopped
+        self._going_on.add(cases - stopped, cases)
+        with_low = any(each.rows > 1 for each in passes)
+        self._per_pass.add(with_low * view.drafted, with_low * len(passes))
+        filled = 0 < view.drafted < outcome.drafted
+        self._filled.add(filled * (outcome.accepted - view.accepted), filled)
+        promised, kept = outcome.promised()
+        self._kept.add(kept, promised)
 
-    def _model_worth(self, position: int, most: int) -> float:
-        """Tokens per cost of rounds that draft up to ``most`` tokens with the draft view."""
-        accepted, going_on = self.rate(DRAFT_VIEW), self._going_on.value
-        draft = self._costs.draft(position)
-        tokens, cost, place, reach = 1.0, 0.0, 1.0, 1.0
-        for drafted in range(1, most + 1):
+    def _worth(self, position: int, model: int, low: int, rows: int) -> float:
+        """Tokens per cost of rounds that draft up to ``model`` tokens with the draft view."""
+        accepted, going_on = self.rate, self._going_on.value
+        one_pass = self._costs.draft(position, 1 + low)
+        per_pass = max(self._per_pass.value, 1.0) if low else 1.0
+        filled = rows > model
+        tokens = 1.0 + filled * self._filled.value
+        cost, place, reach = 0.0, 1.0, 1.0
+        for drafted in range(1, model + 1):
             place *= accepted
             tokens += reach * place
-            cost += reach * draft
-            ends = reach if drafted == most else reach * (1 - going_on)
-            cost += ends * self._costs.verify(position, drafted + 1)
+            cost += reach * (one_pass if drafted == 1 else one_pass / per_pass)
+            ends = reach if drafted == model else reach * (1 - going_on)
+            cost += ends * self._costs.verify(position, (rows if filled else drafted) + 1)
             reach *= going_on
-        return tokens / cost if most else 1 / self._costs.verify(position, 1)
-
-    def _copy_worth(self, position: int, most: int) -> float:
-        """Tokens per cost of rounds that verify ``most`` copied tokens."""
-        share = self.rate(COPIES)
-        tokens = sum(share**place for place in range(most + 1))
-        return tokens / self._costs.verify(position, most + 1)
+        return tokens / cost
 
 
 def make_policy(settings: Settings, costs: PassCosts, *, most: int) -> Policy:
-    """The policy of such settings; an adaptive one plans up to ``most`` tokens."""
+    """The policy of such settings; an adaptive one plans up to ``most`` nodes."""
     if settings.gamma == ADAPTIVE:
         return AdaptivePolicy(settings, costs, most=most)
-    gamma = int(settings.gamma)
-    return FixedPolicy(Plan(settings.uses_draft_view * gamma, settings.uses_copies * gamma))
+    return FixedPolicy(fixed_plan(settings, int(settings.gamma), most))
 
 
-class PolicyDrafter:
-    """Copies if the policy plans them and there are any, else the draft view (:class:`Drafter`).
-
-    A round has one source: the draft view would lack its own keys and values of a copied token.
-    """
-
-    def __init__(self, copies: Drafter, view: Drafter, policy: Policy) -> None:
-        self._copies, self._view, self._policy = copies, view, policy
-
-    def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """The proposal of one of both drafters."""
-        plan = self._policy.plan(len(context) - 1)
-        found = self._copies.propose(context, min(plan.copied, budget))
-        return found if found.nodes else self._view.propose(context, min(plan.model, budget))
-
-    def observe(self, outcome: Outcome) -> None:
-        """Take what became of the last proposal."""
-        for each in (self._policy, self._copies, self._view):
-            each.observe(outcome)
-
-    def cost(self, position: int) -> float:
-        """That of the draft view."""
-        return self._view.cost(position)
+def fixed_plan(settings: Settings, gamma: int, most: int) -> Plan:
+    """The plan of a fixed gamma: with low drafters, free rows up to those of the settings."""
+    levels = settings.levels
+    if not settings.uses_draft_view:
+        return Plan(rows=gamma if settings.uses_low_drafter else 0)
+    if not settings.uses_low_drafter:
+        return Plan(model=gamma, rows=gamma)
+    rows = max(gamma, min(most, levels.rows)) if levels.tail else gamma
+    return Plan(model=gamma, low=levels.low, rows=rows)

@@ -23,7 +23,13 @@ ROOT = -1
 
 DRAFT_VIEW = "model"
 COPIES = "lookup"
+TABLE = "table"
+RECYCLED = "recycled"
+ALTERNATIVES = "second best"
 """Sources of nodes, as reports name them."""
+
+LOW = (COPIES, TABLE, RECYCLED)
+"""Sources of low drafters: their nodes cost no pass, and their confidence is a probability."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +38,17 @@ class Node:
 
     token: int
     parent: int  # index of the node that it follows, smaller than its own; or ROOT
-    confidence: float  # larger is surer; comparable within one source only
+    confidence: float  # larger is surer; comparable within one kind of source only
     source: str  # who drafted it
+
+
+@dataclasses.dataclass(frozen=True)
+class DraftPass:
+    """One pass of the draft view in a round."""
+
+    start: int  # of its first row, from the position of the round on
+    rows: int
+    seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +60,7 @@ class Proposal:
 
     nodes: tuple[Node, ...] = ()
     distributions: Probabilities | None = None  # that nodes were drawn from [nodes, vocabulary]
-    passes: int = 0  # of the draft view
+    passes: tuple[DraftPass, ...] = ()
     stopped: bool = False  # drafting stopped at a node whose margin is below the minimum
 
     def __post_init__(self) -> None:
@@ -89,22 +104,68 @@ class Proposal:
         return q
 
 
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """Nodes of one source in a round."""
+
+    drafted: int = 0
+    tested: int = 0  # those whose predecessors were all accepted
+    accepted: int = 0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What became of the proposal of a round."""
 
-    drafted: int
-    accepted: int  # on the path that won
-    source: str = DRAFT_VIEW  # of the proposal; any if nothing was drafted
-    passes: int = 0  # of the draft view
-    stopped: bool = False  # by a margin below the minimum
-    draft_seconds: float = 0.0
+    proposal: Proposal = Proposal()
+    path: tuple[int, ...] = ()  # nodes that were accepted, one below the other
+    seen: tuple[tuple[int, tuple[int, ...]], ...] = ()  # tokens, and the target's best after each
     verify_seconds: float = 0.0
 
     @property
-    def tested(self) -> int:
-        """Drafted tokens whose predecessors in the round were all accepted."""
-        return self.accepted + (self.accepted < self.drafted)
+    def drafted(self) -> int:
+        """Nodes of the proposal."""
+        return len(self.proposal.nodes)
+
+    @property
+    def accepted(self) -> int:
+        """Nodes on the path that won."""
+        return len(self.path)
+
+    @property
+    def passes(self) -> int:
+        """Passes of the draft view."""
+        return len(self.proposal.passes)
+
+    @property
+    def draft_seconds(self) -> float:
+        """Time of all passes of the draft view."""
+        return sum(each.seconds for each in self.proposal.passes)
+
+    def counts(self) -> dict[str, Count]:
+        """Nodes by source."""
+        nodes, won = self.proposal.nodes, {ROOT, *self.path}
+        found: dict[str, list[int]] = {}
+        for at, node in enumerate(nodes):
+            count = found.setdefault(node.source, [0, 0, 0])
+            for kind, happened in enumerate((True, node.parent in won, at in won)):
+                count[kind] += happened
+        return {source: Count(*count) for source, count in found.items()}
+
+    def promised(self) -> tuple[float, int]:
+        """What the low drafters' nodes promised (the sum of confidences) and how many were kept.
+
+        Nodes below the end of a chain count if the whole chain was accepted.
+        """
+        total, kept = 0.0, 0
+        won = {ROOT, *self.path}
+        reached: dict[int, bool] = {}
+        for at, node in enumerate(self.proposal.nodes):
+            if node.source in LOW:
+                reached[at] = reached.get(node.parent, node.parent in won)
+                total += reached[at] * node.confidence
+                kept += at in won
+        return total, kept
 
 
 class Drafter(Protocol):

@@ -14,9 +14,28 @@ ADAPTIVE: Literal["adaptive"] = "adaptive"
 Gamma = int | Literal["adaptive"]
 
 DraftKind = Literal["model", "lookup", "hybrid", "none"]
-"""The draft view; copies of earlier tokens; copies where there are any, else the draft view; plain
-decoding.
-"""
+"""The draft view; low drafters alone; both, as levels; plain decoding."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Levels:
+    """What low drafters do (:mod:`cassandra_spec.drafting.levels`)."""
+
+    low: int = 3  # nodes in a pass of the draft view
+    branches: int = 4  # candidates of one place, at most; 1: chains
+    tail: bool = True  # rows of a verification that the draft leaves free are filled
+    rows: int = 7  # nodes of a verification that are filled up
+    alternatives: int = 2  # second-best tokens of the draft view in a verification, at most
+    alternative_margin: float = 1.5  # they are of margins below this
+
+    def __post_init__(self) -> None:
+        for name, least in {"low": 0, "branches": 1, "rows": 0, "alternatives": 0}.items():
+            if getattr(self, name) < least:
+                raise CassandraError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if not self.alternative_margin >= 0:
+            raise CassandraError(
+                f"alternative_margin must be a number from 0 on, not {self.alternative_margin}"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,8 +68,7 @@ class Settings:
     gamma: Gamma = 3  # most tokens drafted in a round; 0: plain decoding; adaptive: what pays
     draft: DraftKind = "model"
     min_margin: float = 0.0  # drafting stops after a token with a smaller margin of logits
-    shortest: int = 2  # last tokens that must have occurred before, for a copy
-    longest: int = 4  # how many are tried first
+    levels: Levels = Levels()
     max_tokens: int = 128  # generated, the first included
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
     stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply, too
@@ -69,7 +87,6 @@ class Settings:
             raise CassandraError(f"draft must be one of {known}, not {self.draft!r}")
         if not self.min_margin >= 0:
             raise CassandraError(f"min_margin must be a number from 0 on, not {self.min_margin}")
-        check_lengths(self.shortest, self.longest)
         if self.max_tokens < 1:
             raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
         if not all(self.stop_strings):
@@ -81,12 +98,6 @@ class Settings:
         return self.gamma != 0 and self.draft in ("model", "hybrid")
 
     @property
-    def uses_copies(self) -> bool:
-        """Whether rounds may copy earlier tokens."""
+    def uses_low_drafter(self) -> bool:
+        """Whether rounds may have tokens that no pass has drafted."""
         return self.gamma != 0 and self.draft in ("lookup", "hybrid")
-
-
-def check_lengths(shortest: int, longest: int) -> None:
-    """Refuse lengths of matches that are not 1 <= shortest <= longest."""
-    if not 1 <= shortest <= longest:
-        raise CassandraError(f"shortest must be from 1 to {longest} (longest), not {shortest}")

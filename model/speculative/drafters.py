@@ -1,8 +1,7 @@
-"""The drafters of a reply, on the passes of a session."""
+"""The drafter of a reply, on the passes of a session."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -10,12 +9,13 @@ import numpy as np
 import torch
 
 from cassandra_spec.drafting import (
-    DRAFT_VIEW,
-    CopyDrafter,
+    Candidates,
+    Choice,
     Drafter,
+    LevelDrafter,
+    LowDrafter,
+    Node,
     Outcome,
-    PolicyDrafter,
-    Proposal,
     ReadBytes,
     Settings,
     draw,
@@ -24,23 +24,31 @@ from cassandra_spec.drafting import (
 )
 
 MOST = 8
-"""The largest gamma that the adaptive policy takes."""
+"""The most nodes that the adaptive policy plans."""
 
 
 class Session(Protocol):
     """Draft and target of one sequence, with the keys and values of what they have seen.
 
     Both write the keys and values of their own positions and read those of all earlier ones.
+    A pass over a tree has row 0 for a token at ``position`` and a row for each node below it, which
+    sees the positions before and the nodes above it; :meth:`keep` says which of them stay.
     ``weights`` is what a pass reads beside keys and values.
     """
 
     weights: ReadBytes
 
-    def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
-        """The target's logits, float32 [last, vocabulary], of the last of ``tokens``."""
+    def prompt(self, tokens: Sequence[int]) -> torch.Tensor:
+        """The target's logits, float32 [1, vocabulary], of the last token of a prompt."""
 
-    def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
-        """The draft's logits, float32 [1, vocabulary], of the last of ``tokens``."""
+    def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        """The target's logits, float32 [1 + nodes, vocabulary], of a tree."""
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        """The draft view's logits, float32 [1 + nodes, vocabulary], of a tree."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Of the last pass keep the keys and values of row 0 and of these nodes, in a row."""
 
     def commit(self, position: int) -> None:
         """Say that the tokens before ``position`` are final."""
@@ -52,61 +60,57 @@ class Session(Protocol):
         """Memory of the keys and values of all committed positions."""
 
 
-class DraftView:
-    """Drafts a chain with the draft view, one pass for each token (:class:`Drafter`).
-
-    The confidence of a node is its margin: by how much the top logit exceeds the second. Drafting
-    stops after a stop token, and after a token with a margin below the minimum.
-    """
+class _View:
+    """The draft view of a session (:class:`cassandra_spec.drafting.View`)."""
 
     def __init__(self, session: Session, settings: Settings, random: np.random.Generator) -> None:
         self._session, self._settings, self._random = session, settings, random
 
-    def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """A chain of at most ``budget`` tokens."""
-        tokens, margins = [context[-1]], list[float]()
-        q = []
-        ends = stopped = False
-        while len(margins) < budget and not ends:
-            logits = self._session.draft([tokens[-1]], len(context) - 1 + len(margins))
-            q.append(probabilities(logits, self._settings.sampling)[0])
-            tokens.append(draw(q[-1], self._random))
-            first, second = logits[0].topk(2).values.tolist()
-            margins.append(first - second)
-            stopped = not margins[-1] >= self._settings.min_margin
-            ends = stopped or tokens[-1] in self._settings.stop_tokens
-        return dataclasses.replace(
-            Proposal.chain(tokens[1:], margins, DRAFT_VIEW),
-            distributions=np.array(q),
-            passes=len(margins),
-            stopped=stopped,
-        )
+    def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
+        self._logits = self._session.draft(pending, nodes, position)
 
-    def observe(self, outcome: Outcome) -> None:
-        """Nothing depends on it: a pass overwrites the keys and values of rejected positions."""
+    def choose(self, row: int) -> Choice:
+        logits = self._logits[row : row + 1]
+        q = probabilities(logits, self._settings.sampling)[0]
+        top = logits[0].topk(2)
+        first, second = top.values.tolist()
+        token = draw(q, self._random)
+        return Choice(token, _second(top.indices.tolist(), token), first - second, q)
 
-    def cost(self, position: int) -> float:
-        """Bytes that one pass reads."""
-        return (self._session.reads(position) + self._session.weights).draft
+    def keep(self, path: Sequence[int]) -> None:
+        self._session.keep([row - 1 for row in path])
+
+
+def _second(best: list[int], token: int) -> int:
+    return best[1] if best[0] == token else best[0]
 
 
 class _ReadCosts:
     """Bytes that passes read (:class:`cassandra_spec.drafting.PassCosts`)."""
 
-    def __init__(self, session: Session, view: DraftView) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self.draft = view.cost
+
+    def draft(self, position: int, rows: int) -> float:
+        """The weights, and the keys and values of the first row: the others add little."""
+        return (self._session.reads(position) + self._session.weights).draft
 
     def verify(self, position: int, rows: int) -> float:
-        """The weights, and the keys and values of the first row: the others add little."""
+        """The same of the target."""
         return (self._session.reads(position) + self._session.weights).target
 
     def observe(self, outcome: Outcome) -> None:
         """Bytes are known, not measured."""
 
 
-def make_drafter(session: Session, settings: Settings, random: np.random.Generator) -> Drafter:
-    """The drafter of one reply: copies and the draft view, as settings and policy say."""
-    view = DraftView(session, settings, random)
-    policy = make_policy(settings, _ReadCosts(session, view), most=MOST)
-    return PolicyDrafter(CopyDrafter(settings), view, policy)
+def make_drafter(
+    session: Session,
+    settings: Settings,
+    random: np.random.Generator,
+    table: Candidates | None = None,
+) -> Drafter:
+    """The drafter of one reply, as settings and policy say; ``table`` is for its low drafter."""
+    view = _View(session, settings, random) if settings.uses_draft_view else None
+    policy = make_policy(settings, _ReadCosts(session), most=MOST)
+    low = LowDrafter(table) if settings.uses_low_drafter else None
+    return LevelDrafter(low, view, policy, settings)
