@@ -56,8 +56,9 @@ def read_request(
 ) -> Request:
     """All arguments together: those of a call, over a config given with it, over the model's.
 
-    Those that :class:`Levels` has are for the levels of drafting. ``longest`` is the number of positions that the model has. Raises :class:`CassandraError` that
-    names an argument that is unknown, not supported or not as it must be.
+    Those that :class:`Levels` has are for the levels of drafting. ``longest`` is the number of
+    positions that the model has. Raises :class:`CassandraError` that names an argument that is
+    unknown, not supported or not as it must be.
     """
     given, levels = dict(arguments), {field.name for field in dataclasses.fields(Levels)}
     asked = {name: given.pop(name) for name in levels & given.keys()}

@@ -287,9 +287,9 @@ class CassandraForCausalLM:
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
         would be alone. ``gamma``, ``draft``, ``min_margin`` and ``seed`` are as in
-        :class:`Settings`, and the fields of :class:`Levels` are arguments, too; without a ``seed``, samples follow torch's own. ``report`` of this object
-        holds the figures afterwards. What is not supported is refused: :class:`CassandraError`
-        names it.
+        :class:`Settings`, and the fields of :class:`Levels` are arguments, too; without a
+        ``seed``, samples follow torch's own. ``report`` of this object holds the figures
+        afterwards. What is not supported is refused: :class:`CassandraError` names it.
         """
         if "least_lead" in arguments:
             warnings.warn("least_lead is now min_margin", FutureWarning, stacklevel=2)
