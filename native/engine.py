@@ -21,15 +21,17 @@ from numpy.typing import NDArray
 
 from cassandra_spec.drafting import (
     ADAPTIVE,
-    COPIES,
-    DRAFT_VIEW,
     GREEDY,
     AdaptivePolicy,
     Counters,
+    DraftPass,
+    Levels,
     MeasuredSeconds,
+    Node,
     Outcome,
     Plan,
     Policy,
+    Proposal,
     Report,
     Settings,
     cut_at_end,
@@ -46,6 +48,7 @@ from cassandra_spec.native.engine_binding import (
     MAX_ROWS,
     MOST,
     NOT_FINITE,
+    SOURCES,
     ModelShape,
     RoundRequest,
     RoundResult,
@@ -104,7 +107,7 @@ class Engine:
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
         self.context = min(config.positions, CONTEXT) if context is None else context
         self.has_draft = draft
-        self._policies: dict[tuple[str, float], Policy] = {}
+        self._policies: dict[tuple[str, float, Levels], Policy] = {}
         self.forms: dict[str, dict[str, int]] = {"target": {}, "draft": {}}
         if target not in TARGETS:
             raise CassandraError(f"target must be {' or '.join(TARGETS)}, not {target!r}")
@@ -335,12 +338,9 @@ class Engine:
         policy = self._policy(settings)
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
-            plan = policy.plan(position)
-            plan = Plan(min(plan.model, left - 1), min(plan.copied, left - 1))
-            result = self._round(position, plan, settings, stops)
-            emitted, over = cut_at_end(result.tokens[: result.count], settings.stop_tokens, ends)
+            outcome, emitted = self._round(position, policy, left - 1, settings, stops)
+            emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
             self._history[position + 1 : position + 1 + len(emitted)] = emitted
-            outcome = _outcome(result)
             policy.observe(outcome)
             counters.add_round(outcome, position=position, tokens=len(emitted))
             position, left = position + len(emitted), left - len(emitted)
@@ -372,6 +372,7 @@ class Engine:
     def _read_prompt(self, prompt: Sequence[int], counters: Counters) -> int:
         """Run the target over a prompt; the token that follows it."""
         begun = time.perf_counter()
+        self._library.cassandra_engine_begin(self._open())
         ids = np.asarray(prompt, np.int32)
         self._history[: len(ids)] = ids
         token = -1
@@ -391,14 +392,28 @@ class Engine:
         return token
 
     def _round(
-        self, position: int, plan: Plan, settings: Settings, stops: NDArray[np.int32]
-    ) -> RoundResult:
+        self,
+        position: int,
+        policy: Policy,
+        budget: int,
+        settings: Settings,
+        stops: NDArray[np.int32],
+    ) -> tuple[Outcome, list[int]]:
+        """A round of at most ``budget`` nodes, and the tokens that it emits."""
+        plan = policy.plan(position) if budget else Plan()
+        levels = settings.levels
         request = RoundRequest(
-            gamma=plan.model,
-            copied=plan.copied,
-            shortest=settings.shortest,
-            longest=settings.longest,
+            direct=plan.direct,
+            least=plan.least,
             min_margin=settings.min_margin,
+            alternative_margin=levels.alternative_margin,
+            budget=min(budget, MOST),
+            model=plan.model,
+            low=plan.low,
+            rows=min(plan.rows, MOST),
+            branches=min(levels.branches, self.config.vocabulary),
+            alternatives=min(levels.alternatives, MOST) * settings.uses_low_drafter,
+            uses_low=settings.uses_low_drafter,
             stop_count=len(stops),
             stops=pointer("stops", stops, np.int32, len(stops)).address,
         )
@@ -411,14 +426,17 @@ class Engine:
             ctypes.byref(result),
         )
         self._require_pass(status)
-        return result
+        outcome = _outcome(result)
+        return outcome, [*(outcome.proposal.nodes[at].token for at in outcome.path), result.next]
 
     def _policy(self, settings: Settings) -> Policy:
         """An adaptive one goes on over replies with the same sources of drafts."""
         made = make_policy(settings, MeasuredSeconds(), most=MOST)
         if settings.gamma != ADAPTIVE:
             return made
-        return self._policies.setdefault((settings.draft, settings.min_margin), made)
+        return self._policies.setdefault(
+            (settings.draft, settings.min_margin, settings.levels), made
+        )
 
     def memory(self) -> dict[str, int]:
         """Bytes of the weights, the embedding, and the keys and values of one position."""
@@ -464,13 +482,18 @@ class Engine:
 
 
 def _outcome(result: RoundResult) -> Outcome:
+    drafted = range(result.nodes)
+    nodes = (
+        Node(result.tokens[n], result.parents[n], result.confidences[n], SOURCES[result.sources[n]])
+        for n in drafted
+    )
+    passes = (
+        DraftPass(result.pass_starts[n], result.pass_rows[n], result.pass_seconds[n])
+        for n in range(result.passes)
+    )
     return Outcome(
-        drafted=result.drafted,
-        accepted=result.accepted,
-        source=COPIES if result.copied else DRAFT_VIEW,
-        passes=0 if result.copied else result.drafted,
-        stopped=bool(result.stopped),
-        draft_seconds=result.draft_seconds,
+        proposal=Proposal(nodes=tuple(nodes), passes=tuple(passes), stopped=bool(result.stopped)),
+        path=tuple(result.path[: result.accepted]),
         verify_seconds=result.verify_seconds,
     )
 
