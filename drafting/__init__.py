@@ -35,6 +35,7 @@ from cassandra_spec.drafting.report import (
 )
 from cassandra_spec.drafting.sampling import draw, probabilities, verify
 from cassandra_spec.drafting.settings import ADAPTIVE, GREEDY, DraftKind, Gamma, Sampling, Settings
+from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import ReplyText, encode_prompt, stop_tokens
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Lookup",
     "MeasuredSeconds",
     "NativeFigures",
+    "NgramTable",
     "Node",
     "Outcome",
     "PassCosts",
@@ -70,6 +72,7 @@ __all__ = [
     "Report",
     "Sampling",
     "Settings",
+    "TableOrder",
     "Traffic",
     "cut_at_end",
     "draw",
