@@ -50,6 +50,7 @@ from cassandra_spec.drafting.settings import (
     Sampling,
     Settings,
 )
+from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import ReplyText, encode_prompt, stop_tokens
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "LowDrafter",
     "MeasuredSeconds",
     "NativeFigures",
+    "NgramTable",
     "Node",
     "Outcome",
     "PassCosts",
@@ -95,6 +97,7 @@ __all__ = [
     "Report",
     "Sampling",
     "Settings",
+    "TableOrder",
     "Traffic",
     "View",
     "accept_greedy",

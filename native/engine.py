@@ -27,6 +27,7 @@ from cassandra_spec.drafting import (
     DraftPass,
     Levels,
     MeasuredSeconds,
+    NgramTable,
     Node,
     Outcome,
     Plan,
@@ -39,6 +40,7 @@ from cassandra_spec.drafting import (
     make_report,
     native_figures,
 )
+from cassandra_spec.drafting.table import CONTINUATIONS
 from cassandra_spec.golden import CassandraError, Packed, bf16
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
@@ -52,6 +54,7 @@ from cassandra_spec.native.engine_binding import (
     ModelShape,
     RoundRequest,
     RoundResult,
+    TableOrder,
     engine_library,
 )
 from cassandra_spec.native.errors import NativeError
@@ -368,6 +371,23 @@ class Engine:
                 f"prompt and reply must fit the engine's {self.context} positions, "
                 f"not need {needed}"
             )
+
+    def use_table(self, table: NgramTable) -> None:
+        """Give the low drafter a table of n-grams of this model's tokens."""
+        orders = (TableOrder * len(table.orders))()
+        for made, order, each in zip(
+            orders, range(len(table.orders), 0, -1), table.orders, strict=True
+        ):
+            count = len(each.keys)
+            made.order, made.count = order, count
+            made.keys = pointer("keys", each.keys, np.uint64, count).address
+            made.tokens = pointer("tokens", each.tokens, np.int32, count, CONTINUATIONS).address
+            made.confidences = pointer(
+                "confidences", each.confidences, np.float32, count, CONTINUATIONS
+            ).address
+        done = self._library.cassandra_engine_set_table(self._open(), orders, len(orders))
+        self._require_made(bool(done))
+        self._table = table  # keeps the arrays
 
     def _read_prompt(self, prompt: Sequence[int], counters: Counters) -> int:
         """Run the target over a prompt; the token that follows it."""

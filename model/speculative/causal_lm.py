@@ -29,6 +29,7 @@ from cassandra_spec.drafting import (
     stop_tokens,
 )
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
+from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
@@ -40,7 +41,7 @@ from cassandra_spec.model.speculative.linear import Mode, ProductsFactory, decod
 from cassandra_spec.model.speculative.loading import pack_layers, pass_costs
 from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
-from cassandra_spec.model.speculative.passes import ATTENTION, run_pass
+from cassandra_spec.model.speculative.passes import run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
 
 _FLOAT32_PER_BF16 = 2
@@ -85,7 +86,8 @@ class CassandraForCausalLM:
     """A packed model with its tokenizer, loaded through transformers' own model classes.
 
     Draft and target share everything but the products of packed matrices. ``network`` is the
-    transformers model, ``tokenizer`` its tokenizer, ``costs`` what its passes read.
+    transformers model, ``tokenizer`` its tokenizer (None: text is not wanted), ``costs`` what its
+    passes read.
     """
 
     def __init__(
@@ -104,7 +106,6 @@ class CassandraForCausalLM:
             raise CassandraError(f"rows must be at least 1, not {rows}")
         if kv is not None:
             kv.check_rows(rows)
-        network.config._attn_implementation = ATTENTION
         self.network = network
         self.tokenizer = tokenizer
         self.costs = costs
@@ -141,22 +142,38 @@ class CassandraForCausalLM:
         packed = open_packed(folder)
         require_memory(model_memory(packed, products=2 if products is None else 1), str(folder))
         network = build_model(folder, packed_reader(packed, codec.decode_target))
+        if (folder / GENERATION_CONFIG_NAME).exists():
+            network.generation_config = GenerationConfig.from_pretrained(folder)
+        return cls.of_network(
+            network,
+            packed,
+            load_tokenizer(folder),
+            codec=codec,
+            products=products,
+            encoder=encoder,
+            kv=kv,
+            rows=rows,
+        )
+
+    @classmethod
+    def of_network(
+        cls,
+        network: Any,
+        packed: PackedFile,
+        tokenizer: Any,
+        *,
+        codec: Codec,
+        products: ProductsFactory | None = None,
+        **options: Any,
+    ) -> CassandraForCausalLM:
+        """Give a transformers model with the target values of a packed file its draft, too.
+
+        ``codec`` and ``products`` are as for :meth:`from_pretrained`, ``options`` as for the class.
+        """
         mode = Mode()
         pack_layers(network, packed, mode, products or decoded(codec))
         costs = pass_costs(network, packed)
-        if (folder / GENERATION_CONFIG_NAME).exists():
-            network.generation_config = GenerationConfig.from_pretrained(folder)
-        tokenizer = load_tokenizer(folder)
-        return cls(
-            network,
-            tokenizer,
-            mode=mode,
-            costs=costs,
-            rows=rows,
-            kv=kv,
-            codec=codec,
-            encoder=encoder,
-        )
+        return cls(network, tokenizer, mode=mode, costs=costs, codec=codec, **options)
 
     def session(
         self,
