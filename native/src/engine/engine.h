@@ -35,7 +35,7 @@ struct RoundRequest {
     double least;      // probability of a node of the low drafter that is worth its row
     float min_margin;  // drafting stops after a token whose top logit exceeds the second by less
     float alternative_margin;  // second-best tokens are verified where the margin is below
-    int32_t budget;            // nodes, 0 to MAX_GAMMA
+    int32_t budget;            // positions after the first that passes may write
     int32_t model;             // tokens of the draft view
     int32_t low;               // nodes of the low drafter in a pass of the draft view
     int32_t rows;              // nodes that are verified
