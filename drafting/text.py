@@ -11,6 +11,10 @@ TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20
 """What the chat template of a model may take, and make beside the prompt."""
 
+_ROOM = 1 << 16
+_ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
+"""Bytes of memory that a tokenizer needs, at most."""
+
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
 
 
@@ -20,6 +24,7 @@ def encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
     Raises :class:`CassandraError` if the template fails, takes too long or makes too much text.
     """
     if not tokenizer.chat_template:
+        _require_room(_ROOM_OF_CHARACTER * len(prompt))
         return list(tokenizer(prompt).input_ids)
     chat = [{"role": "user", "content": prompt}]
     text = bounded_text(
@@ -28,7 +33,13 @@ def encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
         seconds=TEMPLATE_SECONDS,
         size=TEMPLATE_BYTES + 8 * len(prompt),
     )
+    _require_room(_ROOM_OF_CHARACTER * len(text))
     return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def _require_room(size: int) -> None:
+    """Raise ``MemoryError`` here: a tokenizer that gets no memory ends the process."""
+    bytearray(_ROOM + size)
 
 
 def stop_tokens(tokenizer: Any, stated: int | list[int] | None) -> frozenset[int]:
@@ -55,15 +66,13 @@ class ReplyText:
         self.tokens.append(token)
         if not self._stops:
             return False
-        texts = [
-            self._tokenizer.decode(self.tokens, skip_special_tokens=skip) for skip in (False, True)
-        ]
+        texts = [self._decode(skip_special=skip) for skip in (False, True)]
         return any(stop in text for stop in self._stops for text in texts)
 
     @property
     def text(self) -> str:
         """The text so far, up to the first stop string."""
-        text: str = self._tokenizer.decode(self.tokens, skip_special_tokens=True)
+        text = self._decode(skip_special=True)
         ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         return text[: min(ends, default=len(text))]
 
@@ -77,6 +86,11 @@ class ReplyText:
         piece = text[self._shown : ready]
         self._shown = max(self._shown, ready)
         return piece
+
+    def _decode(self, *, skip_special: bool) -> str:
+        _require_room(_ROOM_OF_TOKEN * len(self.tokens))
+        text: str = self._tokenizer.decode(self.tokens, skip_special_tokens=skip_special)
+        return text
 
     def _ready(self, text: str) -> int:
         if text.endswith(_UNFINISHED):
