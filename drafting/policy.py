@@ -214,7 +214,7 @@ class AdaptivePolicy:
         rows = max(chosen.rows, self._rows)
         one, all_rows = (self._costs.verify(position, count) for count in (1, 1 + rows))
         kept = max(self._kept.value, 0.05)
-        slope = max(all_rows - one, 0.0) / rows
+        slope = max(all_rows - one, 0.0) / max(rows, 1)
         promised = (worth * all_rows - 1) / kept + 1
         return dataclasses.replace(
             chosen, rows=rows, direct=promised, least=min(worth * slope / kept, 1.0)

@@ -30,12 +30,14 @@ class Levels:
 
     def __post_init__(self) -> None:
         for name, least in {"low": 0, "branches": 1, "rows": 0, "alternatives": 0}.items():
-            if getattr(self, name) < least:
-                raise CassandraError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if not self.alternative_margin >= 0:
-            raise CassandraError(
-                f"alternative_margin must be a number from 0 on, not {self.alternative_margin}"
-            )
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= least):
+                raise CassandraError(f"{name} must be at least {least}, not {value!r}")
+        if not isinstance(self.tail, bool):
+            raise CassandraError(f"tail must be True or False, not {self.tail!r}")
+        margin = self.alternative_margin
+        if not (isinstance(margin, int | float) and margin >= 0):
+            raise CassandraError(f"alternative_margin must be a number from 0 on, not {margin!r}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ Settings, drafters and figures are those of :mod:`cassandra_spec.drafting`.
 """
 
 from cassandra_spec.model.speculative.causal_lm import CassandraForCausalLM, ReplyInterrupted
-from cassandra_spec.model.speculative.drafters import DraftView, Session
+from cassandra_spec.model.speculative.drafters import Session
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import (
     DecodedProducts,
@@ -20,7 +20,6 @@ from cassandra_spec.model.speculative.passes import run_pass
 __all__ = [
     "CassandraForCausalLM",
     "DecodedProducts",
-    "DraftView",
     "KeyValueCache",
     "KeyValueFormat",
     "Mode",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from cassandra_spec.drafting import GREEDY, DraftKind, Sampling, Settings
+from cassandra_spec.drafting import GREEDY, DraftKind, Levels, Sampling, Settings
 from cassandra_spec.golden import CassandraError
 
 _DEFAULT_TOKENS = 20  # as in transformers
@@ -56,10 +56,13 @@ def read_request(
 ) -> Request:
     """All arguments together: those of a call, over a config given with it, over the model's.
 
-    ``longest`` is the number of positions that the model has. Raises :class:`CassandraError` that
-    names an argument that is unknown, not supported or not as it must be.
+    Those that :class:`Levels` has are for the levels of drafting. ``longest`` is the number of
+    positions that the model has. Raises :class:`CassandraError` that names an argument that is
+    unknown, not supported or not as it must be.
     """
-    merged = _merge(model_config, config, arguments)
+    given, levels = dict(arguments), {field.name for field in dataclasses.fields(Levels)}
+    asked = {name: given.pop(name) for name in levels & given.keys()}
+    merged = _merge(model_config, config, given)
     stops = _stop_tokens(merged.eos_token_id)
     pad = merged.pad_token_id if merged.pad_token_id is not None else next(iter(stops), None)
     table, prompts = read_inputs(ids, attention_mask, pad if pad not in stops else None)
@@ -69,6 +72,7 @@ def read_request(
         gamma=gamma,
         draft=draft,
         min_margin=min_margin,
+        levels=Levels(**asked),
         max_tokens=_max_tokens(merged, table.shape[1], longest),
         stop_tokens=frozenset(stops),
         stop_strings=_strings(merged.stop_strings),

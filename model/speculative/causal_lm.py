@@ -14,17 +14,20 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from cassandra_spec.drafting import (
     ADAPTIVE,
+    Candidates,
     Costs,
     Counters,
     DraftKind,
     Gamma,
     Generation,
+    Node,
     ReadBytes,
     Replies,
     ReplyText,
     Report,
     Settings,
     encode_prompt,
+    fixed_plan,
     make_report,
     stop_tokens,
 )
@@ -43,6 +46,7 @@ from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
+from cassandra_spec.model.speculative.trees import TreePass
 
 _FLOAT32_PER_BF16 = 2
 
@@ -66,20 +70,34 @@ class _Session:
         self._network = network
         self._mode = mode
         self._rows = rows
+        self._last: TreePass | None = None
         self.weights = weights
         self.cache = cache
         self.commit = cache.commit
         self.reads = cache.reads
         self.stored = cache.stored
 
-    def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
-        return run_pass(self._network, self.cache, tokens, position, rows=self._rows, last=last)
+    def prompt(self, tokens: Sequence[int]) -> torch.Tensor:
+        return run_pass(self._network, self.cache, tokens, 0, rows=self._rows, last=1)
 
-    def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
+    def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        return self._run(pending, nodes, position, draft=False)
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
         with self._mode.drafting():
-            return run_pass(
-                self._network, self.cache, tokens, position, rows=self._rows, last=1, draft=True
-            )
+            return self._run(pending, nodes, position, draft=True)
+
+    def keep(self, path: Sequence[int]) -> None:
+        assert self._last is not None, "a pass comes first"
+        self._last.hold([0, *(node + 1 for node in path)])
+
+    def _run(
+        self, pending: int, nodes: Sequence[Node], position: int, *, draft: bool
+    ) -> torch.Tensor:
+        self._last = TreePass(
+            self._network, self.cache, pending, nodes, position, rows=self._rows, draft=draft
+        )
+        return self._last.logits
 
 
 class CassandraForCausalLM:
@@ -101,6 +119,7 @@ class CassandraForCausalLM:
         kv: KeyValueFormat | None = None,
         codec: Codec | None = None,
         encoder: Encoder | None = None,
+        table: Candidates | None = None,
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
@@ -110,6 +129,7 @@ class CassandraForCausalLM:
         self.tokenizer = tokenizer
         self.costs = costs
         self.kv = kv
+        self.table = table  # of the low drafter
         self.report: Report | None = None  # of the last call of generate()
         self.mode = mode
         self._rows = rows
@@ -126,6 +146,7 @@ class CassandraForCausalLM:
         products: ProductsFactory | None = None,
         kv: KeyValueFormat | None = None,
         rows: int = ROWS,
+        table: Candidates | None = None,
     ) -> CassandraForCausalLM:
         """Load a packed directory.
 
@@ -133,8 +154,8 @@ class CassandraForCausalLM:
         ``products`` makes the products of a matrix in another way, and keys and values, if ``kv``
         says how they are packed (None: they stay in BF16); ``encoder`` packs them (golden's by
         default). ``rows`` is the size of the tiles of
-        :mod:`cassandra_spec.model.speculative.passes`. Raises :class:`CassandraError` and
-        ``OSError``.
+        :mod:`cassandra_spec.model.speculative.passes`, ``table`` one of n-grams for low drafters.
+        Raises :class:`CassandraError` and ``OSError``.
         """
         folder = Path(path)
         read_config(folder)
@@ -153,6 +174,7 @@ class CassandraForCausalLM:
             encoder=encoder,
             kv=kv,
             rows=rows,
+            table=table,
         )
 
     @classmethod
@@ -225,9 +247,10 @@ class CassandraForCausalLM:
                 f"prompt must have at least one token, all from 0 to below {vocabulary}"
             )
         if self.kv is not None:
-            self.kv.check_gamma(MOST if settings.gamma == ADAPTIVE else int(settings.gamma))
+            gamma = MOST if settings.gamma == ADAPTIVE else int(settings.gamma)
+            self.kv.check_nodes(fixed_plan(settings, gamma, MOST).rows)
         session = self.session(len(prompt) + settings.max_tokens)
-        return decode(session, prompt, settings, counters, ends=ends)
+        return decode(session, prompt, settings, counters, ends=ends, table=self.table)
 
     def stream(
         self, prompt: Sequence[int], settings: Settings, counters: Counters
@@ -281,9 +304,9 @@ class CassandraForCausalLM:
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
         would be alone. ``gamma``, ``draft``, ``min_margin`` and ``seed`` are as in
-        :class:`Settings`; without a ``seed``, samples follow torch's own. ``report`` of this object
-        holds the figures afterwards. What is not supported is refused: :class:`CassandraError`
-        names it.
+        :class:`Settings`, and the fields of :class:`Levels` are arguments, too; without a
+        ``seed``, samples follow torch's own. ``report`` of this object holds the figures
+        afterwards. What is not supported is refused: :class:`CassandraError` names it.
         """
         if "least_lead" in arguments:
             warnings.warn("least_lead is now min_margin", FutureWarning, stacklevel=2)

@@ -9,7 +9,7 @@ again, so a rollback touches only the positions that are not sealed, which both 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,12 @@ class _Layer:
     target: Pair
     draft: Pair  # the same tensors if nothing is sealed
     window: int | None = None  # of sliding attention
+
+    def write(self, kind: int, place: int | slice, rows: torch.Tensor) -> None:
+        """Write keys (kind 0) or values (1) at positions that are not sealed."""
+        self.target[kind][place] = rows
+        if self.draft is not self.target:
+            self.draft[kind][place] = rows
 
 
 class KeyValueCache:
@@ -117,10 +123,24 @@ class KeyValueCache:
         place = slice(tile.start + tile.first, tile.start + tile.stop)
         for kind, rows in enumerate((key, value)):
             written = rows[0, :, tile.first : tile.stop].transpose(0, 1).float()
-            rooms.target[kind][place] = written
-            if self._kv is not None:
-                rooms.draft[kind][place] = written
+            rooms.write(kind, place, written)
         return key, value
+
+    def rows(self, position: int) -> list[Pair]:
+        """A copy of what is written at a position that is not sealed, by layer."""
+        return [
+            (layer.target[0][position].clone(), layer.target[1][position].clone())
+            for layer in self._layers
+        ]
+
+    @torch.inference_mode()
+    def restore(self, position: int, rows: Sequence[Pair]) -> None:
+        """Write back what :meth:`rows` has copied, as the rows of the last pass."""
+        for layer, pair in zip(self._layers, rows, strict=True):
+            for kind, row in enumerate(pair):
+                layer.write(kind, position, row)
+        if not self._drafting:
+            self._written = position + 1
 
     def seen(self, layer: int, position: int, window: int | None = None) -> Pair:
         """Keys and values that a query sees, float32 [heads, positions, dimensions].
@@ -131,12 +151,9 @@ class KeyValueCache:
         rooms.window = window
         stop = position + 1
         start = 0 if window is None else max(stop - window, 0)
-        if self._drafting:
-            keys, values = rooms.draft
-        elif self._sees_rounded_too_early(position):
-            keys, values = self._before_rounding(layer, position)
-        else:
-            keys, values = rooms.target
+        keys, values = rooms.draft if self._drafting else rooms.target
+        if self._sees_rounded_too_early(position):
+            keys, values = self._before_rounding((keys, values), layer, position)
         return keys[start:stop].transpose(0, 1), values[start:stop].transpose(0, 1)
 
     # --- sealing --------------------------------------------------------------------------------
@@ -181,12 +198,12 @@ class KeyValueCache:
         kv = self._kv
         return kv is not None and not kv.lossless and kv.sealed_for(position) < self._sealed
 
-    def _before_rounding(self, layer: int, position: int) -> Pair:
+    def _before_rounding(self, rooms: Pair, layer: int, position: int) -> Pair:
         """Keys and values with the blocks as they were that ``position`` does not see sealed."""
         assert self._kv is not None
         first = self._kv.sealed_for(position)
         found = []
-        for kind, room in enumerate(self._layers[layer].target):
+        for kind, room in enumerate(rooms):
             middle = [self._rounded_from[b][kind][layer] for b in range(first, self._sealed)]
             head, tail = room[: first * self._kv.block], room[self.sealed : position + 1]
             found.append(torch.cat([head, *middle, tail]))

@@ -25,7 +25,7 @@ from cassandra_spec.model.packing.masks import check_prune, kept_by_magnitude
 from cassandra_spec.model.packing.statistics import exponent_counts, frequent_exponents
 
 LAG = 8
-"""Lag of a rounded target by default; gamma can be as large."""
+"""Lag of a rounded target by default; a round can have as many nodes."""
 
 Order = Literal["channel", "token"]
 
@@ -86,12 +86,13 @@ class KeyValueFormat:
         """The target sees the model's own keys and values, bit for bit."""
         return self.format.scheme != "mx"
 
-    def check_gamma(self, gamma: int) -> None:
-        """Refuse a gamma with which a query may see a block sealed that its own pass computes."""
+    def check_nodes(self, nodes: int) -> None:
+        """Refuse rounds in which a query may see a block sealed that its own pass computes."""
         assert self.lag is not None
-        if not self.lossless and gamma > self.lag:
+        if not self.lossless and nodes > self.lag:
             raise CassandraError(
-                f"gamma must be at most {self.lag} (the lag of the keys and values), not {gamma}"
+                f"gamma and rows must be at most {self.lag} (the lag of the keys and values),"
+                f" not {nodes}"
             )
 
     def sealed_for(self, position: int) -> int:

@@ -7,12 +7,12 @@ import pytest
 from cassandra_spec.drafting import (
     Costs,
     Counters,
-    Outcome,
     ReadBytes,
     Settings,
     make_report,
     native_figures,
 )
+from tests.drafting.test_proposal import outcome
 
 COSTS = Costs(
     linear=ReadBytes(draft=30, target=70, bf16=100),
@@ -20,10 +20,6 @@ COSTS = Costs(
     other=1,
     position=2,
 )
-
-
-def outcome(drafted: int, accepted: int) -> Outcome:
-    return Outcome(drafted=drafted, accepted=accepted, passes=drafted)
 
 
 def counters() -> Counters:
@@ -79,7 +75,7 @@ def test_json_holds_everything() -> None:
 
 def test_json_of_the_native_engine_leaves_out_the_traffic() -> None:
     settings, counted = Settings(gamma=3), counters()
-    counted.verify_seconds = 3.0
+    counted.verify_seconds = 1.5
     parts = {"threads": 1, "isa": "avx2", "forms": {}, "memory": {"target": 5}, "plans": {}}
     native = native_figures(counted, settings, **parts)
     body = make_report(counted, settings, native=native).to_dict()

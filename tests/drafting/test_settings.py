@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.drafting import Settings
+from cassandra_spec.drafting import DraftKind, Levels, Settings
 from cassandra_spec.golden import CassandraError
 
 
@@ -20,14 +20,30 @@ from cassandra_spec.golden import CassandraError
         ({"min_margin": -0.1}, "min_margin must be a number from 0 on, not -0.1"),
         ({"min_margin": float("nan")}, "min_margin must be a number from 0 on, not nan"),
         ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
-        ({"shortest": 5}, "shortest must be from 1 to 4 .longest., not 5"),
-        ({"shortest": 0}, "shortest must be from 1 to 4 .longest., not 0"),
         ({"stop_strings": ("a", "")}, "stop_strings must not be empty strings"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(CassandraError, match=f"^{line}$"):
         Settings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("levels", "line"),
+    [
+        ({"low": -1}, "low must be at least 0, not -1"),
+        ({"low": "3"}, "low must be at least 0, not '3'"),
+        ({"branches": 0}, "branches must be at least 1, not 0"),
+        ({"rows": 1.5}, "rows must be at least 0, not 1.5"),
+        ({"alternatives": -2}, "alternatives must be at least 0, not -2"),
+        ({"tail": "yes"}, "tail must be True or False, not 'yes'"),
+        ({"alternative_margin": -0.5}, "alternative_margin must be a number from 0 on, not -0.5"),
+        ({"alternative_margin": None}, "alternative_margin must be a number from 0 on, not None"),
+    ],
+)
+def test_bad_levels_are_named(levels: dict[str, Any], line: str) -> None:
+    with pytest.raises(CassandraError, match=f"^{line}$"):
+        Levels(**levels)
 
 
 def test_the_old_name_of_the_minimum_margin_is_taken_with_a_notice() -> None:
@@ -37,10 +53,18 @@ def test_the_old_name_of_the_minimum_margin_is_taken_with_a_notice() -> None:
     assert dataclasses.replace(settings, gamma=3) == Settings(min_margin=0.5, gamma=3)
 
 
-def test_gamma_0_uses_no_draft() -> None:
-    hybrid = Settings(draft="hybrid")
-    assert hybrid.uses_draft_view
-    assert hybrid.uses_copies
-    plain = dataclasses.replace(hybrid, gamma=0)
+@pytest.mark.parametrize(
+    ("draft", "view", "low"),
+    [
+        ("model", True, False),
+        ("lookup", False, True),
+        ("hybrid", True, True),
+        ("none", False, False),
+    ],
+)
+def test_kinds_of_drafts_use_levels(draft: DraftKind, view: bool, low: bool) -> None:
+    asked = Settings(draft=draft)
+    assert (asked.uses_draft_view, asked.uses_low_drafter) == (view, low)
+    plain = dataclasses.replace(asked, gamma=0)
     assert not plain.uses_draft_view
-    assert not plain.uses_copies
+    assert not plain.uses_low_drafter

@@ -178,7 +178,7 @@ def test_another_kernel_can_be_plugged_in(packed: Path) -> None:
 
 def test_the_mode_is_restored_when_a_pass_fails(lm: CassandraForCausalLM) -> None:
     with pytest.raises(IndexError):
-        lm.session(8).draft([10_000], 0)
+        lm.session(8).draft(10_000, (), 0)
     assert not lm.mode.draft
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Counters, Settings
+from cassandra_spec.drafting import Counters, Node, Proposal, Settings
 from cassandra_spec.golden import (
     CassandraError,
     Format,
@@ -26,6 +26,7 @@ from cassandra_spec.model.speculative import (
     KeyValueCache,
     KeyValueFormat,
     decode,
+    run_pass,
 )
 from cassandra_spec.model.speculative.tiles import Tile
 from tests.model.speculative.test_passes import tokens_of
@@ -101,7 +102,12 @@ def logits_of(
 ) -> torch.Tensor:
     session = lm.session(len(tokens), kv=kv)
     session.commit(len(tokens))
-    return session.target(tokens, 0, last=len(tokens))
+    return run_pass(lm.network, session.cache, tokens, 0)
+
+
+def below(tokens: Sequence[int]) -> tuple[Node, ...]:
+    """A chain of nodes."""
+    return Proposal.chain(tokens, [0.0] * len(tokens), "test").nodes
 
 
 @each_format("mx")
@@ -115,7 +121,7 @@ def test_what_a_position_sees_does_not_depend_on_the_passes(
     expected = logits_of(lm, tokens, kv)
     position = data.draw(st.integers(1, 40))
     session.commit(position)
-    session.target(tokens[:position], 0, last=1)
+    session.prompt(tokens[:position])
     while position < len(tokens):
         session.commit(position)
         count = min(data.draw(st.integers(1, 9)), len(tokens) - position)
@@ -125,8 +131,8 @@ def test_what_a_position_sees_does_not_depend_on_the_passes(
             for place, token in enumerate(tokens[position : position + count])
         ]
         if data.draw(st.booleans()):
-            session.draft(pass_tokens[:1], position)
-        found = session.target(pass_tokens, position, last=count)
+            session.draft(pass_tokens[0], (), position)
+        found = session.target(pass_tokens[0], below(pass_tokens[1:]), position)
         assert torch.equal(found[:wrong], expected[position : position + wrong])
         position += wrong
 
@@ -156,7 +162,7 @@ def by_position(values: NDArray[np.uint16], layer: int) -> torch.Tensor:
 
 def fill(session: object, tokens: list[int]) -> None:
     session.commit(len(tokens))  # type: ignore[attr-defined]
-    session.target(tokens, 0, last=1)  # type: ignore[attr-defined]
+    session.prompt(tokens)  # type: ignore[attr-defined]
     session.commit(len(tokens))  # type: ignore[attr-defined]
 
 
@@ -187,8 +193,8 @@ def spoilt(lm: CassandraForCausalLM, spoil: str) -> Iterator[torch.Tensor]:
         session = lm.session(64, kv=EXACT)
     fill(session, tokens[:40])
     assert codec.asked == dict.fromkeys(("draft", "target"), 2 * LAYERS * 32 * HEADS * SIZE)
-    yield session.draft(tokens[40:], 40)
-    yield session.target(tokens[40:], 40, last=1)
+    yield session.draft(tokens[40], (), 40)
+    yield session.target(tokens[40], (), 40)
 
 
 @pytest.mark.parametrize("spoil", ["draft", "target"])
@@ -205,26 +211,26 @@ def test_the_draft_sees_less_unless_it_reads_everything(lm: CassandraForCausalLM
     for kv in (None, whole, EXACT):
         session = lm.session(64, kv=kv)
         fill(session, tokens[:59])
-        found.append(session.draft(tokens[59:], 59))
+        found.append(session.draft(tokens[59], (), 59))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
 
 
-def test_blocks_are_sealed_when_they_are_settled_and_stay_as_they_are(
+def test_blocks_are_sealed_when_they_are_committed_and_stay_as_they_are(
     lm: CassandraForCausalLM,
 ) -> None:
     tokens = tokens_of(60)
     session = lm.session(64, kv=EXACT)
     fill(session, tokens[:31])
     assert session.cache.sealed == 16
-    session.target(tokens[31:36], 31, last=1)
+    session.target(tokens[31], below(tokens[32:36]), 31)
     session.commit(31)  # all were rejected
     assert session.cache.sealed == 16
-    session.target([token ^ 1 for token in tokens[31:36]], 31, last=1)
+    session.target(tokens[31] ^ 1, below([token ^ 1 for token in tokens[32:36]]), 31)
     session.commit(33)
     assert session.cache.sealed == 32
     before = [part.speculation.copy() for pair in session.cache.packed() for part in pair]
-    session.target(tokens[33:40], 33, last=1)
+    session.target(tokens[33], below(tokens[34:40]), 33)
     session.commit(40)
     after = [part.speculation for pair in session.cache.packed() for part in pair]
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
@@ -234,7 +240,7 @@ def test_a_rounded_block_waits_for_its_lag(lm: CassandraForCausalLM) -> None:
     session = lm.session(64, kv=MX)
     fill(session, tokens_of(23))
     assert session.cache.sealed == 0
-    session.target([5], 23, last=1)
+    session.target(5, (), 23)
     session.commit(24)
     assert session.cache.sealed == 16
 
@@ -242,7 +248,7 @@ def test_a_rounded_block_waits_for_its_lag(lm: CassandraForCausalLM) -> None:
 def test_keys_and_values_have_codebooks_of_their_own(lm: CassandraForCausalLM) -> None:
     session = lm.session(128, kv=UNARY)
     fill(session, tokens_of(40))
-    session.target(tokens_of(60)[40:], 40, last=1)
+    session.target(tokens_of(60)[40], below(tokens_of(60)[41:]), 40)
     session.commit(60)
     books = [[part.codebook for part in pair] for pair in session.cache.packed()]
     assert len(books) == 2
@@ -359,11 +365,11 @@ def test_bad_fields_are_named(fields: dict[str, int], text: str) -> None:
         KeyValueFormat(**fields)  # type: ignore[arg-type]
 
 
-def test_gamma_is_at_most_the_lag_of_a_rounded_target() -> None:
-    MX.check_gamma(8)
-    EXACT.check_gamma(100)
-    with pytest.raises(CassandraError, match=r"gamma must be at most 8 \(the lag"):
-        MX.check_gamma(9)
+def test_a_round_has_at_most_the_lag_of_a_rounded_target_as_nodes() -> None:
+    MX.check_nodes(8)
+    EXACT.check_nodes(100)
+    with pytest.raises(CassandraError, match=r"gamma and rows must be at most 8 \(the lag"):
+        MX.check_nodes(9)
 
 
 def test_tiles_must_not_need_what_they_compute() -> None:
@@ -377,7 +383,7 @@ def test_a_pass_beyond_the_lag_is_refused(lm: CassandraForCausalLM) -> None:
     session = lm.session(64, kv=MX)
     fill(session, tokens_of(15))
     with pytest.raises(CassandraError, match="a pass must end within 8 positions"):
-        session.target(tokens_of(12), 15, last=1)
+        session.target(7, below(tokens_of(11)), 15)
 
 
 def test_a_block_too_large_for_a_segment_is_refused() -> None:

@@ -12,11 +12,13 @@ from cassandra_spec.drafting import (
     Counters,
     KeyValueCounters,
     Node,
+    Outcome,
     Proposal,
     ReadBytes,
     Sampling,
     Settings,
 )
+from cassandra_spec.drafting.counters import SourceCounters
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative import decode
 from cassandra_spec.model.speculative import loop as loop_module
@@ -27,7 +29,8 @@ VOCABULARY, STOP = 20, 19
 class Script:
     """A target that counts on modulo 7 from 10 tokens on, and a draft that errs at some positions.
 
-    The next token of both depends on the position alone; what they are asked for is recorded.
+    The next token of both depends on the position alone; what they are asked for is recorded, and
+    what :meth:`keep` keeps is held to what the next passes begin with.
     """
 
     def __init__(
@@ -42,21 +45,46 @@ class Script:
         self.stop_at = stop_at
         self.verified: list[tuple[list[int], int]] = []
         self.drafted: list[int] = []
+        self.rows: list[tuple[int, tuple[Node, ...]]] = []  # position and nodes of draft passes
+        self.kept: list[int] = []  # tokens that have keys and values
+        self.last: tuple[int, Sequence[Node], int] = (0, (), 0)
         self.committed: list[int] = []
         self.weights = ReadBytes(draft=30, target=70, bf16=100)
 
     def truth(self, position: int) -> int:
         return STOP if position == self.stop_at else position % 7
 
-    def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
-        self.verified.append((list(tokens), position))
-        stop = position + len(tokens)
-        return self._logits([self.truth(place + 1) for place in range(stop - last, stop)])
+    def prompt(self, tokens: Sequence[int]) -> torch.Tensor:
+        self.kept = list(tokens)
+        return self._logits([self.truth(len(tokens))])
 
-    def draft(self, tokens: Sequence[int], position: int) -> torch.Tensor:
+    def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        self.verified.append(([pending, *(node.token for node in nodes)], position))
+        places = self._pass(pending, nodes, position)
+        return self._logits([self.truth(place + 1) for place in places])
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
         self.drafted.append(position)
-        token = 8 if position + 1 in self.wrong else self.truth(position + 1)
-        return self._logits([token]) * (0.25 if position + 1 in self.unsure else 1)
+        self.rows.append((position, tuple(nodes)))
+        places = self._pass(pending, nodes, position)
+        found = [8 if place + 1 in self.wrong else self.truth(place + 1) for place in places]
+        sure = [0.25 if place + 1 in self.unsure else 1.0 for place in places]
+        return self._logits(found) * torch.tensor(sure)[:, None]
+
+    def _pass(self, pending: int, nodes: Sequence[Node], position: int) -> list[int]:
+        """The position of each row; those before the first must have keys and values."""
+        assert len(self.kept) >= position
+        del self.kept[position:]
+        self.last = (pending, nodes, position)
+        places = [position]
+        for node in nodes:
+            places.append(places[node.parent + 1] + 1)
+        return places
+
+    def keep(self, path: Sequence[int]) -> None:
+        pending, nodes, position = self.last
+        assert [nodes[at].parent for at in path] == [ROOT, *path][: len(path)]
+        self.kept[position:] = [pending, *(nodes[at].token for at in path)]
 
     def commit(self, position: int) -> None:
         self.committed.append(position)
@@ -99,14 +127,15 @@ def test_the_reply_is_the_targets_whatever_is_drafted(
 def test_a_round_verifies_what_was_drafted_and_goes_on_after_what_was_accepted() -> None:
     script = Script(wrong=(5,))
     found, counters = run(script, gamma=3, max_tokens=6)
-    assert script.verified == [([1, 2, 3], 0), ([3, 4, 8, 6], 3), ([5, 6, 0], 5)]
+    assert script.verified == [([3, 4, 8, 6], 3), ([5, 6, 0], 5)]
+    assert script.kept == [1, 2, 3, 3, 4, 5, 6, 0]
     assert found == [[3], [4, 5], [6, 0, 1]]
     assert script.drafted == [3, 4, 5, 5, 6]
     assert (counters.drafted, counters.accepted, counters.tested, counters.rounds) == (5, 3, 4, 2)
     assert counters.lengths == {1: 1, 2: 1}
 
 
-def test_no_more_is_drafted_than_can_be_put_out() -> None:
+def test_no_more_is_drafted_than_can_be_emitted() -> None:
     script = Script()
     found, counters = run(script, gamma=8, max_tokens=4)
     assert (flat(found), counters.drafted) == ([3, 4, 5, 6], 2)
@@ -165,7 +194,7 @@ def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
     found = list(decode(script, [1, 2, 3], settings, counters))
     # The pending token is at 3: 4 is sure, 5 is not, and is drafted still.
     assert script.drafted[:2] == [3, 4]
-    assert script.verified[1] == ([3, 4, 5], 3)
+    assert script.verified[0] == ([3, 4, 5], 3)
     assert list(itertools.chain(*found)) == [place % 7 for place in range(3, 17)]
     # Rounds from 3, 6, 10 and 15 on.
     assert counters.drafted == 2 + 3 + 4 + 0
@@ -176,9 +205,9 @@ def test_a_token_that_is_not_sure_is_the_last_of_its_round() -> None:
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_end_the_reply(wrong: float, sampling: Sampling) -> None:
     class Broken(Script):
-        def target(self, tokens: Sequence[int], position: int, *, last: int) -> torch.Tensor:
-            logits = super().target(tokens, position, last=last)
-            logits[-1, 4] = wrong if position else 0.0
+        def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+            logits = super().target(pending, nodes, position)
+            logits[-1, 4] = wrong
             return logits
 
     rounds = decode(Broken(), [1, 2, 3], Settings(sampling=sampling, seed=1), Counters())
@@ -187,11 +216,37 @@ def test_logits_that_are_not_finite_end_the_reply(wrong: float, sampling: Sampli
         next(rounds)
 
 
-def test_a_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Branches:
-        def propose(self, context: Sequence[int], budget: int) -> Proposal:
-            return Proposal(nodes=(Node(1, ROOT, 1.0, "x"), Node(2, ROOT, 1.0, "x")))
+class Branches:
+    """A drafter of trees: the right chain of two below wrong tokens, and its double."""
 
-    monkeypatch.setattr(loop_module, "make_drafter", lambda *_: Branches())
-    with pytest.raises(CassandraError, match="a proposal must be a chain: trees of tokens"):
-        run(Script(), gamma=3, max_tokens=6)
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.outcomes: list[Outcome] = []
+
+    def propose(self, context: Sequence[int], budget: int) -> Proposal:
+        first, second = (self.script.truth(len(context) + step) for step in (0, 1))
+        tree = [(11, ROOT), (first, ROOT), (12, 1), (second, 1), (second, 0), (13, 3)]
+        return Proposal(nodes=tuple(Node(*node, 0.5, "x") for node in tree[:budget]))
+
+    def observe(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+def test_the_winning_path_of_a_tree_is_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    drafter = Branches(script)
+    monkeypatch.setattr(loop_module, "make_drafter", lambda *_: drafter)
+    found, counters = run(script, gamma=3, max_tokens=14)
+    # Six nodes in three rounds, then as many as there are tokens left before the last one.
+    assert found == [[3], [4, 5, 6], [0, 1, 2], [3, 4, 5], [6, 0], [1], [2]]
+    assert [outcome.path for outcome in drafter.outcomes] == [(1, 3)] * 3 + [(1,), (), ()]
+    assert counters.sources == {"x": SourceCounters(rounds=5, drafted=22, accepted=7)}
+    assert counters.tested == 3 * 5 + 3 + 1
+    assert script.kept == [1, 2, 3, *(script.truth(place) for place in range(3, 16))]
+
+
+def test_a_tree_is_refused_under_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "make_drafter", lambda *_: Branches(Script()))
+    asked = Settings(gamma=3, sampling=Sampling(temperature=1.0), seed=1)
+    with pytest.raises(CassandraError, match="a proposal must be a chain under sampling"):
+        list(decode(Script(), [1, 2, 3], asked, Counters()))

@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM
 
+from cassandra_spec.drafting import Proposal
 from cassandra_spec.golden import CassandraError, Packed
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.speculative import (
@@ -99,18 +100,20 @@ def test_verification_overwrites_what_the_draft_wrote(lm: CassandraForCausalLM) 
     clean = KeyValueCache(64)
     expected = run_pass(lm.network, clean, tokens, 0)
     session = lm.session(64)
-    session.target(tokens[:20], 0, last=1)
+    session.prompt(tokens[:20])
     for place in range(20, 30):
-        session.draft([tokens[place] ^ 1], place)  # rejected
-    assert torch.equal(session.target(tokens[20:], 20, last=20), expected[20:])
+        session.draft(tokens[place] ^ 1, (), place)  # rejected
+    nodes = Proposal.chain(tokens[21:], [0.0] * 19, "test").nodes
+    assert torch.equal(session.target(tokens[20], nodes, 20), expected[20:])
 
 
 def test_the_draft_reads_the_targets_keys_and_values(lm: CassandraForCausalLM) -> None:
     tokens = tokens_of(20)
     shared, own = lm.session(64), lm.session(64)
-    shared.target(tokens[:19], 0, last=1)
-    own.draft(tokens[:19], 0)
-    assert not torch.equal(shared.draft(tokens[19:], 19), own.draft(tokens[19:], 19))
+    for place, token in enumerate(tokens[:19]):
+        shared.target(token, (), place)
+        own.draft(token, (), place)
+    assert not torch.equal(shared.draft(tokens[19], (), 19), own.draft(tokens[19], (), 19))
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)

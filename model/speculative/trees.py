@@ -1,0 +1,75 @@
+"""Passes over trees of tokens, as chains from the root to the leaves.
+
+Each node is computed where a chain of the nodes above it would have it: at the position of its
+depth, in that position's row of a tile. So its logits are those of plain decoding along its path,
+bit for bit. Branches share positions: a branch overwrites the keys and values of the ones before
+it, and those that are needed again are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from cassandra_spec.drafting import Node
+from cassandra_spec.model.speculative.key_values import KeyValueCache, Pair
+from cassandra_spec.model.speculative.passes import run_pass
+
+
+class TreePass:
+    """One pass over a token at ``position`` (row 0) and nodes below it (rows from 1 on).
+
+    ``logits`` are float32 [1 + nodes, vocabulary]. The other arguments are those of
+    :func:`cassandra_spec.model.speculative.passes.run_pass`.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        cache: KeyValueCache,
+        pending: int,
+        nodes: Sequence[Node],
+        position: int,
+        *,
+        rows: int,
+        draft: bool = False,
+    ) -> None:
+        self._cache, self._position = cache, position
+        self._above = [None, *(node.parent + 1 for node in nodes)]
+        self._saved: list[list[Pair]] = []  # keys and values of each row, by layer
+        self._held: list[int] = []  # rows whose keys and values the cache has, by depth
+        tokens = [pending, *(node.token for node in nodes)]
+        found = []
+        for run in self._runs():
+            above = self._path(run[0])[:-1]
+            self.hold(above)
+            start = position + len(above)
+            chain = tokens[run.start : run.stop]
+            found.append(run_pass(network, cache, chain, start, rows=rows, draft=draft))
+            self._held[len(above) :] = run
+            self._saved += [cache.rows(start + depth) for depth in range(len(run))]
+        self.logits = torch.cat(found)
+
+    def hold(self, path: Sequence[int]) -> None:
+        """Have the cache hold the keys and values of rows that follow one another from row 0."""
+        same = 0
+        while same < len(path) and self._held[same : same + 1] == [path[same]]:
+            same += 1
+        for depth, row in enumerate(path[same:], start=same):
+            self._cache.restore(self._position + depth, self._saved[row])
+        self._held = list(path)
+
+    def _runs(self) -> Iterator[range]:
+        """Rows that follow one another and are numbered so, as many together as there are."""
+        start = 0
+        for row in range(1, len(self._above) + 1):
+            if row == len(self._above) or self._above[row] != row - 1:
+                yield range(start, row)
+                start = row
+
+    def _path(self, row: int) -> list[int]:
+        """The rows from row 0 down to a row."""
+        above = self._above[row]
+        return [row] if above is None else [*self._path(above), row]
