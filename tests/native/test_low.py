@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from cassandra_spec.drafting import LowDrafter, Node
 from cassandra_spec.drafting.low import BRANCHES
@@ -30,7 +33,7 @@ class DictTable:
     def __init__(self, table: Table) -> None:
         self.table = table
 
-    def candidates(self, tail: list[int]) -> list[tuple[int, float]]:
+    def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
         found: dict[int, float] = {}
         for order in (3, 2, 1):
             for token, confidence in self.table.get(tuple(tail[-order:]), ()):
@@ -38,7 +41,7 @@ class DictTable:
                     found.setdefault(token, confidence)
         return list(found.items())
 
-    def orders(self) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    def orders(self) -> list[tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]]:
         """Order, keys, tokens and confidences, as the engine takes them."""
         made = []
         for order in (3, 2, 1):
@@ -60,7 +63,7 @@ def native_tree(
     table: DictTable,
     seen: list[tuple[int, tuple[int, ...]]],
     tail: list[int],
-    limits: dict[str, int | float],
+    limits: dict[str, Any],
     stops: list[int],
 ) -> list[Node]:
     """By the engine."""
@@ -113,7 +116,7 @@ def test_the_engine_makes_the_tree_of_the_reference(
     drafted: list[int],
     table: Table,
     seen: list[tuple[int, tuple[int, ...]]],
-    limits: dict[str, int | float],
+    limits: dict[str, Any],
     stops: list[int],
 ) -> None:
     candidates = DictTable(table)
