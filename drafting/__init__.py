@@ -3,6 +3,7 @@
 Nothing here needs torch. ``docs/development.md``, "Add a draft method", says how the parts fit.
 """
 
+from cassandra_spec.drafting.costs import pass_costs
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
 from cassandra_spec.drafting.low import Candidates, Copies, LowDrafter, Recycled
@@ -108,6 +109,7 @@ __all__ = [
     "make_policy",
     "make_report",
     "native_figures",
+    "pass_costs",
     "probabilities",
     "stop_tokens",
     "verify",

@@ -23,6 +23,7 @@ from cassandra_spec.drafting import (
     ADAPTIVE,
     GREEDY,
     AdaptivePolicy,
+    Costs,
     Counters,
     DraftPass,
     Levels,
@@ -39,6 +40,7 @@ from cassandra_spec.drafting import (
     make_policy,
     make_report,
     native_figures,
+    pass_costs,
 )
 from cassandra_spec.drafting.table import CONTINUATIONS
 from cassandra_spec.golden import CassandraError, Packed, bf16
@@ -121,6 +123,7 @@ class Engine:
             raise CassandraError(
                 f"context must be from 1 to the model's {config.positions} positions, not {context}"
             )
+        self.costs: Costs | None = None  # of a packed file
         self._handle: int | None = None
         self._library = engine_library()
         self._process = os.getpid()
@@ -148,7 +151,9 @@ class Engine:
                 return None
             return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
 
-        return cls(config, read, **options)
+        engine = cls(config, read, **options)
+        engine.costs = _costs(config, packed)
+        return engine
 
     @classmethod
     def from_tensors(
@@ -372,12 +377,11 @@ class Engine:
                 f"not need {needed}"
             )
 
-    def use_table(self, table: NgramTable) -> None:
-        """Give the low drafter a table of n-grams of this model's tokens."""
-        orders = (TableOrder * len(table.orders))()
-        for made, order, each in zip(
-            orders, range(len(table.orders), 0, -1), table.orders, strict=True
-        ):
+    def use_table(self, table: NgramTable | None) -> None:
+        """Give the low drafter a table of n-grams of this model's tokens, or take it away."""
+        known = () if table is None else table.orders
+        orders = (TableOrder * len(known))()
+        for made, order, each in zip(orders, range(len(known), 0, -1), known, strict=True):
             count = len(each.keys)
             made.order, made.count = order, count
             made.keys = pointer("keys", each.keys, np.uint64, count).address
@@ -480,7 +484,7 @@ class Engine:
             memory=self.memory(),
             plans=policy.plans if isinstance(policy, AdaptivePolicy) else {},
         )
-        return make_report(counters, settings, native=native)
+        return make_report(counters, settings, costs=self.costs, native=native)
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -515,6 +519,18 @@ def _outcome(result: RoundResult) -> Outcome:
         proposal=Proposal(nodes=tuple(nodes), passes=tuple(passes), stopped=bool(result.stopped)),
         path=tuple(result.path[: result.accepted]),
         verify_seconds=result.verify_seconds,
+    )
+
+
+def _costs(config: LlamaConfig, packed: PackedFile) -> Costs:
+    own = not config.tied and HEAD in {*packed.tensors, *packed.others}
+    head = HEAD if own else EMBEDDING
+    return pass_costs(
+        packed,
+        linear=[f"model.layers.{n}.{name}" for n in range(config.layers) for name in LINEAR],
+        head=head,
+        embedding=EMBEDDING,
+        position=2 * config.layers * config.kv_heads * config.head_size,
     )
 
 

@@ -41,7 +41,7 @@ from cassandra_spec.model.speculative.arguments import Request, read_request
 from cassandra_spec.model.speculative.drafters import MOST
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import Mode, ProductsFactory, decoded
-from cassandra_spec.model.speculative.loading import pack_layers, pass_costs
+from cassandra_spec.model.speculative.loading import network_costs, pack_layers
 from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import run_pass
@@ -194,7 +194,7 @@ class CassandraForCausalLM:
         """
         mode = Mode()
         pack_layers(network, packed, mode, products or decoded(codec))
-        costs = pass_costs(network, packed)
+        costs = network_costs(network, packed)
         return cls(network, tokenizer, mode=mode, costs=costs, codec=codec, **options)
 
     def session(
