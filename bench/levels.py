@@ -64,10 +64,14 @@ class Variant:
 def variants(max_tokens: int) -> list[Variant]:
     """Levels added one after the other, at a fixed gamma and as the policy chooses."""
 
-    def make(draft: Any, levels: Levels = Levels(), *, gamma: Any = MOST) -> Settings:
+    def make(draft: Any, levels: Levels | None = None, *, gamma: Any = MOST) -> Settings:
         margin = {"model": _VIEW_MARGIN, "hybrid": _LEVELS_MARGIN}.get(draft, 0.0)
         return Settings(
-            gamma=gamma, draft=draft, min_margin=margin, levels=levels, max_tokens=max_tokens
+            gamma=gamma,
+            draft=draft,
+            min_margin=margin,
+            levels=levels or Levels(),
+            max_tokens=max_tokens,
         )
 
     return [
