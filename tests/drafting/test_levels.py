@@ -141,9 +141,8 @@ def test_a_reply_is_the_targets_and_chains_are_the_draft_views(
         expected = own_chain(draft, context, min(plan.model, budget), asked)
         check(found, expected, view, context, asked)
         assert len(found.nodes) <= max(min(plan.rows, budget), len(expected))
-        best = [
-            target([*context, *path_of(found.nodes, at)]) for at in range(ROOT, found_len(found))
-        ]
+        places = range(ROOT, len(found.nodes))
+        best = [target([*context, *path_of(found.nodes, at)]) for at in places]
         path = accept_greedy(found.nodes, best)
         emitted = [*(found.nodes[at].token for at in path), best[path[-1] + 1 if path else 0]]
         for token in emitted:
@@ -152,10 +151,6 @@ def test_a_reply_is_the_targets_and_chains_are_the_draft_views(
         view.kept = context[:-1]  # the target has seen them
         seen = tuple((token, (best[0],)) for token in context[-2:])
         drafter.observe(Outcome(proposal=found, path=path, seen=seen))
-
-
-def found_len(found: Proposal) -> int:
-    return len(found.nodes)
 
 
 def path_of(nodes: Sequence[Node], at: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -289,7 +290,7 @@ class Memory:
     def of(cls, replies: Sequence[Sequence[int]]) -> Memory:
         after: dict[int, list[int]] = {}
         for reply in replies:
-            for token, follows in zip(reply, reply[1:], strict=False):
+            for token, follows in itertools.pairwise(reply):
                 after.setdefault(token, []).append(follows)
         return cls(after)
 
