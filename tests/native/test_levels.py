@@ -34,7 +34,7 @@ PROMPTS = [
     tuple(int(token) for token in np.random.default_rng(seed).integers(0, 12, 21))
     for seed in range(4)
 ]
-TOKENS = 50
+TOKENS = 30
 
 
 class Scripted:
@@ -137,19 +137,17 @@ LEVELS = [
 
 
 @pytest.mark.parametrize("draft", ["model", "lookup", "hybrid"])
-@pytest.mark.parametrize("with_table", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rounds_are_those_of_the_reference(
-    draft: Any, with_table: bool, threads: int, monkeypatch: pytest.MonkeyPatch, every_isa: str
+    draft: Any, threads: int, monkeypatch: pytest.MonkeyPatch, every_isa: str
 ) -> None:
-    table = the_table() if with_table else None
     accepted = 0
     with make(threads=threads) as engine, make(threads=1) as oracle:
-        if table is not None:
-            engine.use_table(table)
         plain = [native_reply(engine, p, Settings(gamma=0, max_tokens=TOKENS)) for p in PROMPTS]
         for seed, (levels, margin) in enumerate(itertools.product(LEVELS, (0.0, 0.3))):
             prompt, expected = PROMPTS[seed % 4], plain[seed % 4]
+            table = the_table() if seed % 3 else None
+            engine.use_table(table)
             settings = Settings(draft=draft, levels=levels, min_margin=margin, max_tokens=TOKENS)
             own, other = Scripted(seed, settings), Scripted(seed, settings)
             monkeypatch.setattr(engine, "_policy", lambda settings, own=own: own)
