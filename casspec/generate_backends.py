@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from cassandra_spec.model.speculative import KeyValueFormat
     from cassandra_spec.native.engine import Engine
 
+    class CheckedBackend(Backend, Protocol):
+        """A backend that can check its weights."""
+
+        def verify(self) -> None:
+            """Raise :class:`CassandraError` if the weights in memory have changed."""
+
+
 BF16 = "bf16"
 
 _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
@@ -24,18 +31,22 @@ _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
 
 
 @contextmanager
-def _open_torch(args: argparse.Namespace, settings: Settings) -> Iterator[Backend]:
+def _open_torch(args: argparse.Namespace, settings: Settings) -> Iterator[CheckedBackend]:
     """Torch's kernels on decoded weights."""
     from cassandra_spec.model.speculative import CassandraForCausalLM
 
     kv = _key_values(args)
     yield CassandraForCausalLM.from_pretrained(
-        args.source, codec=_codec(args.codec, args.source), encoder=_encoder(args, kv), kv=kv
+        args.source,
+        codec=_codec(args.codec, args.source),
+        encoder=_encoder(args, kv),
+        kv=kv,
+        verify=args.verify,
     )
 
 
 @contextmanager
-def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Backend]:
+def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[CheckedBackend]:
     """Native code on packed weights."""
     _refuse_flags_of_torch(args)
     from cassandra_spec.drafting import stop_tokens
@@ -47,7 +58,7 @@ def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Backe
     open_packed(args.source)
     draft = settings.uses_draft_view
     options = {"target": args.native_target, "threads": args.threads, "draft": draft}
-    with Engine.from_packed(args.source, **options) as engine:
+    with Engine.from_packed(args.source, **options, verify=args.verify) as engine:
         tokenizer = load_tokenizer(args.source)
         stops = stop_tokens(tokenizer, read_config(args.source).get("eos_token_id"))
         yield _Native(engine, tokenizer, stops)
@@ -60,6 +71,7 @@ class _Native:
         self.tokenizer = tokenizer
         self.rounds = engine.rounds
         self.make_report = engine.make_report
+        self.verify = engine.verify
         self._stops = stops
 
     def stop_tokens(self) -> frozenset[int]:
@@ -67,7 +79,9 @@ class _Native:
         return self._stops
 
 
-BACKENDS: dict[str, Callable[[argparse.Namespace, Settings], AbstractContextManager[Backend]]] = {
+BACKENDS: dict[
+    str, Callable[[argparse.Namespace, Settings], AbstractContextManager[CheckedBackend]]
+] = {
     "torch": _open_torch,
     "native": _open_native,
 }

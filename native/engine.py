@@ -44,6 +44,7 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.drafting.table import CONTINUATIONS
 from cassandra_spec.golden import CassandraError, Packed, bf16
+from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.native.arrays import pointer
@@ -89,6 +90,7 @@ class Engine:
     ``context`` is the most positions of a sequence.
 
     ``forms`` counts the matrices of target and draft by the form that they got (linear.h).
+    With ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
 
     An engine belongs to the process that made it, and to one thread at a time. Close it, or use it
     as a context manager, to give its memory back early.
@@ -107,6 +109,7 @@ class Engine:
         threads: int | None = None,
         context: int | None = None,
         pin: bool = True,
+        verify: bool = False,
     ) -> None:
         self.config = config
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
@@ -129,8 +132,10 @@ class Engine:
         self._process = os.getpid()
         self._codec = NativeCodec()
         self._embedding = self._read_embedding(tensors)
+        self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, slot, draft
         self._handle = self._make(pin)
         self._fill(tensors)
+        self._checksums = Checksums(self.weights()) if verify else None
         self._history = np.zeros(self.context + 1, np.int32)
 
     @classmethod
@@ -210,6 +215,8 @@ class Engine:
         if self.has_draft:
             draft = self._codec.decode_draft(tensor) if isinstance(tensor, Packed) else values
             self._put(layer, slot, True, draft, shape, draft_form(format))
+        views = (False, True) if self.has_draft else (False,)
+        self._matrices += [(name, layer, slot, view) for view in views]
 
     def _put(
         self,
@@ -461,6 +468,31 @@ class Engine:
         return self._policies.setdefault(
             (settings.draft, settings.min_margin, settings.levels), made
         )
+
+    def weights(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """The memory of the embedding and of the matrices, by tensor, view and thread.
+
+        The arrays are not copies: they must not be used after the engine is closed.
+        """
+        yield EMBEDDING, self._embedding.view(np.uint8)
+        size = ctypes.c_size_t()
+        for name, layer, slot, draft in self._matrices:
+            view = "draft" if draft else "target"
+            for thread in range(self.threads):
+                place = (self._open(), layer, slot, int(draft), thread)
+                start = self._library.cassandra_engine_part(*place, ctypes.byref(size))
+                if size.value:
+                    found = (ctypes.c_uint8 * size.value).from_address(start)
+                    yield f"{name} ({view}, thread {thread})", np.ctypeslib.as_array(found)
+
+    def verify(self) -> None:
+        """Check the weights in memory against the checksums that were kept when they were loaded.
+
+        Norms, biases and escapes are not covered. Raises :class:`CassandraError` with the tensor.
+        """
+        if self._checksums is None:
+            raise CassandraError("verify must be true of an engine whose weights are to be checked")
+        self._checksums.check(self.weights())
 
     def memory(self) -> dict[str, int]:
         """Bytes of the weights, the embedding, and the keys and values of one position."""

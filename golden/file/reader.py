@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from cassandra_spec.golden.checksums import wrong_checksum
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.file.description import (
     LENGTH,
@@ -168,6 +169,16 @@ class PackedFile:
         self._known(name, self.others)
         return self._checked(name, self._file.map(name), self._checksums[name])
 
+    def check_packed(self, name: str, packed: Packed) -> None:
+        """Check the parts of a packed tensor in memory against the file's checksums."""
+        spec = self._known(name, self.tensors)
+        for part in PARTS:
+            data = np.ascontiguousarray(getattr(packed, part))
+            if part == "directory":
+                data = data.astype("<u4", copy=False)
+            octets = data.reshape(-1).view(np.uint8)
+            self._checked(f"{name}.{part}", octets, spec.crc32[part])
+
     def verify(self) -> int:
         """Read everything and check every checksum; returns how many there are."""
         for name in self.tensors:
@@ -190,10 +201,8 @@ class PackedFile:
         return self._checked(key, self._file.read(key), expected)
 
     def _checked(self, key: str, data: Bytes, expected: int) -> Bytes:
-        found = zlib.crc32(data.data)
-        self._require(
-            found == expected, f"{key} must have the CRC-32 {expected:08x}, not {found:08x}"
-        )
+        wrong = wrong_checksum(key, data, expected)
+        self._require(not wrong, wrong)
         return data
 
     def _require(self, condition: bool, expectation: str) -> None:

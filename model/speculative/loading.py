@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cassandra_spec.drafting import Costs, pass_costs
 from cassandra_spec.golden.file import PackedFile
-from cassandra_spec.model.speculative.linear import Mode, PackedLinear, ProductsFactory
+from cassandra_spec.model.speculative.linear import (
+    DecodedProducts,
+    Mode,
+    PackedLinear,
+    ProductsFactory,
+)
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 
 
@@ -46,3 +54,21 @@ def network_costs(network: Any, packed: PackedFile) -> Costs:
         embedding=EMBEDDING,
         position=2 * config.num_hidden_layers * config.num_key_value_heads * size,
     )
+
+
+def weights_in_memory(network: Any) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    """The bytes of the weights of a network, by tensor and view.
+
+    Products that are not :class:`DecodedProducts` hold data of their own, and are left out.
+    """
+    for name, tensor in network.named_parameters():
+        yield name, _bytes_of(tensor)
+    for name, layer in network.named_modules():
+        if isinstance(layer, PackedLinear) and isinstance(layer.products, DecodedProducts):
+            yield f"{name}.weight (draft)", _bytes_of(layer.products.draft_values)
+            yield f"{name}.weight (target)", _bytes_of(layer.products.target_values)
+
+
+def _bytes_of(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return found

@@ -30,6 +30,15 @@ CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int slot,
     return got;
 }
 
+// Where the part of a matrix that a thread reads begins; its size into `bytes`.
+CASSANDRA_API const uint8_t* cassandra_engine_part(void* engine, int layer, int slot, int draft,
+                                                   int thread, size_t* bytes) {
+    const Pass pass = draft ? Pass::draft : Pass::target;
+    const Linear& matrix = static_cast<Engine*>(engine)->matrix(layer, slot, pass);
+    *bytes = matrix.part_bytes(thread);
+    return matrix.part(thread);
+}
+
 CASSANDRA_API size_t cassandra_engine_weight_bytes(void* engine, int draft) {
     return static_cast<Engine*>(engine)->weight_bytes(draft ? Pass::draft : Pass::target);
 }
