@@ -36,7 +36,13 @@ from cassandra_spec.drafting.report import (
 from cassandra_spec.drafting.sampling import draw, probabilities, verify
 from cassandra_spec.drafting.settings import ADAPTIVE, GREEDY, DraftKind, Gamma, Sampling, Settings
 from cassandra_spec.drafting.table import NgramTable, TableOrder
-from cassandra_spec.drafting.text import ReplyText, encode_prompt, stop_tokens
+from cassandra_spec.drafting.text import (
+    ReplyText,
+    encode_opening,
+    encode_prompt,
+    encode_text,
+    stop_tokens,
+)
 
 __all__ = [
     "ADAPTIVE",
@@ -76,7 +82,9 @@ __all__ = [
     "Traffic",
     "cut_at_end",
     "draw",
+    "encode_opening",
     "encode_prompt",
+    "encode_text",
     "make_policy",
     "make_report",
     "native_figures",
