@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +12,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Backend, Settings
+    from cassandra_spec.drafting import Backend, Counters, Settings
     from cassandra_spec.golden import Codec, Encoder
     from cassandra_spec.model.speculative import KeyValueFormat
     from cassandra_spec.native.engine import Engine
@@ -69,10 +69,20 @@ class _Native:
 
     def __init__(self, engine: Engine, tokenizer: Any, stops: frozenset[int]) -> None:
         self.tokenizer = tokenizer
-        self.rounds = engine.rounds
+        self._engine = engine
         self.make_report = engine.make_report
         self.verify = engine.verify
         self._stops = stops
+
+    def rounds(
+        self, prompt: Sequence[int], settings: Settings, counters: Counters, **ends: Any
+    ) -> Iterator[list[int]]:
+        """Rounds of the engine; plain sampling is done beside it."""
+        from cassandra_spec.native.sampling import sampled_rounds
+
+        if settings.sampling.temperature and settings.gamma == 0:
+            return sampled_rounds(self._engine, prompt, settings, counters, **ends)
+        return self._engine.rounds(prompt, settings, counters, **ends)
 
     def stop_tokens(self) -> frozenset[int]:
         """Tokens that end a reply, by the tokenizer and by the config."""

@@ -52,7 +52,13 @@ from cassandra_spec.drafting.settings import (
     Settings,
 )
 from cassandra_spec.drafting.table import NgramTable, TableOrder
-from cassandra_spec.drafting.text import ReplyText, encode_prompt, stop_tokens
+from cassandra_spec.drafting.text import (
+    ReplyText,
+    encode_opening,
+    encode_prompt,
+    encode_text,
+    stop_tokens,
+)
 
 __all__ = [
     "ADAPTIVE",
@@ -104,7 +110,9 @@ __all__ = [
     "accept_greedy",
     "cut_at_end",
     "draw",
+    "encode_opening",
     "encode_prompt",
+    "encode_text",
     "fixed_plan",
     "make_policy",
     "make_report",

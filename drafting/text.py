@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cassandra_spec.drafting.bounded import bounded_text
+from cassandra_spec.golden import CassandraError
 
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20
@@ -15,6 +16,7 @@ _ROOM = 1 << 16
 _ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
 """Bytes of memory that a tokenizer needs, at most."""
 
+_MARK = "WORDSOFAUSER"  # a prompt that no template changes or has in its own text
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
 
 
@@ -23,18 +25,39 @@ def encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
 
     Raises :class:`CassandraError` if the template fails, takes too long or makes too much text.
     """
+    special = not tokenizer.chat_template
+    return encode_text(tokenizer, _in_template(tokenizer, prompt), special=special)
+
+
+def encode_opening(tokenizer: Any) -> list[int]:
+    """The tokens before the words of a user, at least one. Raises :class:`CassandraError`."""
+    before, mark, _ = _in_template(tokenizer, _MARK).partition(_MARK)
+    if not mark:
+        raise CassandraError("the chat template must have the prompt in its text, and has not")
+    starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    tokens = encode_text(tokenizer, before, special=not tokenizer.chat_template)
+    tokens = tokens or [token for token in starts if token is not None][:1]
+    if not tokens:
+        raise CassandraError("the tokenizer must have a token to begin a text with, and has none")
+    return tokens
+
+
+def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]:
+    """The tokens of a text, with the special ones that the tokenizer puts around it or without."""
+    _require_room(_ROOM_OF_CHARACTER * len(text))
+    return list(tokenizer(text, add_special_tokens=special).input_ids)
+
+
+def _in_template(tokenizer: Any, prompt: str) -> str:
     if not tokenizer.chat_template:
-        _require_room(_ROOM_OF_CHARACTER * len(prompt))
-        return list(tokenizer(prompt).input_ids)
+        return prompt
     chat = [{"role": "user", "content": prompt}]
-    text = bounded_text(
+    return bounded_text(
         lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True),
         "the chat template",
         seconds=TEMPLATE_SECONDS,
         size=TEMPLATE_BYTES + 8 * len(prompt),
     )
-    _require_room(_ROOM_OF_CHARACTER * len(text))
-    return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
 def _require_room(size: int) -> None:

@@ -45,7 +45,7 @@ from cassandra_spec.drafting import (
 from cassandra_spec.drafting.table import CONTINUATIONS
 from cassandra_spec.golden import CassandraError, Packed, bf16
 from cassandra_spec.golden.checksums import Checksums
-from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.codec import NativeCodec
@@ -144,10 +144,7 @@ class Engine:
         folder = Path(directory)
         config = read_llama_config(read_config(folder))
         packed = PackedFile(folder / "model.safetensors")
-        known = set(config.tensor_names())
-        for name in (*packed.tensors, *packed.others):
-            if name not in known and not name.endswith("rotary_emb.inv_freq"):
-                raise CassandraError(f"{folder}: the native engine has no use for a tensor {name}")
+        _check_tensors(folder, config.tensor_shapes(), packed)
 
         def read(name: str) -> Tensor | None:
             if name in packed.tensors:
@@ -564,6 +561,21 @@ def _costs(config: LlamaConfig, packed: PackedFile) -> Costs:
         embedding=EMBEDDING,
         position=2 * config.layers * config.kv_heads * config.head_size,
     )
+
+
+def _check_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], packed: PackedFile) -> None:
+    """Refuse a file with a tensor that is unknown or of another shape."""
+    stored: dict[str, PackedTensor | RawTensor] = {**packed.tensors, **packed.others}
+    for name, tensor in stored.items():
+        if name.endswith("rotary_emb.inv_freq"):
+            continue
+        if name not in shapes:
+            raise CassandraError(f"{folder}: the native engine has no use for a tensor {name}")
+        if tensor.shape != shapes[name]:
+            raise CassandraError(
+                f"{name} must have the shape {list(shapes[name])}, as the config says, "
+                f"not {list(tensor.shape)}"
+            )
 
 
 def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:

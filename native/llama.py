@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -97,12 +97,15 @@ class LlamaConfig:
             return (plain / np.float32(self.rope["factor"])).astype(np.float32)
         return _stretch(plain, self.rope) if kind == "llama3" else plain
 
-    def tensor_names(self) -> Iterator[str]:
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """All tensors that the engine knows, those that may be missing included."""
-        yield from (EMBEDDING, HEAD, FINAL_NORM)
-        for layer in range(self.layers):
-            for name in (*LINEAR, *VECTORS):
-                yield f"model.layers.{layer}.{name}"
+        table = (self.vocabulary, self.hidden)
+        own = self.shapes | {name: (self.vector_size(name),) for name in VECTORS}
+        return {EMBEDDING: table, HEAD: table, FINAL_NORM: (self.hidden,)} | {
+            f"model.layers.{layer}.{name}": shape
+            for layer in range(self.layers)
+            for name, shape in own.items()
+        }
 
 
 def _stretch(plain: NDArray[np.float32], rope: Mapping[str, Any]) -> NDArray[np.float32]:
