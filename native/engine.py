@@ -25,27 +25,22 @@ from cassandra_spec.drafting import (
     AdaptivePolicy,
     Costs,
     Counters,
-    DraftPass,
     Levels,
     MeasuredSeconds,
     NgramTable,
-    Node,
     Outcome,
     Plan,
     Policy,
-    Proposal,
     Report,
     Settings,
     cut_at_end,
     make_policy,
     make_report,
     native_figures,
-    pass_costs,
 )
-from cassandra_spec.drafting.table import CONTINUATIONS
 from cassandra_spec.golden import CassandraError, Packed, bf16
 from cassandra_spec.golden.checksums import Checksums
-from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
+from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.codec import NativeCodec
@@ -53,11 +48,8 @@ from cassandra_spec.native.engine_binding import (
     MAX_ROWS,
     MOST,
     NOT_FINITE,
-    SOURCES,
     ModelShape,
-    RoundRequest,
     RoundResult,
-    TableOrder,
     engine_library,
 )
 from cassandra_spec.native.errors import NativeError
@@ -70,8 +62,11 @@ from cassandra_spec.native.llama import (
     LINEAR,
     VECTORS,
     LlamaConfig,
+    check_tensors,
+    llama_costs,
     read_llama_config,
 )
+from cassandra_spec.native.rounds import outcome_of, round_request, table_orders
 
 Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
@@ -144,7 +139,7 @@ class Engine:
         folder = Path(directory)
         config = read_llama_config(read_config(folder))
         packed = PackedFile(folder / "model.safetensors")
-        _check_tensors(folder, config.tensor_shapes(), packed)
+        check_tensors(folder, config.tensor_shapes(), packed)
 
         def read(name: str) -> Tensor | None:
             if name in packed.tensors:
@@ -154,7 +149,7 @@ class Engine:
             return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
 
         engine = cls(config, read, **options)
-        engine.costs = _costs(config, packed)
+        engine.costs = llama_costs(config, packed)
         return engine
 
     @classmethod
@@ -383,16 +378,7 @@ class Engine:
 
     def use_table(self, table: NgramTable | None) -> None:
         """Give the low drafter a table of n-grams of this model's tokens, or take it away."""
-        known = () if table is None else table.orders
-        orders = (TableOrder * len(known))()
-        for made, order, each in zip(orders, range(len(known), 0, -1), known, strict=True):
-            count = len(each.keys)
-            made.order, made.count = order, count
-            made.keys = pointer("keys", each.keys, np.uint64, count).address
-            made.tokens = pointer("tokens", each.tokens, np.int32, count, CONTINUATIONS).address
-            made.confidences = pointer(
-                "confidences", each.confidences, np.float32, count, CONTINUATIONS
-            ).address
+        orders = table_orders(table)
         done = self._library.cassandra_engine_set_table(self._open(), orders, len(orders))
         self._require_made(bool(done))
         self._table = table  # keeps the arrays
@@ -429,22 +415,7 @@ class Engine:
     ) -> tuple[Outcome, list[int]]:
         """A round of at most ``budget`` nodes, and the tokens that it emits."""
         plan = policy.plan(position) if budget else Plan()
-        levels = settings.levels
-        request = RoundRequest(
-            direct=plan.direct,
-            least=plan.least,
-            min_margin=settings.min_margin,
-            alternative_margin=levels.alternative_margin,
-            budget=budget,
-            model=plan.model,
-            low=min(plan.low, MOST),
-            rows=min(plan.rows, MOST),
-            branches=min(levels.branches, self.config.vocabulary),
-            alternatives=min(levels.alternatives, MOST) * settings.uses_low_drafter,
-            uses_low=settings.uses_low_drafter,
-            stop_count=len(stops),
-            stops=pointer("stops", stops, np.int32, len(stops)).address,
-        )
+        request = round_request(plan, settings, budget, self.config.vocabulary, stops)
         result = RoundResult()
         status = self._library.cassandra_engine_round(
             self._open(),
@@ -454,7 +425,7 @@ class Engine:
             ctypes.byref(result),
         )
         self._require_pass(status)
-        outcome = _outcome(result)
+        outcome = outcome_of(result)
         return outcome, [*(outcome.proposal.nodes[at].token for at in outcome.path), result.next]
 
     def _policy(self, settings: Settings) -> Policy:
@@ -532,50 +503,6 @@ class Engine:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
-
-
-def _outcome(result: RoundResult) -> Outcome:
-    drafted = range(result.nodes)
-    nodes = (
-        Node(result.tokens[n], result.parents[n], result.confidences[n], SOURCES[result.sources[n]])
-        for n in drafted
-    )
-    passes = (
-        DraftPass(result.pass_starts[n], result.pass_rows[n], result.pass_seconds[n])
-        for n in range(result.passes)
-    )
-    return Outcome(
-        proposal=Proposal(nodes=tuple(nodes), passes=tuple(passes), stopped=bool(result.stopped)),
-        path=tuple(result.path[: result.accepted]),
-        verify_seconds=result.verify_seconds,
-    )
-
-
-def _costs(config: LlamaConfig, packed: PackedFile) -> Costs:
-    own = not config.tied and HEAD in {*packed.tensors, *packed.others}
-    head = HEAD if own else EMBEDDING
-    return pass_costs(
-        packed,
-        linear=[f"model.layers.{n}.{name}" for n in range(config.layers) for name in LINEAR],
-        head=head,
-        embedding=EMBEDDING,
-        position=2 * config.layers * config.kv_heads * config.head_size,
-    )
-
-
-def _check_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], packed: PackedFile) -> None:
-    """Refuse a file with a tensor that is unknown or of another shape."""
-    stored: dict[str, PackedTensor | RawTensor] = {**packed.tensors, **packed.others}
-    for name, tensor in stored.items():
-        if name.endswith("rotary_emb.inv_freq"):
-            continue
-        if name not in shapes:
-            raise CassandraError(f"{folder}: the native engine has no use for a tensor {name}")
-        if tensor.shape != shapes[name]:
-            raise CassandraError(
-                f"{name} must have the shape {list(shapes[name])}, as the config says, "
-                f"not {list(tensor.shape)}"
-            )
 
 
 def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:
