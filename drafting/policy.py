@@ -70,20 +70,19 @@ class _Mean:
     """The mean of something over its cases, the last ones weighing most.
 
     Each round multiplies the sums so far by ``DECAY``, whether or not it has cases of its own;
-    ``WEIGHT`` cases of the value ``prior`` are always added. So an estimate that ends all drafting
+    ``weight`` cases of the value ``prior`` are always added. So an estimate that ends all drafting
     is forgotten after some dozens of rounds, and drafting is tried again.
     """
 
     DECAY = 0.97
-    WEIGHT = 3.0
 
-    def __init__(self, prior: float) -> None:
-        self._prior = prior
+    def __init__(self, prior: float, weight: float = 3.0) -> None:
+        self._prior, self._weight = prior, weight
         self._sum = self._cases = 0.0
 
     @property
     def value(self) -> float:
-        return (self._sum + self._prior * self.WEIGHT) / (self._cases + self.WEIGHT)
+        return (self._sum + self._prior * self._weight) / (self._cases + self._weight)
 
     def add(self, amount: float, cases: float) -> None:
         self._sum = self._sum * self.DECAY + amount
@@ -159,11 +158,13 @@ class MeasuredSeconds:
 class AdaptivePolicy:
     """The plan with the most tokens per cost, if things go on as they were.
 
-    Let ``a`` be the conditional acceptance rate of the draft view, and ``s`` the probability that
-    drafting goes on after a token (its margin was large enough). A round that drafts with the draft
-    view emits ``1 + a + s a^2 + s^2 a^3 ...`` tokens on average, and those that free rows add.
-    A pass of it drafts one token, or with a low drafter's nodes some more. ``costs`` says what
-    passes cost. The plan with the largest quotient is taken, the smaller one of equals.
+    After a drafted token drafting goes on with probability ``s`` (its margin is large enough).
+    Tokens with a large margin are accepted with probability ``a`` if their predecessors are, and
+    those that end drafting with probability ``b``. With a low drafter's nodes, a token costs a pass
+    of its own with probability ``1 - m``. Rows that the chain leaves free add some tokens after a
+    chain that is accepted as a whole, and others after one that is not. All are estimated from the
+    rounds so far, and ``costs`` says what passes cost. The plan with the most tokens per cost is
+    taken, the smaller one of equals.
 
     A tree of the low drafter goes to the target alone if the tokens that it promises, per cost, are
     more than those of that plan. What it promises is corrected by what such nodes have kept.
@@ -181,14 +182,15 @@ class AdaptivePolicy:
         self._fills = (False, True) if self._uses_low and levels.tail else (False,)
         self._rows = min(most, levels.rows)
         self._costs = costs
-        self._accepted, self._going_on = _Mean(0.8), _Mean(0.9)
-        self._per_pass, self._filled = _Mean(1.5), _Mean(0.3)
-        self._kept = _Mean(1.0)  # accepted nodes of the low drafter by those that it promised
+        self._accepted, self._going_on = _Mean(0.75, 2.0), _Mean(0.9)  # a, s
+        self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4)  # b, m
+        self._tail, self._beside = _Mean(0.5), _Mean(0.1)  # tokens that free rows add
+        self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter by those that it promised
         self.plans: dict[str, int] = {}
 
     @property
     def rate(self) -> float:
-        """The estimate of the draft view's conditional acceptance rate."""
+        """The estimate of the draft view's conditional acceptance rate, of sure tokens."""
         return self._accepted.value
 
     def plan(self, position: int) -> Plan:
@@ -224,31 +226,40 @@ class AdaptivePolicy:
         """Take what became of a round."""
         self._costs.observe(outcome)
         view, passes = outcome.counts().get(DRAFT_VIEW, Count()), outcome.proposal.passes
-        self._accepted.add(view.accepted, view.tested)
         stopped = view.drafted > 0 and outcome.proposal.stopped
+        sure, whole = view.drafted - stopped, view.tested == view.drafted
+        self._accepted.add(min(view.accepted, sure), min(view.tested, sure))
+        self._accepted_last.add(stopped and view.accepted == view.drafted, stopped and whole)
         cases = max(view.drafted - 1, 0) + stopped
         self._going_on.add(cases - stopped, cases)
-        with_low = any(each.rows > 1 for each in passes)
-        self._per_pass.add(with_low * view.drafted, with_low * len(passes))
-        filled = 0 < view.drafted < outcome.drafted
-        self._filled.add(filled * (outcome.accepted - view.accepted), filled)
+        more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
+        self._matched.add(more and view.drafted - len(passes), more)
+        filled, added = 0 < view.drafted < outcome.drafted, outcome.accepted - view.accepted
+        whole = view.accepted == view.drafted
+        self._tail.add(filled * whole * added, filled * whole)
+        self._beside.add(filled * (not whole) * added, filled * (not whole))
         promised, kept = outcome.promised()
         self._kept.add(kept, promised)
 
     def _worth(self, position: int, model: int, low: int, rows: int) -> float:
         """Tokens per cost of rounds that draft up to ``model`` tokens with the draft view."""
-        accepted, going_on = self.rate, self._going_on.value
+        sure, last, going_on = self.rate, self._accepted_last.value, self._going_on.value
         one_pass = self._costs.draft(position, 1 + low)
-        per_pass = max(self._per_pass.value, 1.0) if low else 1.0
+        own_pass = 1 - self._matched.value if low else 1.0
         filled = rows > model
-        tokens = 1.0 + filled * self._filled.value
-        cost, place, reach = 0.0, 1.0, 1.0
+        tail, beside = (filled * mean.value for mean in (self._tail, self._beside))
+        tokens, cost = 1.0, 0.0
+        before, reach = 1.0, 1.0  # that all tokens before are accepted, and that one is drafted
         for drafted in range(1, model + 1):
-            place *= accepted
-            tokens += reach * place
-            cost += reach * (one_pass if drafted == 1 else one_pass / per_pass)
-            ends = reach if drafted == model else reach * (1 - going_on)
-            cost += ends * self._costs.verify(position, (rows if filled else drafted) + 1)
+            cost += reach * one_pass * (own_pass if drafted > 1 else 1.0)
+            verify = self._costs.verify(position, (rows if filled else drafted) + 1)
+            goes_on = going_on if drafted < model else 0.0
+            for share, accepted in ((going_on - goes_on, sure), (1 - going_on, last)):
+                whole = before * accepted  # of chains that end here
+                tokens += reach * share * (whole * (1 + tail) + (1 - whole) * beside)
+                cost += reach * share * verify
+            tokens += reach * goes_on * before * sure
+            before *= sure
             reach *= going_on
         return tokens / cost
 
