@@ -9,6 +9,7 @@ from cassandra_spec.casspec import (
     pack_commands,
     rtl_command,
     system_commands,
+    table_command,
     tune_command,
 )
 from cassandra_spec.report.commands import CommandParser
@@ -38,6 +39,7 @@ def build_parser() -> CommandParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     pack_commands.register(subparsers)
     generate_command.register(subparsers)
+    table_command.register(subparsers)
     accuracy_commands.register(subparsers)
     rtl_command.register(subparsers)
     tune_command.register(subparsers)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Backend, Settings
+    from cassandra_spec.drafting import Backend, Counters, Settings
     from cassandra_spec.golden import Codec, Encoder
     from cassandra_spec.model.speculative import KeyValueFormat
     from cassandra_spec.native.engine import Engine
+
+    class CheckedBackend(Backend, Protocol):
+        """A backend that can check its weights."""
+
+        def verify(self) -> None:
+            """Raise :class:`CassandraError` if the weights in memory have changed."""
+
 
 BF16 = "bf16"
 
@@ -24,18 +31,22 @@ _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
 
 
 @contextmanager
-def _open_torch(args: argparse.Namespace, settings: Settings) -> Iterator[Backend]:
+def _open_torch(args: argparse.Namespace, settings: Settings) -> Iterator[CheckedBackend]:
     """Torch's kernels on decoded weights."""
     from cassandra_spec.model.speculative import CassandraForCausalLM
 
     kv = _key_values(args)
     yield CassandraForCausalLM.from_pretrained(
-        args.source, codec=_codec(args.codec, args.source), encoder=_encoder(args, kv), kv=kv
+        args.source,
+        codec=_codec(args.codec, args.source),
+        encoder=_encoder(args, kv),
+        kv=kv,
+        verify=args.verify,
     )
 
 
 @contextmanager
-def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Backend]:
+def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[CheckedBackend]:
     """Native code on packed weights."""
     _refuse_flags_of_torch(args)
     from cassandra_spec.drafting import stop_tokens
@@ -47,7 +58,7 @@ def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Backe
     open_packed(args.source)
     draft = settings.uses_draft_view
     options = {"target": args.native_target, "threads": args.threads, "draft": draft}
-    with Engine.from_packed(args.source, **options) as engine:
+    with Engine.from_packed(args.source, **options, verify=args.verify) as engine:
         tokenizer = load_tokenizer(args.source)
         stops = stop_tokens(tokenizer, read_config(args.source).get("eos_token_id"))
         yield _Native(engine, tokenizer, stops)
@@ -58,16 +69,29 @@ class _Native:
 
     def __init__(self, engine: Engine, tokenizer: Any, stops: frozenset[int]) -> None:
         self.tokenizer = tokenizer
-        self.rounds = engine.rounds
+        self._engine = engine
         self.make_report = engine.make_report
+        self.verify = engine.verify
         self._stops = stops
+
+    def rounds(
+        self, prompt: Sequence[int], settings: Settings, counters: Counters, **ends: Any
+    ) -> Iterator[list[int]]:
+        """Rounds of the engine; plain sampling is done beside it."""
+        from cassandra_spec.native.sampling import sampled_rounds
+
+        if settings.sampling.temperature and settings.gamma == 0:
+            return sampled_rounds(self._engine, prompt, settings, counters, **ends)
+        return self._engine.rounds(prompt, settings, counters, **ends)
 
     def stop_tokens(self) -> frozenset[int]:
         """Tokens that end a reply, by the tokenizer and by the config."""
         return self._stops
 
 
-BACKENDS: dict[str, Callable[[argparse.Namespace, Settings], AbstractContextManager[Backend]]] = {
+BACKENDS: dict[
+    str, Callable[[argparse.Namespace, Settings], AbstractContextManager[CheckedBackend]]
+] = {
     "torch": _open_torch,
     "native": _open_native,
 }

@@ -79,6 +79,11 @@ def register(subparsers: flags.Subparsers) -> None:
     )
     flags.add_switch(parser, "json", "everything, for other programs")
     text = (
+        "keep checksums of the weights in memory, and check them after the last reply (regions of"
+        " the file are always checked)"
+    )
+    flags.add_switch(parser, "verify", text)
+    text = (
         "what decodes, and packs keys and values: the reference, or the Verilated gateware;"
         " --kv-prune is always the reference's"
     )
@@ -171,6 +176,8 @@ def _generate(args: argparse.Namespace) -> int:
         finally:
             if replies or sys.exc_info()[0] is KeyboardInterrupt:
                 _print_outcome(replies.generation(), args)
+        if args.verify:
+            backend.verify()
     return 0
 
 

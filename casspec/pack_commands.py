@@ -309,13 +309,8 @@ def choose_codec(args: argparse.Namespace) -> Packer:
     """
     if args.codec == "golden":
         return GoldenCodec()
-    from cassandra_spec.native import NativeError
-    from cassandra_spec.native.codec import NativeCodec
+    from cassandra_spec.native.codec import NativeCodec, fastest_codec
 
-    try:
+    if args.codec == "native":
         return NativeCodec()
-    except NativeError as error:
-        if args.codec == "native":
-            raise
-        flags.say(args, f"casspec: golden's codec is used: {error}")
-        return GoldenCodec()
+    return fastest_codec(lambda error: flags.say(args, f"casspec: golden's codec is used: {error}"))

@@ -3,6 +3,7 @@
 Nothing here needs torch. ``docs/development.md``, "Add a draft method", says how the parts fit.
 """
 
+from cassandra_spec.drafting.costs import pass_costs
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
 from cassandra_spec.drafting.low import Candidates, Copies, LowDrafter, Recycled
@@ -50,7 +51,14 @@ from cassandra_spec.drafting.settings import (
     Sampling,
     Settings,
 )
-from cassandra_spec.drafting.text import ReplyText, encode_prompt, stop_tokens
+from cassandra_spec.drafting.table import NgramTable, TableOrder
+from cassandra_spec.drafting.text import (
+    ReplyText,
+    encode_opening,
+    encode_prompt,
+    encode_text,
+    stop_tokens,
+)
 
 __all__ = [
     "ADAPTIVE",
@@ -82,6 +90,7 @@ __all__ = [
     "LowDrafter",
     "MeasuredSeconds",
     "NativeFigures",
+    "NgramTable",
     "Node",
     "Outcome",
     "PassCosts",
@@ -95,16 +104,20 @@ __all__ = [
     "Report",
     "Sampling",
     "Settings",
+    "TableOrder",
     "Traffic",
     "View",
     "accept_greedy",
     "cut_at_end",
     "draw",
+    "encode_opening",
     "encode_prompt",
+    "encode_text",
     "fixed_plan",
     "make_policy",
     "make_report",
     "native_figures",
+    "pass_costs",
     "probabilities",
     "stop_tokens",
     "verify",

@@ -82,7 +82,7 @@ class LevelDrafter:
             self._low.extend(context)
         recent = list(context[-LowDrafter.REACH :])
         rows = min(plan.rows, budget)
-        chain = _Chain(self._settings, min(plan.model, budget), len(context) - 1)
+        chain = _Chain(self._settings, min(plan.model, budget), budget, len(context) - 1)
         if not chain.room or plan.direct < math.inf:
             direct = self._tail(chain, recent, rows, plan.least)
             if not chain.room or 1 + sum(node.confidence for node in direct) >= plan.direct:
@@ -112,7 +112,8 @@ class LevelDrafter:
 
     def _extend(self, view: View, chain: _Chain, recent: list[int], plan: Plan) -> None:
         """One pass of the draft view, and the tokens that it drafts."""
-        tree = self._tree(chain, recent, plan.low, depth=chain.room - 1)
+        count = min(plan.low, chain.budget - len(chain.tokens))
+        tree = self._tree(chain, recent, count, depth=chain.room - 1)
         pending = chain.tokens[-1] if chain.tokens else recent[-1]
         chain.passes.append(DraftPass(len(chain.tokens), len(tree) + 1))
         view.run(pending, tree, chain.position + len(chain.tokens))
@@ -164,8 +165,9 @@ class LevelDrafter:
 class _Chain:
     """The draft view's chain of a round, while it grows."""
 
-    def __init__(self, settings: Settings, most: int, position: int) -> None:
+    def __init__(self, settings: Settings, most: int, budget: int, position: int) -> None:
         self._settings, self._most = settings, most
+        self.budget = budget  # positions after the first that passes may write
         self.position = position
         self.choices: list[Choice] = []
         self.tokens: list[int] = []

@@ -157,7 +157,7 @@ class LowDrafter:
         best: dict[int, tuple[float, str]] = {}
         for source, each in self._sources:
             for token, confidence in each.candidates(tail):
-                if confidence > best.get(token, (0.0, ""))[0]:
+                if confidence > best.get(token, (-1.0, ""))[0]:
                     best[token] = (confidence, source)
         ranked = sorted(best.items(), key=lambda item: -item[1][0])[:branches]
         return [

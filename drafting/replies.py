@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from traceback import clear_frames
 from typing import Any, Protocol
 
 from cassandra_spec.drafting.counters import Counters
 from cassandra_spec.drafting.report import Report
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.drafting.text import ReplyText, encode_prompt
+
+_RESERVE = 1 << 22
+"""Bytes that are given up when a reply fails: memory to tell the rest with."""
 
 
 class Backend(Protocol):
@@ -73,15 +77,24 @@ class Replies:
     def run(self, prompts: Sequence[str], on_text: Callable[[int, str], object]) -> None:
         """Reply to each prompt on its own, with the chat template if the model has one.
 
-        ``on_text`` is called with the number of the reply and each new piece of its text.
+        ``on_text`` is called with the number of the reply and each new piece of its text: all that
+        there is, if an error or an interrupt ends the reply.
         """
         for number, prompt in enumerate(prompts):
             text = ReplyText(self._backend.tokenizer, self._settings.stop_strings)
             self._texts.append(text)
             tokens = encode_prompt(self._backend.tokenizer, prompt)
-            for _ in self._backend.rounds(tokens, self._settings, self._counters, ends=text.add):
-                on_text(number, text.new())
-            on_text(number, text.new(last=True))
+            reserve = bytearray(_RESERVE)
+            rounds = self._backend.rounds(tokens, self._settings, self._counters, ends=text.add)
+            try:
+                for _ in rounds:
+                    on_text(number, text.new())
+            except BaseException as error:
+                reserve.clear()
+                clear_frames(error.__traceback__)  # keys and values, too
+                raise
+            finally:
+                on_text(number, text.new(last=True))
 
     def generation(self) -> Generation:
         """The replies that have begun, and their figures."""

@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from cassandra_spec.drafting.bounded import bounded_text
+from cassandra_spec.golden import CassandraError
 
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20
 """What the chat template of a model may take, and make beside the prompt."""
 
+_ROOM = 1 << 16
+_ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
+"""Bytes of memory that a tokenizer needs, at most."""
+
+_MARK = "WORDSOFAUSER"  # a prompt that no template changes or has in its own text
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
 
 
@@ -19,16 +25,44 @@ def encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
 
     Raises :class:`CassandraError` if the template fails, takes too long or makes too much text.
     """
+    special = not tokenizer.chat_template
+    return encode_text(tokenizer, _in_template(tokenizer, prompt), special=special)
+
+
+def encode_opening(tokenizer: Any) -> list[int]:
+    """The tokens before the words of a user, at least one. Raises :class:`CassandraError`."""
+    before, mark, _ = _in_template(tokenizer, _MARK).partition(_MARK)
+    if not mark:
+        raise CassandraError("the chat template must have the prompt in its text, and has not")
+    starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    tokens = encode_text(tokenizer, before, special=not tokenizer.chat_template)
+    tokens = tokens or [token for token in starts if token is not None][:1]
+    if not tokens:
+        raise CassandraError("the tokenizer must have a token to begin a text with, and has none")
+    return tokens
+
+
+def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]:
+    """The tokens of a text, with the special ones that the tokenizer puts around it or without."""
+    _require_room(_ROOM_OF_CHARACTER * len(text))
+    return list(tokenizer(text, add_special_tokens=special).input_ids)
+
+
+def _in_template(tokenizer: Any, prompt: str) -> str:
     if not tokenizer.chat_template:
-        return list(tokenizer(prompt).input_ids)
+        return prompt
     chat = [{"role": "user", "content": prompt}]
-    text = bounded_text(
+    return bounded_text(
         lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True),
         "the chat template",
         seconds=TEMPLATE_SECONDS,
         size=TEMPLATE_BYTES + 8 * len(prompt),
     )
-    return list(tokenizer(text, add_special_tokens=False).input_ids)
+
+
+def _require_room(size: int) -> None:
+    """Raise ``MemoryError`` here: a tokenizer that gets no memory ends the process."""
+    bytearray(_ROOM + size)
 
 
 def stop_tokens(tokenizer: Any, stated: int | list[int] | None) -> frozenset[int]:
@@ -55,15 +89,13 @@ class ReplyText:
         self.tokens.append(token)
         if not self._stops:
             return False
-        texts = [
-            self._tokenizer.decode(self.tokens, skip_special_tokens=skip) for skip in (False, True)
-        ]
+        texts = [self._decode(skip_special=skip) for skip in (False, True)]
         return any(stop in text for stop in self._stops for text in texts)
 
     @property
     def text(self) -> str:
         """The text so far, up to the first stop string."""
-        text: str = self._tokenizer.decode(self.tokens, skip_special_tokens=True)
+        text = self._decode(skip_special=True)
         ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         return text[: min(ends, default=len(text))]
 
@@ -77,6 +109,11 @@ class ReplyText:
         piece = text[self._shown : ready]
         self._shown = max(self._shown, ready)
         return piece
+
+    def _decode(self, *, skip_special: bool) -> str:
+        _require_room(_ROOM_OF_TOKEN * len(self.tokens))
+        text: str = self._tokenizer.decode(self.tokens, skip_special_tokens=skip_special)
+        return text
 
     def _ready(self, text: str) -> int:
         if text.endswith(_UNFINISHED):

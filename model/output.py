@@ -38,15 +38,35 @@ def resumable_directory(
     when the block is interrupted, killed, or ended by an ``OSError`` (a full disk) with something
     in the second. It is locked; two processes that write one destination are an error.
     """
-    place = _place(destination)
+    with _resumable(_place(destination), "", destination, key, fresh) as found:
+        yield found
+
+
+@contextmanager
+def resumable_file(
+    destination: Path, *, key: str, fresh: bool = False
+) -> Iterator[tuple[Path, Path]]:
+    """As :func:`resumable_directory`, for one file to write, in place of one that is there."""
+    if destination.is_dir():
+        raise CassandraError(f"{destination} must be a file to write, not a directory")
+    place = _resolved(destination, "a file to write")
+    with _resumable(place, place.name, destination, key, fresh) as found:
+        yield found
+
+
+@contextmanager
+def _resumable(
+    place: Path, name: str, destination: Path, key: str, fresh: bool
+) -> Iterator[tuple[Path, Path]]:
+    """What is called ``name`` in the directory of the output, or this itself, goes to a place."""
     folder = place.with_name(f".{place.name}.partial")
     folder.mkdir(exist_ok=True)
     with _locked(folder, destination):
         try:
             output, store = _prepare(folder, key, fresh)
-            yield output, store
+            yield output / name, store
             _sync(output)
-            output.replace(place)
+            (output / name).replace(place)
         except BaseException as error:
             _leave(folder, error)
             raise
@@ -119,17 +139,23 @@ def _sync(folder: Path) -> None:
 
 def _place(destination: Path) -> Path:
     """Where a directory goes; it must be absent or empty there."""
-    try:
-        place = destination.resolve()
-    except (OSError, RuntimeError) as error:  # a loop of links, a name that is too long
-        raise CassandraError(
-            f"{destination} must be a new or empty directory, not a path that leads nowhere"
-        ) from error
-    if not place.parent.is_dir():
-        raise CassandraError(f"{place.parent} must be a directory to write {place.name} into")
+    place = _resolved(destination, "a new or empty directory")
     if place.is_dir():
         if any(place.iterdir()):
             raise CassandraError(f"{destination} must be a new or empty directory, not a full one")
     elif place.exists() or place.is_symlink():
         raise CassandraError(f"{destination} must be a new or empty directory, not a file")
+    return place
+
+
+def _resolved(destination: Path, expected: str) -> Path:
+    """The path without links, in a directory that exists."""
+    try:
+        place = destination.resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links, a name that is too long
+        raise CassandraError(
+            f"{destination} must be {expected}, not a path that leads nowhere"
+        ) from error
+    if not place.parent.is_dir():
+        raise CassandraError(f"{place.parent} must be a directory to write {place.name} into")
     return place

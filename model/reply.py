@@ -47,18 +47,26 @@ class Reply:
 def build_model(directory: Path, weights: Weights) -> Any:
     """A transformers model in BF16: config from ``directory``, and ``weights``.
 
-    Each parameter is read once, a tied one under the embedding's name. Raises
-    :class:`CassandraError`, before memory is taken for the model, if the config and the tensors
-    do not describe the same model: a tensor is missing, unused or of another shape.
+    Raises :class:`CassandraError`, before memory is taken for the model, if the config and the
+    tensors do not describe the same model: a tensor is missing, unused or of another shape.
     """
     config = load_config(directory, weights.tensors)
     with torch.device("meta"):
         _check_tensors(_empty_model(config), weights.tensors)
     model = _empty_model(config)
+    fill_model(model, weights)
+    return model.eval()
+
+
+def fill_model(model: Any, weights: Weights) -> None:
+    """Read each parameter of a transformers model once, a tied one under the embedding's name.
+
+    Raises :class:`CassandraError` if the tensors are not those of the model.
+    """
+    _check_tensors(model, weights.tensors)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(_tensor(name, tuple(parameter.shape), weights.read(name)))
-    return model.eval()
 
 
 def _empty_model(config: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,11 +27,12 @@ from cassandra_spec.golden.arguments import (
     whole_segments,
 )
 from cassandra_spec.golden.arrays.encoder import Codebooks
-from cassandra_spec.golden.codec import RUN_VALUES
+from cassandra_spec.golden.codec import RUN_VALUES, GoldenCodec
 from cassandra_spec.golden.errors import CassandraError, DecodeError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, ERROR_CAUSES, SCHEMES, STREAMS, Format
 from cassandra_spec.golden.packed import Packed, Values, concatenate
 from cassandra_spec.native.arrays import CheckedStructure, Pointer, pointer
+from cassandra_spec.native.errors import NativeError
 from cassandra_spec.native.library import declare, load, require_done
 
 Flags = NDArray[np.bool_]
@@ -224,6 +225,17 @@ def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
         pruned_codebook=books.pruned,
         stream_bits={stream.name: counted[stream.name] for stream in format.streams},
     )
+
+
+def fastest_codec(
+    on_error: Callable[[NativeError], object] = lambda error: None,
+) -> NativeCodec | GoldenCodec:
+    """The native codec; golden's where that cannot be had, after a call of ``on_error``."""
+    try:
+        return NativeCodec()
+    except NativeError as error:
+        on_error(error)
+        return GoldenCodec()
 
 
 class NativeCodec:

@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from cassandra_spec.drafting import (
     ADAPTIVE,
-    COPIES,
-    DRAFT_VIEW,
     GREEDY,
     AdaptivePolicy,
+    Costs,
     Counters,
+    Levels,
     MeasuredSeconds,
+    NgramTable,
     Outcome,
     Plan,
     Policy,
@@ -38,6 +39,7 @@ from cassandra_spec.drafting import (
     native_figures,
 )
 from cassandra_spec.golden import CassandraError, Packed, bf16
+from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.native.arrays import pointer
@@ -47,7 +49,6 @@ from cassandra_spec.native.engine_binding import (
     MOST,
     NOT_FINITE,
     ModelShape,
-    RoundRequest,
     RoundResult,
     engine_library,
 )
@@ -61,8 +62,11 @@ from cassandra_spec.native.llama import (
     LINEAR,
     VECTORS,
     LlamaConfig,
+    check_tensors,
+    llama_costs,
     read_llama_config,
 )
+from cassandra_spec.native.rounds import outcome_of, round_request, table_orders
 
 Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
@@ -81,6 +85,7 @@ class Engine:
     ``context`` is the most positions of a sequence.
 
     ``forms`` counts the matrices of target and draft by the form that they got (linear.h).
+    With ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
 
     An engine belongs to the process that made it, and to one thread at a time. Close it, or use it
     as a context manager, to give its memory back early.
@@ -99,12 +104,13 @@ class Engine:
         threads: int | None = None,
         context: int | None = None,
         pin: bool = True,
+        verify: bool = False,
     ) -> None:
         self.config = config
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
         self.context = min(config.positions, CONTEXT) if context is None else context
         self.has_draft = draft
-        self._policies: dict[tuple[str, float], Policy] = {}
+        self._policies: dict[tuple[str, float, Levels], Policy] = {}
         self.forms: dict[str, dict[str, int]] = {"target": {}, "draft": {}}
         if target not in TARGETS:
             raise CassandraError(f"target must be {' or '.join(TARGETS)}, not {target!r}")
@@ -115,13 +121,16 @@ class Engine:
             raise CassandraError(
                 f"context must be from 1 to the model's {config.positions} positions, not {context}"
             )
+        self.costs: Costs | None = None  # of a packed file
         self._handle: int | None = None
         self._library = engine_library()
         self._process = os.getpid()
         self._codec = NativeCodec()
         self._embedding = self._read_embedding(tensors)
+        self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, slot, draft
         self._handle = self._make(pin)
         self._fill(tensors)
+        self._checksums = Checksums(self.weights()) if verify else None
         self._history = np.zeros(self.context + 1, np.int32)
 
     @classmethod
@@ -130,10 +139,7 @@ class Engine:
         folder = Path(directory)
         config = read_llama_config(read_config(folder))
         packed = PackedFile(folder / "model.safetensors")
-        known = set(config.tensor_names())
-        for name in (*packed.tensors, *packed.others):
-            if name not in known and not name.endswith("rotary_emb.inv_freq"):
-                raise CassandraError(f"{folder}: the native engine has no use for a tensor {name}")
+        check_tensors(folder, config.tensor_shapes(), packed)
 
         def read(name: str) -> Tensor | None:
             if name in packed.tensors:
@@ -142,7 +148,9 @@ class Engine:
                 return None
             return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
 
-        return cls(config, read, **options)
+        engine = cls(config, read, **options)
+        engine.costs = llama_costs(config, packed)
+        return engine
 
     @classmethod
     def from_tensors(
@@ -199,6 +207,8 @@ class Engine:
         if self.has_draft:
             draft = self._codec.decode_draft(tensor) if isinstance(tensor, Packed) else values
             self._put(layer, slot, True, draft, shape, draft_form(format))
+        views = (False, True) if self.has_draft else (False,)
+        self._matrices += [(name, layer, slot, view) for view in views]
 
     def _put(
         self,
@@ -335,12 +345,9 @@ class Engine:
         policy = self._policy(settings)
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
-            plan = policy.plan(position)
-            plan = Plan(min(plan.model, left - 1), min(plan.copied, left - 1))
-            result = self._round(position, plan, settings, stops)
-            emitted, over = cut_at_end(result.tokens[: result.count], settings.stop_tokens, ends)
+            outcome, emitted = self._round(position, policy, left - 1, settings, stops)
+            emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
             self._history[position + 1 : position + 1 + len(emitted)] = emitted
-            outcome = _outcome(result)
             policy.observe(outcome)
             counters.add_round(outcome, position=position, tokens=len(emitted))
             position, left = position + len(emitted), left - len(emitted)
@@ -369,9 +376,17 @@ class Engine:
                 f"not need {needed}"
             )
 
+    def use_table(self, table: NgramTable | None) -> None:
+        """Give the low drafter a table of n-grams of this model's tokens, or take it away."""
+        orders = table_orders(table)
+        done = self._library.cassandra_engine_set_table(self._open(), orders, len(orders))
+        self._require_made(bool(done))
+        self._table = table  # keeps the arrays
+
     def _read_prompt(self, prompt: Sequence[int], counters: Counters) -> int:
         """Run the target over a prompt; the token that follows it."""
         begun = time.perf_counter()
+        self._library.cassandra_engine_begin(self._open())
         ids = np.asarray(prompt, np.int32)
         self._history[: len(ids)] = ids
         token = -1
@@ -391,17 +406,16 @@ class Engine:
         return token
 
     def _round(
-        self, position: int, plan: Plan, settings: Settings, stops: NDArray[np.int32]
-    ) -> RoundResult:
-        request = RoundRequest(
-            gamma=plan.model,
-            copied=plan.copied,
-            shortest=settings.shortest,
-            longest=settings.longest,
-            min_margin=settings.min_margin,
-            stop_count=len(stops),
-            stops=pointer("stops", stops, np.int32, len(stops)).address,
-        )
+        self,
+        position: int,
+        policy: Policy,
+        budget: int,
+        settings: Settings,
+        stops: NDArray[np.int32],
+    ) -> tuple[Outcome, list[int]]:
+        """A round of at most ``budget`` nodes, and the tokens that it emits."""
+        plan = policy.plan(position) if budget else Plan()
+        request = round_request(plan, settings, budget, self.config.vocabulary, stops)
         result = RoundResult()
         status = self._library.cassandra_engine_round(
             self._open(),
@@ -411,14 +425,42 @@ class Engine:
             ctypes.byref(result),
         )
         self._require_pass(status)
-        return result
+        outcome = outcome_of(result)
+        return outcome, [*(outcome.proposal.nodes[at].token for at in outcome.path), result.next]
 
     def _policy(self, settings: Settings) -> Policy:
         """An adaptive one goes on over replies with the same sources of drafts."""
         made = make_policy(settings, MeasuredSeconds(), most=MOST)
         if settings.gamma != ADAPTIVE:
             return made
-        return self._policies.setdefault((settings.draft, settings.min_margin), made)
+        return self._policies.setdefault(
+            (settings.draft, settings.min_margin, settings.levels), made
+        )
+
+    def weights(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """The memory of the embedding and of the matrices, by tensor, view and thread.
+
+        The arrays are not copies: they must not be used after the engine is closed.
+        """
+        yield EMBEDDING, self._embedding.view(np.uint8)
+        size = ctypes.c_size_t()
+        for name, layer, slot, draft in self._matrices:
+            view = "draft" if draft else "target"
+            for thread in range(self.threads):
+                place = (self._open(), layer, slot, int(draft), thread)
+                start = self._library.cassandra_engine_part(*place, ctypes.byref(size))
+                if size.value:
+                    found = (ctypes.c_uint8 * size.value).from_address(start)
+                    yield f"{name} ({view}, thread {thread})", np.ctypeslib.as_array(found)
+
+    def verify(self) -> None:
+        """Check the weights in memory against the checksums that were kept when they were loaded.
+
+        Norms, biases and escapes are not covered. Raises :class:`CassandraError` with the tensor.
+        """
+        if self._checksums is None:
+            raise CassandraError("verify must be true of an engine whose weights are to be checked")
+        self._checksums.check(self.weights())
 
     def memory(self) -> dict[str, int]:
         """Bytes of the weights, the embedding, and the keys and values of one position."""
@@ -442,7 +484,7 @@ class Engine:
             memory=self.memory(),
             plans=policy.plans if isinstance(policy, AdaptivePolicy) else {},
         )
-        return make_report(counters, settings, native=native)
+        return make_report(counters, settings, costs=self.costs, native=native)
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -461,18 +503,6 @@ class Engine:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
-
-
-def _outcome(result: RoundResult) -> Outcome:
-    return Outcome(
-        drafted=result.drafted,
-        accepted=result.accepted,
-        source=COPIES if result.copied else DRAFT_VIEW,
-        passes=0 if result.copied else result.drafted,
-        stopped=bool(result.stopped),
-        draft_seconds=result.draft_seconds,
-        verify_seconds=result.verify_seconds,
-    )
 
 
 def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:

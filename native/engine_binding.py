@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 
+from cassandra_spec.drafting import ALTERNATIVES, COPIES, DRAFT_VIEW, RECYCLED, TABLE
 from cassandra_spec.native.arrays import CheckedStructure
 from cassandra_spec.native.library import declare, load
 
@@ -14,6 +15,9 @@ MAX_ROWS = 8
 
 MOST = MAX_ROWS - 1
 """The largest gamma: a round is verified in one pass."""
+
+SOURCES = (DRAFT_VIEW, COPIES, TABLE, RECYCLED, ALTERNATIVES)
+"""Sources of nodes by number (low.h)."""
 
 NOT_FINITE = -3
 """What a pass returns whose logits are NaN or infinite."""
@@ -33,12 +37,10 @@ class RoundRequest(CheckedStructure):
     """``RoundRequest`` of engine.h."""
 
     _fields_ = (
-        ("gamma", c_int32),
-        ("copied", c_int32),
-        ("shortest", c_int32),
-        ("longest", c_int32),
-        ("min_margin", c_float),
-        ("stop_count", c_int32),
+        *((name, c_double) for name in ("direct", "least")),
+        *((name, c_float) for name in ("min_margin", "alternative_margin")),
+        *((name, c_int32) for name in ("budget", "model", "low", "rows")),
+        *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "stop_count")),
         ("stops", c_void_p),
     )
 
@@ -47,14 +49,46 @@ class RoundResult(CheckedStructure):
     """``RoundResult`` of engine.h."""
 
     _fields_ = (
-        ("tokens", c_int32 * MAX_ROWS),
-        ("count", c_int32),
-        ("drafted", c_int32),
+        ("nodes", c_int32),
+        *((name, c_int32 * MAX_ROWS) for name in ("tokens", "parents", "sources")),
+        ("confidences", c_double * MAX_ROWS),
         ("accepted", c_int32),
-        ("copied", c_int32),
-        ("stopped", c_int32),
-        ("draft_seconds", c_double),
+        ("path", c_int32 * MAX_ROWS),
+        *((name, c_int32) for name in ("next", "stopped", "passes")),
+        *((name, c_int32 * MAX_ROWS) for name in ("pass_starts", "pass_rows")),
+        ("pass_seconds", c_double * MAX_ROWS),
         ("verify_seconds", c_double),
+    )
+
+
+class TableOrder(CheckedStructure):
+    """``TableOrder`` of low.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("keys", "tokens", "confidences")),
+        ("count", c_int64),
+        ("order", c_int32),
+    )
+
+
+class TreeLimits(CheckedStructure):
+    """``TreeLimits`` of low.h."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("count", "branches", "depth")),
+        ("least", c_double),
+        ("stops", c_void_p),
+        ("stop_count", c_int32),
+    )
+
+
+class TreeNode(CheckedStructure):
+    """``TreeNode`` of low.h."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("token", "parent")),
+        ("confidence", c_double),
+        ("source", c_int32),
     )
 
 
@@ -65,6 +99,7 @@ _SIGNATURES = {
         c_int,
         (c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int, c_int, c_int),
     ),
+    "engine_part": (c_void_p, (c_void_p, c_int, c_int, c_int, c_int, POINTER(c_size_t))),
     "engine_weight_bytes": (c_size_t, (c_void_p, c_int)),
     "engine_set_vector": (c_int, (c_void_p, c_int, c_int, c_void_p, c_int)),
     "engine_forward": (
@@ -75,7 +110,15 @@ _SIGNATURES = {
         c_int,
         (c_void_p, c_void_p, c_int, POINTER(RoundRequest), POINTER(RoundResult)),
     ),
-    "engine_look_up": (c_int, (c_void_p, c_int, POINTER(RoundRequest), c_void_p)),
+    "engine_begin": (None, (c_void_p,)),
+    "engine_set_table": (c_int, (c_void_p, POINTER(TableOrder), c_int)),
+    "low_tree": (
+        c_int,
+        (
+            *(c_void_p, c_int, POINTER(TableOrder), c_int, c_void_p, c_int, c_void_p, c_int),
+            *(POINTER(TreeLimits), POINTER(TreeNode)),
+        ),
+    ),
     "engine_position_bytes": (c_size_t, (c_void_p,)),
 }
 

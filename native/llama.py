@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting import Costs, pass_costs
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
 from cassandra_spec.golden.model_config import check_config
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
@@ -97,12 +100,15 @@ class LlamaConfig:
             return (plain / np.float32(self.rope["factor"])).astype(np.float32)
         return _stretch(plain, self.rope) if kind == "llama3" else plain
 
-    def tensor_names(self) -> Iterator[str]:
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """All tensors that the engine knows, those that may be missing included."""
-        yield from (EMBEDDING, HEAD, FINAL_NORM)
-        for layer in range(self.layers):
-            for name in (*LINEAR, *VECTORS):
-                yield f"model.layers.{layer}.{name}"
+        table = (self.vocabulary, self.hidden)
+        own = self.shapes | {name: (self.vector_size(name),) for name in VECTORS}
+        return {EMBEDDING: table, HEAD: table, FINAL_NORM: (self.hidden,)} | {
+            f"model.layers.{layer}.{name}": shape
+            for layer in range(self.layers)
+            for name, shape in own.items()
+        }
 
 
 def _stretch(plain: NDArray[np.float32], rope: Mapping[str, Any]) -> NDArray[np.float32]:
@@ -165,3 +171,31 @@ def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
             f"rope_type must be default, linear or llama3 for the native engine, not {kind!r}"
         )
     return found
+
+
+def llama_costs(config: LlamaConfig, packed: PackedFile) -> Costs:
+    """What the passes of a packed model read."""
+    own = not config.tied and HEAD in {*packed.tensors, *packed.others}
+    head = HEAD if own else EMBEDDING
+    return pass_costs(
+        packed,
+        linear=[f"model.layers.{n}.{name}" for n in range(config.layers) for name in LINEAR],
+        head=head,
+        embedding=EMBEDDING,
+        position=2 * config.layers * config.kv_heads * config.head_size,
+    )
+
+
+def check_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], packed: PackedFile) -> None:
+    """Refuse a file with a tensor that is unknown or of another shape."""
+    stored: dict[str, PackedTensor | RawTensor] = {**packed.tensors, **packed.others}
+    for name, tensor in stored.items():
+        if name.endswith("rotary_emb.inv_freq"):
+            continue
+        if name not in shapes:
+            raise CassandraError(f"{folder}: the native engine has no use for a tensor {name}")
+        if tensor.shape != shapes[name]:
+            raise CassandraError(
+                f"{name} must have the shape {list(shapes[name])}, as the config says, "
+                f"not {list(tensor.shape)}"
+            )

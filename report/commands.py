@@ -26,6 +26,8 @@ EXTRAS = {
     "lm_eval": "eval",
 }
 """Modules of other packages, and the extra of the project that installs each."""
+_ALLOCATORS = ("DefaultCPUAllocator", "std::bad_alloc", "out of memory")
+"""What the ``RuntimeError`` of an allocation that failed says."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -129,7 +131,8 @@ def _report(error: BaseException, options: argparse.Namespace, name: str) -> int
 
 def _message(error: BaseException, options: argparse.Namespace) -> str:
     """An error of this project says everything; one of a library needs its kind."""
-    if isinstance(error, MemoryError):
+    failed = isinstance(error, RuntimeError) and any(name in str(error) for name in _ALLOCATORS)
+    if failed or isinstance(error, MemoryError):
         return "there is not enough memory"
     if isinstance(error, OSError) and error.errno is not None:
         # A full disk does not name the file: it is the one that is written.

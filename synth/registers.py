@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
@@ -142,12 +143,19 @@ def _field_macros(name: str, field: Field, low: int) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the document."""
-    parser = argparse.ArgumentParser(prog="cassandra_spec.synth.registers", description=__doc__)
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.synth.registers", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/registers.md"), help="file to write")
-    out = parser.parse_args(argv).out
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
     check()
-    out.write_text(markdown(), encoding="utf-8")
-    print(out)
+    args.out.write_text(markdown(), encoding="utf-8")
+    print(args.out)
     return 0
 
 

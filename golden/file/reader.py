@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import reprlib
 import zlib
 from collections.abc import Iterable, Mapping
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from cassandra_spec.golden.checksums import wrong_checksum
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.file.description import (
     LENGTH,
@@ -46,7 +49,7 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        header = _read_header(path)
+        header, self._data = _read_header(path)
         self.metadata: dict[str, str] = header.pop("__metadata__", {})
         self.tensors: dict[str, RawTensor] = {}
         self._starts: dict[str, int] = {}
@@ -58,19 +61,45 @@ class SafetensorsFile:
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Bytes:
         """Bytes ``start`` to ``stop`` of a tensor (uint8)."""
-        if name not in self.tensors:
-            raise FileError(f"{self.path} must have a tensor {name}, and has none of that name")
+        place = self._place(name)
         stop = self.tensors[name].nbytes if stop is None else stop
         with self.path.open("rb") as file:
-            (header,) = LENGTH.unpack(file.read(LENGTH.size))
-            file.seek(LENGTH.size + header + self._starts[name] + start)
+            file.seek(place + start)
             data = np.fromfile(file, np.uint8, stop - start)
         if data.size != stop - start:
-            raise FileError(f"{self.path} must not shrink while it is read ({name} is cut off)")
+            raise self._cut_off(name)
         return data
 
+    def map(self, name: str) -> Bytes:
+        """The bytes of a tensor (uint8), in the file: they must stay there while they are used.
 
-def _read_header(path: Path) -> dict[str, Any]:
+        Raises :class:`FileError` if they do not start at a multiple of their item size.
+        """
+        place, spec = self._place(name), self.tensors[name]
+        if not spec.nbytes:
+            return np.zeros(0, np.uint8)  # nothing cannot be mapped
+        item = max(spec.nbytes // math.prod(spec.shape), 1)
+        if place % item:
+            raise FileError(
+                f"{self.path}: {name} must start at a multiple of {item}, not at {place}"
+            )
+        try:
+            return np.asarray(np.memmap(self.path, np.uint8, "r", place, (spec.nbytes,)))
+        except ValueError as error:
+            raise self._cut_off(name) from error
+
+    def _cut_off(self, name: str) -> FileError:
+        return FileError(f"{self.path} must not shrink while it is read ({name} is cut off)")
+
+    def _place(self, name: str) -> int:
+        """Where a tensor starts in the file."""
+        if name not in self.tensors:
+            raise FileError(f"{self.path} must have a tensor {name}, and has none of that name")
+        return self._data + self._starts[name]
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header, and where the data begin behind it."""
     if not path.is_file():
         raise FileError(f"{path} must be a file, and is {_what_it_is(path)}")
     try:
@@ -83,7 +112,7 @@ def _read_header(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         (size,) = LENGTH.unpack(file.read(LENGTH.size))
         header: dict[str, Any] = json.loads(file.read(size))
-    return header
+    return header, LENGTH.size + size
 
 
 def _what_it_is(path: Path) -> str:
@@ -92,6 +121,9 @@ def _what_it_is(path: Path) -> str:
 
 class PackedFile:
     """A packed model's file: ``tensors`` (packed) and ``others`` (as they were), by name.
+
+    ``about`` is what else the file says of itself; ``digest`` (SHA-256, in hexadecimal) is of
+    everything that it says, the checksums of all tensors included.
 
     Opening reads and checks the header alone. Raises :class:`FileError` with a line that names the
     file, the tensor and what was expected.
@@ -105,6 +137,8 @@ class PackedFile:
         self.tensors = {name: self._packed_tensor(name, packed) for name in packed}
         self._checksums: dict[str, int] = {}
         self.others = {name: self._other(name, others) for name in others}
+        self.about = self._object("about", body) if "about" in body else {}
+        self.digest = hashlib.sha256(canonical(body).encode()).hexdigest()
         self._check_names()
 
     def read_packed(self, name: str) -> Packed:
@@ -130,6 +164,21 @@ class PackedFile:
         self._known(name, self.others)
         return self._read_checked(name, self._checksums[name])
 
+    def map_raw(self, name: str) -> Bytes:
+        """As :meth:`read_raw`, but in the file: see :meth:`SafetensorsFile.map`."""
+        self._known(name, self.others)
+        return self._checked(name, self._file.map(name), self._checksums[name])
+
+    def check_packed(self, name: str, packed: Packed) -> None:
+        """Check the parts of a packed tensor in memory against the file's checksums."""
+        spec = self._known(name, self.tensors)
+        for part in PARTS:
+            data = np.ascontiguousarray(getattr(packed, part))
+            if part == "directory":
+                data = data.astype("<u4", copy=False)
+            octets = data.reshape(-1).view(np.uint8)
+            self._checked(f"{name}.{part}", octets, spec.crc32[part])
+
     def verify(self) -> int:
         """Read everything and check every checksum; returns how many there are."""
         for name in self.tensors:
@@ -149,11 +198,11 @@ class PackedFile:
         return kind[name]
 
     def _read_checked(self, key: str, expected: int) -> Bytes:
-        data = self._file.read(key)
-        found = zlib.crc32(data.data)
-        self._require(
-            found == expected, f"{key} must have the CRC-32 {expected:08x}, not {found:08x}"
-        )
+        return self._checked(key, self._file.read(key), expected)
+
+    def _checked(self, key: str, data: Bytes, expected: int) -> Bytes:
+        wrong = wrong_checksum(key, data, expected)
+        self._require(not wrong, wrong)
         return data
 
     def _require(self, condition: bool, expectation: str) -> None:

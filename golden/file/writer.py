@@ -40,14 +40,18 @@ class Writer:
 
     ``plan`` says what will be written, in the order of writing. Use as a context manager: leaving
     the block commits the file (fsync, then rename over ``path``), an exception removes it. A plan
-    without a packed tensor makes a plain safetensors file.
+    without a packed tensor makes a plain safetensors file, unless there is something to say
+    ``about`` it, in JSON: then it has checksums, and :class:`PackedFile` reads it.
 
     Tensors should come with the largest dtypes first, as other readers want each tensor to start
     at a multiple of its item size; packed tensors always fill whole groups of 4 bytes.
     """
 
-    def __init__(self, path: Path, plan: Mapping[str, Spec]) -> None:
+    def __init__(
+        self, path: Path, plan: Mapping[str, Spec], *, about: Mapping[str, Any] | None = None
+    ) -> None:
         self._path = path
+        self._about = about
         self._plan = dict(plan)
         self._written: dict[str, Spec] = {}
         self._checksums: dict[str, int] = {}  # of raw tensors
@@ -133,14 +137,14 @@ class Writer:
                     raise CassandraError(f"tensor names must be distinct, not {key} twice")
                 entries[key] = _entry(dtype, shape, LONGEST, LONGEST)
         longest = {name: _longest(spec) for name, spec in self._plan.items()}
-        text = _header(entries, longest, dict.fromkeys(self._plan, LONGEST))
+        text = _header(entries, longest, dict.fromkeys(self._plan, LONGEST), self._about)
         return LENGTH.size + -(-len(text) // 8) * 8
 
     def _commit(self) -> None:
         if len(self._written) != len(self._plan):
             missing = list(self._plan)[len(self._written)]
             raise CassandraError(f"{missing} must be written before the file is closed")
-        text = _header(self._entries, self._written, self._checksums)
+        text = _header(self._entries, self._written, self._checksums, self._about)
         size = self._room - LENGTH.size
         self._file.seek(0)
         self._file.write(LENGTH.pack(size) + text.ljust(size))
@@ -196,15 +200,20 @@ def _header(
     entries: Mapping[str, Any],
     tensors: Mapping[str, Spec],
     checksums: Mapping[str, int],
+    about: Mapping[str, Any] | None,
 ) -> bytes:
     metadata = {"format": "pt"}  # transformers wants to know whose layout the tensors have
-    if any(isinstance(spec, PackedTensor) for spec in tensors.values()):
-        metadata["cassandra"] = _description(tensors, checksums)
+    if about is not None or any(isinstance(spec, PackedTensor) for spec in tensors.values()):
+        metadata["cassandra"] = _description(tensors, checksums, about)
     return json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
 
 
-def _description(tensors: Mapping[str, Spec], checksums: Mapping[str, int]) -> str:
+def _description(
+    tensors: Mapping[str, Spec], checksums: Mapping[str, int], about: Mapping[str, Any] | None
+) -> str:
     body: dict[str, Any] = {"version": VERSION, "tensors": {}, "others": {}}
+    if about is not None:
+        body["about"] = about
     for name, spec in tensors.items():
         if isinstance(spec, RawTensor):
             body["others"][name] = {

@@ -52,6 +52,7 @@ from cassandra_spec.model.packing.statistics import (
     frequent_exponents,
 )
 from cassandra_spec.model.parallel import Workers
+from cassandra_spec.model.weights.mark import mark_packed, unmark
 from cassandra_spec.model.weights.sources import (
     MODEL_FILE,
     Source,
@@ -163,6 +164,7 @@ def pack_model(
         resumed = len(parts.done)
         _pack_parts(work, parts, workers, progress, codec or GoldenCodec())
         source.save_companions(folder)
+        mark_packed(folder)
         _write_model(work, parts, folder / MODEL_FILE, progress)
         size = (folder / MODEL_FILE).stat().st_size
         return Outcome(
@@ -197,6 +199,7 @@ def unpack_model(
     plan = _storage_order({**packed.others, **plain})
     with staged_directory(destination) as folder, Workers(jobs) as workers:
         copy_companions(path, folder)
+        unmark(folder)
         names = [name for name in plan if name in packed.tensors]
         decode = partial(_decode, draft=draft, codec=codec or GoldenCodec())
         results = workers.map(decode, _parts(packed, names))

@@ -1,22 +1,19 @@
 """Packed tensors on the disk until all of a model are there, so that packing can be interrupted.
 
-Each tensor is a file of its own with checksums; a line in the journal says that it is whole. Every
-line of the journal, and the file of codebooks, begins with the CRC-32 of the rest.
+Each tensor is a file of its own with checksums; a line in the journal says that it is whole. The
+file of codebooks begins with the CRC-32 of the rest.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import shutil
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from cassandra_spec.golden import Packed
 from cassandra_spec.golden.file import PackedFile, PackedTensor, Writer
+from cassandra_spec.model.journal import Journal, open_sealed, seal
 from cassandra_spec.model.output import write_file
 
 _JOURNAL = "journal"
@@ -43,13 +40,15 @@ class Parts:
         self._reset()
         self.restarted = False
         try:
-            for line in self._journal_lines():
+            self._journal = Journal(folder / _JOURNAL)
+            for line in self._journal.lines:
                 self._enter(line["name"], line["file"], line["saturated"])
             self._read_codebooks()
         except (ValueError, KeyError, TypeError):
             self.restarted = True
             shutil.rmtree(folder)
             folder.mkdir()
+            self._journal = Journal(folder / _JOURNAL)
             self._reset()
 
     def _reset(self) -> None:
@@ -63,11 +62,7 @@ class Parts:
         spec = PackedTensor(format=packed.format, shape=(packed.count,))
         with Writer(self._folder / file, {name: spec}) as out:
             out.write_packed(name, packed)
-        line = _sealed({"name": name, "file": file, "saturated": packed.saturated})
-        with (self._folder / _JOURNAL).open("ab") as journal:
-            journal.write(line)
-            journal.flush()
-            os.fsync(journal.fileno())
+        self._journal.add({"name": name, "file": file, "saturated": packed.saturated})
         self._enter(name, file, packed.saturated)
 
     def read(self, name: str) -> Packed:
@@ -78,7 +73,7 @@ class Parts:
         """Keep codebooks; those of other tensors stay."""
         self.codebooks |= found
         body = {name: dataclasses.asdict(books) for name, books in self.codebooks.items()}
-        write_file(self._folder / _CODEBOOKS, _sealed(body))
+        write_file(self._folder / _CODEBOOKS, seal(body))
 
     def _enter(self, name: str, file: str, saturated: int) -> None:
         if not (self._folder / file).is_file():
@@ -86,37 +81,10 @@ class Parts:
         self.done[name] = file
         self.saturated += saturated
 
-    def _journal_lines(self) -> list[dict[str, Any]]:
-        """Whole lines; what was being written when the machine stopped is cut off."""
-        path = self._folder / _JOURNAL
-        if not path.exists():
-            return []
-        text = path.read_bytes()
-        if b"\0" in text:
-            raise ValueError("blocks were not written")
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
-            write_file(path, whole)
-        return [_opened(line) for line in whole.splitlines()]
-
     def _read_codebooks(self) -> None:
         path = self._folder / _CODEBOOKS
         if path.exists():
             self.codebooks = {
                 name: Codebooks(**{key: book and tuple(book) for key, book in books.items()})
-                for name, books in _opened(path.read_bytes().strip()).items()
+                for name, books in open_sealed(path.read_bytes().strip()).items()
             }
-
-
-def _sealed(body: object) -> bytes:
-    """A line of JSON behind its CRC-32."""
-    text = json.dumps(body).encode()
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def _opened(line: bytes) -> dict[str, Any]:
-    """The inverse of :func:`_sealed`; ValueError if the line is not what was sealed."""
-    checksum, _, text = line.partition(b" ")
-    if checksum != b"%08x" % zlib.crc32(text):
-        raise ValueError("a checksum is wrong")
-    return dict(json.loads(text))

@@ -32,6 +32,8 @@ from cassandra_spec.drafting import (
     stop_tokens,
 )
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
+from cassandra_spec.golden.checksums import Checksums
+from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
@@ -40,10 +42,14 @@ from cassandra_spec.model.speculative.arguments import Request, read_request
 from cassandra_spec.model.speculative.drafters import MOST
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import Mode, ProductsFactory, decoded
-from cassandra_spec.model.speculative.loading import pack_layers, pass_costs
+from cassandra_spec.model.speculative.loading import (
+    network_costs,
+    pack_layers,
+    weights_in_memory,
+)
 from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
-from cassandra_spec.model.speculative.passes import ATTENTION, run_pass
+from cassandra_spec.model.speculative.passes import run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
 from cassandra_spec.model.speculative.trees import TreePass
 
@@ -103,7 +109,8 @@ class CassandraForCausalLM:
     """A packed model with its tokenizer, loaded through transformers' own model classes.
 
     Draft and target share everything but the products of packed matrices. ``network`` is the
-    transformers model, ``tokenizer`` its tokenizer, ``costs`` what its passes read.
+    transformers model, ``tokenizer`` its tokenizer (None: text is not wanted), ``costs`` what its
+    passes read.
     """
 
     def __init__(
@@ -118,12 +125,12 @@ class CassandraForCausalLM:
         codec: Codec | None = None,
         encoder: Encoder | None = None,
         table: Candidates | None = None,
+        verify: bool = False,
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
         if kv is not None:
             kv.check_rows(rows)
-        network.config._attn_implementation = ATTENTION
         self.network = network
         self.tokenizer = tokenizer
         self.costs = costs
@@ -134,6 +141,7 @@ class CassandraForCausalLM:
         self._rows = rows
         self._codec = GoldenCodec() if codec is None else codec
         self._encoder = encoder
+        self._checksums = Checksums(weights_in_memory(network)) if verify else None
 
     @classmethod
     def from_pretrained(
@@ -146,15 +154,17 @@ class CassandraForCausalLM:
         kv: KeyValueFormat | None = None,
         rows: int = ROWS,
         table: Candidates | None = None,
+        verify: bool = False,
     ) -> CassandraForCausalLM:
-        """Load a packed directory.
+        """Load a packed directory; every region is checked against its checksum.
 
         Target values come through ``codec`` (golden's by default); so do draft values, unless
         ``products`` makes the products of a matrix in another way, and keys and values, if ``kv``
         says how they are packed (None: they stay in BF16); ``encoder`` packs them (golden's by
         default). ``rows`` is the size of the tiles of
         :mod:`cassandra_spec.model.speculative.passes`, ``table`` one of n-grams for low drafters.
-        Raises :class:`CassandraError` and ``OSError``.
+        With ``verify``, checksums of the weights in memory are kept for :meth:`verify`. Raises
+        :class:`CassandraError` and ``OSError``.
         """
         folder = Path(path)
         read_config(folder)
@@ -162,23 +172,49 @@ class CassandraForCausalLM:
         packed = open_packed(folder)
         require_memory(model_memory(packed, products=2 if products is None else 1), str(folder))
         network = build_model(folder, packed_reader(packed, codec.decode_target))
-        mode = Mode()
-        pack_layers(network, packed, mode, products or decoded(codec))
-        costs = pass_costs(network, packed)
         if (folder / GENERATION_CONFIG_NAME).exists():
             network.generation_config = GenerationConfig.from_pretrained(folder)
-        tokenizer = load_tokenizer(folder)
-        return cls(
+        return cls.of_network(
             network,
-            tokenizer,
-            mode=mode,
-            costs=costs,
-            rows=rows,
-            kv=kv,
+            packed,
+            load_tokenizer(folder),
             codec=codec,
+            products=products,
             encoder=encoder,
+            kv=kv,
+            rows=rows,
             table=table,
+            verify=verify,
         )
+
+    @classmethod
+    def of_network(
+        cls,
+        network: Any,
+        packed: PackedFile,
+        tokenizer: Any,
+        *,
+        codec: Codec,
+        products: ProductsFactory | None = None,
+        **options: Any,
+    ) -> CassandraForCausalLM:
+        """Give a transformers model with the target values of a packed file its draft, too.
+
+        ``codec`` and ``products`` are as for :meth:`from_pretrained`, ``options`` as for the class.
+        """
+        mode = Mode()
+        pack_layers(network, packed, mode, products or decoded(codec))
+        costs = network_costs(network, packed)
+        return cls(network, tokenizer, mode=mode, costs=costs, codec=codec, **options)
+
+    def verify(self) -> None:
+        """Check the weights in memory against the checksums that were kept when they were loaded.
+
+        Raises :class:`CassandraError` with the tensor.
+        """
+        if self._checksums is None:
+            raise CassandraError("verify must be true of a model whose weights are to be checked")
+        self._checksums.check(weights_in_memory(self.network))
 
     def session(
         self,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Costs, ReadBytes
+from cassandra_spec.drafting import Costs, pass_costs
 from cassandra_spec.golden.file import PackedFile
-from cassandra_spec.model.speculative.linear import Mode, PackedLinear, ProductsFactory
+from cassandra_spec.model.speculative.linear import (
+    DecodedProducts,
+    Mode,
+    PackedLinear,
+    ProductsFactory,
+)
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
-
-_BF16_BYTES = 2
 
 
 def pack_layers(network: Any, packed: PackedFile, mode: Mode, products: ProductsFactory) -> None:
@@ -37,36 +43,32 @@ def _stored_name(weight: str, network: Any) -> str:
     return EMBEDDING if weight == HEAD and network.config.tie_word_embeddings else weight
 
 
-def pass_costs(network: Any, packed: PackedFile) -> Costs:
-    """What the passes of a network read of the weights of a file.
-
-    A matrix that is not packed is read whole by both. Of an embedding a pass reads single rows,
-    which are not counted.
-    """
-    names = {name: _stored_name(f"{name}.weight", network) for name, _ in _linear_layers(network)}
-    head = _stored_name(HEAD, network)
-    linear = [_weight_bytes(packed, name) for name in names.values() if name != head]
-    uncounted = {EMBEDDING, *names.values()}
-    others = [raw.nbytes for name, raw in packed.others.items() if name not in uncounted]
-    return Costs(
-        linear=sum(linear, ReadBytes()),
-        head=_weight_bytes(packed, head),
-        other=sum(others),
-        position=_position_bytes(network),
+def network_costs(network: Any, packed: PackedFile) -> Costs:
+    """What the passes of a network read of the weights of a file."""
+    config = network.config
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return pass_costs(
+        packed,
+        linear={_stored_name(f"{name}.weight", network) for name, _ in _linear_layers(network)},
+        head=_stored_name(HEAD, network),
+        embedding=EMBEDDING,
+        position=2 * config.num_hidden_layers * config.num_key_value_heads * size,
     )
 
 
-def _weight_bytes(packed: PackedFile, name: str) -> ReadBytes:
-    if name in packed.others:
-        size = packed.others[name].nbytes
-        return ReadBytes(draft=size, target=size, bf16=size)
-    stored = packed.stored_bytes(name)
-    draft = stored["speculation"] + stored["directory"]
-    count = packed.tensors[name].count
-    return ReadBytes(draft=draft, target=draft + stored["verification"], bf16=_BF16_BYTES * count)
+def weights_in_memory(network: Any) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    """The bytes of the weights of a network, by tensor and view.
+
+    Products that are not :class:`DecodedProducts` hold data of their own, and are left out.
+    """
+    for name, tensor in network.named_parameters():
+        yield name, _bytes_of(tensor)
+    for name, layer in network.named_modules():
+        if isinstance(layer, PackedLinear) and isinstance(layer.products, DecodedProducts):
+            yield f"{name}.weight (draft)", _bytes_of(layer.products.draft_values)
+            yield f"{name}.weight (target)", _bytes_of(layer.products.target_values)
 
 
-def _position_bytes(network: Any) -> int:
-    config = network.config
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * size * _BF16_BYTES
+def _bytes_of(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return found

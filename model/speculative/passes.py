@@ -12,7 +12,8 @@ The same passes serve the target and the draft.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -57,6 +58,17 @@ def _attend_by_rows(
 AttentionInterface.register(ATTENTION, _attend_by_rows)
 
 
+@contextmanager
+def _attention_by_rows(network: Any) -> Iterator[None]:
+    """Attend by rows within the block; other passes of the network are as its config says."""
+    before = network.config._attn_implementation
+    network.config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        network.config._attn_implementation = before
+
+
 def run_pass(
     network: Any,
     cache: KeyValueCache,
@@ -69,9 +81,9 @@ def run_pass(
 ) -> torch.Tensor:
     """Logits of consecutive tokens, the first of them at ``position``.
 
-    ``network`` is a transformers model whose attention is :data:`ATTENTION`; ``cache`` holds all
-    earlier positions and gets those of the tokens; ``draft`` says whose keys and values the pass
-    sees. Returns float32 [``last``, vocabulary] for the last tokens, all by default.
+    ``network`` is a transformers model; ``cache`` holds all earlier positions and gets those of the
+    tokens; ``draft`` says whose keys and values the pass sees. Returns float32 [``last``,
+    vocabulary] for the last tokens, all by default.
     """
     stop = position + len(tokens)
     wanted = position if last is None else stop - last
@@ -100,7 +112,7 @@ def _run_tile(
     )
     first = max(tile.first, wanted - tile.start)
     needed = first < tile.stop
-    with torch.inference_mode():
+    with torch.inference_mode(), _attention_by_rows(network):
         logits = network(
             input_ids=ids,
             position_ids=torch.arange(tile.start, tile.start + tile.rows)[None],

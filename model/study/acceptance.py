@@ -71,7 +71,7 @@ def row(measured: Measured, gamma: int) -> Row:
         prompts=len(counted),
         acceptance=bootstrap(counted, ACCEPTANCE),
         conditional=bootstrap(counted, CONDITIONAL),
-        speedup=bootstrap(counted, _speedup(costs)),
+        speedup=bootstrap(counted, speedup_ratio(costs)),
         draft_bits=16 * packed.draft / packed.bf16,
         target_bits=16 * packed.target / packed.bf16,
         report=make_report(total, Settings(gamma=gamma), costs=costs),
@@ -80,7 +80,7 @@ def row(measured: Measured, gamma: int) -> Row:
 
 def best_row(measured: Measured, depth: int) -> Row:
     """The gamma with the least traffic, everything counted; the smaller one of two alike."""
-    ratio = _speedup(measured.costs)
+    ratio = speedup_ratio(measured.costs)
     gammas = range(1, depth + 1)
     return row(measured, max(gammas, key=lambda gamma: ratio.of(_count(measured, gamma))))
 
@@ -142,7 +142,7 @@ ACCEPTANCE = Ratio(part={"accepted": 1}, whole={"drafted": 1})
 CONDITIONAL = Ratio(part={"accepted": 1}, whole={"tested": 1})
 
 
-def _speedup(costs: Costs) -> Ratio:
+def speedup_ratio(costs: Costs) -> Ratio:
     """The speed-up of the report's traffic, everything counted."""
     weights = costs.weights
     return Ratio(

@@ -22,7 +22,7 @@ from cassandra_spec.model.speculative import (
     PackedLinear,
 )
 from cassandra_spec.model.speculative.key_values import Sealer
-from cassandra_spec.model.speculative.loading import pass_costs
+from cassandra_spec.model.speculative.loading import network_costs
 from cassandra_spec.model.study.chains import Pair, Sequences
 from cassandra_spec.model.study.emulation import Drafts, Replies, follow, greedy_replies
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
@@ -210,7 +210,7 @@ class Study:
             packed = open_packed(path)
             self._replace_drafts(lm, packed)
             return _Loaded(
-                plan=setting.plan, lm=lm, replies=replies, costs=pass_costs(lm.network, packed)
+                plan=setting.plan, lm=lm, replies=replies, costs=network_costs(lm.network, packed)
             )
 
     def _target(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:

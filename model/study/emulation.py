@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cassandra_spec.drafting import Counters, Outcome
+from cassandra_spec.drafting import DRAFT_VIEW, Counters, DraftPass, Outcome, Proposal
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
@@ -46,7 +46,10 @@ class Round:
 
     def add_to(self, counters: Counters) -> None:
         """Count the round."""
-        outcome = Outcome(drafted=self.drafted, accepted=self.accepted, passes=self.drafted)
+        chain = Proposal.chain([0] * self.drafted, [0.0] * self.drafted, DRAFT_VIEW)
+        passes = tuple(DraftPass(start, rows=1) for start in range(self.drafted))
+        proposal = dataclasses.replace(chain, passes=passes)
+        outcome = Outcome(proposal=proposal, path=tuple(range(self.accepted)))
         counters.add_round(outcome, position=self.position, tokens=self.tokens)
 
 

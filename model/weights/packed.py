@@ -12,6 +12,7 @@ from cassandra_spec.golden.file import PackedFile, RawTensor
 from cassandra_spec.golden.file.description import Spec
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.weights.architectures import HEAD, Kind, find_architecture
+from cassandra_spec.model.weights.mark import unmark
 from cassandra_spec.model.weights.sources import (
     MODEL_FILE,
     Tensor,
@@ -68,6 +69,7 @@ class PackedSource:
     def save_companions(self, directory: Path) -> None:
         """Copy the config and the tokenizer's files."""
         copy_companions(self._path, directory)
+        unmark(directory)
 
 
 def _describe(name: str, spec: Spec, kind: Kind) -> Tensor:

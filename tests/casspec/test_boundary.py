@@ -7,12 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.golden.checksums import Checksums
+from cassandra_spec.model.speculative import causal_lm
+from cassandra_spec.native import engine
 from cassandra_spec.report.commands import LONGEST_LINE
 from tests.casspec.status import status_of
 
@@ -108,6 +113,53 @@ def test_a_number_out_of_bounds_or_a_long_word_is_one_line(line: str, capfd: Out
     err = capfd.readouterr().err
     assert_one_line(err)
     assert line.startswith(("inspect", "rtl")) or "must be an integer from" in err
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("part", ["speculation", "verification", "directory"])
+def test_a_damaged_region_is_one_line(
+    packed: Path, tmp_path: Path, backend: str, part: str, capfd: Output
+) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(packed, folder)
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    name = f"model.layers.1.mlp.up_proj.weight.{part}"
+    data[8 + size + json.loads(data[8 : 8 + size])[name]["data_offsets"][0]] ^= 4
+    path.write_bytes(data)
+    words = ["generate", str(folder), "--prompt", "word1", "--backend", backend, "--max-tokens=2"]
+    assert main(words) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert_one_line(err)
+    assert f"{name} must have the CRC-32 " in err
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_verify_finds_what_has_changed_in_memory(
+    packed: Path, backend: str, monkeypatch: pytest.MonkeyPatch, capfd: Output
+) -> None:
+    words = ["generate", str(packed), "--prompt", "word1", "--backend", backend, "--max-tokens=2"]
+    words += ["--verify", "--json"]
+    assert main(words) == 0
+    whole = json.loads(capfd.readouterr().out)["tokens"]
+
+    class Flipped(Checksums):
+        """A bit of the first array flips once the checksums are there."""
+
+        def __init__(self, arrays: Iterable[tuple[str, NDArray[np.uint8]]]) -> None:
+            found = list(arrays)
+            super().__init__(found)
+            found[0][1][0] ^= 1
+
+    owner = {"torch": causal_lm, "native": engine}[backend]
+    monkeypatch.setattr(owner, "Checksums", Flipped)
+    assert main(words) == 2
+    out, err = capfd.readouterr()
+    assert json.loads(out)["tokens"] == whole
+    assert_one_line(err)
+    assert "model.embed_tokens.weight in memory must have the CRC-32 " in err
 
 
 def run(words: list[str | bytes | Path], **options: object) -> subprocess.CompletedProcess[bytes]:

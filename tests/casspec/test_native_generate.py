@@ -147,7 +147,16 @@ def test_a_model_that_is_not_packed_is_refused(
     assert "must be a packed model" in capsys.readouterr().err
 
 
-def test_a_machine_without_a_compiler_says_so(packed: Path) -> None:
+@pytest.mark.parametrize(
+    ("compiler", "line", "hint"),
+    [
+        ("no-such-compiler", "the native library needs a C++ compiler", "--backend torch"),
+        ('"', "CXX must be a command, not", '"'),
+    ],
+)
+def test_a_machine_without_a_compiler_says_so(
+    packed: Path, compiler: str, line: str, hint: str
+) -> None:
     command = [
         sys.executable,
         "-m",
@@ -160,11 +169,11 @@ def test_a_machine_without_a_compiler_says_so(packed: Path) -> None:
     run = subprocess.run(
         command,
         cwd=ROOT,
-        env=os.environ | {"CXX": "no-such-compiler"},
+        env=os.environ | {"CXX": compiler},
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 2
-    assert run.stderr.startswith("casspec: error: the native library needs a C++ compiler")
-    assert "--backend torch" in run.stderr
+    assert run.stderr.startswith(f"casspec: error: {line}")
+    assert hint in run.stderr

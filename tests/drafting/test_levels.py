@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -304,7 +305,7 @@ def test_the_tail_of_a_sampled_chain_is_certain() -> None:
         def choose(self, row: int) -> Choice:
             half = [0.0] * 10
             half[1] = half[2] = 0.5
-            return dataclasses.replace(super().choose(row), distribution=half)
+            return dataclasses.replace(super().choose(row), distribution=np.array(half))
 
     asked = Settings(sampling=Sampling(temperature=1.0))
     drafter = LevelDrafter(

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassandra_spec.drafting import ReplyText
+from cassandra_spec.drafting import ReplyText, encode_opening
+from cassandra_spec.golden import CassandraError
 
 
 class Letters:
@@ -70,3 +74,29 @@ def test_pieces_make_the_text(tokens: list[int], stops: list[str]) -> None:
     assert whole.startswith(text)
     assert not any(stop in text for stop in stops)
     assert (text == whole) or any(ends)
+
+
+class Template(Letters):
+    """The same with a chat template; it makes a token of each character."""
+
+    def __init__(self, template: str | None, *, bos: int | None = None) -> None:
+        self.chat_template, self.bos_token_id, self.eos_token_id = template, bos, None
+
+    def apply_chat_template(self, chat: list[dict[str, str]], **_: object) -> str:
+        return (self.chat_template or "").replace("$", chat[0]["content"])
+
+    def __call__(self, text: str, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(input_ids=[ord(character) for character in text])
+
+
+def test_the_opening_is_what_comes_before_the_words_of_a_user() -> None:
+    assert encode_opening(Template("<u>$<a>")) == [*map(ord, "<u>")]
+    assert encode_opening(Template("$<a>", bos=5)) == [5]
+    assert encode_opening(Template(None, bos=5)) == [5]
+
+
+def test_no_opening_is_refused() -> None:
+    with pytest.raises(CassandraError, match="chat template must have the prompt in its text"):
+        encode_opening(Template("<u>"))
+    with pytest.raises(CassandraError, match="must have a token to begin a text with"):
+        encode_opening(Template(None))

@@ -36,9 +36,13 @@ from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.weights.gguf import GgufSource
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.native import load
+from cassandra_spec.native.codec import NativeCodec
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.report.commands import LONGEST_LINE
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import write_model
+from tests.native.test_memory_faults import reply_under_faults
 
 __all__ = ["CAMPAIGNS", "prepare"]
 
@@ -151,7 +155,7 @@ def _redescribed(data: bytes, size: int, rng: random.Random) -> bytes:
 
 
 def packed_memory(rng: random.Random, base: Path, room: Path) -> str:
-    """Damaged regions, directories and codebooks: codec and oracle judge alike."""
+    """Damaged regions, directories and codebooks: codec, native code and oracle judge alike."""
     scheme = rng.choice(("unary", "mx", "exact"))
     coded = "coded" if scheme == "unary" and rng.random() < 0.5 else "raw"
     format = Format(scheme=scheme, segment=64, pruned_exponent=coded, window=rng.randint(1, 4))  # type: ignore[arg-type]
@@ -169,13 +173,14 @@ def packed_memory(rng: random.Random, base: Path, room: Path) -> str:
             octets[rng.randrange(len(octets))] ^= 1 << rng.randrange(8)
         changes[part] = np.frombuffer(bytes(octets), array.dtype).reshape(array.shape)
     broken = dataclasses.replace(packed, **changes)
-    outcomes = []
-    for ours, theirs in (
-        (decode_draft, oracle.decode_draft),
-        (decode_target, oracle.decode_target),
+    outcomes, native = [], NativeCodec()
+    for ours, *others in (
+        (decode_draft, oracle.decode_draft, native.decode_draft),
+        (decode_target, oracle.decode_target, native.decode_target),
     ):
         outcomes.append(_judged(ours, broken))
-        assert outcomes[-1] == _judged(theirs, broken), (part, outcomes[-1])
+        for theirs in others:
+            assert outcomes[-1] == _judged(theirs, broken), (part, outcomes[-1])
     return "refused" if any(isinstance(one, str | int) for one in outcomes) else "accepted"
 
 
@@ -186,6 +191,15 @@ def _judged(decode: Callable[[Packed], Any], packed: Packed) -> object:
         return error.segment
     except CassandraError as error:
         return str(error)
+
+
+def engine_memory(rng: random.Random, base: Path, room: Path) -> str:
+    """Bits of the weights of an engine flip while it replies, and back."""
+    options = {"threads": rng.randint(1, 3), "target": rng.choice(TARGETS), "pin": False}
+    with Engine.from_packed(base / "packed", **options, verify=True) as engine:
+        tokens = reply_under_faults(engine, rng.randrange(1 << 32))
+        engine.verify()
+    return "refused" if tokens is None else "accepted"
 
 
 def gguf_file(rng: random.Random, base: Path, room: Path) -> str:
@@ -274,8 +288,9 @@ Case = Callable[[random.Random, Path, Path], str]
 CAMPAIGNS: dict[str, tuple[Case, float]] = {
     "packed files": (packed_file, 0.15),
     "packed tensors in memory": (packed_memory, 0.15),
-    "GGUF files": (gguf_file, 0.2),
-    "directories through commands": (directory, 0.3),
+    "weights of an engine in memory": (engine_memory, 0.1),
+    "GGUF files": (gguf_file, 0.15),
+    "directories through commands": (directory, 0.25),
     "flags of commands": (flags, 0.2),
 }
 """Cases by name, with the part of the time that each has."""

@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "drafting": {"golden"},
     "rtl": {"golden"},
     "verif": {"golden", "report", "rtl"},
-    "model": {"drafting", "golden", "report"},
+    "model": {"drafting", "golden", "native", "report"},
     "synth": {"golden", "report", "rtl"},
     "native": {"drafting", "golden"},
     "system": {"report"},

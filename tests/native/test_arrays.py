@@ -66,10 +66,10 @@ def test_any_other_array_is_refused(array: NDArray[Any]) -> None:
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 10**400])
 def test_numbers_beyond_32_bits_are_refused(value: int) -> None:
-    with pytest.raises(CassandraError, match="shortest must be from -2147483648 to 2147483647"):
-        int32("shortest", value)
-    with pytest.raises(CassandraError, match="shortest must be from"):
-        RoundRequest(gamma=1, shortest=value)
+    with pytest.raises(CassandraError, match="low must be from -2147483648 to 2147483647"):
+        int32("low", value)
+    with pytest.raises(CassandraError, match="low must be from"):
+        RoundRequest(model=1, low=value)
 
 
 def test_a_group_that_wraps_around_to_a_legal_one_is_refused() -> None:

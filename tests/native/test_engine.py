@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Counters, Lookup, Sampling, Settings
+from cassandra_spec.drafting import Counters, Sampling, Settings
 from cassandra_spec.golden import CassandraError, Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
@@ -244,28 +244,6 @@ def test_an_unsure_draft_ends_a_round() -> None:
             drafted.append(counters.drafted / counters.rounds)
     assert drafted[0] > drafted[1] > drafted[2]
     assert drafted[2] <= 1
-
-
-def test_drafts_are_copied_from_what_was_seen() -> None:
-    config, tensors = small()
-    prompt = (*PROMPT, *PROMPT[:9])
-    with make(config, packed(tensors), draft=False) as engine:
-        expected = reply(engine, prompt, gamma=0, max_tokens=60)
-        seen, left, position = [*prompt, expected[0]], 59, 1
-        settings = Settings(gamma=4, draft="lookup", max_tokens=60)
-        counters = Counters()
-        rounds = engine.rounds(prompt, settings, counters)
-        assert next(rounds) == expected[:1]
-        for emitted in rounds:
-            copied = Lookup(seen).find(min(4, left - 1))
-            accepted = 0
-            while accepted < len(copied) and copied[accepted] == expected[position + accepted]:
-                accepted += 1
-            assert emitted == expected[position : position + accepted + 1]
-            seen, left = seen + emitted, left - len(emitted)
-            position += len(emitted)
-    assert counters.copies.rounds > 0
-    assert position == 60
 
 
 def test_a_stop_token_ends_a_reply() -> None:

@@ -17,9 +17,13 @@ import pytest
 from numpy.typing import NDArray
 
 from cassandra_spec import golden, native
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.golden import CassandraError, Format, Packed
 from cassandra_spec.native.codec import NativeCodec
+from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.library import available_isas
+from tests.native.models import packed as packed_model
+from tests.native.models import small
 
 FORMATS = (
     Format(scheme="unary", truncated=4, segment=4096),
@@ -114,6 +118,55 @@ def test_flipping_bits_never_lead_out_of_bounds(every_isa: str, place: Place) ->
         ends += decode_under_faults(packed, place(packed), 20, number)
         assert np.array_equal(golden.decode_target(packed), clean)
     assert ends[0 if place is regions else 1], f"values, errors, flips: {ends}"
+
+
+def tiny_engine(format: Format, target: str = "bf16") -> Engine:
+    """An engine with checksums, whose matrices are in the forms that a format gets."""
+    config, tensors = small()
+    options = {"threads": 2, "pin": False, "verify": True, "target": target}
+    return Engine.from_tensors(config, packed_model(tensors, format), **options)
+
+
+def reply_under_faults(engine: Engine, seed: int) -> list[int] | None:
+    """Tokens of a reply while bits of the weights flip; None if it ends with an error."""
+    parts = [part for _, part in engine.weights()]
+    rounds = engine.rounds((1, 2, 3), Settings(gamma=3, max_tokens=30), Counters())
+    with Faults(parts, seed):
+        try:
+            tokens = [token for emitted in rounds for token in emitted]
+        except CassandraError:
+            return None
+    assert 0 < len(tokens) <= 30
+    assert all(0 <= token < engine.config.vocabulary for token in tokens)
+    return tokens
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: f"{format.scheme}")
+def test_flipping_weights_of_an_engine_have_a_defined_end(every_isa: str, format: Format) -> None:
+    target = "packed12" if format.scheme == "exact" else "bf16"
+    with tiny_engine(format, target) as engine:
+        clean = engine.forward([1, 2, 3])
+        for seed in range(5):
+            reply_under_faults(engine, seed)
+        engine.verify()
+        assert np.array_equal(engine.forward([1, 2, 3]), clean)
+
+
+def test_a_changed_weight_is_found_on_demand() -> None:
+    with tiny_engine(FORMATS[-1]) as engine:
+        for name, part in engine.weights():
+            part[-1] ^= 1
+            with pytest.raises(CassandraError) as error:
+                engine.verify()
+            assert str(error.value).startswith(f"{name} in memory must have the CRC-32 ")
+            part[-1] ^= 1
+        engine.verify()
+    config, tensors = small()
+    with (
+        Engine.from_tensors(config, tensors, threads=1, pin=False, draft=False) as engine,
+        pytest.raises(CassandraError, match="verify must be true of an engine"),
+    ):
+        engine.verify()
 
 
 def main() -> int:

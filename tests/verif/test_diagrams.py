@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cassandra_spec.synth import registers
 from cassandra_spec.verif.decoder import diagrams
 from cassandra_spec.verif.decoder.diagrams import DIAGRAMS, FOLDER
 from cassandra_spec.verif.library.streams import HandshakeChecker
@@ -68,6 +70,16 @@ def test_the_gateware_does_what_the_diagrams_show(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in FOLDER.iterdir()}
     for drawn in tmp_path.iterdir():
         assert drawn.read_text() == (FOLDER / drawn.name).read_text(), drawn.name
+
+
+@pytest.mark.parametrize("main", [diagrams.main, registers.main])
+def test_a_place_that_cannot_be_written_is_one_line(
+    main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", "/dev/null/x"]) == 2
+    err = capsys.readouterr().err
+    assert err.endswith(": error: /dev/null/x: Not a directory\n")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ALL)

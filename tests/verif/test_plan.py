@@ -92,15 +92,27 @@ def test_the_report_leaves_out_runs_of_another_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("cassandra_spec.verif.library.coverage.FOLDER", tmp_path)
-    monkeypatch.setattr("sys.argv", ["coverage"])
     coverage = Coverage()
     coverage.sample("handshake.valid_first")
     coverage.save(tmp_path / "good.json")
     (tmp_path / "old.json").write_text(json.dumps({"no.such.bin": 1}))
-    main()
+    assert main([]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"^handshake +1 +1$", printed, re.MULTILINE)
     assert "old.json is left out, its suite must run again" in printed
+
+
+def test_the_command_prints_the_plan_or_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--plan"]) == 0
+    assert capsys.readouterr().out == f"{plan_table()}\n"
+    monkeypatch.setattr("cassandra_spec.verif.library.coverage.FOLDER", tmp_path)
+    (tmp_path / "broken.json").write_text("{")
+    assert main([]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("cassandra_spec.verif.library.coverage: error: ")
+    assert err.count("\n") == 1
 
 
 def test_every_intent_is_prose_and_every_bin_is_in_the_plan_once() -> None:

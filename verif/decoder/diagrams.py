@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cassandra_spec.golden.format import Format
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.rtl.dma.config import DmaConfig
@@ -223,16 +224,21 @@ def draw() -> Iterator[tuple[str, str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write sources and pictures."""
-    parser = argparse.ArgumentParser(
-        prog="cassandra_spec.verif.decoder.diagrams", description=__doc__
-    )
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.verif.decoder.diagrams", description=__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write to")
-    out = parser.parse_args(argv).out
-    out.mkdir(parents=True, exist_ok=True)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    args.out.mkdir(parents=True, exist_ok=True)
     for name, text in draw():
-        (out / f"{name}.json").write_text(text, encoding="utf-8")
-        (out / f"{name}.svg").write_text(picture(text), encoding="utf-8")
-        print(out / f"{name}.json")
+        (args.out / f"{name}.json").write_text(text, encoding="utf-8")
+        (args.out / f"{name}.svg").write_text(picture(text), encoding="utf-8")
+        print(args.out / f"{name}.json")
     return 0
 
 

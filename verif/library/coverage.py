@@ -7,17 +7,18 @@ as JSON under ``build/coverage``, and demands the bins that it must hit.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
 import fnmatch
 import itertools
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, ERROR_CAUSES, SCHEMES
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import markdown_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "coverage"
@@ -395,10 +396,21 @@ def _report_saved() -> str:
     return "\n".join([total.report(), *notes])
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the sum of all saved runs, or the plan's table with ``--plan``."""
-    print(plan_table() if "--plan" in sys.argv[1:] else _report_saved())
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.verif.library.coverage", description=main.__doc__)
+    parser.add_argument("--plan", action="store_true", help="print the plan's table instead")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    print(plan_table() if args.plan else _report_saved())
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -30,6 +30,15 @@ CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int slot,
     return got;
 }
 
+// Where the part of a matrix that a thread reads begins; its size into `bytes`.
+CASSANDRA_API const uint8_t* cassandra_engine_part(void* engine, int layer, int slot, int draft,
+                                                   int thread, size_t* bytes) {
+    const Pass pass = draft ? Pass::draft : Pass::target;
+    const Linear& matrix = static_cast<Engine*>(engine)->matrix(layer, slot, pass);
+    *bytes = matrix.part_bytes(thread);
+    return matrix.part(thread);
+}
+
 CASSANDRA_API size_t cassandra_engine_weight_bytes(void* engine, int draft) {
     return static_cast<Engine*>(engine)->weight_bytes(draft ? Pass::draft : Pass::target);
 }
@@ -64,9 +73,32 @@ CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, i
     return !done ? FAILED : finite ? 0 : NOT_FINITE;
 }
 
-CASSANDRA_API int cassandra_engine_look_up(const int32_t* history, int position,
-                                           const RoundRequest* request, int32_t* out) {
-    return Engine::look_up(history, position, *request, out);
+// Begins a sequence: low drafters forget the last one.
+CASSANDRA_API void cassandra_engine_begin(void* engine) {
+    static_cast<Engine*>(engine)->low().reset();
+}
+
+// The orders of a table of n-grams, from the highest down. False if there is no memory.
+CASSANDRA_API int cassandra_engine_set_table(void* engine, const TableOrder* orders, int count) {
+    return attempt([&] { static_cast<Engine*>(engine)->low().set_table(orders, count); });
+}
+
+// A low drafter alone, which has seen `count` tokens; for tests. Writes at most limits->count nodes
+// and returns how many, or FAILED.
+CASSANDRA_API int cassandra_low_tree(const int32_t* tokens, int count, const TableOrder* orders,
+                                     int order_count, const int32_t* seen, int seen_count,
+                                     const int32_t* tail, int tail_count, const TreeLimits* limits,
+                                     TreeNode* out) {
+    int found = FAILED;
+    attempt([&] {
+        LowDrafter low;
+        low.set_table(orders, order_count);
+        low.extend(tokens, count);
+        for (int i = 0; i < seen_count; ++i, seen += 1 + BRANCHES)
+            low.observe(seen[0], seen + 1, BRANCHES);
+        found = low.tree(tail, tail_count, *limits, out);
+    });
+    return found;
 }
 
 CASSANDRA_API size_t cassandra_engine_position_bytes(void* engine) {

@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <new>
 
@@ -26,11 +25,6 @@ struct Share {
           last(static_cast<int>(static_cast<int64_t>(count) * (thread + 1) / threads)) {}
 };
 
-double now() {
-    using namespace std::chrono;
-    return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
 const EngineKernels& engine_kernels() { CASSANDRA_RETURN_BEST(engine_kernels); }
 
 }  // namespace
@@ -43,6 +37,14 @@ Pages::Pages(size_t bytes) : bytes_(bytes) {
 }
 
 Pages::~Pages() { munmap(data_, bytes_); }
+
+void RowTree::add(int32_t token, int parent) {
+    tokens[rows] = token;
+    depths[rows] = parent < 0 ? 0 : depths[parent] + 1;
+    if (parent >= 0) std::copy_n(paths[parent], depths[rows], paths[rows]);
+    paths[rows][depths[rows]] = rows;
+    ++rows;
+}
 
 // Rows that a thread has prepared for products, in the kinds that were asked for.
 class Operand {
@@ -153,15 +155,15 @@ void Engine::wait_before(int thread, const Linear& next) {
 }
 
 // Embeddings and angles of the rows. Ends with a barrier.
-void Engine::begin(int thread, const int32_t* tokens, int rows, int position) {
+void Engine::begin(int thread, const RowTree& tree, int position) {
     const int half = shape_.head_size / 2;
-    const Share share(rows, thread, threads());
+    const Share share(tree.rows, thread, threads());
     for (int row = share.first; row < share.last; ++row) {
-        const uint16_t* from = embedding_ + static_cast<size_t>(tokens[row]) * shape_.hidden;
+        const uint16_t* from = embedding_ + static_cast<size_t>(tree.tokens[row]) * shape_.hidden;
         float* x = &x_[static_cast<size_t>(row) * shape_.hidden];
         for (int i = 0; i < shape_.hidden; ++i) x[i] = to_float(from[i]);
         for (int i = 0; i < half; ++i) {
-            const float angle = static_cast<float>(position + row) * frequencies_[i];
+            const float angle = static_cast<float>(position + tree.depths[row]) * frequencies_[i];
             cosines_[row * half + i] = std::cos(angle);
             sines_[row * half + i] = std::sin(angle);
         }
@@ -231,19 +233,20 @@ void Engine::write_keys_values(int thread, int rows, int position, Pass pass, in
 }
 
 // Attention of the heads of a thread, up to four of a group together.
-void Engine::attend(int thread, int rows, int position, Pass pass, int index) {
+void Engine::attend(int thread, const RowTree& tree, int position, Pass pass, int index) {
     const int group = shape_.heads / shape_.kv_heads;
-    const Share share(rows * shape_.heads, thread, threads());
+    const Share share(tree.rows * shape_.heads, thread, threads());
     for (int task = share.first; task < share.last;) {
         const int row = task / shape_.heads, head = task % shape_.heads;
         const int count = std::min({TOGETHER, group - head % group, share.last - task});
-        attend_together(thread, row, position + row + 1, index, head, count);
+        attend_together(thread, tree, row, position, index, head, count);
         task += count;
     }
     wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
 
-void Engine::attend_together(int thread, int row, int length, int index, int head, int count) {
+void Engine::attend_together(int thread, const RowTree& tree, int row, int position, int index,
+                             int head, int count) {
     Scratch& own = *scratch_[thread];
     const int size = shape_.head_size, group = shape_.heads / shape_.kv_heads;
     const float scale = 1.0f / std::sqrt(static_cast<float>(size));
@@ -257,8 +260,8 @@ void Engine::attend_together(int thread, int row, int length, int index, int hea
         for (int d = 0; d < size; ++d) query[d] *= scale;
     }
     kernels_.attend({own.queries.data(), count, keys(index, head / group),
-                     values(index, head / group), length, size, padded_, own.scores.data(),
-                     &attended_[at]});
+                     values(index, head / group), position + tree.depths[row] + 1, position,
+                     tree.paths[row], size, padded_, own.scores.data(), &attended_[at]});
 }
 
 // Adds the product of a matrix to the residual stream; the parts of x that a thread adds to are its
@@ -302,37 +305,32 @@ void Engine::head(int thread, int rows, Pass pass, int first_row) {
     multiply(thread, linear, {}, wanted, logits_);
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < wanted; ++row) {
-        TopTwo& top = tops_[thread * MAX_ROWS + row];
-        top = {-INFINITY, -INFINITY, 0, true};
         const float* logits = &logits_[static_cast<size_t>(row) * shape_.vocabulary];
-        if (first < last) top = kernels_.top_two(logits + first, last - first, first);
+        tops_[thread * MAX_ROWS + row] = kernels_.top(logits + first, last - first, first);
     }
     pool_.barrier();
 }
 
 // Of all threads; `row` counts from the first row that has logits.
-TopTwo Engine::best(int row) const {
-    TopTwo found = tops_[row];
+Top Engine::best(int row) const {
+    Top found = tops_[row];
     for (int thread = 1; thread < threads(); ++thread) {
-        const TopTwo& other = tops_[thread * MAX_ROWS + row];
-        const bool finite = found.finite && other.finite;
-        if (other.first > found.first)
-            found = {other.first, std::max(found.first, other.second), other.index, finite};
-        else
-            found = {found.first, std::max(found.second, other.first), found.index, finite};
+        const Top& other = tops_[thread * MAX_ROWS + row];
+        found.finite = found.finite && other.finite;
+        for (int i = 0; i < BEST; ++i) found.add(other.value[i], other.index[i]);
     }
     return found;
 }
 
 // All threads call it; logits of the rows from first_row on are there when it returns.
-void Engine::step(int thread, const int32_t* tokens, int rows, int position, Pass pass,
-                  int first_row) {
-    begin(thread, tokens, rows, position);
+void Engine::step(int thread, const RowTree& tree, int position, Pass pass, int first_row) {
+    const int rows = tree.rows;
+    begin(thread, tree, position);
     for (int index = 0; index < shape_.layers; ++index) {
         const Layer& layer = layers_[index];
         project(thread, rows, pass, layer);
         write_keys_values(thread, rows, position, pass, index);
-        attend(thread, rows, position, pass, index);
+        attend(thread, tree, position, pass, index);
         Operand& attended = scratch_[thread]->attended;
         attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
         add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
@@ -348,13 +346,13 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
     for (int done = 0; done < count;) {
         const int now_rows = std::min(rows, count - done);
         const int first_row = std::max(0, count - wanted - done);
-        pool_.run([&](int thread) {
-            step(thread, tokens + done, now_rows, position + done, pass, first_row);
-        });
+        RowTree chain;
+        for (int row = 0; row < now_rows; ++row) chain.add(tokens[done + row], row - 1);
+        pool_.run([&](int thread) { step(thread, chain, position + done, pass, first_row); });
         for (int row = first_row; row < now_rows; ++row) {
-            const TopTwo top = best(row - first_row);
+            const Top top = best(row - first_row);
             if (!top.finite) return NOT_FINITE;
-            found = top.index;
+            found = top.index[0];
             if (!logits) continue;
             const float* from = &logits_[static_cast<size_t>(row - first_row) * shape_.vocabulary];
             logits = std::copy_n(from, shape_.vocabulary, logits);
@@ -364,74 +362,26 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
     return found;
 }
 
-int Engine::look_up(const int32_t* history, int position, const RoundRequest& request,
-                    int32_t* out) {
-    const int length = position + 1;
-    for (int size = std::min(request.longest, position); size >= request.shortest; --size) {
-        const int32_t* wanted = history + length - size;
-        for (int at = length - size - 1; at >= 0; --at) {
-            if (!std::equal(wanted, wanted + size, history + at)) continue;
-            for (int i = 0, from = at + size; i < request.copied; ++i, ++from)
-                out[i] = from < length ? history[from] : out[from - length];
-            return request.copied;
+// Moves the keys and values of rows, ascending, to the places from position + 1 on. All threads
+// call it; whoever reads them has passed a barrier since.
+void Engine::keep(int thread, int position, const int32_t* rows, int count) {
+    const int size = shape_.head_size;
+    const Share share(shape_.layers * shape_.kv_heads, thread, threads());
+    for (int i = 0; i < count; ++i) {
+        const int from = position + rows[i], to = position + 1 + i;
+        if (from == to) continue;
+        for (int task = share.first; task < share.last; ++task) {
+            const int layer = task / shape_.kv_heads, head = task % shape_.kv_heads;
+            uint16_t* all = keys(layer, head);
+            const auto place = [&](int at) {
+                return all + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
+            };
+            for (int d = 0; d < size; ++d) place(to)[d * LANES] = place(from)[d * LANES];
+            uint16_t* value = values(layer, head);
+            std::copy_n(value + static_cast<size_t>(from) * padded_, size,
+                        value + static_cast<size_t>(to) * padded_);
         }
     }
-    return 0;
-}
-
-bool Engine::decode_round(int thread, const int32_t* copied, int pending, int position,
-                          const RoundRequest& request, RoundResult& result) {
-    int32_t tokens[MAX_ROWS + 1] = {pending};
-    int drafted = 0;
-    bool stopped = false;
-    const double begun = now();
-    const auto stops = [&](int32_t token) {
-        return std::find(request.stops, request.stops + request.stop_count, token) !=
-               request.stops + request.stop_count;
-    };
-    for (bool over = false; !over && drafted < result.copied; ++drafted) {
-        tokens[drafted + 1] = copied[drafted];
-        over = stops(copied[drafted]);
-    }
-    const int most = result.copied ? 0 : request.gamma;
-    for (bool over = false; !over && drafted < most; ++drafted) {
-        step(thread, tokens + drafted, 1, position + drafted, Pass::draft, 0);
-        const TopTwo top = best(0);
-        if (!top.finite) return false;
-        tokens[drafted + 1] = top.index;
-        stopped = !(top.first - top.second >= request.min_margin);
-        over = stopped || stops(top.index);
-    }
-    const double between = now();
-    step(thread, tokens, drafted + 1, position, Pass::target, 0);
-    for (int row = 0; row <= drafted; ++row)
-        if (!best(row).finite) return false;
-    if (thread) return true;
-    int accepted = 0;
-    for (; accepted < drafted && best(accepted).index == tokens[accepted + 1]; ++accepted)
-        result.tokens[accepted] = tokens[accepted + 1];
-    result.tokens[accepted] = best(accepted).index;
-    result.count = accepted + 1;
-    result.accepted = accepted;
-    result.drafted = drafted;
-    result.stopped = stopped;
-    result.draft_seconds = between - begun;
-    result.verify_seconds = now() - between;
-    return true;
-}
-
-bool Engine::round(const int32_t* history, int position, const RoundRequest& request,
-                   RoundResult& result) {
-    int32_t copied[MAX_ROWS];
-    result = {};
-    if (request.copied) result.copied = look_up(history, position, request, copied);
-    bool finite = true;  // all threads find the same
-    pool_.run([&](int thread) {
-        const bool good =
-            decode_round(thread, copied, history[position], position, request, result);
-        if (thread == 0) finite = good;
-    });
-    return finite;
 }
 
 }  // namespace cassandra

@@ -7,6 +7,7 @@
 
 #include "common/pool.h"
 #include "engine/kernels.h"
+#include "engine/low.h"
 #include "linear/linear.h"
 
 namespace cassandra {
@@ -28,26 +29,38 @@ struct ModelShape {
     float epsilon;
 };
 
-// What a round may do. Also in native/engine_binding.py.
+// What a round may do (cassandra_spec.drafting.levels). Also in native/engine_binding.py.
 struct RoundRequest {
-    int32_t gamma;     // most tokens that the draft model drafts, 0 to MAX_GAMMA
-    int32_t copied;    // most that are copied from what was seen; without a copy the model drafts
-    int32_t shortest;  // tokens that must match to copy, at least 1
-    int32_t longest;   // tokens that are tried first
+    double direct;     // tokens expected of the low drafter's tree for it to go to the target
+    double least;      // probability of a node of the low drafter that is worth its row
     float min_margin;  // drafting stops after a token whose top logit exceeds the second by less
+    float alternative_margin;  // second-best tokens are verified where the margin is below
+    int32_t budget;            // positions after the first that passes may write
+    int32_t model;             // tokens of the draft view
+    int32_t low;               // nodes of the low drafter in a pass of the draft view
+    int32_t rows;              // nodes that are verified
+    int32_t branches;          // candidates of one place
+    int32_t alternatives;      // second-best tokens
+    int32_t uses_low;          // whether low drafters run
     int32_t stop_count;
     const int32_t* stops;  // tokens after which nothing is drafted
 };
 
 // What a round did. Also in native/engine_binding.py.
 struct RoundResult {
+    int32_t nodes;  // drafted
     int32_t tokens[MAX_ROWS];
-    int32_t count;  // tokens committed, 1 to gamma + 1
-    int32_t drafted;
-    int32_t accepted;  // count - 1
-    int32_t copied;    // whether the draft came by lookup
-    int32_t stopped;   // whether a small margin ended the draft
-    double draft_seconds;
+    int32_t parents[MAX_ROWS];
+    int32_t sources[MAX_ROWS];
+    double confidences[MAX_ROWS];
+    int32_t accepted;
+    int32_t path[MAX_ROWS];  // the accepted nodes
+    int32_t next;            // the token after them
+    int32_t stopped;         // whether a small margin ended the chain of the draft view
+    int32_t passes;          // of the draft view
+    int32_t pass_starts[MAX_ROWS];
+    int32_t pass_rows[MAX_ROWS];
+    double pass_seconds[MAX_ROWS];
     double verify_seconds;
 };
 
@@ -95,6 +108,18 @@ class Pages {
     uint16_t* data_;
 };
 
+// The rows of a pass: row 0 and the rows below it. Each has the keys and values of its own at the
+// place of its number, and sees those of the rows above it.
+struct RowTree {
+    int rows = 0;
+    int32_t tokens[MAX_ROWS];
+    int32_t depths[MAX_ROWS];
+    int32_t paths[MAX_ROWS][MAX_ROWS];  // the rows above a row and itself, by depth
+
+    // Adds a row below another one, which is -1 for the first.
+    void add(int32_t token, int parent);
+};
+
 class Operand;
 
 class Engine {
@@ -123,11 +148,8 @@ class Engine {
     bool round(const int32_t* history, int position, const RoundRequest& request,
                RoundResult& result);
 
-    // The latest earlier occurrence of the longest run of last tokens, from request.longest to
-    // request.shortest, and what followed it: up to request.copied tokens, whose number is
-    // returned. history has position + 1 tokens. As cassandra_spec.drafting.Lookup.
-    static int look_up(const int32_t* history, int position, const RoundRequest& request,
-                       int32_t* out);
+    // Of the low drafters; a sequence begins with a reset.
+    LowDrafter& low() { return low_; }
 
     // Bytes of keys and values that a position takes.
     size_t position_bytes() const;
@@ -135,24 +157,26 @@ class Engine {
   private:
     struct Scratch;  // of one thread
 
-    void step(int thread, const int32_t* tokens, int rows, int position, Pass pass, int first_row);
-    void begin(int thread, const int32_t* tokens, int rows, int position);
+    class Round;  // of one thread
+
+    void step(int thread, const RowTree& tree, int position, Pass pass, int first_row);
+    void begin(int thread, const RowTree& tree, int position);
     void wait_before(int thread, const Linear& next);
     void normalise(int thread, int rows, const std::vector<float>& weight, int first_row = 0);
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
     void write_keys_values(int thread, int rows, int position, Pass pass, int index);
-    void attend(int thread, int rows, int position, Pass pass, int index);
-    void attend_together(int thread, int row, int length, int index, int head, int count);
+    void attend(int thread, const RowTree& tree, int position, Pass pass, int index);
+    void attend_together(int thread, const RowTree& tree, int row, int position, int index,
+                         int head, int count);
+    void keep(int thread, int position, const int32_t* rows, int count);
     void add_product(int thread, const Linear& linear, int rows, Operand& operand,
                      const Linear& next);
     void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);
     void head(int thread, int rows, Pass pass, int first_row);
-    TopTwo best(int row) const;
+    Top best(int row) const;
     void rotate(float* head, int row) const;
-    bool decode_round(int thread, const int32_t* copied, int pending, int position,
-                      const RoundRequest& request, RoundResult& result);
 
     const Streams& streams(Pass pass) const { return pass == Pass::draft ? draft_ : target_; }
     uint16_t* keys(int layer, int head) const;
@@ -170,7 +194,8 @@ class Engine {
     std::vector<std::unique_ptr<Scratch>> scratch_;
     // Shared by the threads, a row each: written in parts, read after a barrier.
     std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_, logits_, cosines_, sines_;
-    std::vector<TopTwo> tops_;  // [threads, MAX_ROWS]
+    std::vector<Top> tops_;  // [threads, MAX_ROWS]
+    LowDrafter low_;
     Pool pool_;
 };
 

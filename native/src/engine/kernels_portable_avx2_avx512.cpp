@@ -58,9 +58,10 @@ void swiglu_run(const float* gate, const float* up, int count, float* out) {
     store_part(out + i, rest, last);
 }
 
-// Scores of all positions, 16 at a time: a lane is a position, so nothing is summed across lanes.
+// Scores of all places, 16 at a time: a lane is a place, so nothing is summed across lanes. Then
+// those of the pass are put in the order of positions.
 template <int N> void score(const Attention& task, int stride) {
-    for (int block = 0; block * 16 < task.length; ++block) {
+    for (int block = 0; block * 16 < task.places(); ++block) {
         const uint16_t* keys = task.keys + static_cast<size_t>(block) * 16 * task.size;
         V16 even[N], odd[N];
         for (int h = 0; h < N; ++h) even[h] = odd[h] = set(0.0f);
@@ -75,6 +76,10 @@ template <int N> void score(const Attention& task, int stride) {
         }
         for (int h = 0; h < N; ++h)
             store(task.scores + h * stride + 16 * block, add(even[h], odd[h]));
+    }
+    for (int h = 0; h < N; ++h) {
+        float* scores = task.scores + h * stride + task.base;
+        for (int i = 0; i < task.length - task.base; ++i) scores[i] = scores[task.path[i]];
     }
 }
 
@@ -108,7 +113,8 @@ void blend(const Attention& task, int stride, int start, const float* inverse) {
     for (int h = 0; h < N; ++h)
         for (int v = 0; v < Vectors; ++v) total[h][v] = set(0.0f);
     for (int position = 0; position < task.length; ++position) {
-        const uint16_t* row = task.values + static_cast<size_t>(position) * task.padded + start;
+        const uint16_t* row =
+            task.values + static_cast<size_t>(task.place(position)) * task.padded + start;
         V16 value[Vectors];
         for (int v = 0; v < Vectors; ++v) value[v] = load_bf16(row + 16 * v);
         for (int h = 0; h < N; ++h) {
@@ -128,7 +134,7 @@ void blend(const Attention& task, int stride, int start, const float* inverse) {
 }
 
 template <int N> void attend(const Attention& task) {
-    const int stride = (task.length + 15) / 16 * 16;
+    const int stride = (task.places() + 15) / 16 * 16;
     score<N>(task, stride);
     float inverse[N];
     for (int h = 0; h < N; ++h) inverse[h] = soften(task.scores + h * stride, task.length);
@@ -146,16 +152,6 @@ void attend_heads(const Attention& task) {
     }
 }
 
-inline void place(TopTwo& top, float logit, int index) {
-    if (logit > top.first) {
-        top.second = top.first;
-        top.first = logit;
-        top.index = index;
-    } else if (logit > top.second) {
-        top.second = logit;
-    }
-}
-
 // Zero times a number that is not finite is NaN, and stays so in a sum.
 bool all_finite(const float* x, int count) {
     const V16 zero = set(0.0f);
@@ -165,24 +161,24 @@ bool all_finite(const float* x, int count) {
     return sum(madd(load_part(x + i, count - i, 0.0f), zero, total)) == 0.0f;
 }
 
-// Vectors are looked at one by one only if a lane beats the second best so far.
-TopTwo top_two(const float* logits, int count, int first) {
-    TopTwo top = {logits[0], -INFINITY, first, all_finite(logits, count)};
-    int i = 1;
-    for (; i < count && i < 16; ++i) place(top, logits[i], first + i);
+// Vectors are looked at one by one only if a lane beats the last of the best so far.
+Top top(const float* logits, int count, int first) {
+    Top found = Top::none();
+    found.finite = all_finite(logits, count);
+    int i = 0;
     for (; i + 64 <= count; i += 64) {
         const V16 a = max(load(logits + i), load(logits + i + 16));
         const V16 b = max(load(logits + i + 32), load(logits + i + 48));
-        if (!any_above(max(a, b), top.second)) continue;
-        for (int j = i; j < i + 64; ++j) place(top, logits[j], first + j);
+        if (!any_above(max(a, b), found.value[BEST - 1])) continue;
+        for (int j = i; j < i + 64; ++j) found.add(logits[j], first + j);
     }
-    for (; i < count; ++i) place(top, logits[i], first + i);
-    return top;
+    for (; i < count; ++i) found.add(logits[i], first + i);
+    return found;
 }
 
 }  // namespace
 
-const EngineKernels engine_kernels = {norm, swiglu_run, attend_heads, top_two};
+const EngineKernels engine_kernels = {norm, swiglu_run, attend_heads, top};
 
 }  // namespace CASSANDRA_ISA
 }  // namespace cassandra

@@ -48,7 +48,7 @@ std::unique_ptr<Linear> Linear::create(const uint16_t* values, int64_t out, int6
     self->parts_.resize(static_cast<size_t>(streams.threads()));
     for (int thread = 0; thread < streams.threads(); ++thread) {
         const auto first = static_cast<size_t>(self->first_tile(thread)) * tile_bytes;
-        const size_t bytes = static_cast<size_t>(self->first_tile(thread + 1)) * tile_bytes - first;
+        const size_t bytes = self->part_bytes(thread);
         uint8_t* part = streams.reserve(thread, bytes);
         if (bytes) std::memcpy(part, packed.bytes.data() + first, bytes);
         self->parts_[static_cast<size_t>(thread)] = part;

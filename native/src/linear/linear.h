@@ -145,8 +145,11 @@ class Linear {
     // prepared as input(). Nothing else of y is written.
     void multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const;
 
-    // Where a thread's part begins.
+    // Where a thread's part begins, and its size without escapes.
     const uint8_t* part(int thread) const { return parts_[static_cast<size_t>(thread)]; }
+    size_t part_bytes(int thread) const {
+        return static_cast<size_t>(first_tile(thread + 1) - first_tile(thread)) * tile_bytes_;
+    }
 
     // The values, row-major [out, in], from the layout. Equal to what was given, except that
     // draft5 and draft4 may return +0 for -0.

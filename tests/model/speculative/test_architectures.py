@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cassandra_spec.drafting import Counters, Settings
+from cassandra_spec.drafting import DRAFT_VIEW, Counters, Proposal, Settings
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, PackedLinear
@@ -81,7 +81,8 @@ def test_replies_depend_on_the_window(tmp_path: Path) -> None:
         )
         pack_model(open_source(source), tmp_path / f"packed{window}", RECIPE, jobs=1)
         lm = CassandraForCausalLM.from_pretrained(tmp_path / f"packed{window}")
-        session = lm.session(40)
-        found.append(session.target(tokens_of(40), 0, last=40))
+        tokens = tokens_of(40)
+        chain = Proposal.chain(tokens[1:], [0.0] * 39, DRAFT_VIEW).nodes
+        found.append(lm.session(40).target(tokens[0], chain, 0))
     assert torch.equal(found[0][:8], found[1][:8])
     assert not torch.equal(found[0][8:], found[1][8:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -271,7 +271,7 @@ def test_rows_of_a_tree_are_those_of_plain_passes(
             assert draft or torch.equal(tree.target(7, (), after), plain.target(7, (), after))
 
 
-def prepared(lm: CassandraForCausalLM, prompt: list[int], kv: KeyValueFormat | None):
+def prepared(lm: CassandraForCausalLM, prompt: list[int], kv: KeyValueFormat | None) -> Any:
     """A session that has seen a prompt."""
     session = lm.session(80, kv=kv)
     session.commit(len(prompt))

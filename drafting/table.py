@@ -1,0 +1,287 @@
+"""A table of n-grams: what follows the last tokens most often in a text, such as a model's own.
+
+A lookup costs no pass. ``casspec bake-table`` makes the file (docs/table.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.golden.errors import CassandraError, FileError
+from cassandra_spec.golden.file import PackedFile, RawTensor, Writer
+from cassandra_spec.golden.format import is_integer
+
+TOKEN_BITS = 21
+"""Bits of a token in a key."""
+
+CONTINUATIONS = 3
+"""Most tokens that an entry has."""
+
+ENTRY_BYTES = 8 + 8 * CONTINUATIONS
+"""Size of an entry, in memory and in a file."""
+
+SMOOTHING = 1.0
+"""What is added to the occurrences of a run when shares are computed."""
+
+_MOST_ORDER = 64 // TOKEN_BITS
+_KIND = "n-grams"
+_DTYPES = {"keys": "U64", "tokens": "I32", "confidences": "F32"}
+_NUMPY = {"U64": "<u8", "I32": "<i4", "F32": "<f4"}
+
+_Keys = NDArray[np.uint64]
+_Counts = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableOrder:
+    """What follows runs of one number of tokens (the order)."""
+
+    keys: _Keys  # [n], ascending: the run, TOKEN_BITS a token, the latest in the lowest bits
+    tokens: NDArray[np.int32]  # [n, CONTINUATIONS], best first; -1: none
+    confidences: NDArray[np.float32]  # [n, CONTINUATIONS]: share among what followed; 0: none
+
+    def find(self, run: Sequence[int]) -> Iterator[tuple[int, float]]:
+        """The continuations of a run, best first, with their confidences."""
+        key = np.uint64(_packed(run))
+        place = int(np.searchsorted(self.keys, key))
+        if place < len(self.keys) and self.keys[place] == key:
+            found = zip(self.tokens[place].tolist(), self.confidences[place].tolist(), strict=True)
+            yield from ((token, share) for token, share in found if token >= 0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NgramTable:
+    """Continuations of runs of tokens, from the highest order down to 1."""
+
+    orders: tuple[TableOrder, ...]
+
+    def __len__(self) -> int:
+        """Entries of all orders."""
+        return sum(len(each.keys) for each in self.orders)
+
+    def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
+        """Tokens that may follow, with confidences: by higher orders first, each token once."""
+        found: dict[int, float] = {}
+        for order, each in zip(range(len(self.orders), 0, -1), self.orders, strict=True):
+            if len(tail) >= order:
+                for token, confidence in each.find(tail[len(tail) - order :]):
+                    found.setdefault(token, confidence)
+        return list(found.items())
+
+    @classmethod
+    def count(
+        cls,
+        sequences: Iterable[Sequence[int]],
+        *,
+        vocabulary: int,
+        order: int = _MOST_ORDER,
+        least: int = 1,
+        most_bytes: int | None = None,
+        smoothing: float = SMOOTHING,
+    ) -> Self:
+        """Count what follows each run of 1 to ``order`` tokens of each sequence.
+
+        Runs that occurred fewer than ``least`` times are left out, and then the rarest ones, higher
+        orders first, until the table has at most ``most_bytes``. The confidence is count / (total +
+        ``smoothing``). Of equal counts the smaller token comes first.
+        """
+        _check(order, vocabulary)
+        tokens, places = _flat(sequences, vocabulary)
+        counted = [_count(tokens, places, each) for each in range(1, order + 1)]
+        kept = _frequent([each.totals for each in counted], least, most_bytes)
+        orders = [_order(*each, smoothing) for each in zip(counted, kept, strict=True)]
+        return cls(tuple(reversed(orders)))
+
+    def save(self, path: Path, metadata: Mapping[str, Any]) -> None:
+        """Write a file, whole or not at all.
+
+        ``metadata`` is kept as JSON; its ``model_digest`` says whose tokens these are.
+        """
+        arrays = {
+            f"{name}.{order}": getattr(each, name)
+            for name in _DTYPES
+            for order, each in zip(range(len(self.orders), 0, -1), self.orders, strict=True)
+        }
+        plan = {
+            name: RawTensor(dtype=_dtype(name), shape=array.shape, nbytes=array.nbytes)
+            for name, array in arrays.items()
+        }
+        about = {**metadata, "kind": _KIND, "order": len(self.orders)}
+        with Writer(path, plan, about=about) as out:
+            for name, array in arrays.items():
+                data = np.ascontiguousarray(array, _NUMPY[_dtype(name)])
+                out.write_raw(name, [data.reshape(-1).view(np.uint8)])
+
+    @classmethod
+    def load(cls, path: Path, *, vocabulary: int, model_digest: str | None = None) -> Self:
+        """Map a file into memory; all that it says is checked.
+
+        Raises :class:`FileError` if it is not a whole table for such a vocabulary, or not for the
+        model of this digest.
+        """
+        file = PackedFile(path)
+        about = file.about
+        if about.get("kind") != _KIND or not is_integer(about.get("order"), 1, _MOST_ORDER):
+            raise FileError(f"{path} must be a table of n-grams (casspec bake-table)")
+        if model_digest is not None and about.get("model_digest") != model_digest:
+            raise FileError(
+                f"{path}: model_digest must be the model's, {model_digest[:16]}..., "
+                f"not {reprlib.repr(about.get('model_digest'))}"
+            )
+        _check(about["order"], vocabulary)
+        orders = range(about["order"], 0, -1)
+        known = {f"{name}.{order}" for name in _DTYPES for order in orders}
+        for name in (*file.tensors, *file.others):
+            if name not in known:
+                raise FileError(f"{path}: {name} must be an array of a table, and is not")
+        return cls(tuple(_read(file, order, vocabulary) for order in orders))
+
+
+def _packed(run: Iterable[int]) -> int:
+    key = 0
+    for token in run:
+        key = key << TOKEN_BITS | token
+    return key
+
+
+def _check(order: int, vocabulary: int) -> None:
+    if not 1 <= order <= _MOST_ORDER:
+        raise CassandraError(f"order must be from 1 to {_MOST_ORDER}, not {order}")
+    if not 1 <= vocabulary <= 1 << TOKEN_BITS:
+        raise CassandraError(f"vocabulary must be from 1 to {1 << TOKEN_BITS}, not {vocabulary}")
+
+
+# --- counting ------------------------------------------------------------------------------------
+
+
+def _flat(
+    sequences: Iterable[Sequence[int]], vocabulary: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """All tokens, and the place of each in its sequence."""
+    arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
+    tokens = np.concatenate([np.zeros(0, np.int64), *arrays])
+    wrong = tokens[(tokens < 0) | (tokens >= vocabulary)]
+    if wrong.size:
+        raise CassandraError(f"tokens must be from 0 to {vocabulary - 1}, not {wrong[0]}")
+    places = [np.arange(array.size) for array in arrays]
+    return tokens.astype(np.uint64), np.concatenate([np.zeros(0, np.int64), *places])
+
+
+class _Pairs(NamedTuple):
+    """Distinct pairs of a run and what follows, by run, then count, largest first, then token."""
+
+    keys: _Keys
+    nexts: NDArray[np.uint64]
+    counts: _Counts
+    firsts: NDArray[np.int64]  # first pair of each distinct run
+    totals: _Counts  # occurrences of each distinct run
+
+
+def _count(tokens: NDArray[np.uint64], places: NDArray[np.int64], order: int) -> _Pairs:
+    ends = np.flatnonzero(places >= order)
+    keys = np.zeros(ends.size, np.uint64)
+    for back in range(order, 0, -1):
+        keys = keys << np.uint64(TOKEN_BITS) | tokens[ends - back]
+    nexts = tokens[ends]
+    by = np.lexsort((nexts, keys))
+    keys, nexts = keys[by], nexts[by]
+    pairs = np.flatnonzero(_changes(keys) | _changes(nexts))
+    counts = np.diff(pairs, append=keys.size)
+    totals = np.diff(np.flatnonzero(_changes(keys)), append=keys.size)
+    keys, nexts = keys[pairs], nexts[pairs]
+    by = np.lexsort((nexts, -counts, keys))
+    return _Pairs(keys[by], nexts[by], counts[by], np.flatnonzero(_changes(keys)), totals)
+
+
+def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each value differs from the one before it; the first does."""
+    return np.concatenate([np.ones(min(values.size, 1), bool), values[1:] != values[:-1]])
+
+
+def _frequent(
+    totals: Sequence[_Counts], least: int, most_bytes: int | None
+) -> list[NDArray[np.bool_]]:
+    """Which runs of each order, from 1 on, are kept."""
+    every = np.concatenate(totals)
+    kept = every >= least
+    if most_bytes is not None:
+        rank = np.argsort(np.argsort(-every, kind="stable"), kind="stable")
+        kept &= rank < most_bytes // ENTRY_BYTES
+    return np.split(kept, np.cumsum([each.size for each in totals])[:-1])
+
+
+def _order(pairs: _Pairs, kept: NDArray[np.bool_], smoothing: float) -> TableOrder:
+    """The entries of the runs that are kept."""
+    run = np.repeat(np.arange(pairs.firsts.size), np.diff(pairs.firsts, append=pairs.keys.size))
+    rank = np.arange(run.size) - pairs.firsts[run]
+    some = rank < CONTINUATIONS
+    tokens = np.full((pairs.firsts.size, CONTINUATIONS), -1, np.int32)
+    confidences = np.zeros(tokens.shape, np.float32)
+    run, rank = run[some], rank[some]
+    tokens[run, rank] = pairs.nexts[some]
+    confidences[run, rank] = pairs.counts[some] / (pairs.totals[run] + smoothing)
+    return TableOrder(pairs.keys[pairs.firsts][kept], tokens[kept], confidences[kept])
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _dtype(name: str) -> str:
+    return _DTYPES[name.partition(".")[0]]
+
+
+def _read(file: PackedFile, order: int, vocabulary: int) -> TableOrder:
+    """One order of a file, checked."""
+    found = {name: _mapped(file, f"{name}.{order}") for name in _DTYPES}
+    rows = found["keys"].shape[:1]
+    for name, array in found.items():
+        shape = rows if name == "keys" else (*rows, CONTINUATIONS)
+        if array.shape != shape:
+            raise FileError(
+                f"{file.path}: {name}.{order} must have the shape {list(shape)}, "
+                f"not {list(array.shape)}"
+            )
+    for name, expected, wrong in _violations(**found, order=order, vocabulary=vocabulary):
+        if wrong.any():
+            value = found[name][wrong].flat[0]
+            raise FileError(f"{file.path}: {name}.{order} must be {expected}, not {value}")
+    return TableOrder(**found)
+
+
+def _mapped(file: PackedFile, name: str) -> NDArray[Any]:
+    data = file.map_raw(name)
+    dtype, spec = _dtype(name), file.others[name]
+    if spec.dtype != dtype:
+        raise FileError(f"{file.path}: {name} must be {dtype}, not {spec.dtype}")
+    return data.view(_NUMPY[dtype]).reshape(spec.shape)
+
+
+def _violations(
+    keys: _Keys,
+    tokens: NDArray[np.int32],
+    confidences: NDArray[np.float32],
+    *,
+    order: int,
+    vocabulary: int,
+) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
+    """An array of an order, what its values must be, and which are not."""
+    below = f"from 0 to {vocabulary - 1}"
+    yield "keys", "ascending, each once", np.append(False, keys[1:] <= keys[:-1])[: keys.size]
+    outside = keys >> np.uint64(TOKEN_BITS * order) > 0
+    for place in range(order):
+        piece = keys >> np.uint64(TOKEN_BITS * place) & np.uint64((1 << TOKEN_BITS) - 1)
+        outside |= piece >= vocabulary
+    yield "keys", f"of {order} tokens {below}", outside
+    wrong = (tokens < -1) | (tokens >= vocabulary)
+    wrong[:, :1] |= tokens[:, :1] < 0
+    wrong[:, 1:] |= (tokens[:, 1:] >= 0) & (tokens[:, :-1] < 0)
+    yield "tokens", f"{below}, or -1 behind the last of a row", wrong
+    wrong = ~((confidences >= 0) & (confidences <= 1)) | ((tokens < 0) & (confidences != 0))
+    yield "confidences", "from 0 to 1, and 0 where there is no token", wrong

@@ -1,0 +1,54 @@
+"""A journal: what a long piece of work has done so far, so that an interrupt costs little."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.model.output import write_file
+
+
+class Journal:
+    """JSON objects in a file, a line each behind its CRC-32; ``lines`` has them.
+
+    The last line is cut off if it was being written when the machine stopped. Raises ValueError if
+    the file is damaged otherwise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.lines = self._read() if path.exists() else []
+
+    def add(self, body: dict[str, Any]) -> None:
+        """Add a line; when this returns it is on the disk."""
+        with self._path.open("ab") as file:
+            file.write(seal(body))
+            file.flush()
+            os.fsync(file.fileno())
+        self.lines.append(body)
+
+    def _read(self) -> list[dict[str, Any]]:
+        text = self._path.read_bytes()
+        if b"\0" in text:
+            raise ValueError("blocks were not written")
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            write_file(self._path, whole)
+        return [open_sealed(line) for line in whole.splitlines()]
+
+
+def seal(body: object) -> bytes:
+    """A line of JSON behind its CRC-32."""
+    text = json.dumps(body).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def open_sealed(line: bytes) -> dict[str, Any]:
+    """The inverse of :func:`seal`; ValueError if the line is not what was sealed."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(text):
+        raise ValueError("a checksum is wrong")
+    return dict(json.loads(text))

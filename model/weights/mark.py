@@ -1,0 +1,43 @@
+"""What the config.json of a packed directory says to transformers: that the weights are packed.
+
+With :mod:`cassandra_spec.model.huggingface` imported, ``from_pretrained`` loads such a directory.
+Without it, transformers only warns of a quantisation method that it does not know, and would leave
+the weights random. So ``transformers_weights``, where it looks for the name of a file, has a
+sentence: it refuses the model and quotes it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cassandra_spec.golden.model_config import read_json
+
+METHOD = "cassandra"
+"""``quant_method`` of packed directories."""
+
+_VERSION = 1
+_REFUSAL = "the weights are packed, import cassandra_spec.model.huggingface before from_pretrained"
+_ENTRIES = {
+    "quantization_config": {"quant_method": METHOD, "version": _VERSION},
+    "transformers_weights": _REFUSAL,
+}
+
+
+def mark_packed(folder: Path) -> None:
+    """Say in a directory's config.json that its weights are packed."""
+    path = folder / "config.json"
+    _write(path, read_json(path) | _ENTRIES)
+
+
+def unmark(folder: Path) -> None:
+    """Remove from a directory's config.json what :func:`mark_packed` has added."""
+    path = folder / "config.json"
+    config = read_json(path)
+    left = {name: value for name, value in config.items() if value != _ENTRIES.get(name)}
+    if left != config:
+        _write(path, left)
+
+
+def _write(path: Path, config: dict[str, object]) -> None:
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,212 @@
+// Rounds of speculation with levels, as cassandra_spec.drafting.levels.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "engine/engine.h"
+
+namespace cassandra {
+namespace {
+
+double now() {
+    using namespace std::chrono;
+    return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// What every thread does in a round; all threads find the same.
+class Engine::Round {
+  public:
+    Round(Engine& engine, int thread, const int32_t* history, int position,
+          const RoundRequest& request)
+        : engine_(engine), thread_(thread), position_(position), request_(request),
+          recent_(std::min(position + 1, REACH)), most_(std::min(request.model, request.budget)) {
+        std::copy_n(history + position + 1 - recent_, recent_, tail_);
+    }
+
+    // False if logits are not finite.
+    bool run() {
+        const int rows = std::min(request_.rows, request_.budget);
+        if (most_ == 0 || std::isfinite(request_.direct)) {
+            count_ = low_tree(rows, rows, request_.least, nodes_);
+            double promised = 1.0;
+            for (int i = 0; i < count_; ++i) promised += nodes_[i].confidence;
+            if (most_ == 0 || promised >= request_.direct) return verify();
+            count_ = 0;
+        }
+        while (goes_on())
+            if (!extend()) return false;
+        for (int at = 0; at < drafted_; ++at)
+            nodes_[count_++] = {token(at), at - 1, margins_[at], Source::view};
+        add_alternatives(rows);
+        if (!ended_) add_tail(rows - count_);
+        return verify();
+    }
+
+    void write(RoundResult& result) const {
+        result = {};
+        result.nodes = count_;
+        for (int i = 0; i < count_; ++i) {
+            result.tokens[i] = nodes_[i].token;
+            result.parents[i] = nodes_[i].parent;
+            result.sources[i] = static_cast<int32_t>(nodes_[i].source);
+            result.confidences[i] = nodes_[i].confidence;
+        }
+        result.accepted = accepted_;
+        for (int i = 0; i < accepted_; ++i) result.path[i] = path_[i] - 1;
+        result.next = next_;
+        result.stopped = stopped_;
+        result.passes = passes_;
+        std::copy_n(starts_, passes_, result.pass_starts);
+        std::copy_n(rows_, passes_, result.pass_rows);
+        std::copy_n(seconds_, passes_, result.pass_seconds);
+        result.verify_seconds = verify_seconds_;
+    }
+
+  private:
+    int32_t token(int at) const { return tail_[recent_ + at]; }
+    bool goes_on() const { return drafted_ < most_ && !ended_ && !stopped_; }
+
+    int low_tree(int count, int depth, double least, TreeNode* out) const {
+        if (!request_.uses_low) return 0;
+        const TreeLimits limits = {count, request_.branches, depth,
+                                   least, request_.stops,    request_.stop_count};
+        return engine_.low_.tree(tail_, recent_ + drafted_, limits, out);
+    }
+
+    // One pass of the draft view, and the tokens that it drafts.
+    bool extend() {
+        const double begun = now();
+        const int start = drafted_;
+        TreeNode tree[MAX_ROWS];
+        const int count = low_tree(std::min(request_.low, request_.budget - drafted_),
+                                   most_ - drafted_ - 1, 0.0, tree);
+        const RowTree rows = rows_of(tail_[recent_ + drafted_ - 1], tree, count);
+        engine_.step(thread_, rows, position_ + start, Pass::draft, 0);
+        int32_t path[MAX_ROWS];
+        int kept = 0;
+        for (int row = 0;;) {
+            const Top top = engine_.best(row);
+            if (!top.finite) return false;
+            add(top);
+            const int below = goes_on() ? child(tree, count, row, top.index[0]) : 0;
+            if (!below) break;
+            path[kept++] = row = below;
+        }
+        engine_.keep(thread_, position_ + start, path, kept);
+        starts_[passes_] = start;
+        rows_[passes_] = rows.rows;
+        seconds_[passes_++] = now() - begun;
+        return true;
+    }
+
+    void add(const Top& top) {
+        margins_[drafted_] = top.margin();
+        second_[drafted_] = top.index[1];
+        tail_[recent_ + drafted_++] = top.index[0];
+        stopped_ = !(top.margin() >= request_.min_margin);
+        const TreeLimits limits = {0, 0, 0, 0.0, request_.stops, request_.stop_count};
+        ended_ = limits.stops_after(top.index[0]);
+    }
+
+    // The second-best tokens of the smallest margins.
+    void add_alternatives(int rows) {
+        int order[MAX_ROWS], unsure = 0;
+        for (int at = 0; at < drafted_; ++at)
+            if (margins_[at] < request_.alternative_margin) order[unsure++] = at;
+        std::stable_sort(order, order + unsure,
+                         [&](int a, int b) { return margins_[a] < margins_[b]; });
+        const int most = std::min({request_.alternatives, rows - count_, unsure});
+        for (int i = 0; i < most; ++i)
+            nodes_[count_++] = {second_[order[i]], order[i] - 1, margins_[order[i]],
+                                Source::alternatives};
+    }
+
+    // The low drafter's tree below the end of the chain.
+    void add_tail(int count) {
+        if (count <= 0) return;
+        TreeNode tree[MAX_ROWS];
+        const int found = low_tree(count, count, request_.least, tree);
+        const int shift = count_;
+        for (int i = 0; i < found; ++i) {
+            TreeNode node = tree[i];
+            node.parent = node.parent == ROOT ? drafted_ - 1 : node.parent + shift;
+            nodes_[count_++] = node;
+        }
+    }
+
+    bool verify() {
+        const double begun = now();
+        verified_ = rows_of(tail_[recent_ - 1], nodes_, count_);
+        engine_.step(thread_, verified_, position_, Pass::target, 0);
+        for (int row = 0; row <= count_; ++row)
+            if (!engine_.best(row).finite) return false;
+        for (int row = 0;;) {
+            next_ = engine_.best(row).index[0];
+            const int below = child(nodes_, count_, row, next_);
+            if (!below) break;
+            path_[accepted_++] = row = below;
+        }
+        engine_.keep(thread_, position_, path_, accepted_);
+        verify_seconds_ = now() - begun;
+        return true;
+    }
+
+    static RowTree rows_of(int32_t pending, const TreeNode* nodes, int count) {
+        RowTree rows;
+        rows.add(pending, -1);
+        for (int i = 0; i < count; ++i) rows.add(nodes[i].token, nodes[i].parent + 1);
+        return rows;
+    }
+
+    // The row of a token below a row, 0 if there is none.
+    static int child(const TreeNode* nodes, int count, int row, int32_t token) {
+        for (int i = 0; i < count; ++i)
+            if (nodes[i].parent == row - 1 && nodes[i].token == token) return i + 1;
+        return 0;
+    }
+
+    Engine& engine_;
+    const int thread_, position_;
+    const RoundRequest& request_;
+    const int recent_, most_;
+    int32_t tail_[REACH + MAX_ROWS];  // the last tokens of the context, then the chain
+    int drafted_ = 0;                 // tokens of the chain
+    float margins_[MAX_ROWS];
+    int32_t second_[MAX_ROWS];
+    bool ended_ = false, stopped_ = false;
+    TreeNode nodes_[MAX_ROWS];
+    int count_ = 0;
+    RowTree verified_;
+    int32_t path_[MAX_ROWS];  // rows
+    int accepted_ = 0;
+    int32_t next_ = 0;
+    int passes_ = 0;
+    int32_t starts_[MAX_ROWS], rows_[MAX_ROWS];
+    double seconds_[MAX_ROWS];
+    double verify_seconds_ = 0.0;
+};
+
+bool Engine::round(const int32_t* history, int position, const RoundRequest& request,
+                   RoundResult& result) {
+    if (request.uses_low) low_.extend(history, position + 1);
+    bool finite = true;
+    pool_.run([&](int thread) {
+        Round round(*this, thread, history, position, request);
+        const bool good = round.run();
+        if (thread) return;
+        finite = good;
+        round.write(result);
+    });
+    for (int row = 0; finite && request.uses_low && row <= result.nodes; ++row) {
+        const Top top = best(row);
+        const int32_t* end = std::find(top.index, top.index + BEST, -1);
+        low_.observe(row ? result.tokens[row - 1] : history[position], top.index,
+                     static_cast<int>(end - top.index));
+    }
+    return finite;
+}
+
+}  // namespace cassandra

@@ -1,0 +1,217 @@
+"""Tables of n-grams from a model's own text: what is counted, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cassandra_spec.drafting import Counters, NgramTable, Settings, encode_prompt
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.model.baking import Baked, Baking, bake_table
+from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
+from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.weights.sources import open_source
+from tests.model.tiny import WORDS
+
+REPLY = Settings(gamma=0)
+BAKING = Baking(tokens=60, turn_tokens=4, reply_tokens=6)
+
+
+@pytest.fixture(scope="session")
+def model(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("baking") / "packed"
+    pack_model(open_source(llama), place, Recipe(format=Format(segment=256)), jobs=1)
+    return place
+
+
+class Speaker:
+    """A backend that counts on from the seed of a turn, or from the last token of a prompt."""
+
+    def __init__(self, model: Path, *, fails: int = -1, silent: int = 0) -> None:
+        self.tokenizer = load_tokenizer(model)
+        self.prompts: list[tuple[int, ...]] = []
+        self._fails, self._silent = fails, silent
+
+    def rounds(
+        self, prompt: Sequence[int], settings: Settings, counters: Counters, **_: Any
+    ) -> Iterator[list[int]]:
+        if settings.seed is None:
+            self.prompts.append(tuple(prompt))
+        elif self._silent:
+            self._silent -= 1
+            yield [0]
+            return
+        if len(self.prompts) == self._fails:
+            raise KeyboardInterrupt
+        first = prompt[-2] if settings.seed is None else settings.seed
+        for step in range(settings.max_tokens):
+            yield [(first + step) % (len(WORDS) - 2) + 2]
+
+    def make_report(self, counters: Counters, settings: Settings) -> Any:
+        raise NotImplementedError
+
+    def stop_tokens(self) -> frozenset[int]:
+        return frozenset({0})
+
+
+def bake(speaker: Speaker, model: Path, out: Path, **changes: Any) -> Baked:
+    return bake_table(speaker, model, out, dataclasses.replace(BAKING, **changes), REPLY)
+
+
+def sequences(speaker: Speaker) -> list[list[int]]:
+    """The conversations that a speaker had."""
+    return [
+        [*prompt, *(token for (token,) in speaker.rounds(prompt, SIX, Counters()))]
+        for prompt in list(speaker.prompts)
+    ]
+
+
+SIX = Settings(max_tokens=6)
+
+
+def same(one: NgramTable, two: NgramTable) -> bool:
+    return [each.keys.tolist() for each in one.orders] == [
+        each.keys.tolist() for each in two.orders
+    ] and [each.tokens.tolist() for each in one.orders] == [
+        each.tokens.tolist() for each in two.orders
+    ]
+
+
+def test_turns_and_replies_are_counted(model: Path, tmp_path: Path) -> None:
+    speaker = Speaker(model)
+    done = bake(speaker, model, tmp_path / "t")
+    said = sequences(speaker)
+    assert done.own_tokens == sum(map(len, said)) >= BAKING.tokens
+    assert done.own_tokens - len(said[-1]) < BAKING.tokens
+    assert {len(prompt) for prompt in speaker.prompts[: len(said)]} == {
+        5
+    }  # 4 words and the template's
+    table = NgramTable.load(
+        tmp_path / "t", vocabulary=len(WORDS), model_digest=open_packed(model).digest
+    )
+    assert same(table, NgramTable.count(said, vocabulary=len(WORDS)))
+    assert (done.entries, done.text_tokens, done.resumed) == (len(table), 0, 0)
+    assert done.bytes == (tmp_path / "t").stat().st_size
+
+
+def test_a_seed_makes_one_table(model: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        bake(Speaker(model), model, tmp_path / name, seed=seed)
+    one, two, other = (tmp_path / name for name in "abc")
+    assert one.read_bytes() == two.read_bytes()
+    assert not same(*(NgramTable.load(path, vocabulary=len(WORDS)) for path in (one, other)))
+
+
+def test_order_and_size_are_limits(model: Path, tmp_path: Path) -> None:
+    done = bake(Speaker(model), model, tmp_path / "t", order=2, most_bytes=320)
+    assert done.entries == 10
+    assert len(NgramTable.load(tmp_path / "t", vocabulary=len(WORDS)).orders) == 2
+
+
+def interrupt(model: Path, out: Path, **changes: Any) -> Speaker:
+    speaker = Speaker(model, fails=4)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        bake(speaker, model, out, **changes)
+    assert not out.exists()
+    assert any("run it again to go on" in note for note in caught.value.__notes__)
+    return speaker
+
+
+def test_what_was_interrupted_goes_on(model: Path, tmp_path: Path) -> None:
+    first = interrupt(model, tmp_path / "t")
+    second, whole = Speaker(model), Speaker(model)
+    assert bake(second, model, tmp_path / "t").resumed == 3
+    bake(whole, model, tmp_path / "whole")
+    assert first.prompts[:3] + second.prompts == whole.prompts
+    assert (tmp_path / "t").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"t", "whole"}
+
+
+def test_a_larger_table_that_was_interrupted_is_more_than_enough(
+    model: Path, tmp_path: Path
+) -> None:
+    interrupt(model, tmp_path / "t", tokens=1000)
+    bake(Speaker(model), model, tmp_path / "t", tokens=20)
+    bake(Speaker(model), model, tmp_path / "whole", tokens=20)
+    assert (tmp_path / "t").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"reply_tokens": 7}, {"turn_tokens": 3}])
+def test_conversations_of_something_else_are_not_used(
+    change: dict[str, int], model: Path, tmp_path: Path
+) -> None:
+    interrupt(model, tmp_path / "t")
+    assert bake(Speaker(model), model, tmp_path / "t", **change).resumed == 0
+
+
+def test_a_damaged_journal_is_not_believed(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupt(model, tmp_path / "t")
+    journal = tmp_path / ".t.partial/store/journal"
+    journal.write_bytes(b"0" + journal.read_bytes()[1:] + b"x\n")
+    assert bake(Speaker(model), model, tmp_path / "t").resumed == 0
+    assert "damaged: baking begins again" in capsys.readouterr().err
+    bake(Speaker(model), model, tmp_path / "whole")
+    assert (tmp_path / "t").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_file_that_is_there_is_replaced(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("another one")
+    bake(Speaker(model), model, tmp_path / "t")
+    assert len(NgramTable.load(tmp_path / "t", vocabulary=len(WORDS)))
+
+
+def test_own_texts_are_counted_and_own_prompts_are_replied_to(model: Path, tmp_path: Path) -> None:
+    text, prompts = tmp_path / "a.txt", tmp_path / "b.jsonl"
+    text.write_text("word5 word6 word7 word8")
+    prompts.write_text('"word9 word3"\n\n{"prompt": "word4", "kind": "code"}\n')
+    speaker = Speaker(model)
+    done = bake(speaker, model, tmp_path / "t", tokens=0, texts=(text, prompts))
+    said = [encode_prompt(speaker.tokenizer, words) for words in ("word9 word3", "word4")]
+    assert [list(prompt) for prompt in speaker.prompts] == said
+    given = [[7, 8, 9, 10], *sequences(speaker)]
+    assert (done.own_tokens, done.text_tokens) == (0, sum(map(len, given)))
+    table = NgramTable.load(tmp_path / "t", vocabulary=len(WORDS))
+    assert same(table, NgramTable.count(given, vocabulary=len(WORDS)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", "[1]", r"a line must be a text, or an object .* prompt, not \[1\]"),
+        ("a.jsonl", '{"text": "x"}', r"a line must be a text.*not {'text': 'x'}"),
+        ("a.jsonl", '" "', "a line must be a text.*not ' '"),
+        ("a.jsonl", "word", "a line must be JSON"),
+        ("a.jsonl", "[" * 100_000, "a line must be JSON"),
+        ("a.txt", " ", "must have some text"),
+        ("a.txt", None, "must be a text file, and is missing"),
+    ],
+)
+def test_texts_that_are_none_are_refused(
+    name: str, content: str | None, message: str, model: Path, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(CassandraError, match=message) as caught:
+        bake(Speaker(model), model, tmp_path / "t", texts=(tmp_path / name,))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_place_that_is_none_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(CassandraError, match="must be a file to write, not a directory"):
+        bake(Speaker(model), model, tmp_path)
+    with pytest.raises(CassandraError, match="nowhere must be a directory to write t into"):
+        bake(Speaker(model), model, tmp_path / "nowhere/t")
+
+
+def test_turns_without_text_are_sampled_again(model: Path, tmp_path: Path) -> None:
+    bake(Speaker(model, silent=3), model, tmp_path / "t")
+    with pytest.raises(CassandraError, match="must sample user turns with some text"):
+        bake(Speaker(model, silent=10_000), model, tmp_path / "u")
+    assert {path.name for path in tmp_path.iterdir()} == {"t"}

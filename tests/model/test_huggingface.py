@@ -1,0 +1,143 @@
+"""Packed directories through ``AutoModelForCausalLM.from_pretrained``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig
+
+import cassandra_spec.model.huggingface as packed_models
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.model.packing.packer import Recipe, pack_model, unpack_model
+from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.weights.sources import open_source
+from tests.model.tiny import MODEL_TYPES, change_config, write_model
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = Recipe(format=Format(scheme="exact", group=16, truncated=4, fill="midpoint"))
+TOKENS = torch.arange(2, 14)[None]
+
+
+def pack(folder: Path, **options: Any) -> tuple[Path, Path]:
+    """A plain directory and the packed one."""
+    source = write_model(folder / "plain", max_position_embeddings=128, **options)
+    pack_model(open_source(source), folder / "packed", RECIPE, jobs=1)
+    return source, folder / "packed"
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack(tmp_path_factory.mktemp("huggingface"))[1]
+
+
+@pytest.fixture(scope="module")
+def model(packed: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(packed)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_a_packed_directory_loads_as_any_checkpoint(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], model_type: str, tied: bool
+) -> None:
+    plain, packed = pack(tmp_path, model_type=model_type, tied=tied)
+    capfd.readouterr()
+    found: Any = AutoModelForCausalLM.from_pretrained(packed)
+    said = capfd.readouterr()
+    assert not any(word in said.out + said.err for word in ("MISSING", "UNEXPECTED", "corrupted"))
+    expected = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.bfloat16)
+    assert type(found).__name__ == type(expected).__name__
+    torch.testing.assert_close(found(TOKENS).logits, expected(TOKENS).logits, atol=0.03, rtol=0.03)
+    ours = CassandraForCausalLM.from_pretrained(packed)
+    reply = found.generate(TOKENS, max_new_tokens=30, do_sample=False)
+    assert torch.equal(reply, ours.generate(TOKENS, max_new_tokens=30, do_sample=False))
+    assert found.cassandra.report.accepted > 0  # it speculates by itself
+    found.save_pretrained(tmp_path / "saved")
+    for path in packed.iterdir():
+        assert (tmp_path / "saved" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_without_the_import_transformers_refuses_it(packed: Path) -> None:
+    program = (
+        "import sys, transformers\ntransformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, str(packed)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("ValueError: ")
+    assert "import cassandra_spec.model.huggingface before from_pretrained" in last
+
+
+def test_an_unpacked_directory_is_an_ordinary_one(packed: Path, tmp_path: Path) -> None:
+    unpack_model(packed, tmp_path / "plain", jobs=1)
+    entries = json.loads((tmp_path / "plain" / "config.json").read_text())
+    assert not {"quantization_config", "transformers_weights"} & set(entries)
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    assert not isinstance(found, packed_models.SpeculativeGeneration)
+
+
+def test_a_directory_that_was_packed_before_the_config_said_so_is_read(
+    packed: Path, tmp_path: Path
+) -> None:
+    before = tmp_path / "before"
+    AutoModelForCausalLM.from_pretrained(packed).save_pretrained(before)
+    change_config(before, quantization_config=None, transformers_weights=None)
+    ours = [CassandraForCausalLM.from_pretrained(folder) for folder in (packed, before)]
+    replies = [lm.generate(TOKENS, max_new_tokens=9, do_sample=False) for lm in ours]
+    assert torch.equal(*replies)
+
+
+def test_transformers_own_passes_go_on_working_after_a_reply(model: Any) -> None:
+    before = model(TOKENS).logits
+    config = GenerationConfig(max_new_tokens=5, do_sample=False)
+    model.generate(TOKENS, config)
+    assert torch.equal(model(TOKENS).logits, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"logits_processor": [print]}, r"generate\(\) must not be given logits_processor"),
+        ({"assistant_model": object()}, r"generate\(\) must not be given assistant_model"),
+        ({"num_beams": 2}, "num_beams must be 1"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(
+    model: Any, arguments: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(CassandraError, match=f"^{line}"):
+        model.generate(TOKENS, max_new_tokens=5, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("entries", "error", "line"),
+    [
+        ({"version": 2}, CassandraError, "quantization_config: version must be 1, not 2"),
+        ({"version": "x"}, CassandraError, "quantization_config: version must be 1, not 'x'"),
+    ],
+)
+def test_a_version_that_is_not_known_is_refused(
+    packed: Path, tmp_path: Path, entries: dict[str, Any], error: type[Exception], line: str
+) -> None:
+    other = tmp_path / "other"
+    AutoModelForCausalLM.from_pretrained(packed).save_pretrained(other)
+    change_config(other, quantization_config={"quant_method": "cassandra", **entries})
+    with pytest.raises(error, match=f"^{line}"):
+        AutoModelForCausalLM.from_pretrained(other)
+
+
+def test_other_arguments_of_save_pretrained_are_refused(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(CassandraError, match="must not be given max_shard_size"):
+        model.save_pretrained(tmp_path / "saved", max_shard_size="1MB")

@@ -1,0 +1,173 @@
+"""Rounds with levels in the engine against the reference on plain passes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cassandra_spec.drafting import (
+    Choice,
+    Counters,
+    LevelDrafter,
+    Levels,
+    LowDrafter,
+    NgramTable,
+    Node,
+    Outcome,
+    Plan,
+    Settings,
+    accept_greedy,
+)
+from cassandra_spec.drafting.low import BRANCHES
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.engine_binding import MOST
+from tests.native.models import packed, small
+
+VOCABULARY = 97
+PROMPTS = [
+    tuple(int(token) for token in np.random.default_rng(seed).integers(0, 12, 21))
+    for seed in range(4)
+]
+TOKENS = 30
+
+
+class Scripted:
+    """A policy of random plans, the same for the same seed; it keeps what was observed."""
+
+    def __init__(self, seed: int, settings: Settings) -> None:
+        self._rng, self._settings = np.random.default_rng(seed), settings
+        self.outcomes: list[Outcome] = []
+
+    def plan(self, position: int) -> Plan:
+        model, low, rows = (int(most) for most in self._rng.integers(0, MOST + 1, 3))
+        direct = float(self._rng.choice([np.inf, 1.2, 1.6]))
+        return Plan(
+            model=model * self._settings.uses_draft_view,
+            low=low,
+            rows=max(model, rows),
+            direct=direct,
+            least=float(self._rng.choice([0.0, 0.1])),
+        )
+
+    def observe(self, outcome: Outcome) -> None:
+        passes = tuple(dataclasses.replace(p, seconds=0.0) for p in outcome.proposal.passes)
+        proposal = dataclasses.replace(outcome.proposal, passes=passes)
+        self.outcomes.append(Outcome(proposal=proposal, path=outcome.path))
+
+
+class Plain:
+    """Trees on plain passes of an engine: each row by the path that leads to it."""
+
+    def __init__(self, engine: Engine, *, draft: bool) -> None:
+        self._engine, self._draft = engine, draft
+
+    def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
+        self._position = position
+        self._paths = [[pending]]
+        for node in nodes:
+            self._paths.append([*self._paths[node.parent + 1], node.token])
+        self.logits = np.concatenate([self._forward(path) for path in self._paths])
+
+    def choose(self, row: int) -> Choice:
+        first, second = best(self.logits[row])[:2]
+        return Choice(first, second, float(self.logits[row, first] - self.logits[row, second]))
+
+    def keep(self, path: Sequence[int]) -> None:
+        self._forward(self._paths[path[-1] if path else 0])
+
+    def _forward(self, tokens: list[int]) -> NDArray[np.float32]:
+        return self._engine.forward(tokens, self._position, draft=self._draft, last=1)
+
+
+def best(logits: NDArray[np.float32]) -> list[int]:
+    return np.argsort(-logits, kind="stable")[:BRANCHES].tolist()
+
+
+def reference(
+    engine: Engine,
+    prompt: Sequence[int],
+    policy: Scripted,
+    settings: Settings,
+    table: NgramTable | None,
+) -> list[int]:
+    """A reply of the reference, round by round."""
+    view, target = Plain(engine, draft=True), Plain(engine, draft=False)
+    low = LowDrafter(table) if settings.uses_low_drafter else None
+    drafter = LevelDrafter(low, view if settings.uses_draft_view else None, policy, settings)
+    reply = best(engine.forward(prompt, last=1)[0])[:1]
+    while len(reply) < settings.max_tokens:
+        context = [*prompt, *reply]
+        proposal = drafter.propose(context, settings.max_tokens - len(reply) - 1)
+        target.run(context[-1], proposal.nodes, len(context) - 1)
+        choices = [best(row) for row in target.logits]
+        path = accept_greedy(proposal.nodes, [choice[0] for choice in choices])
+        target.keep([at + 1 for at in path])
+        seen = zip([context[-1], *proposal.tokens], map(tuple, choices), strict=True)
+        drafter.observe(Outcome(proposal=proposal, path=path, seen=tuple(seen)))
+        last = choices[path[-1] + 1 if path else 0][0]
+        reply += [*(proposal.nodes[at].token for at in path), last]
+    return reply
+
+
+def native_reply(engine: Engine, prompt: Sequence[int], settings: Settings) -> list[int]:
+    return list(itertools.chain.from_iterable(engine.rounds(prompt, settings, Counters())))
+
+
+def make(**options: Any) -> Engine:
+    config, tensors = small()
+    return Engine.from_tensors(config, packed(tensors), pin=False, **options)
+
+
+def the_table() -> NgramTable:
+    rng = np.random.default_rng(1)
+    return NgramTable.count([rng.integers(0, 12, 400).tolist()], vocabulary=VOCABULARY)
+
+
+LEVELS = [
+    Levels(),
+    Levels(branches=1, alternatives=0),
+    Levels(branches=2, alternatives=7, alternative_margin=1e9),
+]
+
+
+@pytest.mark.parametrize("draft", ["model", "lookup", "hybrid"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rounds_are_those_of_the_reference(
+    draft: Any, threads: int, monkeypatch: pytest.MonkeyPatch, every_isa: str
+) -> None:
+    accepted = 0
+    with make(threads=threads) as engine, make(threads=1) as oracle:
+        plain = [native_reply(engine, p, Settings(gamma=0, max_tokens=TOKENS)) for p in PROMPTS]
+        for seed, (levels, margin) in enumerate(itertools.product(LEVELS, (0.0, 0.3))):
+            prompt, expected = PROMPTS[seed % 4], plain[seed % 4]
+            table = the_table() if seed % 3 else None
+            engine.use_table(table)
+            settings = Settings(draft=draft, levels=levels, min_margin=margin, max_tokens=TOKENS)
+            own, other = Scripted(seed, settings), Scripted(seed, settings)
+            monkeypatch.setattr(engine, "_policy", lambda settings, own=own: own)
+            assert native_reply(engine, prompt, settings) == expected
+            assert reference(oracle, prompt, other, settings, table) == expected
+            assert own.outcomes == other.outcomes
+            accepted += sum(outcome.accepted for outcome in own.outcomes)
+    assert accepted
+
+
+def test_a_row_of_a_tree_has_the_logits_of_the_plain_path(every_isa: str) -> None:
+    """Long contexts, branches of all shapes: after each round the cache is that of plain passes."""
+    config, tensors = small(max_position_embeddings=700, num_hidden_layers=2)
+    prompt = np.random.default_rng(7).integers(0, 30, 500).tolist()
+    levels = Levels(branches=4, low=7, alternatives=3, alternative_margin=1e9)
+    settings = Settings(gamma=5, draft="hybrid", levels=levels, max_tokens=150)
+    with Engine.from_tensors(config, packed(tensors), pin=False) as engine:
+        plain = native_reply(engine, prompt, dataclasses.replace(settings, gamma=0))
+        assert native_reply(engine, prompt, settings) == plain
+        logits = engine.forward([plain[-1]], len(prompt) + len(plain) - 1)
+        engine.forward(prompt)
+        whole = engine.forward(plain, len(prompt), rows=1)
+    assert (logits[-1] == whole[-1]).all()
