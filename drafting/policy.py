@@ -182,9 +182,9 @@ class AdaptivePolicy:
         self._fills = (False, True) if self._uses_low and levels.tail else (False,)
         self._rows = min(most, levels.rows)
         self._costs = costs
-        self._accepted, self._going_on = _Mean(0.75, 2.0), _Mean(0.9)  # a, s
+        self._accepted, self._going_on = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
         self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4)  # b, m
-        self._tail, self._beside = _Mean(0.5), _Mean(0.1)  # tokens that free rows add
+        self._tail, self._beside = _Mean(0.3), _Mean(0.05)  # tokens that free rows add
         self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter by those that it promised
         self.plans: dict[str, int] = {}
 
