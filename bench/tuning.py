@@ -35,7 +35,8 @@ def summary(scores: list[Score], destination: object) -> str:
 
 def best_flags(score: Score) -> str:
     """Flags of ``casspec generate`` for a candidate."""
-    return f"--gamma {score.gamma} --min-margin {score.min_margin:g}"
+    draft = f"--draft {score.draft} " if score.draft != "model" else ""
+    return f"{draft}--gamma {score.gamma} --min-margin {score.min_margin:g}"
 
 
 def _cells(score: Score) -> list[str]:

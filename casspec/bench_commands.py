@@ -36,6 +36,7 @@ examples:
   casspec bench acceptance smollm2
   casspec bench acceptance smollm2 --settings "exact-*" --gamma 3 5 --json acceptance.json
   casspec bench acceptance ~/models/llama --prompts own.txt --max-tokens 256
+  casspec bench acceptance smollm2 --settings exact-4 --draft hybrid --rows 7 --low 3
   casspec bench acceptance smollm2 --figure acceptance.svg
 
 Packs the model in one setting after another and follows each draft along the target's greedy

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from cassandra_spec.casspec import flags
+from cassandra_spec.casspec.levels import add_levels, levels_of
 
 if TYPE_CHECKING:
     from cassandra_spec.model.packing.calibration import Norms
@@ -22,6 +23,11 @@ def add_study_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_calibration(parser)
     flags.add_jobs(parser)
     flags.add_quiet(parser)
+    group = parser.add_argument_group("levels of drafting (docs/levels.md)")
+    text = "the draft view alone, or above low drafters"
+    flags.add_choice(group, "draft", ("model", "hybrid"), text)
+    add_levels(group)
+    flags.add_file(group, "table", "n-grams for low drafters, from `casspec bake-table`")
 
 
 def norms_of(source: Source, args: argparse.Namespace) -> Norms:
@@ -39,11 +45,13 @@ def norms_of(source: Source, args: argparse.Namespace) -> Norms:
 
 def open_study(args: argparse.Namespace, use: str) -> Study:
     """The model with the prompts and the calibration of the flags."""
+    from cassandra_spec.drafting import NgramTable, Settings
     from cassandra_spec.model.study.drafts import Study
     from cassandra_spec.model.study.prompts import bundled_prompts, read_prompts
     from cassandra_spec.model.weights.sources import open_source
 
     source = open_source(args.source)
+    asked = Settings(draft=args.draft, levels=levels_of(args))
     bundled = [prompt.text for prompt in bundled_prompts(use)]
     return Study(
         source,
@@ -52,4 +60,12 @@ def open_study(args: argparse.Namespace, use: str) -> Study:
         max_tokens=args.max_tokens,
         jobs=args.jobs,
         progress=not args.quiet,
+        asked=asked,
+        table=args.table and NgramTable.load(args.table, vocabulary=_vocabulary(source)),
     )
+
+
+def _vocabulary(source: Source) -> int:
+    from cassandra_spec.model.weights.architectures import EMBEDDING
+
+    return source.tensors[EMBEDDING].shape[0]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Costs, Counters, KeyValueCounters, Report, Settings, make_report
+from cassandra_spec.drafting import Costs, Counters, KeyValueCounters, Report, make_report
 from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.study.drafts import KeyValueBytes, Measured
 from cassandra_spec.model.study.emulation import Round, rounds
@@ -74,7 +74,7 @@ def row(measured: Measured, gamma: int) -> Row:
         speedup=bootstrap(counted, speedup_ratio(costs)),
         draft_bits=16 * packed.draft / packed.bf16,
         target_bits=16 * packed.target / packed.bf16,
-        report=make_report(total, Settings(gamma=gamma), costs=costs),
+        report=make_report(total, measured.settings(gamma), costs=costs),
     )
 
 
@@ -86,7 +86,8 @@ def best_row(measured: Measured, depth: int) -> Row:
 
 
 def _count(measured: Measured, gamma: int) -> list[Counters]:
-    found = rounds(measured.replies, measured.drafts, gamma, min_margin=measured.setting.min_margin)
+    asked = measured.settings(gamma)
+    found = rounds(measured.replies, measured.drafts, asked, table=measured.table)
     return [_count_reply(each, measured) for each in found]
 
 
@@ -109,9 +110,9 @@ def _add_key_values(
         return round(sealed * sealed_size + (positions - sealed) * size.bf16)
 
     start = found.position
-    for step in range(found.drafted):
-        total.draft += read(start, start + 1 + step, size.draft)
-    total.target += read(start, start + 1 + found.drafted, size.target)
+    for each in found.outcome.proposal.passes:
+        total.draft += read(start, start + each.start + each.rows, size.draft)
+    total.target += read(start, start + 1 + found.outcome.drafted, size.target)
     for place in range(start, start + found.tokens):
         total.plain += read(place, place + 1, size.target)
         total.bf16 += round((place + 1) * size.bf16)

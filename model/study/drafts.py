@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cassandra_spec.drafting import Costs
+from cassandra_spec.drafting import Candidates, Costs, Settings
 from cassandra_spec.golden import CassandraError, GoldenCodec
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.packing.calibration import Norms
@@ -28,6 +28,8 @@ from cassandra_spec.model.study.emulation import Drafts, Replies, follow, greedy
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 from cassandra_spec.model.weights.sources import Source, Values, fingerprint
 
+_ASKED = Settings()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -36,7 +38,7 @@ class Setting:
     name: str
     plan: PackPlan
     kv: KeyValueFormat | None = None  # None: keys and values stay in BF16
-    min_margin: float = 0.0  # as of cassandra_spec.model.speculative.Settings
+    min_margin: float = 0.0  # as of cassandra_spec.drafting.Settings
 
     def __post_init__(self) -> None:
         if self.kv is not None and not self.kv.lossless:
@@ -133,6 +135,12 @@ class Measured:
     drafts: tuple[Drafts, ...]
     costs: Costs
     kv: KeyValueBytes
+    asked: Settings = _ASKED  # how replies are generated; gamma and min_margin are not looked at
+    table: Candidates | None = None  # of the low drafter
+
+    def settings(self, gamma: int) -> Settings:
+        """How replies are generated with a gamma."""
+        return dataclasses.replace(self.asked, gamma=gamma, min_margin=self.setting.min_margin)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,6 +169,8 @@ class Study:
     depth: int = 8  # the largest gamma that is measured
     jobs: int | None = None
     progress: bool = False
+    asked: Settings = _ASKED  # draft and levels
+    table: Candidates | None = None  # of the low drafter
     _own: tuple[CassandraForCausalLM, Replies] | None = dataclasses.field(default=None, init=False)
     _loaded: _Loaded | None = dataclasses.field(default=None, init=False)
 
@@ -172,7 +182,15 @@ class Study:
             "norms": None if self.norms is None else self.norms.digest(),
             "max_tokens": self.max_tokens,
             "depth": self.depth,
+            **self._levels(),
         }
+
+    def _levels(self) -> dict[str, object]:
+        """Nothing for the draft view alone, as before there were levels."""
+        if not self.asked.uses_low_drafter:
+            return {}
+        levels = dataclasses.asdict(self.asked.levels)
+        return {"draft": self.asked.draft, "levels": levels, "table": self.table is not None}
 
     def check_gammas(self, gammas: Sequence[int]) -> None:
         """Refuse a gamma that is not measured, before anything long begins."""
@@ -193,7 +211,15 @@ class Study:
             drafts = follow(
                 at.lm.network, at.replies, seen, depth=self.depth, progress=self.progress
             )
-        return Measured(setting=setting, replies=at.replies, drafts=drafts, costs=at.costs, kv=kv)
+        return Measured(
+            setting=setting,
+            replies=at.replies,
+            drafts=drafts,
+            costs=at.costs,
+            kv=kv,
+            asked=self.asked,
+            table=self.table,
+        )
 
     def _load(self, setting: Setting) -> _Loaded:
         with tempfile.TemporaryDirectory(prefix="cassandra-study-") as folder:

@@ -3,13 +3,13 @@
 The reply of plain greedy decoding is known, and speculative decoding gives the same. So which
 rounds take place follows from what the draft would draw if a round began at each place of the
 reply. :func:`follow` finds that for all places together; :func:`rounds` plays the rounds of any
-gamma from it.
+gamma and any levels from it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,22 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cassandra_spec.drafting import DRAFT_VIEW, Counters, DraftPass, Outcome, Proposal
+from cassandra_spec.drafting import (
+    Candidates,
+    Choice,
+    Counters,
+    FixedPolicy,
+    LevelDrafter,
+    LowDrafter,
+    Node,
+    Outcome,
+    Settings,
+    accept_greedy,
+    fixed_plan,
+)
+from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.speculative.drafters import MOST
 from cassandra_spec.model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
 _CHUNK = 384  # chains in one pass
@@ -33,24 +47,20 @@ class Replies:
     max_tokens: int
     stop_tokens: frozenset[int]
     sequences: Sequences
+    likely: tuple[tuple[tuple[int, ...], ...], ...]  # the target's best after each token
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-    """Tokens drafted, accepted and emitted in a round whose pending token is at ``position``."""
+    """What became of a round whose pending token is at ``position``."""
 
     position: int
-    drafted: int
-    accepted: int
-    tokens: int
+    outcome: Outcome
+    tokens: int  # emitted
 
     def add_to(self, counters: Counters) -> None:
         """Count the round."""
-        chain = Proposal.chain([0] * self.drafted, [0.0] * self.drafted, DRAFT_VIEW)
-        passes = tuple(DraftPass(start, rows=1) for start in range(self.drafted))
-        proposal = dataclasses.replace(chain, passes=passes)
-        outcome = Outcome(proposal=proposal, path=tuple(range(self.accepted)))
-        counters.add_round(outcome, position=self.position, tokens=self.tokens)
+        counters.add_round(self.outcome, position=self.position, tokens=self.tokens)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +68,7 @@ class Drafts:
     """What a draft draws in one reply; row k is of a round whose pending token is token k."""
 
     tokens: NDArray[np.int64]  # [places, depth]
+    seconds: NDArray[np.int64]  # [places, depth]: the next best ones
     margins: NDArray[np.float32]  # [places, depth]: the logit of the token over the next best one
 
 
@@ -75,6 +86,7 @@ def greedy_replies(
     network.config._attn_implementation = ATTENTION
     sequences = Sequences(len(prompts))
     replies = [[_prefill(network, p, n, sequences)] for n, p in enumerate(prompts)]
+    likely: list[list[tuple[int, ...]]] = [[] for _ in prompts]
     for _ in tqdm(range(max_tokens - 1), "replies", disable=not progress):
         going = [n for n, reply in enumerate(replies) if reply[-1] not in stop_tokens]
         if not going:
@@ -82,14 +94,17 @@ def greedy_replies(
         positions = [len(prompts[n]) + len(replies[n]) - 1 for n in going]
         rows = Rows(sequence=torch.tensor(going), position=torch.tensor(positions))
         logits = run_rows(network, [replies[n][-1] for n in going], rows, sequences)
-        for n, token in zip(going, logits.argmax(-1).tolist(), strict=True):
+        best = logits.topk(min(BRANCHES, logits.shape[-1])).indices.tolist()
+        for n, token, others in zip(going, logits.argmax(-1).tolist(), best, strict=True):
             replies[n].append(token)
+            likely[n].append(tuple(others))
     return Replies(
         prompts=tuple(map(tuple, prompts)),
         replies=tuple(map(tuple, replies)),
         max_tokens=max_tokens,
         stop_tokens=stop_tokens,
         sequences=sequences,
+        likely=tuple(map(tuple, likely)),
     )
 
 
@@ -117,6 +132,7 @@ def follow(
     found = [
         Drafts(
             tokens=np.zeros((len(reply) - 1, depth), np.int64),
+            seconds=np.zeros((len(reply) - 1, depth), np.int64),
             margins=np.zeros((len(reply) - 1, depth), np.float32),
         )
         for reply in replies.replies
@@ -147,45 +163,87 @@ def _follow_some(
         best = run_rows(network, tokens, rows, sequences, chains).topk(2)
         tokens = best.indices[:, 0]
         margins = (best.values[:, 0] - best.values[:, 1]).tolist()
-        for (n, k), token, margin in zip(starts, tokens.tolist(), margins, strict=True):
-            found[n].tokens[k, step], found[n].margins[k, step] = token, margin
+        pairs = best.indices.tolist()
+        for (n, k), (token, second), margin in zip(starts, pairs, margins, strict=True):
+            found[n].tokens[k, step], found[n].seconds[k, step] = token, second
+            found[n].margins[k, step] = margin
 
 
 def rounds(
-    replies: Replies, drafts: Sequence[Drafts], gamma: int, *, min_margin: float = 0.0
+    replies: Replies,
+    drafts: Sequence[Drafts],
+    settings: Settings,
+    *,
+    table: Candidates | None = None,
 ) -> list[list[Round]]:
     """The rounds of each reply, as :func:`cassandra_spec.model.speculative.decode` would have them.
 
-    ``drafts`` must have been followed to a depth of gamma or more; ``min_margin`` as in
-    :class:`cassandra_spec.model.speculative.Settings`.
+    They are drafted by the same code. Sizes of replies and stop tokens are those of ``replies``,
+    whatever ``settings`` says, and gamma is a number, to which ``drafts`` must have been followed
+    or farther. What the target holds likely is known along the replies alone: a low drafter
+    recycles no rows that were rejected.
     """
+    asked = dataclasses.replace(
+        settings, max_tokens=replies.max_tokens, stop_tokens=replies.stop_tokens
+    )
+    policy = FixedPolicy(fixed_plan(asked, int(asked.gamma), MOST))
     found = []
-    for prompt, reply, draft in zip(replies.prompts, replies.replies, drafts, strict=True):
-        places, k = [], 0
-        while k < len(reply) - 1:
-            limit = min(gamma, replies.max_tokens - k - 2)
-            drafted = _drafted(draft, k, limit, replies.stop_tokens, min_margin)
-            accepted = _accepted(draft.tokens[k, :drafted].tolist(), reply[k + 1 :])
-            tokens = min(accepted + 1, len(reply) - 1 - k)
-            places.append(
-                Round(position=len(prompt) + k, drafted=drafted, accepted=accepted, tokens=tokens)
-            )
-            k += tokens
-        found.append(places)
+    for number, draft in enumerate(drafts):
+        view = _FollowedView(draft)
+        low = LowDrafter(table) if asked.uses_low_drafter else None
+        drafter = LevelDrafter(low, view if asked.uses_draft_view else None, policy, asked)
+        found.append(list(_play(replies, number, drafter, view)))
     return found
 
 
-def _drafted(
-    draft: Drafts, k: int, limit: int, stop_tokens: frozenset[int], min_margin: float
-) -> int:
-    """Tokens drafted in a round from token k of a reply on."""
-    for step in range(limit):
-        if int(draft.tokens[k, step]) in stop_tokens or draft.margins[k, step] < min_margin:
-            return step + 1
-    return limit
+class _FollowedView:
+    """A draft view that draws what was followed (:class:`cassandra_spec.drafting.View`)."""
+
+    def __init__(self, drafts: Drafts) -> None:
+        self._drafts = drafts
+        self._place = self._position = 0
+        self._steps: list[int] = []
+
+    def begin(self, place: int, position: int) -> None:
+        """The next round is that of a place of the reply, at a position of the sequence."""
+        self._place, self._position = place, position
+
+    def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
+        self._steps = [position - self._position + depth for depth in _depths(nodes)]
+
+    def choose(self, row: int) -> Choice:
+        at = self._place, self._steps[row]
+        drafts = self._drafts
+        return Choice(int(drafts.tokens[at]), int(drafts.seconds[at]), float(drafts.margins[at]))
+
+    def keep(self, path: Sequence[int]) -> None: ...
 
 
-def _accepted(drafted: Sequence[int], reply: Sequence[int]) -> int:
-    """How many tokens agree from the first on."""
-    agree = [ours == theirs for ours, theirs in zip(drafted, reply, strict=False)]
-    return agree.index(False) if False in agree else len(agree)
+def _depths(nodes: Sequence[Node]) -> list[int]:
+    """Of row 0 and the row of each node."""
+    found = [0]
+    for node in nodes:
+        found.append(found[node.parent + 1] + 1)
+    return found
+
+
+def _play(
+    replies: Replies, number: int, drafter: LevelDrafter, view: _FollowedView
+) -> Iterator[Round]:
+    prompt, reply = replies.prompts[number], replies.replies[number]
+    place = 0
+    while place < len(reply) - 1:
+        position = len(prompt) + place
+        view.begin(place, position)
+        context = [*prompt, *reply[: place + 1]]
+        proposal = drafter.propose(context, replies.max_tokens - place - 2)
+        ahead = reply[place + 1 :]
+        best = [ahead[depth] if depth < len(ahead) else -1 for depth in _depths(proposal.nodes)]
+        path = accept_greedy(proposal.nodes, best)
+        likely = replies.likely[number][place:]
+        seen = zip(reply[place:], likely[: len(path) + 1], strict=False)
+        outcome = Outcome(proposal=proposal, path=path, seen=tuple(seen))
+        drafter.observe(outcome)
+        tokens = min(len(path) + 1, len(ahead))
+        yield Round(position=position, outcome=outcome, tokens=tokens)
+        place += tokens

@@ -113,6 +113,7 @@ class Score:
     draft_bits: float
     target_bits: float
     eq_2: float  # times the bytes of the weights in BF16, so that 16 bits and acceptance 1 make 1
+    draft: str = "model"  # as of cassandra_spec.drafting.Settings
 
     def to_dict(self) -> dict[str, Any]:
         """Plain objects for JSON."""
@@ -151,6 +152,7 @@ def score(candidate: Candidate, measured: Measured, depth: int) -> Score:
         draft_bits=best.draft_bits,
         target_bits=best.target_bits,
         eq_2=eq_2(candidate, row(measured, min(EQ_2_GAMMA, depth)), measured),
+        draft=measured.asked.draft,
     )
 
 

@@ -36,6 +36,7 @@ def measured(
             max_tokens=len(REPLY),
             stop_tokens=frozenset(),
             sequences=Sequences(len(right)),
+            likely=((),) * len(right),
         ),
         drafts=tuple(drafts(each) for each in right),
         costs=COSTS,
@@ -49,7 +50,11 @@ def drafts(right: list[int]) -> Drafts:
         [REPLY[k + 1 + step] if step < count else -1 for step in range(DEPTH)]
         for k, count in enumerate(right)
     ]
-    return Drafts(tokens=np.array(tokens), margins=np.full((len(right), DEPTH), 9, np.float32))
+    return Drafts(
+        tokens=np.array(tokens),
+        seconds=np.full((len(right), DEPTH), -2),
+        margins=np.full((len(right), DEPTH), 9, np.float32),
+    )
 
 
 ALWAYS = [min(DEPTH, 10 - k) for k in range(10)]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 
-from cassandra_spec.drafting import Counters, Settings
+from cassandra_spec.drafting import Counters, Levels, Settings
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM, decode
+from cassandra_spec.model.speculative import loop as loop_module
 from cassandra_spec.model.study.emulation import Replies, Round, follow, greedy_replies, rounds
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import MODEL_TYPES, change_config, write_model
@@ -44,7 +46,29 @@ def in_float32(lm: CassandraForCausalLM) -> CassandraForCausalLM:
     return lm
 
 
-MARGINS = (0.0, 1.5)
+LEVELS: list[dict[str, Any]] = [
+    {"draft": "model"},
+    {"draft": "hybrid"},
+    {"draft": "hybrid", "levels": Levels(low=7, branches=1, alternatives=0, tail=False)},
+    {"draft": "hybrid", "levels": Levels(low=5, rows=8, alternatives=3, alternative_margin=9.0)},
+    {"draft": "lookup"},
+]
+ASKED = [
+    Settings(gamma=gamma, min_margin=margin, **fields)
+    for fields in LEVELS
+    for margin in (0.0, 1.5)
+    for gamma in (1, 3, DEPTH)
+]
+
+
+class Table:
+    """A table that names the next numbers: right now and then in no reply, wrong in all others."""
+
+    def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
+        return [((tail[-1] + step) % 96, 0.3 / step) for step in (1, 2)]
+
+
+TABLE = Table()
 
 
 def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, list[Counters]]:
@@ -58,11 +82,8 @@ def _emulate(lm: CassandraForCausalLM, stops: frozenset[int]) -> tuple[Replies, 
         network.config._attn_implementation = before
     return replies, [
         _count(found, prompt)
-        for margin in MARGINS
-        for gamma in (1, 3, DEPTH)
-        for prompt, found in zip(
-            PROMPTS, rounds(replies, drafts, gamma, min_margin=margin), strict=True
-        )
+        for asked in ASKED
+        for prompt, found in zip(PROMPTS, rounds(replies, drafts, asked, table=TABLE), strict=True)
     ]
 
 
@@ -74,39 +95,73 @@ def _count(found: list[Round], prompt: Sequence[int]) -> Counters:
 
 
 def _decode(
-    lm: CassandraForCausalLM, stops: frozenset[int]
+    lm: CassandraForCausalLM, stops: frozenset[int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[list[int], Counters]]:
-    for margin, gamma in itertools.product(MARGINS, (1, 3, DEPTH)):
-        settings = Settings(gamma=gamma, max_tokens=LENGTH, stop_tokens=stops, min_margin=margin)
+    """By the loop, which recycles what the target held likely along the reply, and no more."""
+    accept, seen, paths = loop_module._accept, loop_module._seen, list[tuple[int, ...]]()
+
+    def accept_and_keep(*args: Any) -> tuple[tuple[int, ...], int]:
+        path, last = accept(*args)
+        paths.append(path)
+        return path, last
+
+    def seen_on_the_path(*args: Any) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        rows = seen(*args)
+        return tuple(rows[row] for row in (0, *(at + 1 for at in paths[-1])))
+
+    monkeypatch.setattr(loop_module, "_accept", accept_and_keep)
+    monkeypatch.setattr(loop_module, "_seen", seen_on_the_path)
+    for asked in ASKED:
+        settings = dataclasses.replace(asked, max_tokens=LENGTH, stop_tokens=stops)
         for prompt in PROMPTS:
             counters, session = Counters(), lm.session(len(prompt) + LENGTH)
-            tokens = [t for emitted in decode(session, prompt, settings, counters) for t in emitted]
-            yield tokens, counters
+            loop = decode(session, prompt, settings, counters, table=TABLE)
+            yield [t for emitted in loop for t in emitted], counters
 
 
-def test_rounds_are_those_of_the_loop(lm: CassandraForCausalLM) -> None:
+def test_rounds_are_those_of_the_loop(
+    lm: CassandraForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replies, emulated = _emulate(lm, frozenset())
-    decoded = list(_decode(lm, frozenset()))
-    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(MARGINS)
+    decoded = list(_decode(lm, frozenset(), monkeypatch))
+    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * len(ASKED)
     assert emulated == [counters for _, counters in decoded]
     assert 0 < sum(counters.accepted for counters in emulated) < sum(t.drafted for t in emulated)
 
 
-def test_stop_tokens_end_replies_and_drafts(lm: CassandraForCausalLM) -> None:
+def test_stop_tokens_end_replies_and_drafts(
+    lm: CassandraForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain, _ = _emulate(lm, frozenset())
     stops = frozenset(reply[len(reply) // 2] for reply in plain.replies)
     replies, emulated = _emulate(lm, stops)
-    decoded = list(_decode(lm, stops))
-    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * 3 * len(MARGINS)
+    decoded = list(_decode(lm, stops, monkeypatch))
+    assert [tokens for tokens, _ in decoded] == list(map(list, replies.replies)) * len(ASKED)
     assert min(map(len, replies.replies)) < LENGTH
     assert emulated == [counters for _, counters in decoded]
 
 
 def test_an_unsure_draft_stops_early(lm: CassandraForCausalLM) -> None:
     _, emulated = _emulate(lm, frozenset())
-    half = len(emulated) // 2
-    drafted = [sum(t.drafted for t in some) for some in (emulated[:half], emulated[half:])]
-    assert drafted[1] < drafted[0]
+    drafted = {0.0: 0, 1.5: 0}
+    for number, counters in enumerate(emulated):
+        asked = ASKED[number // len(PROMPTS)]
+        if asked.draft == "model":
+            drafted[asked.min_margin] += counters.drafted
+    assert drafted[1.5] < drafted[0.0]
+
+
+def test_levels_draft_with_fewer_passes_and_verify_fewer_times(lm: CassandraForCausalLM) -> None:
+    """In replies of a random model, which repeat themselves."""
+    _, emulated = _emulate(lm, frozenset())
+    totals = [Counters() for _ in ASKED]
+    for number, counters in enumerate(emulated):
+        totals[number // len(PROMPTS)].add(counters)
+    alone, hybrid, chains = (totals[6 * kind + 2] for kind in range(3))  # gamma 8, no margin
+    assert hybrid.passes < alone.passes
+    assert hybrid.rounds < alone.rounds
+    assert (chains.rounds, chains.accepted) == (alone.rounds, alone.accepted)
+    assert chains.passes < alone.passes == alone.drafted
 
 
 def test_a_perfect_draft_is_always_right(lm: CassandraForCausalLM) -> None:

@@ -52,12 +52,14 @@ class Landscape:
                 max_tokens=21,
                 stop_tokens=frozenset(),
                 sequences=Sequences(1),
+                likely=((),),
             ),
             drafts=(
                 Drafts(
                     tokens=np.array(
                         [[k + 1 + s if s < right else -1 for s in range(DEPTH)] for k in range(20)]
                     ),
+                    seconds=np.full((20, DEPTH), -2),
                     margins=np.ones((20, DEPTH), np.float32),
                 ),
             ),
@@ -140,6 +142,7 @@ def test_the_margin_that_tells_right_from_wrong_is_found(threshold: float) -> No
     below = MARGINS[MARGINS.index(threshold) - 1]
     drafts = Drafts(
         tokens=np.where(right, truth, -1),
+        seconds=np.full(truth.shape, -2),
         margins=np.where(right, threshold, below).astype(np.float32),
     )
     measured = dataclasses.replace(measured, drafts=(drafts,))
