@@ -211,16 +211,16 @@ class AdaptivePolicy:
     def _with_direct(self, position: int, chosen: Plan, worth: float) -> Plan:
         """The plan that prefers a tree alone if it promises more tokens per cost.
 
-        A row is worth its cost if what it promises, at the worth of the plan, is more.
+        A row is worth its cost if what it promises, at the worth of the plan, is more. If trees
+        keep more than they promise, nodes far down do so by more than the tree as a whole.
         """
         rows = max(chosen.rows, self._rows)
         one, all_rows = (self._costs.verify(position, count) for count in (1, 1 + rows))
         kept = max(self._kept.value, 0.05)
         slope = max(all_rows - one, 0.0) / max(rows, 1)
         promised = (worth * all_rows - 1) / kept + 1
-        return dataclasses.replace(
-            chosen, rows=rows, direct=promised, least=min(worth * slope / kept, 1.0)
-        )
+        least = min(worth * slope / (kept * max(kept, 1.0)), 1.0)
+        return dataclasses.replace(chosen, rows=rows, direct=promised, least=least)
 
     def observe(self, outcome: Outcome) -> None:
         """Take what became of a round."""

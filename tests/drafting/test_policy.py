@@ -256,7 +256,7 @@ FIXED: dict[DraftKind, list[Plan]] = {
         for rows in {model, max(model, 7)}
     ],
 }
-SEEDS, PLACES, FOUND = (1, 2), 900, 100
+SEEDS, PLACES, FOUND = (1, 3), 900, 100
 
 
 def asked(draft: DraftKind) -> Settings:
