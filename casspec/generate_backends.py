@@ -50,7 +50,6 @@ def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Check
     """Native code on packed weights."""
     _refuse_flags_of_torch(args)
     from cassandra_spec.drafting import stop_tokens
-    from cassandra_spec.golden.model_config import read_config
     from cassandra_spec.model.packing.packer import open_packed
     from cassandra_spec.model.pretrained import load_tokenizer
     from cassandra_spec.native.engine import Engine
@@ -58,9 +57,9 @@ def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Check
     open_packed(args.source)
     draft = settings.uses_draft_view
     options = {"target": args.native_target, "threads": args.threads, "draft": draft}
+    tokenizer = load_tokenizer(args.source)
+    stops = stop_tokens(tokenizer, args.source)
     with Engine.from_packed(args.source, **options, verify=args.verify) as engine:
-        tokenizer = load_tokenizer(args.source)
-        stops = stop_tokens(tokenizer, read_config(args.source).get("eos_token_id"))
         yield _Native(engine, tokenizer, stops)
 
 
@@ -85,7 +84,7 @@ class _Native:
         return self._engine.rounds(prompt, settings, counters, **ends)
 
     def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply, by the tokenizer and by the config."""
+        """Tokens that end a reply, by the tokenizer and by the model's files."""
         return self._stops
 
 

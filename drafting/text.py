@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cassandra_spec.drafting.bounded import bounded_text
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_config import read_stop_tokens
 
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20
@@ -65,10 +67,13 @@ def _require_room(size: int) -> None:
     bytearray(_ROOM + size)
 
 
-def stop_tokens(tokenizer: Any, stated: int | list[int] | None) -> frozenset[int]:
-    """Tokens that end a reply, by the tokenizer and by the config (``eos_token_id``)."""
-    found = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
-    return frozenset(token for token in found if token is not None)
+def stop_tokens(tokenizer: Any, directory: str | Path) -> frozenset[int]:
+    """Tokens that end a reply, by the tokenizer and by the files of the model's directory.
+
+    Raises :class:`FileError` if a file states another thing than tokens.
+    """
+    found = {tokenizer.eos_token_id, *read_stop_tokens(Path(directory))}
+    return frozenset(found - {None})
 
 
 class ReplyText:

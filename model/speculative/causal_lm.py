@@ -88,7 +88,7 @@ class CassandraForCausalLM:
 
     Draft and target share everything but the products of packed matrices. ``network`` is the
     transformers model, ``tokenizer`` its tokenizer (None: text is not wanted), ``costs`` what its
-    passes read.
+    passes read, ``stops`` the tokens that end its replies.
     """
 
     def __init__(
@@ -103,6 +103,7 @@ class CassandraForCausalLM:
         codec: Codec | None = None,
         encoder: Encoder | None = None,
         verify: bool = False,
+        stops: frozenset[int] = frozenset(),
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
@@ -118,6 +119,7 @@ class CassandraForCausalLM:
         self._codec = GoldenCodec() if codec is None else codec
         self._encoder = encoder
         self._checksums = Checksums(weights_in_memory(network)) if verify else None
+        self._stops = stops
 
     @classmethod
     def from_pretrained(
@@ -142,6 +144,8 @@ class CassandraForCausalLM:
         """
         folder = Path(path)
         read_config(folder)
+        tokenizer = load_tokenizer(folder)
+        stops = stop_tokens(tokenizer, folder)
         codec = GoldenCodec() if codec is None else codec
         packed = open_packed(folder)
         require_memory(model_memory(packed, products=2 if products is None else 1), str(folder))
@@ -151,7 +155,8 @@ class CassandraForCausalLM:
         return cls.of_network(
             network,
             packed,
-            load_tokenizer(folder),
+            tokenizer,
+            stops=stops,
             codec=codec,
             products=products,
             encoder=encoder,
@@ -351,8 +356,8 @@ class CassandraForCausalLM:
         return encode_prompt(self.tokenizer, prompt)
 
     def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply, by the tokenizer and by the config."""
-        return stop_tokens(self.tokenizer, self.network.config.eos_token_id)
+        """Tokens that end a reply, by the tokenizer and by the model's files."""
+        return self._stops
 
 
 def _seeded(settings: Settings) -> Settings:

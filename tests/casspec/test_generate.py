@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +120,25 @@ def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[
     assert found["texts"][0] == expected  # type: ignore[index]
     if words[4] not in str(second):
         assert found["texts"][1] == second  # type: ignore[index]
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_a_stop_token_of_the_generation_config_ends_a_reply(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    flags = ("--backend", backend)
+    first, _ = run_json(packed, capsys, *flags)["tokens"]
+    stop = first[11]
+    other = shutil.copytree(packed, tmp_path / "other")
+    path = other / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": [stop]}))
+    found, _ = run_json(other, capsys, *flags)["tokens"]
+    assert found == first[: first.index(stop) + 1]
+    path.write_text(json.dumps({"eos_token_id": "end"}))
+    assert main(["generate", str(other), *PROMPTS, *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"casspec: error: {path}: eos_token_id must be below vocab_size (96),")
+    assert error.count("\n") == 1
 
 
 @pytest.fixture(scope="module")
