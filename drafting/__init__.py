@@ -37,6 +37,7 @@ from cassandra_spec.drafting.sampling import draw, probabilities, verify
 from cassandra_spec.drafting.settings import ADAPTIVE, GREEDY, DraftKind, Gamma, Sampling, Settings
 from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import (
+    Prompt,
     ReplyText,
     encode_opening,
     encode_prompt,
@@ -71,6 +72,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicyDrafter",
+    "Prompt",
     "Proposal",
     "ReadBytes",
     "Replies",

@@ -31,7 +31,7 @@ from cassandra_spec.drafting import (
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
-from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.golden.model_config import read_stop_tokens
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
@@ -143,20 +143,19 @@ class CassandraForCausalLM:
         memory are kept for :meth:`verify`. Raises :class:`CassandraError` and ``OSError``.
         """
         folder = Path(path)
-        read_config(folder)
-        tokenizer = load_tokenizer(folder)
-        stops = stop_tokens(tokenizer, folder)
+        read_stop_tokens(folder)
         codec = GoldenCodec() if codec is None else codec
         packed = open_packed(folder)
         require_memory(model_memory(packed, products=2 if products is None else 1), str(folder))
         network = build_model(folder, packed_reader(packed, codec.decode_target))
         if (folder / GENERATION_CONFIG_NAME).exists():
             network.generation_config = GenerationConfig.from_pretrained(folder)
+        tokenizer = load_tokenizer(folder)
         return cls.of_network(
             network,
             packed,
             tokenizer,
-            stops=stops,
+            stops=stop_tokens(tokenizer, folder),
             codec=codec,
             products=products,
             encoder=encoder,
