@@ -171,7 +171,7 @@ def _add_small_model(subparsers: flags.Subparsers) -> None:
 def _small_model(args: argparse.Namespace) -> int:
     from cassandra_spec.model.study.small import train_small
 
-    train_small(args.destination, steps=args.steps, progress=not args.quiet)
+    train_small(args.destination, steps=args.steps, progress=flags.shows_progress(args))
     return 0
 
 
@@ -265,7 +265,11 @@ def _pack(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.pack import measure_packing, packing_table
 
     found = measure_packing(
-        args.source, args.schemes, rounds=args.rounds, jobs=args.jobs, progress=not args.quiet
+        args.source,
+        args.schemes,
+        rounds=args.rounds,
+        jobs=args.jobs,
+        progress=flags.shows_progress(args),
     )
     print(f"{args.source}, nothing pruned; rounds: {args.rounds}\n")
     print(packing_table(found))
