@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves bench native sanitize fuzz soak regression synth energy fpga formal mutants scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves bench native sanitize fuzz soak regression synth energy fpga formal soft-errors mutants scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -31,7 +31,7 @@ export HF_HUB_OFFLINE := 1
 export PYTHONUNBUFFERED := 1
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when it is current.
 
@@ -108,6 +108,9 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)
+
+soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and encoders, count what happens (ARGS="--flips N").
+	$(PY) -m cassandra_spec.verif.dma.soft_errors $(ARGS)
 
 mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; continues an interrupted run).
 	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)

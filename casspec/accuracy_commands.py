@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +61,7 @@ def accuracy(args: argparse.Namespace) -> int:
             text,
             length=args.length,
             most=args.tokens,
-            progress=not args.quiet and sys.stderr.isatty(),
+            progress=flags.shows_progress(args),
         )
     )
     if args.json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import cassandra_spec
 from cassandra_spec.casspec import (
     accuracy_commands,
     bench_commands,
+    chat_command,
     generate_command,
     pack_commands,
     rtl_command,
@@ -36,9 +38,13 @@ what an interrupted `pack` goes on with.
 def build_parser() -> CommandParser:
     """The whole command line."""
     parser = CommandParser(prog="casspec", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "--version", action="version", version=f"casspec {cassandra_spec.__version__}"
+    )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     pack_commands.register(subparsers)
     generate_command.register(subparsers)
+    chat_command.register(subparsers)
     table_command.register(subparsers)
     accuracy_commands.register(subparsers)
     rtl_command.register(subparsers)

@@ -75,6 +75,11 @@ def add_quiet(parser: Flags) -> None:
     add_switch(parser, "quiet", "no progress, errors alone")
 
 
+def shows_progress(args: argparse.Namespace) -> bool:
+    """Whether progress bars are wanted: on a terminal, unless ``--quiet`` is given."""
+    return not args.quiet and sys.stderr.isatty()
+
+
 def say(args: argparse.Namespace, line: str) -> None:
     """Print a line of progress, unless ``--quiet`` is given."""
     if not args.quiet:

@@ -1,4 +1,4 @@
-"""The backends of ``casspec generate``: how each is opened, and what it refuses."""
+"""The backends of ``casspec generate`` and ``chat``: which one it is, and how each is opened."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 BF16 = "bf16"
+AUTO = "auto"
 
 _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
 """Most values in a segment of keys and values; the gateware's encoder is built for that many."""
@@ -48,9 +49,7 @@ def _open_torch(args: argparse.Namespace, settings: Settings) -> Iterator[Checke
 @contextmanager
 def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[CheckedBackend]:
     """Native code on packed weights."""
-    _refuse_flags_of_torch(args)
     from cassandra_spec.drafting import stop_tokens
-    from cassandra_spec.golden.model_config import read_config
     from cassandra_spec.model.packing.packer import open_packed
     from cassandra_spec.model.pretrained import load_tokenizer
     from cassandra_spec.native.engine import Engine
@@ -60,7 +59,7 @@ def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Check
     options = {"target": args.native_target, "threads": args.threads, "draft": draft}
     with Engine.from_packed(args.source, **options, verify=args.verify) as engine:
         tokenizer = load_tokenizer(args.source)
-        stops = stop_tokens(tokenizer, read_config(args.source).get("eos_token_id"))
+        stops = stop_tokens(tokenizer, args.source)
         yield _Native(engine, tokenizer, stops)
 
 
@@ -85,7 +84,7 @@ class _Native:
         return self._engine.rounds(prompt, settings, counters, **ends)
 
     def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply, by the tokenizer and by the config."""
+        """Tokens that end a reply, by the tokenizer and by the model's files."""
         return self._stops
 
 
@@ -98,19 +97,80 @@ BACKENDS: dict[
 """Each opens the model of a command's arguments."""
 
 
-def _refuse_flags_of_torch(args: argparse.Namespace) -> None:
-    given = {
-        "--temperature": args.temperature != 0,
-        "--top-k": args.top_k is not None,
-        "--top-p": args.top_p is not None,
-        "--kv": args.kv != BF16,
-        "--codec": args.codec != "golden",
-    }
-    for flag in (flag for flag, stated in given.items() if stated):
-        raise CassandraError(
-            f"{flag} must not be given with --backend native, which decodes greedily from "
-            "BF16 keys and values: use --backend torch"
-        )
+def choose_backend(args: argparse.Namespace) -> str:
+    """Put a backend in the place of ``auto``; why this one, if it was to be chosen."""
+    from cassandra_spec.model.packing.packer import open_packed
+
+    open_packed(args.source)
+    if args.backend != AUTO:
+        return ""
+    reason = _against_native(args)
+    args.backend = "torch" if reason else "native"
+    return reason or "replies are greedy, and the model and the machine allow it"
+
+
+def _against_native(args: argparse.Namespace) -> str:
+    """Why the native backend cannot be used; nothing if it can."""
+    from cassandra_spec.golden.model_config import read_config
+    from cassandra_spec.native import NativeError
+    from cassandra_spec.native.engine_binding import MOST, engine_library
+    from cassandra_spec.native.llama import read_llama_config
+
+    for flag, why in _TORCH_ALONE.items():
+        if flag in args.given:
+            return f"{flag} {why}"
+    if isinstance(args.gamma, int) and args.gamma > MOST:
+        return f"--gamma is above {MOST}"
+    config = read_config(args.source)
+    try:
+        read_llama_config(config)
+        engine_library()
+    except NativeError as error:
+        return str(error)
+    except CassandraError as error:
+        return str(error)
+    return ""
+
+
+# --- flags without effect -------------------------------------------------------------------------
+
+_TORCH_ALONE = {
+    "--temperature": "needs sampling",
+    "--kv": "needs packed keys and values",
+    "--codec": "needs decoded weights",
+}
+_NATIVE = "with --backend native, which decodes greedily from BF16 keys and values"
+_KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
+_IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
+    (("--temperature",), lambda args: args.backend == "native" and args.temperature != 0, _NATIVE),
+    (("--kv",), lambda args: args.backend == "native" and args.kv != BF16, _NATIVE),
+    (("--top-k", "--top-p", "--codec"), lambda args: args.backend == "native", _NATIVE),
+    (
+        ("--threads", "--native-target"),
+        lambda args: args.backend == "torch",
+        "with the torch backend",
+    ),
+    (
+        ("--top-k", "--top-p", "--seed"),
+        lambda args: args.temperature == 0,
+        "without --temperature above 0",
+    ),
+    (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
+    (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
+    (("--draft", "--min-margin"), lambda args: args.gamma == 0, "with --gamma 0"),
+    (("--gamma", "--min-margin"), lambda args: args.draft == "none", "with --draft none"),
+    (("--min-margin",), lambda args: args.draft == "lookup", "with --draft lookup"),
+    (("--system",), lambda args: args.raw, "with --raw"),
+)
+"""Flags, when they would be ignored, and how that is said."""
+
+
+def refuse_ignored(args: argparse.Namespace) -> None:
+    """Refuse flags that would have no effect, by name."""
+    for names, ignored, how in _IGNORED:
+        for name in names:
+            if name in args.given and ignored(args):
+                raise CassandraError(f"{name} must not be given {how}")
 
 
 def _format_of(source: Path) -> Format:
@@ -140,7 +200,7 @@ def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
     return KeyValueFormat(
         format=format,
         block=args.kv_block,
-        segment=_SEGMENTS[args.codec],
+        segment=_SEGMENTS["rtl" if args.codec == "rtl" else "golden"],
         prune=args.kv_prune,
         order=args.kv_order,
         keep=args.kv_keep,
@@ -150,7 +210,7 @@ def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
 
 def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | None:
     """The gateware, made for the format of keys and values; None: golden's encoder."""
-    if args.codec == "golden" or kv is None or kv.prune:
+    if args.codec != "rtl" or kv is None or kv.prune:
         return None
     from cassandra_spec.rtl.encode.types import EncoderConfig
     from cassandra_spec.verif.encoder.bulk import RtlEncoder
@@ -159,9 +219,13 @@ def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | N
 
 
 def _codec(name: str, source: Path) -> Codec | None:
-    """The gateware, made for the model's format; None: golden's codec."""
+    """Native code where there is a compiler, golden's, or the gateware made for the format."""
     if name == "golden":
         return None
+    if name == AUTO:
+        from cassandra_spec.native.codec import fastest_codec
+
+        return fastest_codec()
     from cassandra_spec.rtl.common.command import DecoderConfig
     from cassandra_spec.verif.decoder.bulk import RtlCodec
 

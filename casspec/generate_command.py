@@ -5,25 +5,36 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from cassandra_spec.casspec import flags
-from cassandra_spec.casspec.generate_backends import BACKENDS, BF16
+from cassandra_spec.casspec.generate_backends import (
+    AUTO,
+    BACKENDS,
+    BF16,
+    choose_backend,
+    refuse_ignored,
+)
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
+from cassandra_spec.drafting.text import read_prompt
+from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.report.commands import integer
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Generation
+    from cassandra_spec.drafting import Backend, Generation, Prompt, Settings
 
 EPILOG = """\
 examples:
   casspec generate packed --prompt "Why is the sky blue?"
   casspec generate packed --prompt "Hello." --prompt "And again?" --gamma 5 --max-tokens 64
+  casspec generate packed --prompt-file question.txt --system "Answer in one sentence."
   casspec generate packed --prompt "Hello." --plain
-  casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 4
+  casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 3
   casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --min-margin 0.75
   casspec generate packed --prompt "Hello." --backend native --draft hybrid --min-margin 0.75
   casspec generate packed --prompt "Count to ten." --stop "7"
@@ -45,14 +56,30 @@ def register(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "generate", text, EPILOG, _generate)
     parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
     parser.add_argument(
-        "--prompt", action="append", required=True, metavar="TEXT", help="can be given repeatedly"
+        "--prompt", action="append", default=[], metavar="TEXT", help="can be given repeatedly"
     )
+    parser.add_argument(
+        "--prompt-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a prompt that is the text of a file, or with - of standard input, which is read too"
+        " if no prompt is given; can be given repeatedly",
+    )
+    flags.add_switch(parser, "raw", "no chat template: the model goes on with the text")
+    flags.add_switch(parser, "json", "everything, for other programs")
+    add_generation(parser)
+
+
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say how replies are made."""
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told before prompts")
     parser.add_argument(
         "--gamma",
         type=_gamma,
         metavar="N",
         help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3, and"
-        " adaptive of the native backend, which goes by measured times, too)",
+        " adaptive of the native backend, which goes by measured times, too, and drafts at most 7)",
     )
     text = (
         "who drafts: the model's draft view; copies of earlier tokens; copies where there are any,"
@@ -77,17 +104,11 @@ def register(subparsers: flags.Subparsers) -> None:
         metavar="TEXT",
         help="ends a reply, and is not shown; can be given repeatedly",
     )
-    flags.add_switch(parser, "json", "everything, for other programs")
     text = (
         "keep checksums of the weights in memory, and check them after the last reply (regions of"
         " the file are always checked)"
     )
     flags.add_switch(parser, "verify", text)
-    text = (
-        "what decodes, and packs keys and values: the reference, or the Verilated gateware;"
-        " --kv-prune is always the reference's"
-    )
-    flags.add_choice(parser, "codec", ("golden", "rtl"), text)
     _add_backend(parser)
     _add_sampling(parser)
     _add_kv(parser)
@@ -105,9 +126,14 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("backend")
     text = (
         "torch's kernels on decoded weights, or native code on packed ones: fast, greedy alone, for"
-        " Llama-type models; needs a C++ compiler"
+        " Llama-type models; needs a C++ compiler; auto: native where it can be"
     )
-    flags.add_choice(group, "backend", ("torch", "native"), text)
+    flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
+    text = (
+        "what decodes for torch, and packs keys and values: native code where there is a compiler,"
+        " the reference, or the Verilated gateware; --kv-prune is always the reference's"
+    )
+    flags.add_choice(group, "codec", (AUTO, "golden", "rtl"), text)
     text = "how the native target's weights are kept: 12 bits are as lossless"
     flags.add_choice(group, "native-target", ("bf16", "packed12"), text)
     flags.add_count(group, "threads", "of the native backend (default: all processors)")
@@ -157,8 +183,43 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 
 def _generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
-    from cassandra_spec.drafting import Replies, Sampling, Settings
+    from cassandra_spec.drafting import Replies
 
+    prompts = [with_system(args, prompt) for prompt in _prompts(args)]
+    with open_backend(args) as (backend, settings):
+        replies = Replies(backend, settings, raw=args.raw)
+        try:
+            replies.run(prompts, (lambda *_: None) if args.json else TextPrinter())
+        finally:
+            if replies or sys.exc_info()[0] is KeyboardInterrupt:
+                print_outcome(replies.generation(), args)
+    return 0
+
+
+def _prompts(args: argparse.Namespace) -> list[str]:
+    """The texts of ``--prompt``, then those of files; else standard input."""
+    files = args.prompt_file
+    if not args.prompt and not files:
+        if sys.stdin.isatty():
+            raise CassandraError("--prompt must be given, or text on standard input")
+        files = ["-"]
+    return [*args.prompt, *map(read_prompt, files)]
+
+
+def with_system(args: argparse.Namespace, prompt: str) -> Prompt:
+    """A prompt after the text of ``--system``."""
+    if args.system is None:
+        return prompt
+    return [{"role": "system", "content": args.system}, {"role": "user", "content": prompt}]
+
+
+@contextmanager
+def open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]:
+    """The model and the settings of a command's flags."""
+    from cassandra_spec.drafting import Sampling, Settings
+
+    args.reason = choose_backend(args)
+    refuse_ignored(args)
     gamma = _GAMMAS[args.backend] if args.gamma is None else args.gamma
     settings = Settings(
         gamma=0 if args.plain else gamma,
@@ -170,23 +231,18 @@ def _generate(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     with BACKENDS[args.backend](args, settings) as backend:
-        replies = Replies(backend, settings)
-        try:
-            replies.run(args.prompt, (lambda *_: None) if args.json else TextPrinter())
-        finally:
-            if replies or sys.exc_info()[0] is KeyboardInterrupt:
-                _print_outcome(replies.generation(), args)
+        yield backend, settings
         if args.verify:
             backend.verify()
-    return 0
 
 
-def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
-    if args.json:
-        print(json.dumps(outcome.to_dict()))
-        return
-    print(flush=True)
-    print_figures(outcome.report, _kv_text(args))
+def print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
+    """The end of a reply's line and the figures, or all as JSON; and which backend it was."""
+    print(json.dumps(outcome.to_dict()) if args.json else "", flush=True)
+    if args.reason:
+        print(f"casspec: the {args.backend} backend was chosen: {args.reason}", file=sys.stderr)
+    if not args.json:
+        print_figures(outcome.report, _kv_text(args))
 
 
 def _kv_text(args: argparse.Namespace) -> str:

@@ -209,7 +209,7 @@ def _pack(args: argparse.Namespace) -> int:
         plan,
         norms=norms,
         jobs=args.jobs,
-        progress=not args.quiet,
+        progress=flags.shows_progress(args),
         fresh=args.fresh,
         codec=choose_codec(args),
     )
@@ -259,7 +259,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     if args.destination.is_dir() or not args.destination.parent.is_dir():
         raise CassandraError(f"{args.destination} must be a file in a directory that exists")
     settings = Calibration(text=args.calibration, samples=args.samples, length=args.length)
-    norms = calibrate(open_source(args.source), settings, progress=not args.quiet)
+    norms = calibrate(open_source(args.source), settings, progress=flags.shows_progress(args))
     norms.save(args.destination)
     channels = sum(values.size for values in norms.values.values())
     flags.say(
@@ -279,7 +279,7 @@ def _unpack(args: argparse.Namespace) -> int:
         args.destination,
         draft=args.draft,
         jobs=args.jobs,
-        progress=not args.quiet,
+        progress=flags.shows_progress(args),
         codec=choose_codec(args),
     )
     flags.say(args, f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes")

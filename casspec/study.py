@@ -39,7 +39,7 @@ def norms_of(source: Source, args: argparse.Namespace) -> Norms:
     )
 
     calibration = Calibration(text=args.calibration)
-    progress = not args.quiet
+    progress = flags.shows_progress(args)
     return load_or_calibrate(source, calibration, cache=cache_directory(), progress=progress)
 
 
@@ -59,7 +59,7 @@ def open_study(args: argparse.Namespace, use: str) -> Study:
         norms=norms_of(source, args),
         max_tokens=args.max_tokens,
         jobs=args.jobs,
-        progress=not args.quiet,
+        progress=flags.shows_progress(args),
         asked=asked,
         table=args.table and NgramTable.load(args.table, vocabulary=_vocabulary(source)),
     )

@@ -53,6 +53,7 @@ from cassandra_spec.drafting.settings import (
 )
 from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import (
+    Prompt,
     ReplyText,
     encode_opening,
     encode_prompt,
@@ -96,6 +97,7 @@ __all__ = [
     "PassCosts",
     "Plan",
     "Policy",
+    "Prompt",
     "Proposal",
     "ReadBytes",
     "Recycled",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from traceback import clear_frames
 from typing import Any, Protocol
 
 from cassandra_spec.drafting.counters import Counters
 from cassandra_spec.drafting.report import Report
 from cassandra_spec.drafting.settings import Settings
-from cassandra_spec.drafting.text import ReplyText, encode_prompt
+from cassandra_spec.drafting.text import Prompt, ReplyText, encode_prompt
 
 _RESERVE = 1 << 22
 """Bytes that are given up when a reply fails: memory to tell the rest with."""
@@ -48,42 +48,54 @@ class Backend(Protocol):
 class Generation:
     """Replies to prompts, and the figures over all of them."""
 
+    prompts: tuple[Prompt, ...]
     texts: tuple[str, ...]  # without special tokens, up to a stop string
     tokens: tuple[tuple[int, ...], ...]  # of each reply, the one that ended it included
+    stop_reasons: tuple[str, ...]  # stop_token, stop_string, length or interrupted
     report: Report
 
     def to_dict(self) -> dict[str, Any]:
         """Plain objects for JSON."""
-        return {"texts": self.texts, "tokens": self.tokens, "report": self.report.to_dict()}
+        return {**vars(self), "report": self.report.to_dict()}
 
 
 class Replies:
     """Replies to prompts one after another; usable at any time, after an interrupt, too.
 
-    The model's own stop tokens are added to those of ``settings``.
+    The model's own stop tokens are added to those of ``settings``; ``raw`` prompts get no chat
+    template.
     """
 
-    def __init__(self, backend: Backend, settings: Settings) -> None:
+    def __init__(self, backend: Backend, settings: Settings, *, raw: bool = False) -> None:
         stops = settings.stop_tokens | backend.stop_tokens()
         self._backend = backend
         self._settings = dataclasses.replace(settings, stop_tokens=stops)
         self._counters = Counters()
+        self._raw = raw
+        self._prompts: list[Prompt] = []
         self._texts: list[ReplyText] = []
 
     def __bool__(self) -> bool:
         """Whether a reply has begun."""
         return self._counters.replies > 0
 
-    def run(self, prompts: Sequence[str], on_text: Callable[[int, str], object]) -> None:
+    @property
+    def last_text(self) -> str:
+        """The text of the last reply so far."""
+        return self._texts[-1].text
+
+    def run(self, prompts: Iterable[Prompt], on_text: Callable[[int, str], object]) -> None:
         """Reply to each prompt on its own, with the chat template if the model has one.
 
         ``on_text`` is called with the number of the reply and each new piece of its text: all that
-        there is, if an error or an interrupt ends the reply.
+        there is, if an error or an interrupt ends the reply. The next prompt is taken when the
+        reply before it is complete.
         """
         for number, prompt in enumerate(prompts):
             text = ReplyText(self._backend.tokenizer, self._settings.stop_strings)
             self._texts.append(text)
-            tokens = encode_prompt(self._backend.tokenizer, prompt)
+            self._prompts.append(prompt)
+            tokens = encode_prompt(self._backend.tokenizer, prompt, raw=self._raw)
             reserve = bytearray(_RESERVE)
             rounds = self._backend.rounds(tokens, self._settings, self._counters, ends=text.add)
             try:
@@ -100,10 +112,19 @@ class Replies:
         """The replies that have begun, and their figures."""
         begun = [text for text in self._texts if text.tokens]
         return Generation(
+            prompts=tuple(self._prompts[: len(begun)]),
             texts=tuple(text.text for text in begun),
             tokens=tuple(tuple(text.tokens) for text in begun),
+            stop_reasons=tuple(map(self._stop_reason, begun)),
             report=self._backend.make_report(self._counters, self._settings),
         )
+
+    def _stop_reason(self, text: ReplyText) -> str:
+        if text.stopped:
+            return "stop_string"
+        if text.tokens[-1] in self._settings.stop_tokens:
+            return "stop_token"
+        return "length" if len(text.tokens) == self._settings.max_tokens else "interrupted"
 
 
 def cut_at_end(

@@ -116,7 +116,21 @@ class Report:
             body = {key: value for key, value in body.items() if key not in _TRAFFIC_PARTS}
         if self.native is None:
             del body["native"]
-        return body
+        return body | self._names_of_others()
+
+    def _names_of_others(self) -> dict[str, Any]:
+        """The same figures under the names that vLLM and llama.cpp give them."""
+        drafts = sum(source["rounds"] for source in self.sources.values())
+        lengths = self.accepted_lengths
+        accepted = [sum(lengths[place:]) for place in range(1, len(lengths))]
+        return {
+            "num_drafts": drafts,
+            "num_draft_tokens": self.drafted,
+            "num_accepted_tokens": self.accepted,
+            "draft_acceptance_rate": self.acceptance_rate,
+            "mean_acceptance_length": 1 + self.accepted / self.rounds if self.rounds else None,
+            "acceptance_rate_per_position": [count / drafts for count in accepted if drafts],
+        }
 
 
 _TRAFFIC_PARTS = ("draft_bytes", "target_bytes", "bf16_bytes", "position_bytes", "kv", "traffic")

@@ -27,8 +27,8 @@ CONTINUATIONS = 3
 ENTRY_BYTES = 8 + 8 * CONTINUATIONS
 """Size of an entry, in memory and in a file."""
 
-SMOOTHING = 1.0
-"""What is added to the occurrences of a run when shares are computed."""
+SMOOTHING = 5.0
+"""What is added to the occurrences of a run: chosen by likelihood on the development prompts."""
 
 _MOST_ORDER = 64 // TOKEN_BITS
 _KIND = "n-grams"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cassandra_spec.drafting.bounded import bounded_text
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_config import read_stop_tokens
 
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20
@@ -17,16 +20,22 @@ _ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
 """Bytes of memory that a tokenizer needs, at most."""
 
 _MARK = "WORDSOFAUSER"  # a prompt that no template changes or has in its own text
+_PROMPT_BYTES = 1 << 24
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
 
 
-def encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
+Prompt = str | Sequence[Mapping[str, str]]
+"""The text of a user, or the messages of a chat with ``role`` and ``content``."""
+
+
+def encode_prompt(tokenizer: Any, prompt: Prompt, *, raw: bool = False) -> list[int]:
     """The tokens of a prompt, in the chat template if the tokenizer has one.
 
-    Raises :class:`CassandraError` if the template fails, takes too long or makes too much text.
+    ``raw`` text is taken as it is, without a template. Raises :class:`CassandraError` if the
+    template is missing for several messages, fails, takes too long or makes too much text.
     """
-    special = not tokenizer.chat_template
-    return encode_text(tokenizer, _in_template(tokenizer, prompt), special=special)
+    special = raw or not tokenizer.chat_template
+    return encode_text(tokenizer, _in_template(tokenizer, prompt, raw=raw), special=special)
 
 
 def encode_opening(tokenizer: Any) -> list[int]:
@@ -48,15 +57,17 @@ def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]
     return list(tokenizer(text, add_special_tokens=special).input_ids)
 
 
-def _in_template(tokenizer: Any, prompt: str) -> str:
-    if not tokenizer.chat_template:
-        return prompt
-    chat = [{"role": "user", "content": prompt}]
+def _in_template(tokenizer: Any, prompt: Prompt, *, raw: bool = False) -> str:
+    chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    if raw or not tokenizer.chat_template:
+        if len(chat) > 1:
+            raise CassandraError("the tokenizer must have a chat template for several messages")
+        return chat[0]["content"]
     return bounded_text(
         lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True),
         "the chat template",
         seconds=TEMPLATE_SECONDS,
-        size=TEMPLATE_BYTES + 8 * len(prompt),
+        size=TEMPLATE_BYTES + 8 * sum(len(message["content"]) for message in chat),
     )
 
 
@@ -65,10 +76,34 @@ def _require_room(size: int) -> None:
     bytearray(_ROOM + size)
 
 
-def stop_tokens(tokenizer: Any, stated: int | list[int] | None) -> frozenset[int]:
-    """Tokens that end a reply, by the tokenizer and by the config (``eos_token_id``)."""
-    found = {tokenizer.eos_token_id, *(stated if isinstance(stated, list) else [stated])}
-    return frozenset(token for token in found if token is not None)
+def read_prompt(name: str) -> str:
+    """The text of a file, or with ``-`` of standard input, without spaces around it.
+
+    Raises :class:`CassandraError` if there is none, or it is not UTF-8.
+    """
+    if name == "-":
+        where, data = "standard input", sys.stdin.buffer.read(_PROMPT_BYTES + 1)
+    else:
+        with Path(name).open("rb") as file:
+            where, data = name, file.read(_PROMPT_BYTES + 1)
+    if len(data) > _PROMPT_BYTES:
+        raise CassandraError(f"{where} must be a prompt of at most {_PROMPT_BYTES} bytes")
+    try:
+        text = data.decode().strip()
+    except UnicodeDecodeError as error:
+        raise CassandraError(f"{where} must be text in UTF-8 ({error})") from error
+    if not text:
+        raise CassandraError(f"{where} must be the text of a prompt, and is empty")
+    return text
+
+
+def stop_tokens(tokenizer: Any, directory: str | Path) -> frozenset[int]:
+    """Tokens that end a reply, by the tokenizer and by the files of the model's directory.
+
+    Raises :class:`FileError` if a file states another thing than tokens.
+    """
+    found = {tokenizer.eos_token_id, *read_stop_tokens(Path(directory))}
+    return frozenset(found - {None})
 
 
 class ReplyText:
@@ -80,6 +115,7 @@ class ReplyText:
 
     def __init__(self, tokenizer: Any, stop_strings: Sequence[str] = ()) -> None:
         self.tokens: list[int] = []
+        self.stopped = False  # a stop string is complete
         self._tokenizer = tokenizer
         self._stops = tuple(stop_strings)
         self._shown = 0  # characters
@@ -90,7 +126,8 @@ class ReplyText:
         if not self._stops:
             return False
         texts = [self._decode(skip_special=skip) for skip in (False, True)]
-        return any(stop in text for stop in self._stops for text in texts)
+        self.stopped = any(stop in text for stop in self._stops for text in texts)
+        return self.stopped
 
     @property
     def text(self) -> str:

@@ -1,4 +1,6 @@
-"""A model's ``config.json``: read as data, with types and ranges checked, for every backend."""
+"""A model's ``config.json`` and ``generation_config.json``: read as data, with types and ranges
+checked, for every backend.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +66,16 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
+def read_stop_tokens(directory: Path) -> list[int]:
+    """Tokens that end a reply, as config.json and generation_config.json say (``eos_token_id``).
+
+    Raises :class:`FileError` as :func:`read_config` does.
+    """
+    config, path = read_config(directory), directory / "generation_config.json"
+    found = _stop_tokens(config, config, str(directory / "config.json"))
+    return found + (_stop_tokens(read_json(path), config, str(path)) if path.exists() else [])
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     if not path.is_file():
@@ -88,11 +100,19 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
             raise _wrong(where, name, "true or false", config[name])
     _check_numbers(config, _NUMBERS, where)
     _check_rope(config, where)
+    _stop_tokens(config, config, where)
+
+
+def _stop_tokens(entries: Mapping[str, Any], config: Mapping[str, Any], where: str) -> list[int]:
+    """The stop tokens of a file, in the range that ``config`` gives."""
     vocabulary = config.get("vocab_size") or _SIZES["vocab_size"]
-    stated = config.get("eos_token_id")
-    for token in stated if isinstance(stated, list) else [stated]:
-        if token is not None and not is_integer(token, 0, vocabulary - 1):
+    stated = entries.get("eos_token_id")
+    tokens = stated if isinstance(stated, list) else [stated]
+    found = [token for token in tokens if token is not None]
+    for token in found:
+        if not is_integer(token, 0, vocabulary - 1):
             raise _wrong(where, "eos_token_id", f"below vocab_size ({vocabulary})", token)
+    return found
 
 
 def _check_rope(config: Mapping[str, Any], where: str) -> None:

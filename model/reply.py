@@ -121,7 +121,7 @@ def reply(model: Any, directory: Path, prompt: str, *, tokens: int) -> Reply:
     """Generate greedily, at most ``tokens`` tokens, with the chat template of ``directory``."""
     tokenizer = load_tokenizer(directory)
     inputs = torch.tensor([encode_prompt(tokenizer, prompt)])
-    stops = stop_tokens(tokenizer, model.config.eos_token_id)
+    stops = stop_tokens(tokenizer, directory)
     settings = GenerationConfig(
         max_new_tokens=tokens,
         do_sample=False,

@@ -249,7 +249,8 @@ def _compile_missing(
     names = ", ".join(dict.fromkeys(unit.source for unit in missing))
     command = shlex.join(toolchain.command)
     message = f"native: compiling {names} with {command} (once; kept in {objects.parent})"
-    print(message, file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=objects) as folder:
         write_sources(texts, Path(folder))
         with ThreadPoolExecutor(_JOBS) as pool:

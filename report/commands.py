@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 LONGEST_LINE = 300
@@ -45,6 +45,13 @@ class CommandParser(argparse.ArgumentParser):
             default=argparse.SUPPRESS,
             help="show the trace of an error",
         )
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse; ``given`` has the flags that stand in the command line."""
+        words = sys.argv[1:] if args is None else args
+        found, rest = super().parse_known_args(words, namespace)
+        found.given = frozenset(word.partition("=")[0] for word in words if word[:2] == "--")
+        return found, rest
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with 2."""

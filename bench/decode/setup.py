@@ -10,7 +10,6 @@ from cassandra_spec.bench.decode.prompts import encode_after, in_rounds
 from cassandra_spec.bench.decode.results import Summary, Turns, summaries
 from cassandra_spec.bench.decode.run import Bench, make_source
 from cassandra_spec.drafting import encode_prompt, stop_tokens
-from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.calibration import HELD_OUT, Norms, read_text
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.prompts import bundled_prompts
@@ -52,7 +51,7 @@ def prepare(
         slow_tokens=min(bench.slow_tokens, bench.max_tokens),
         context=(context or _PROMPTS_ROOM) + bench.max_tokens,
         rounds=in_rounds(encoded, rounds),
-        stops=sorted(stop_tokens(tokenizer, read_config(packed).get("eos_token_id"))),
+        stops=sorted(stop_tokens(tokenizer, packed)),
     )
 
 

@@ -34,7 +34,7 @@ from cassandra_spec.drafting import (
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
-from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.golden.model_config import read_stop_tokens
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
@@ -110,7 +110,7 @@ class CassandraForCausalLM:
 
     Draft and target share everything but the products of packed matrices. ``network`` is the
     transformers model, ``tokenizer`` its tokenizer (None: text is not wanted), ``costs`` what its
-    passes read.
+    passes read, ``stops`` the tokens that end its replies.
     """
 
     def __init__(
@@ -126,6 +126,7 @@ class CassandraForCausalLM:
         encoder: Encoder | None = None,
         table: Candidates | None = None,
         verify: bool = False,
+        stops: frozenset[int] = frozenset(),
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
@@ -142,6 +143,7 @@ class CassandraForCausalLM:
         self._codec = GoldenCodec() if codec is None else codec
         self._encoder = encoder
         self._checksums = Checksums(weights_in_memory(network)) if verify else None
+        self._stops = stops
 
     @classmethod
     def from_pretrained(
@@ -167,17 +169,19 @@ class CassandraForCausalLM:
         :class:`CassandraError` and ``OSError``.
         """
         folder = Path(path)
-        read_config(folder)
+        read_stop_tokens(folder)
         codec = GoldenCodec() if codec is None else codec
         packed = open_packed(folder)
         require_memory(model_memory(packed, products=2 if products is None else 1), str(folder))
         network = build_model(folder, packed_reader(packed, codec.decode_target))
         if (folder / GENERATION_CONFIG_NAME).exists():
             network.generation_config = GenerationConfig.from_pretrained(folder)
+        tokenizer = load_tokenizer(folder)
         return cls.of_network(
             network,
             packed,
-            load_tokenizer(folder),
+            tokenizer,
+            stops=stop_tokens(tokenizer, folder),
             codec=codec,
             products=products,
             encoder=encoder,
@@ -379,8 +383,8 @@ class CassandraForCausalLM:
         return encode_prompt(self.tokenizer, prompt)
 
     def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply, by the tokenizer and by the config."""
-        return stop_tokens(self.tokenizer, self.network.config.eos_token_id)
+        """Tokens that end a reply, by the tokenizer and by the model's files."""
+        return self._stops
 
 
 def _seeded(settings: Settings) -> Settings:

@@ -16,6 +16,7 @@ from cassandra_spec.rtl.dma.axi import connect_reads, read_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.config import REGIONS, DmaConfig
 from cassandra_spec.rtl.dma.descriptors import Dispatcher
+from cassandra_spec.rtl.dma.guard import check_of
 from cassandra_spec.rtl.dma.merge import InOrder
 from cassandra_spec.rtl.dma.peripheral import Activity, Peripheral, RegionCheck
 from cassandra_spec.rtl.dma.read_master import ReadMaster
@@ -105,6 +106,7 @@ class CassandraDma(Peripheral):
             },
             faults=[reads.fault[region] for region in range(self.config.regions)],
             fault_valid=Cat(reads.fault_valid[region] for region in range(self.config.regions)),
+            wrong=reads.wrong,
             steps={
                 "values": Mux(moved, popcount(beat.present), 0),
                 "words": reads.reading,
@@ -118,9 +120,11 @@ class CassandraDma(Peripheral):
         second = command.target & command.verification
         m.d.comb += descriptor.second.eq(second)
         for which, check in enumerate(checks):
+            address, words = descriptor.addresses[which], descriptor.words[which]
             m.d.comb += [
-                descriptor.addresses[which].eq(check.base[low:]),
-                descriptor.words[which].eq(check.length[low:]),
+                address.eq(check.base[low:]),
+                words.eq(check.length[low:]),
+                descriptor.checks[which].eq(check_of(address, words, second if which else 0)),
             ]
         fits = [check.legal & (check.length != 0) for check in checks]
         return fits[0] & (fits[1] | ~second)

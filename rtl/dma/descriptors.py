@@ -5,23 +5,28 @@ from __future__ import annotations
 import abc
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.dma.codebooks import order_layout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.guard import GuardedQueue
 from cassandra_spec.rtl.dma.read_master import region_layout
 from cassandra_spec.rtl.dma.write_master import place_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout
 
 
 def descriptor_layout(config: DmaConfig) -> data.StructLayout:
-    """A segment: its order, and its regions in bus words; ``second``: both regions are read."""
+    """A segment: its order, and its regions in bus words; ``second``: both regions are read.
+
+    The check of a region is of its address and words, and of ``second`` in the second one.
+    """
     return data.StructLayout(
         {
             "order": order_layout(config.books),
             "addresses": data.ArrayLayout(config.address - config.word_bits, len(REGIONS)),
             "words": data.ArrayLayout(config.count_bits, len(REGIONS)),
+            "checks": data.ArrayLayout(1, len(REGIONS)),
             "second": 1,
         }
     )
@@ -52,6 +57,7 @@ class _Queue(wiring.Component):
                 "enable": In(1),
                 "drop": In(1),
                 "waiting": Out(7),
+                "wrong": Out(1),
                 **members,
             }
         )
@@ -59,7 +65,7 @@ class _Queue(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         layout = self._layout
-        m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=self._depth)
+        m.submodules.queue = queue = GuardedQueue(width=layout.size, depth=self._depth)
         head = data.View(layout, queue.r_data)
         doomed = Signal(7)  # descriptors at the head that are dropped
         go = Signal()
@@ -69,6 +75,7 @@ class _Queue(wiring.Component):
             queue.w_en.eq(self.descriptors.valid & queue.w_rdy),
             self.descriptors.ready.eq(queue.w_rdy),
             self.waiting.eq(queue.level),
+            self.wrong.eq(queue.wrong),
             go.eq(queue.r_rdy & self.enable & (doomed == 0) & ready),
             queue.r_en.eq(go | (queue.r_rdy & (doomed != 0))),
         ]
@@ -98,6 +105,8 @@ class Dispatcher(_Queue):
     regions : Out(stream of region_layout) for each region
     waiting : Out(7)
         Descriptors in the queue.
+    wrong : Out(1)
+        The queue is closed: see :class:`GuardedQueue`.
     """
 
     def __init__(self, config: DmaConfig) -> None:
@@ -134,6 +143,7 @@ class Dispatcher(_Queue):
             m.d.comb += [
                 region.payload.address.eq(head.addresses[which]),
                 region.payload.words.eq(head.words[which]),
+                region.payload.check.eq(head.checks[which] ^ (head.second if which else 0)),
                 region.payload.tag.eq(self.tags[place]),
                 region.valid.eq(go & head.second if which else go),
             ]
@@ -148,7 +158,7 @@ class EncoderDispatcher(_Queue):
     Members
     -------
     descriptors : In(stream of encode_descriptor_layout)
-    enable, drop, waiting
+    enable, drop, waiting, wrong
         As of :class:`Dispatcher`.
     orders : Out(stream of order_layout)
     places : Out(stream of {place_layout for each region})

@@ -16,6 +16,7 @@ from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader
 from cassandra_spec.rtl.dma.config import REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.descriptors import EncoderDispatcher
+from cassandra_spec.rtl.dma.guard import check_of
 from cassandra_spec.rtl.dma.peripheral import Activity, Peripheral, RegionCheck
 from cassandra_spec.rtl.dma.store import Store, entry_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout
@@ -97,6 +98,7 @@ class CassandraEncoderDma(Peripheral):
             },
             faults=[store.fault[place] for place in range(len(REGIONS))],
             fault_valid=Cat(store.fault_valid),
+            wrong=store.wrong,
             steps={
                 "values": Mux(came, popcount(encoder.values.payload.keep), 0),
                 "words": store.writing,
@@ -108,10 +110,12 @@ class CassandraEncoderDma(Peripheral):
     def _describe(self, m: Module, descriptor: data.View, checks: Sequence[RegionCheck]) -> Value:
         low, follow = self.config.word_bits, self.registers.start_follow
         for place, check in enumerate(checks):
+            to = descriptor.places[place]
             m.d.comb += [
-                descriptor.places[place].address.eq(check.base[low:]),
-                descriptor.places[place].room.eq(check.length[low:]),
-                descriptor.places[place].follow.eq(follow),
+                to.address.eq(check.base[low:]),
+                to.room.eq(check.length[low:]),
+                to.follow.eq(follow),
+                to.check.eq(check_of(to.address, to.room, follow)),
             ]
         return follow | Cat(check.legal for check in checks).all()
 

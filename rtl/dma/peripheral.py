@@ -22,6 +22,7 @@ from cassandra_spec.rtl.dma.registers import (
     ID,
     VERSION,
     Top,
+    guarded_of,
     names_of,
     registers_for,
 )
@@ -37,6 +38,7 @@ class Activity:
     causes: dict[str, Value]  # bits of ERROR that are set, by name
     faults: Sequence[data.View]  # bursts that were answered with an error: {address, decode, ...}
     fault_valid: Value  # which of them are valid
+    wrong: Value  # a region is not accessed any more because what is known of it has changed
     steps: dict[str, Value]  # what each 64-bit counter is increased by, by name
 
 
@@ -93,6 +95,7 @@ class Peripheral(wiring.Component):
     codebooks: Codebooks
     busy: Signal  # a segment is in the queue or on its way
     number: Signal  # of the next segment that is done
+    intact: Signal  # no bit of what describes a segment has changed by itself
 
     def __init__(self, config: BusConfig, ports: dict[str, object]) -> None:
         self._bus = config
@@ -111,14 +114,14 @@ class Peripheral(wiring.Component):
             books=config.books, entries=engine.codebook, readers=self.readers
         )
         m.submodules.queue = queue = self._queue()
-        self.busy, self.number = Signal(), Signal(32)
+        self.busy, self.number, self.intact = Signal(), Signal(32), Signal()
         connect_lite(m, self, self.registers)
         activity = self._engine(m, queue)
         self._constants(m)
         self._write_codebooks(m)
         self._descriptor(m, queue)
         self._status(m, queue, activity)
-        self._errors(m, activity)
+        self._errors(m, activity, queue.wrong)
         self._counters(m, activity)
         return m
 
@@ -199,14 +202,18 @@ class Peripheral(wiring.Component):
             for field in names_of(name):
                 m.d.comb += command[field].eq(getattr(registers, f"{name}_{field}"))
         pushed, good = registers.start_push, Signal()
+        kept = [getattr(registers, f"{name}_intact") for name in guarded_of(self.top)]
         m.d.comb += [
             descriptor.order.slot.eq(registers.book_slot),
-            good.eq(self._has_codebook(command) & self._describe(m, descriptor, checks)),
+            self.intact.eq(Cat(~registers.unsound, *kept).all()),
+            good.eq(
+                self.intact & self._has_codebook(command) & self._describe(m, descriptor, checks)
+            ),
             queue.descriptors.payload.eq(descriptor),
             queue.descriptors.valid.eq(pushed & good),
             queue.enable.eq(registers.control_enable),
             queue.drop.eq(registers.control_drop),
-            registers.error_descriptor_set.eq(pushed & ~good),
+            registers.error_descriptor_set.eq(pushed & ~good & self.intact),
             registers.error_overflow_set.eq(pushed & good & ~queue.descriptors.ready),
         ]
 
@@ -236,7 +243,7 @@ class Peripheral(wiring.Component):
         )
         m.d.sync += self.irq.eq(waits.any())
 
-    def _errors(self, m: Module, activity: Activity) -> None:
+    def _errors(self, m: Module, activity: Activity, closed: Value) -> None:
         """Sticky causes, the first segment that was flagged, the first burst that failed."""
         registers, faults = self.registers, activity.faults
         valid, fault = activity.fault_valid, Signal.like(faults[0])
@@ -247,6 +254,7 @@ class Peripheral(wiring.Component):
             **activity.causes,
             "slave": valid.any() & ~fault.decode,
             "decode": valid.any() & fault.decode,
+            "guard": ~self.intact | closed | activity.wrong,
         }
         every = (getattr(registers, f"error_{name}_set") for name in names_of("error"))
         m.d.comb += [

@@ -8,17 +8,19 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
+from cassandra_spec.rtl.dma.guard import GuardedQueue, GuardedRegister, check_of
 
 RESPONSE_ERROR = 1
 """Bit of RRESP that is set in SLVERR and DECERR."""
 
 
 def region_layout(config: DmaConfig) -> data.StructLayout:
-    """A region to read: address and length in bus words, and the segment's tag."""
+    """A region to read: address and length in bus words, their check, and the segment's tag."""
     return data.StructLayout(
         {
             "address": config.address - config.word_bits,
             "words": config.count_bits,
+            "check": 1,
             "tag": range(IN_FLIGHT),
         }
     )
@@ -59,7 +61,8 @@ class BurstIssuer(wiring.Component):
     Latency: two cycles from a region to its first burst. Throughput: a burst in two cycles; a
     region follows another without a pause. Buffering: one region. A burst is offered only while as
     many words are free in the buffer behind it as it will bring: what comes back is always taken.
-    A region of no words is not legal.
+    A region of no words is not legal. A burst that is not the next one of its region, because a bit
+    of this block or of the region has changed, is not offered, nor is one after it.
 
     Members
     -------
@@ -67,6 +70,8 @@ class BurstIssuer(wiring.Component):
     bursts : Out(stream of burst_layout)
     released : In(1)
         A bus word has left the buffer.
+    wrong : Out(1)
+        A burst is not offered because it is not the next one.
     """
 
     def __init__(self, config: DmaConfig) -> None:
@@ -76,6 +81,7 @@ class BurstIssuer(wiring.Component):
                 "regions": In(stream.Signature(region_layout(config))),
                 "bursts": Out(stream.Signature(burst_layout(config))),
                 "released": In(1),
+                "wrong": Out(1),
             }
         )
 
@@ -85,28 +91,42 @@ class BurstIssuer(wiring.Component):
         longest, room = config.burst // config.bus, config.buffer // config.bus
         burst = self.bursts.payload
         left = Signal(config.count_bits)  # words of the region that no burst has brought
+        check = Signal(init=1)  # of the address and of ``left``
         known = Signal()  # the length of the next burst is in ``burst``
         free = Signal(range(room + 1), init=room)
-        to_border = Signal(range(longest + 1))
-        moved = Signal()
+        to_border, words = Signal(range(longest + 1)), Signal(range(longest + 1))
+        address, rest = Signal.like(burst.address), Signal.like(left)  # after the burst
+        right, moved = Signal(), Signal()
         m.d.comb += [
             to_border.eq(longest - (burst.address & (longest - 1))),
+            words.eq(Mux(left < to_border, left, to_border)),
+            right.eq(
+                (left != 0) & (burst.words == words) & (check == check_of(burst.address, left))
+            ),
+            self.wrong.eq(known & ~right),
             self.regions.ready.eq(left == 0),
-            self.bursts.valid.eq(known & (free >= burst.words)),
+            self.bursts.valid.eq(known & right & (free >= burst.words)),
             moved.eq(self.bursts.valid & self.bursts.ready),
+            address.eq(burst.address + burst.words),
+            rest.eq(left - burst.words),
         ]
         m.d.sync += free.eq(free + self.released - Mux(moved, burst.words, 0))
         with m.If(moved):
             m.d.sync += [
-                burst.address.eq(burst.address + burst.words),
-                left.eq(left - burst.words),
+                burst.address.eq(address),
+                left.eq(rest),
+                check.eq(check_of(address, rest)),
                 known.eq(0),
             ]
         with m.Elif((left != 0) & ~known):
-            m.d.sync += [burst.words.eq(Mux(left < to_border, left, to_border)), known.eq(1)]
+            m.d.sync += [burst.words.eq(words), known.eq(1)]
         with m.If(self.regions.valid & self.regions.ready):
             region = self.regions.payload
-            m.d.sync += [burst.address.eq(region.address), left.eq(region.words)]
+            m.d.sync += [
+                burst.address.eq(region.address),
+                left.eq(region.words),
+                check.eq(region.check),
+            ]
         return m
 
 
@@ -257,7 +277,7 @@ class _Region(wiring.Component):
                 "beat_valid": In(1),
                 "words": self.narrow.signature.members["words"],
                 "fault": Out(fault_layout(config)),
-                "fault_valid": Out(1),
+                **dict.fromkeys(("fault_valid", "wrong"), Out(1)),
             }
         )
 
@@ -277,9 +297,10 @@ class _Region(wiring.Component):
     def _regions(self, m: Module) -> None:
         """A region goes to the receiver at once and waits here for the issuer."""
         layout = region_layout(self.config)
-        m.submodules.waiting = waiting = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
+        m.submodules.waiting = waiting = GuardedQueue(width=layout.size, depth=IN_FLIGHT)
         receiver, issuer = self.receiver.regions, self.issuer.regions
         m.d.comb += [
+            self.wrong.eq(waiting.wrong | self.issuer.wrong),
             self.regions.ready.eq(waiting.w_rdy & receiver.ready),
             waiting.w_data.eq(self.regions.payload),
             receiver.payload.eq(self.regions.payload),
@@ -332,6 +353,8 @@ class ReadMaster(wiring.Component):
     r : In(beat_layout), r_valid : In(1)
     reading : Out(1)
         A beat is being taken.
+    wrong : Out(1)
+        A region is not read on because a bit of what is known of it has changed.
     """
 
     def __init__(self, config: DmaConfig) -> None:
@@ -349,7 +372,7 @@ class ReadMaster(wiring.Component):
                 "ar": Out(stream.Signature(self.ar_layout)),
                 "r": In(beat_layout(config)),
                 "r_valid": In(1),
-                "reading": Out(1),
+                **dict.fromkeys(("reading", "wrong"), Out(1)),
             }
         )
 
@@ -357,7 +380,10 @@ class ReadMaster(wiring.Component):
         m = Module()
         beat, valid = Signal(beat_layout(self.config)), Signal()
         m.d.sync += [beat.eq(self.r), valid.eq(self.r_valid)]
-        m.d.comb += self.reading.eq(valid)
+        m.d.comb += [
+            self.reading.eq(valid),
+            self.wrong.eq(Cat(unit.wrong for unit in self.units).any()),
+        ]
         for place, unit in enumerate(self.units):
             m.submodules[f"region_{place}"] = unit
             wiring.connect(m, wiring.flipped(self.regions[place]), unit.regions)
@@ -374,12 +400,20 @@ class ReadMaster(wiring.Component):
     def _arbitrate(self, m: Module) -> None:
         """The address register takes a burst from the first unit after the last that has one."""
         count = len(self.units)
+        layout = data.StructLayout({"valid": 1, "payload": self.ar_layout})
+        m.submodules.address = register = GuardedRegister(layout.size)
+        after, now = Signal(layout), data.View(layout, register.value)
         chosen, latest = Signal(range(count)), Signal(range(count))
         free = Signal()
         wanted = Signal(count)
         m.d.comb += [
+            self.ar.valid.eq(now.valid),
+            self.ar.payload.eq(now.payload),
             free.eq(~self.ar.valid | self.ar.ready),
             wanted.eq(Cat(unit.bursts.valid for unit in self.units)),
+            register.load.eq(free),
+            register.next.eq(after),
+            after.valid.eq(wanted.any()),
         ]
         with m.Switch(latest):
             for last in range(count):
@@ -388,14 +422,13 @@ class ReadMaster(wiring.Component):
                         place = (last + step) % count
                         with m.If(wanted[place]):
                             m.d.comb += chosen.eq(place)
-        with m.If(free):
-            m.d.sync += self.ar.valid.eq(wanted.any())
         for place, unit in enumerate(self.units):
             grant = unit.bursts.valid & free & (chosen == place)
             m.d.comb += unit.bursts.ready.eq(grant)
-            with m.If(grant):
-                m.d.sync += [
-                    self.ar.payload.burst.eq(unit.bursts.payload),
-                    self.ar.payload.id.eq(place),
-                    latest.eq(place),
+            with m.If(chosen == place):
+                m.d.comb += [
+                    after.payload.burst.eq(unit.bursts.payload),
+                    after.payload.id.eq(place),
                 ]
+            with m.If(grant):
+                m.d.sync += latest.eq(place)

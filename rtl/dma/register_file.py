@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.dma.guard import check_of
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, REGISTERS, Field, Register, check
 
 RESPONSE_OKAY, RESPONSE_SLVERR = 0, 2
@@ -23,6 +24,10 @@ class RegisterFile(wiring.Component):
     The upper half of a read-only 64-bit number reads what it was when its own lower half was last
     read, whatever was read since; zero before that.
 
+    A write of which a bit has changed between its port and its register is answered with SLVERR,
+    does nothing, and sets ``unsound``. A ``guarded`` register knows whether a bit of it has
+    changed.
+
     Members
     -------
     aw, ar : In(stream of address), w : In(stream of {data, strobe})
@@ -33,6 +38,10 @@ class RegisterFile(wiring.Component):
         zero.
     REGISTER_written : Out(1) of registers with w1c or wo fields
         The register is being written, with a strobe.
+    REGISTER_intact : Out(1) of registers that are guarded
+        No bit of the register has changed since it was written.
+    unsound : Out(1)
+        A bit of a write had changed, at some time since reset.
     """
 
     def __init__(self, registers: tuple[Register, ...] = REGISTERS) -> None:
@@ -46,6 +55,7 @@ class RegisterFile(wiring.Component):
             "w": In(stream.Signature(self.write_layout)),
             "b": Out(stream.Signature(2)),
             "r": Out(stream.Signature(self.read_layout)),
+            "unsound": Out(1),
         }
         for register in registers:
             members |= _members(register)
@@ -60,23 +70,49 @@ class RegisterFile(wiring.Component):
         for register in self.registers:
             selected = Signal(name=f"write_{register.name}")
             strobed = self.strobe.all() if register.whole else self.strobe.any()
-            m.d.comb += selected.eq(self.write & strobed & (self.place == register.offset // 4))
+            m.d.comb += selected.eq(self.acts & strobed & (self.place == register.offset // 4))
             for field, low in register.places():
                 self._field(m, register, field, low, selected)
             if _acts(register):
                 m.d.comb += getattr(self, f"{register.name}_written").eq(selected)
+            if register.guarded:
+                self._guard(m, register, selected)
         return m
+
+    def _guard(self, m: Module, register: Register, selected: Signal) -> None:
+        """A check for each byte: bytes are written one by one."""
+        fields = Signal(32, name=f"bits_of_{register.name}")
+        kept = 0
+        for field, low in register.places():
+            m.d.comb += fields[low : low + field.width].eq(
+                getattr(self, f"{register.name}_{field.name}")
+            )
+            kept |= ((1 << field.width) - 1) << low
+        right = []
+        for byte in range(4):
+            bits = slice(8 * byte, 8 * byte + 8)
+            held = Signal(init=1, name=f"check_{register.name}_{byte}")
+            with m.If(selected & self.strobe[byte]):
+                m.d.sync += held.eq(check_of((self.bits & kept)[bits]))
+            right.append(held == check_of(fields[bits]))
+        m.d.comb += getattr(self, f"{register.name}_intact").eq(Cat(right).all())
 
     def _known(self, place: Value) -> Value:
         return Cat(place == register.offset // 4 for register in self.registers).any()
 
     def _write_port(self, m: Module) -> None:
-        """Address and data wait for each other, and for the response before them to be taken."""
-        self.write = Signal()
+        """Address and data wait for each other, and for the response before them to be taken.
+
+        Each has a check, which is wrong again when it has been used: so neither is used twice.
+        """
+        self.write, self.acts = Signal(), Signal()
         self.place = Signal(ADDRESS_BITS - 2)
         word = Signal(self.write_layout)
         addressed, filled = Signal(), Signal()
+        address_check, word_check = Signal(), Signal()
+        sound = (address_check == check_of(self.place)) & (word_check == check_of(word))
         m.d.comb += [
+            self.acts.eq(self.write & sound),
             self.aw.ready.eq(~addressed),
             self.w.ready.eq(~filled),
             self.write.eq(addressed & filled & (~self.b.valid | self.b.ready)),
@@ -86,16 +122,22 @@ class RegisterFile(wiring.Component):
         ]
         with m.If(self.b.ready):
             m.d.sync += self.b.valid.eq(0)
+        with m.If(self.write & ~sound):
+            m.d.sync += self.unsound.eq(1)
         with m.If(self.write):
             known = self._known(self.place)
             m.d.sync += [
                 *(addressed.eq(0), filled.eq(0), self.b.valid.eq(1)),
-                self.b.payload.eq(_response(known)),
+                self.b.payload.eq(_response(known & sound)),
+                address_check.eq(~check_of(self.place)),
+                word_check.eq(~check_of(word)),
             ]
         with m.If(self.aw.valid & self.aw.ready):
-            m.d.sync += [self.place.eq(self.aw.payload[2:]), addressed.eq(1)]
+            place = self.aw.payload[2:]
+            m.d.sync += [self.place.eq(place), address_check.eq(check_of(place)), addressed.eq(1)]
         with m.If(self.w.valid & self.w.ready):
-            m.d.sync += [word.eq(self.w.payload), filled.eq(1)]
+            payload = self.w.payload
+            m.d.sync += [word.eq(payload), word_check.eq(check_of(payload)), filled.eq(1)]
 
     def _read_port(self, m: Module) -> None:
         place = Signal(ADDRESS_BITS - 2)
@@ -169,4 +211,6 @@ def _members(register: Register) -> dict[str, object]:
             members[f"{name}_set"] = In(field.width)
     if _acts(register):
         members[f"{register.name}_written"] = Out(1)
+    if register.guarded:
+        members[f"{register.name}_intact"] = Out(1)
     return members

@@ -37,7 +37,7 @@ ADDRESS_BITS = 8
 ID = int.from_bytes(b"CASS", "big")
 """What the register ``id`` reads."""
 
-VERSION = (0, 2, 1)
+VERSION = (0, 3, 0)
 """Of the register map: major (incompatible), minor (additions), patch."""
 
 
@@ -67,6 +67,7 @@ class Register:
     tops: tuple[Top, ...] = TOPS  # that have it
     latched: bool = False  # the upper half of a number: reads what it was when the lower was read
     whole: bool = False  # acts when all of its bytes are written, else not at all
+    guarded: bool = False  # of rw fields; START does nothing if a bit of it has changed by itself
 
     def places(self) -> Iterator[tuple[Field, int]]:
         """Fields with their lowest bit."""
@@ -100,6 +101,7 @@ def _register(
     *fields: tuple[Field, ...],
     only: Top | None = None,
     whole: bool = False,
+    guarded: bool = False,
 ) -> Register:
     """A register of named fields."""
     return Register(
@@ -109,22 +111,32 @@ def _register(
         fields=tuple(itertools.chain(*fields)),
         tops=TOPS if only is None else (only,),
         whole=whole,
+        guarded=guarded,
     )
 
 
 def _whole(
-    name: str, offset: int, access: Access, meaning: str, *, only: Top | None = None
+    name: str,
+    offset: int,
+    access: Access,
+    meaning: str,
+    *,
+    only: Top | None = None,
+    guarded: bool = False,
 ) -> Register:
     """A register that is one field."""
-    return _register(name, offset, meaning, _fields(access, ("value", 32, meaning)), only=only)
+    fields = _fields(access, ("value", 32, meaning))
+    return _register(name, offset, meaning, fields, only=only, guarded=guarded)
 
 
-def _pair(name: str, offset: int, access: Access, meaning: str) -> tuple[Register, Register]:
+def _pair(
+    name: str, offset: int, access: Access, meaning: str, *, guarded: bool = False
+) -> tuple[Register, Register]:
     """A 64-bit number in two registers."""
-    halves = ("bits 31:0", "bits 63:32")
+    halves = (("low", f"{meaning}, bits 31:0"), ("high", f"{meaning}, bits 63:32"))
     low, high = (
-        _whole(f"{name}_{part}", offset + 4 * place, access, f"{meaning}, {halves[place]}")
-        for place, part in enumerate(("low", "high"))
+        _whole(f"{name}_{part}", offset + 4 * place, access, text, guarded=guarded)
+        for place, (part, text) in enumerate(halves)
     )
     return low, dataclasses.replace(high, latched=access == "ro")
 
@@ -143,6 +155,11 @@ ENCODE_CAUSES = (
 )
 """Causes of an error that only the encoder knows."""
 
+_GUARD = (
+    "guard",
+    "what is known of a region has changed by itself; it is not accessed any more: reset",
+)
+
 IRQ_SOURCES = (
     ("segment", "a segment has left (encoder: its result waits)"),
     ("idle", "the last segment has left and the queue is empty"),
@@ -153,6 +170,7 @@ _CAUSES = (
     *((name, f"decoder: {name} (docs/format.md, section 7)") for name in ERROR_CAUSES),
     *DMA_CAUSES,
     *ENCODE_CAUSES,
+    _GUARD,
 )
 
 _FIRST_BITS = 27
@@ -285,7 +303,12 @@ REGISTERS = (
         "address of the first burst that was answered with an error since ERROR was written",
     ),
     _register(
-        "command", 0x30, "command word of the segment", _command(COMMAND_FIELDS), only="decode"
+        "command",
+        0x30,
+        "command word of the segment",
+        _command(COMMAND_FIELDS),
+        only="decode",
+        guarded=True,
     ),
     _register(
         "book",
@@ -293,15 +316,22 @@ REGISTERS = (
         "codebook of the segment (unary)",
         _fields("rw", ("slot", 4, "a codebook that CODEBOOK has written")),
     ),
-    *_pair("speculation_base", 0x38, "rw", "address of the speculation region"),
-    *_pair("verification_base", 0x40, "rw", "address of the verification region"),
-    _whole("speculation_length", 0x48, "rw", "bytes of the speculation region (encoder: its room)"),
+    *_pair("speculation_base", 0x38, "rw", "address of the speculation region", guarded=True),
+    *_pair("verification_base", 0x40, "rw", "address of the verification region", guarded=True),
+    _whole(
+        "speculation_length",
+        0x48,
+        "rw",
+        "bytes of the speculation region (encoder: its room)",
+        guarded=True,
+    ),
     _whole(
         "verification_length",
         0x4C,
         "rw",
         "bytes of the verification region (encoder: its room); a decoder does not look at it unless"
         " COMMAND has target and verification set",
+        guarded=True,
     ),
     _register(
         "start",
@@ -429,6 +459,11 @@ def check(registers: tuple[Register, ...] = REGISTERS) -> None:
 def register_of(name: str) -> Register:
     """The register of a name; KeyError if there is none."""
     return {register.name: register for register in REGISTERS}[name]
+
+
+def guarded_of(top: Top) -> list[str]:
+    """Names of the registers of a top that say which memory is accessed."""
+    return [register.name for register in registers_for(top) if register.guarded]
 
 
 def names_of(name: str) -> list[str]:

@@ -56,7 +56,7 @@ class Store(wiring.Component):
     results : In(stream of EncodeResult)
         One for each segment, valid before the first word of the next one is.
     entries : Out(stream of entry_layout)
-    aw, w, b, writing, fault, fault_valid
+    aw, w, b, writing, wrong, fault, fault_valid
         As of :class:`WriteMaster`.
     flying : Out(range(IN_FLIGHT + 1))
         Segments inside.
@@ -66,7 +66,7 @@ class Store(wiring.Component):
         self.config = config
         self.master = WriteMaster(config)
         master = self.master.signature.members
-        names = ("words", "aw", "w", "b", "writing", "fault", "fault_valid")
+        names = ("words", "aw", "w", "b", "writing", "wrong", "fault", "fault_valid")
         super().__init__(
             {
                 "places": In(
@@ -85,7 +85,7 @@ class Store(wiring.Component):
         for name in ("aw", "w"):
             wiring.connect(m, getattr(master, name), wiring.flipped(getattr(self, name)))
         wiring.connect(m, wiring.flipped(self.b), master.b)
-        m.d.comb += self.writing.eq(master.writing)
+        drive(m, self, master, "writing", "wrong")
         for place in range(len(REGIONS)):
             wiring.connect(m, wiring.flipped(self.words[place]), master.words[place])
             m.d.comb += [

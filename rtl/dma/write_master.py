@@ -7,15 +7,24 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.guard import GuardedQueue, GuardedRegister, check_of
 
 RESPONSE_ERROR = 1
 """Bit of BRESP that is set in SLVERR and DECERR."""
 
 
 def place_layout(config: StoreConfig) -> data.StructLayout:
-    """Where a region goes, in bus words; ``follow``: behind the one before it, instead."""
+    """Where a region goes, in bus words; ``follow``: behind the one before it, instead.
+
+    ``check`` is of the others; all but ``follow`` are not looked at if that is set.
+    """
     return data.StructLayout(
-        {"address": config.address - config.word_bits, "room": config.count_bits, "follow": 1}
+        {
+            "address": config.address - config.word_bits,
+            "room": config.count_bits,
+            "follow": 1,
+            "check": 1,
+        }
     )
 
 
@@ -27,6 +36,7 @@ def write_burst_layout(config: StoreConfig) -> data.StructLayout:
             "words": range(config.longest + 1),
             "end": 1,  # the region's last
             "room": 1,  # at its end: the region did not fit
+            "check": 1,  # of address and words
         }
     )
 
@@ -109,7 +119,8 @@ class BurstFormer(wiring.Component):
     a burst with ``end`` set, of no words if need be.
 
     Latency: none for words, one cycle for a burst. Throughput: a word in each cycle; three cycles
-    between regions. Buffering: none. A room of 0 drops everything.
+    between regions. Buffering: none. A room of 0 drops everything. It stops, until reset, when a
+    bit of a place, or of what it knows of the region, has changed.
 
     Members
     -------
@@ -119,6 +130,8 @@ class BurstFormer(wiring.Component):
         Whether the region is empty, in order; taken at its end.
     words : In(stream of {data: 8 * bus, last: 1})
     beats : Out(stream of 8 * bus), bursts : Out(stream of write_burst_layout)
+    wrong : Out(1)
+        It has stopped.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -131,6 +144,7 @@ class BurstFormer(wiring.Component):
                 "words": In(stream.Signature(word_layout(config.bus))),
                 "beats": Out(stream.Signature(8 * config.bus)),
                 "bursts": Out(stream.Signature(write_burst_layout(config))),
+                "wrong": Out(1),
             }
         )
 
@@ -139,60 +153,94 @@ class BurstFormer(wiring.Component):
         place = self.places.payload
         burst = Signal(write_burst_layout(self.config))  # the one that is being formed
         room = Signal(self.config.count_bits)
+        self.check = check = Signal(init=1)  # of the burst's address and words, and of the room
         overrun = Signal()
-        load = Signal()
+        load, fresh = Signal(), Signal(init=1)  # fresh: the place has not been loaded
+        placed = place.check == check_of(place.address, place.room, place.follow)
+        given = self.places.valid & placed & fresh
         with m.FSM():
             with m.State("IDLE"):
+                m.d.comb += self.wrong.eq(~fresh | (self.places.valid & ~placed))
                 empty = self.known.valid & self.known.payload
                 whole = self.known.valid & ~self.known.payload
                 begins = whole | (~self.known.valid & ~self.pending & self.words.valid)
-                with m.If(self.places.valid & empty):
+                with m.If(given & empty):
                     m.d.comb += load.eq(1)
                     m.next = "EMPTY"
-                with m.Elif(self.places.valid & begins):
+                with m.Elif(given & begins):
                     m.d.comb += load.eq(1)
                     m.next = "OPEN"
             with m.State("OPEN"):
-                self._form(m, burst, room, overrun)
+                self._form(m, burst, room, overrun, fresh)
                 with m.If(self.words.valid & self.words.ready & self.words.payload.last):
                     m.next = "CLOSE"
             with m.State("EMPTY"):
-                m.d.comb += [self.bursts.valid.eq(1), self.bursts.payload.end.eq(1)]
+                m.d.comb += [
+                    self.bursts.valid.eq(1),
+                    self.bursts.payload.end.eq(1),
+                    self.bursts.payload.check.eq(1),
+                ]
                 with m.If(self.bursts.ready):
                     m.next = "CLOSE"
             with m.State("CLOSE"):
-                m.d.comb += [self.places.ready.eq(self.known.valid), self.known.ready.eq(1)]
-                with m.If(self.known.valid):
+                m.d.comb += [
+                    self.wrong.eq(fresh),
+                    self.places.ready.eq(self.known.valid & ~fresh),
+                    self.known.ready.eq(~fresh),
+                ]
+                with m.If(self.places.ready):
+                    m.d.sync += fresh.eq(1)
                     m.next = "IDLE"
         with m.If(load):
-            m.d.sync += [burst.words.eq(0), overrun.eq(0)]
+            m.d.sync += [burst.words.eq(0), overrun.eq(0), fresh.eq(0)]
+            m.d.sync += check.eq(check ^ Value.cast(burst.words).xor())
             with m.If(~place.follow):
-                m.d.sync += [burst.address.eq(place.address), room.eq(place.room)]
+                m.d.sync += [
+                    burst.address.eq(place.address),
+                    room.eq(place.room),
+                    check.eq(check_of(place.address, place.room)),
+                ]
         return m
 
-    def _form(self, m: Module, burst: data.View, room: Signal, overrun: Signal) -> None:
+    def _form(
+        self, m: Module, burst: data.View, room: Signal, overrun: Signal, fresh: Signal
+    ) -> None:
         """Pass words on; a burst goes out with the word that completes it."""
         words, longest = self.words, self.config.longest
-        fits, closes, moved = Signal(), Signal(), Signal()
+        fits, closes, moved, right = Signal(), Signal(), Signal(), Signal()
         after = Signal.like(burst.address)  # of this word
+        offered = self.bursts.payload
         m.d.comb += [
+            right.eq((self.check == check_of(burst.address, burst.words, room)) & ~fresh),
+            self.wrong.eq(~right),
             fits.eq(room != 0),
             after.eq(burst.address + burst.words + 1),
             closes.eq(words.payload.last | (fits & (((after & (longest - 1)) == 0) | (room == 1)))),
-            words.ready.eq((self.beats.ready | ~fits) & (self.bursts.ready | ~closes)),
+            words.ready.eq(right & (self.beats.ready | ~fits) & (self.bursts.ready | ~closes)),
             moved.eq(words.valid & words.ready),
             self.beats.payload.eq(words.payload.data),
-            self.beats.valid.eq(words.valid & fits & (self.bursts.ready | ~closes)),
-            self.bursts.payload.address.eq(burst.address),
-            self.bursts.payload.words.eq(burst.words + fits),
-            self.bursts.payload.end.eq(words.payload.last),
-            self.bursts.payload.room.eq(overrun | ~fits),
-            self.bursts.valid.eq(words.valid & closes & (self.beats.ready | ~fits)),
+            self.beats.valid.eq(right & words.valid & fits & (self.bursts.ready | ~closes)),
+            offered.address.eq(burst.address),
+            offered.words.eq(burst.words + fits),
+            offered.end.eq(words.payload.last),
+            offered.room.eq(overrun | ~fits),
+            offered.check.eq(check_of(offered.address, offered.words)),
+            self.bursts.valid.eq(right & words.valid & closes & (self.beats.ready | ~fits)),
+        ]
+        left, address = Signal.like(room), Signal.like(burst.address)  # after this word
+        count = Signal.like(burst.words)
+        m.d.comb += [
+            left.eq(room - 1),
+            address.eq(Mux(closes, after, burst.address)),
+            count.eq(Mux(closes, 0, burst.words + 1)),
         ]
         with m.If(moved & fits):
-            m.d.sync += [room.eq(room - 1), burst.words.eq(burst.words + 1)]
-            with m.If(closes):
-                m.d.sync += [burst.address.eq(after), burst.words.eq(0)]
+            m.d.sync += [
+                room.eq(left),
+                burst.address.eq(address),
+                burst.words.eq(count),
+                self.check.eq(check_of(address, count, left)),
+            ]
         with m.If(moved & ~fits):
             m.d.sync += overrun.eq(1)
 
@@ -217,6 +265,8 @@ class RegionStore(wiring.Component):
     ends : Out(stream of end_layout)
         One for each place.
     fault : Out(write_fault_layout), fault_valid : Out(1)
+    wrong : Out(1)
+        Nothing more is written because a bit of what is known of the region has changed.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -233,7 +283,7 @@ class RegionStore(wiring.Component):
                 "responses": In(stream.Signature(2)),
                 "ends": Out(stream.Signature(end_layout())),
                 "fault": Out(write_fault_layout(config)),
-                "fault_valid": Out(1),
+                **dict.fromkeys(("fault_valid", "wrong"), Out(1)),
             }
         )
 
@@ -243,37 +293,44 @@ class RegionStore(wiring.Component):
         m.submodules.gather, m.submodules.former = self.gather, former
         wiring.connect(m, wiring.flipped(self.words), self.gather.words)
         wiring.connect(m, self.gather.wide, former.words)
-        queue_into(m, "places", self.places, former.places, IN_FLIGHT)
-        queue_into(m, "known", self.known, former.known, IN_FLIGHT)
+        queues = [
+            _queue_into(m, name, getattr(self, name), getattr(former, name))
+            for name in ("places", "known")
+        ]
         # one beat is in the output register of its buffer, a power of two in its memory
         buffer = fifo.SyncFIFOBuffered(width=8 * config.bus, depth=config.depth + 1)
         m.submodules.buffer = buffer
         pass_through(m, former.beats, buffer, self.beats)
         m.d.comb += former.pending.eq(self.pending | self.known.valid)
-        self._follow(m)
+        wrong = self._follow(m)
+        m.d.comb += self.wrong.eq(Cat(former.wrong, wrong, *(q.wrong for q in queues)).any())
         return m
 
-    def _follow(self, m: Module) -> None:
-        """Bursts to the memory, then to where they wait for their response."""
+    def _follow(self, m: Module) -> Value:
+        """Bursts to the memory, then to where they wait for their response.
+
+        Returns whether a burst is not written because a bit of it has changed.
+        """
         layout = write_burst_layout(self.config)
         formed, sent = Signal(layout), Signal(layout)
         depth = self.config.outstanding
-        m.submodules.formed = ready = fifo.SyncFIFO(width=layout.size, depth=depth)
+        m.submodules.formed = ready = GuardedQueue(width=layout.size, depth=depth)
         m.submodules.sent = waiting = fifo.SyncFIFO(width=layout.size, depth=depth)
         m.submodules.ends_queue = ends = fifo.SyncFIFO(width=end_layout().size, depth=IN_FLIGHT)
         bare, answered, leaves, bad = Signal(), Signal(), Signal(), Signal()
         failed = Signal()  # an earlier burst of the region
+        right = ready.r_rdy & (formed.check == check_of(formed.address, formed.words))
         m.d.comb += [
             ready.w_data.eq(self.former.bursts.payload),
             ready.w_en.eq(self.former.bursts.valid & ready.w_rdy),
             self.former.bursts.ready.eq(ready.w_rdy),
             formed.eq(ready.r_data),
             self.bursts.payload.eq(formed),
-            self.bursts.valid.eq(ready.r_rdy & waiting.w_rdy & (formed.words != 0)),
+            self.bursts.valid.eq(right & waiting.w_rdy & (formed.words != 0)),
             waiting.w_data.eq(formed),
             waiting.w_en.eq(
                 (self.bursts.valid & self.bursts.ready)
-                | (ready.r_rdy & waiting.w_rdy & (formed.words == 0))
+                | (right & waiting.w_rdy & (formed.words == 0))
             ),
             ready.r_en.eq(waiting.w_en),
             sent.eq(waiting.r_data),
@@ -294,6 +351,7 @@ class RegionStore(wiring.Component):
         ]
         with m.If(leaves):
             m.d.sync += failed.eq((failed | bad) & ~sent.end)
+        return ready.wrong | (ready.r_rdy & ~right)
 
 
 class WriteMaster(wiring.Component):
@@ -317,6 +375,8 @@ class WriteMaster(wiring.Component):
     b : In(stream of {id, resp})
     writing : Out(1)
         A beat leaves.
+    wrong : Out(1)
+        A region is not written on because a bit of what is known of it has changed.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -337,7 +397,7 @@ class WriteMaster(wiring.Component):
                 "aw": Out(stream.Signature(self.aw_layout)),
                 "w": Out(stream.Signature(word_layout(config.bus))),
                 "b": In(stream.Signature(data.StructLayout({"id": 1, "resp": 2}))),
-                "writing": Out(1),
+                **dict.fromkeys(("writing", "wrong"), Out(1)),
             }
         )
 
@@ -357,49 +417,62 @@ class WriteMaster(wiring.Component):
             ]
             with m.If(self.b.payload.id == place):
                 m.d.comb += self.b.ready.eq(unit.responses.ready)
+        m.d.comb += self.wrong.eq(Cat(unit.wrong for unit in self.units).any())
         self._write(m)
         return m
 
     def _write(self, m: Module) -> None:
         """Address and words of one burst after another."""
-        left = Signal(range(self.config.longest + 1))  # words of the burst
-        latest, chosen = Signal(), Signal()
+        asked = data.StructLayout({"valid": 1, "payload": self.aw_layout})
+        course = data.StructLayout({"left": range(self.config.longest + 1), "latest": 1})
+        m.submodules.address = address = GuardedRegister(asked.size)
+        m.submodules.course = current = GuardedRegister(course.size)
+        now, after = data.View(asked, address.value), Signal(asked)
+        at, then = data.View(course, current.value), Signal(course)  # words of the burst; whose
+        chosen, granted = Signal(), Signal()
         final, free = Signal(), Signal()
         first, second = (unit.bursts for unit in self.units)
         m.d.comb += [
-            self.w.payload.last.eq(left == 1),
-            final.eq((left == 1) & self.writing),
-            free.eq((~self.aw.valid | self.aw.ready) & ((left == 0) | final)),
-            chosen.eq(Mux(latest, ~first.valid, second.valid)),  # the other one first
+            self.aw.valid.eq(now.valid),
+            self.aw.payload.eq(now.payload),
+            self.w.payload.last.eq(at.left == 1),
+            final.eq((at.left == 1) & self.writing),
+            free.eq((~self.aw.valid | self.aw.ready) & ((at.left == 0) | final)),
+            chosen.eq(Mux(at.latest, ~first.valid, second.valid)),  # the other one first
+            granted.eq(free & (first.valid | second.valid)),
             self.writing.eq(self.w.valid & self.w.ready),
+            address.load.eq(granted | self.aw.ready),
+            address.next.eq(after),
+            after.valid.eq(granted),
+            current.load.eq(1),
+            current.next.eq(then),
+            then.left.eq(at.left - self.writing),
+            then.latest.eq(Mux(granted, chosen, at.latest)),
         ]
-        with m.If(self.writing):
-            m.d.sync += left.eq(left - 1)
-        with m.If(self.aw.ready):
-            m.d.sync += self.aw.valid.eq(0)
         for place, unit in enumerate(self.units):
-            granted = unit.bursts.valid & free & (chosen == place)
+            burst = unit.bursts.payload
             m.d.comb += unit.bursts.ready.eq(free & (chosen == place))
-            with m.If(granted):
-                burst = unit.bursts.payload
-                m.d.sync += [
-                    self.aw.valid.eq(1),
-                    self.aw.payload.address.eq(burst.address),
-                    self.aw.payload.words.eq(burst.words),
-                    self.aw.payload.id.eq(place),
-                    left.eq(burst.words),
-                    latest.eq(place),
+            with m.If(chosen == place):
+                m.d.comb += [
+                    after.payload.address.eq(burst.address),
+                    after.payload.words.eq(burst.words),
+                    after.payload.id.eq(place),
                 ]
-            with m.If(latest == place):
+                with m.If(granted):
+                    m.d.comb += then.left.eq(burst.words)
+            with m.If(at.latest == place):
                 m.d.comb += [
                     self.w.payload.data.eq(unit.beats.payload),
-                    self.w.valid.eq((left != 0) & unit.beats.valid),
-                    unit.beats.ready.eq((left != 0) & self.w.ready),
+                    self.w.valid.eq((at.left != 0) & unit.beats.valid),
+                    unit.beats.ready.eq((at.left != 0) & self.w.ready),
                 ]
 
 
 def pass_through(
-    m: Module, source: stream.Interface, queue: fifo.FIFOInterface, sink: stream.Interface
+    m: Module,
+    source: stream.Interface,
+    queue: fifo.FIFOInterface | GuardedQueue,
+    sink: stream.Interface,
 ) -> None:
     """A stream through a FIFO."""
     m.d.comb += [
@@ -412,10 +485,11 @@ def pass_through(
     ]
 
 
-def queue_into(
-    m: Module, name: str, source: stream.Interface, sink: stream.Interface, depth: int
-) -> None:
-    """A stream through a FIFO of its own."""
-    queue = fifo.SyncFIFO(width=len(Value.cast(source.payload)), depth=depth)
+def _queue_into(
+    m: Module, name: str, source: stream.Interface, sink: stream.Interface
+) -> GuardedQueue:
+    """A stream through a queue of its own."""
+    queue = GuardedQueue(width=len(Value.cast(source.payload)), depth=IN_FLIGHT)
     m.submodules[f"{name}_queue"] = queue
     pass_through(m, source, queue, sink)
+    return queue

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,11 +18,13 @@ from typing import Any
 import pytest
 
 from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.golden import GoldenCodec
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from tests.model.tiny import replace_tensors, tensors_of, write_model
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ["--prompt", "word5 word9", "--prompt", "word7"]
+TORCH = ["--backend", "torch"]
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +35,12 @@ def packed(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run_json(
-    packed: Path, capsys: pytest.CaptureFixture[str], *flags: str
-) -> dict[str, dict[str, object]]:
-    assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "30", "--json", *flags]) == 0
-    body: dict[str, dict[str, object]] = json.loads(capsys.readouterr().out)
+def run_json(packed: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    assert (
+        main(["generate", str(packed), *PROMPTS, *TORCH, "--max-tokens", "30", "--json", *flags])
+        == 0
+    )
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
     return body
 
 
@@ -60,7 +66,7 @@ def test_replies_go_to_output_and_figures_beside_it(
     packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = run_json(packed, capsys)["texts"]
-    assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "30"]) == 0
+    assert main(["generate", str(packed), *PROMPTS, *TORCH, "--max-tokens", "30"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "\n\n".join(texts) + "\n"
     for figure in (
@@ -84,7 +90,7 @@ def test_keys_and_values_can_be_packed(
     if scheme != "mx":
         assert found["texts"] == run_json(packed, capsys)["texts"]
     read = found["report"]["kv"]
-    assert read["draft"] > 0 < read["target"]  # type: ignore[index]
+    assert read["draft"] > 0 < read["target"]
 
 
 def test_gamma_can_be_adaptive(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +102,7 @@ def test_gamma_can_be_adaptive(packed: Path, capsys: pytest.CaptureFixture[str])
 def test_unsure_drafts_end_rounds(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_json(packed, capsys, "--min-margin", "100", "--gamma", "4")
     assert found["texts"] == run_json(packed, capsys)["texts"]
-    assert len(found["report"]["accepted_lengths"]) == 5  # type: ignore[arg-type]
+    assert len(found["report"]["accepted_lengths"]) == 5
     assert found["report"]["drafted"] == found["report"]["rounds"]  # one in each round, at most
 
 
@@ -104,7 +110,7 @@ def test_the_old_name_of_the_minimum_margin_works(
     packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = run_json(packed, capsys, "--min-margin", "100", "--gamma", "4")
-    arguments = ["generate", str(packed), *PROMPTS, "--max-tokens", "30", "--json"]
+    arguments = ["generate", str(packed), *PROMPTS, *TORCH, "--max-tokens", "30", "--json"]
     assert main([*arguments, "--least-lead", "100", "--gamma", "4"]) == 0
     found = capsys.readouterr()
     assert json.loads(found.out)["report"]["rounds"] == expected["report"]["rounds"]
@@ -116,9 +122,95 @@ def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[
     words = str(first).split()
     found = run_json(packed, capsys, "--stop", words[4], "--stop", "never this")
     expected = str(first)[: str(first).index(words[4])]
-    assert found["texts"][0] == expected  # type: ignore[index]
+    assert found["texts"][0] == expected
     if words[4] not in str(second):
-        assert found["texts"][1] == second  # type: ignore[index]
+        assert found["texts"][1] == second
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_a_stop_token_of_the_generation_config_ends_a_reply(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    flags = ("--backend", backend)
+    first, _ = run_json(packed, capsys, *flags)["tokens"]
+    stop = first[11]
+    other = shutil.copytree(packed, tmp_path / "other")
+    path = other / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": [stop]}))
+    found, _ = run_json(other, capsys, *flags)["tokens"]
+    assert found == first[: first.index(stop) + 1]
+    path.write_text(json.dumps({"eos_token_id": "end"}))
+    assert main(["generate", str(other), *PROMPTS, *TORCH, *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"casspec: error: {path}: eos_token_id must be below vocab_size (96),")
+    assert error.count("\n") == 1
+
+
+def test_json_has_prompts_and_why_replies_ended(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run_json(packed, capsys)
+    assert found["prompts"] == ["word5 word9", "word7"]
+    for reply, reason in zip(found["tokens"], found["stop_reasons"], strict=True):
+        assert reason == ("stop_token" if reply[-1] == 0 else "length")
+    found = run_json(packed, capsys, "--stop", found["texts"][0].split()[4])
+    assert found["stop_reasons"][0] == "stop_string"
+
+
+def test_prompts_come_from_files_and_standard_input(
+    packed: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = run_json(packed, capsys)
+    command = ["generate", str(packed), *TORCH, "--max-tokens", "30", "--json"]
+    (tmp_path / "one").write_text("word5 word9\n")
+    for flags in (
+        ["--prompt-file", str(tmp_path / "one"), "--prompt-file", "-"],
+        ["--prompt", "word5 word9", "--prompt-file", "-"],
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" word7\n")))
+        assert main([*command, *flags]) == 0
+        assert json.loads(capsys.readouterr().out) == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"word5 word9")))
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["texts"] == expected["texts"][:1]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "must be the text of a prompt, and is empty"),
+        (b"\xff\xfe", "must be text in UTF-8 ("),
+    ],
+)
+def test_a_prompt_that_is_no_text_is_one_line(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, line: str
+) -> None:
+    path = tmp_path / "prompt"
+    path.write_bytes(content)
+    assert main(["generate", str(packed), *TORCH, "--prompt-file", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"casspec: error: {path} {line}")
+
+
+def test_a_system_prompt_goes_before_and_raw_has_no_template(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = run_json(packed, capsys)["tokens"]
+    # the template writes word3 behind each message
+    system = run_json(packed, capsys, "--system", "word4")
+    assert system["prompts"][0] == [
+        {"role": "system", "content": "word4"},
+        {"role": "user", "content": "word5 word9"},
+    ]
+    command = ["generate", str(packed), *TORCH, "--max-tokens", "30", "--json", "--raw"]
+    for prompt, expected in (
+        ("word5 word9 word3", plain[0]),
+        ("word4 word3word5 word9 word3", system["tokens"][0]),
+    ):
+        assert main([*command, "--prompt", prompt]) == 0
+        assert json.loads(capsys.readouterr().out)["tokens"] == [expected]
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +233,7 @@ def interrupted(endless: Path, number: signal.Signals, *flags: str) -> tuple[int
         str(endless),
         "--prompt",
         "word5",
+        *TORCH,
     ]
     with subprocess.Popen(
         [*command, "--max-tokens", "60000", "--stop", "never this", *flags],
@@ -182,11 +275,11 @@ def test_an_interrupt_prints_json_of_what_there_is(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(CassandraForCausalLM, "rounds", begun)
-    assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "30", "--json"]) == 130
+    assert main(["generate", str(packed), *PROMPTS, *TORCH, "--max-tokens", "30", "--json"]) == 130
     body = json.loads(capsys.readouterr().out)
     (tokens,) = body["tokens"]
     assert len(tokens) >= 3
-    assert tokens == expected[0][: len(tokens)]  # type: ignore[index]
+    assert tokens == expected[0][: len(tokens)]
     assert (body["report"]["replies"], body["report"]["rounds"]) == (1, 2)
 
 
@@ -197,6 +290,90 @@ def test_tokens_are_the_same_through_the_gateware(
     flags = ("--kv", "exact", "--kv-group", "16", "--kv-block", "16")
     expected = run_json(packed, capsys, *flags)
     assert run_json(packed, capsys, *flags, "--codec", "rtl") == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--top-k 3", "--top-k must not be given without --temperature above 0"),
+        ("--top-p 0.5", "--top-p must not be given without --temperature above 0"),
+        ("--seed 1", "--seed must not be given without --temperature above 0"),
+        ("--temperature 1 --threads 2", "--threads must not be given with the torch backend"),
+        ("--native-target bf16", "--native-target must not be given with the torch backend"),
+        ("--kv-truncated 4", "--kv-truncated must not be given without --kv"),
+        ("--kv-whole", "--kv-whole must not be given without --kv"),
+        ("--plain --gamma 3", "--gamma must not be given with --plain"),
+        ("--plain --draft lookup", "--draft must not be given with --plain"),
+        ("--gamma 0 --min-margin 1", "--min-margin must not be given with --gamma 0"),
+        ("--draft lookup --min-margin 1", "--min-margin must not be given with --draft lookup"),
+        ("--draft none --gamma 3", "--gamma must not be given with --draft none"),
+        ("--raw --system word1", "--system must not be given with --raw"),
+    ],
+)
+def test_a_flag_that_would_be_ignored_is_refused_by_name(
+    packed: Path, capsys: pytest.CaptureFixture[str], flags: str, line: str
+) -> None:
+    assert main(["generate", str(packed), *PROMPTS, *TORCH, *flags.split()]) == 2
+    assert capsys.readouterr().err == f"casspec: error: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "backend", "why"),
+    [
+        ("", "native", "replies are greedy, and the model and the machine allow it"),
+        ("--gamma 7 --threads 1", "native", "replies are greedy"),
+        ("--temperature 1", "torch", "--temperature needs sampling"),
+        ("--kv exact --kv-group 16 --kv-block 16", "torch", "--kv needs packed keys and values"),
+        ("--codec golden", "torch", "--codec needs decoded weights"),
+        ("--gamma 9", "torch", "--gamma is above 7"),
+    ],
+)
+def test_the_backend_is_chosen_and_named(
+    packed: Path, capsys: pytest.CaptureFixture[str], flags: str, backend: str, why: str
+) -> None:
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "5", "--json", *flags.split()]
+    assert main(command) == 0
+    found = capsys.readouterr()
+    assert ("native" in json.loads(found.out)["report"]) == (backend == "native")
+    assert found.err.startswith(f"casspec: the {backend} backend was chosen: {why}")
+    assert found.err.count("\n") == 1
+
+
+def test_torch_is_chosen_for_a_model_that_native_code_does_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_model(tmp_path / "plain", model_type="gemma3_text")
+    flags = ["--scheme", "exact", "--quiet", "--jobs", "1"]
+    assert main(["pack", str(source), str(tmp_path / "packed"), *flags]) == 0
+    capsys.readouterr()
+    assert main(["generate", str(tmp_path / "packed"), *PROMPTS, "--max-tokens", "5"]) == 0
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith(
+        "casspec: the torch backend was chosen: the native engine runs Llama-type"
+    )
+
+
+def test_torch_is_chosen_where_there_is_no_compiler(packed: Path) -> None:
+    command = [sys.executable, "-m", "cassandra_spec.casspec", "generate", str(packed), *PROMPTS]
+    run = subprocess.run(
+        [*command, "--max-tokens", "5"],
+        cwd=ROOT,
+        env=os.environ | {"CXX": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0
+    line = run.stderr.splitlines()[0]
+    assert line.startswith("casspec: the torch backend was chosen: the native library needs a C++")
+
+
+def test_native_code_decodes_for_torch(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run_json(packed, capsys, "--codec", "golden")
+    monkeypatch.setattr(GoldenCodec, "decode_target", lambda *_: pytest.fail("golden decoded"))
+    assert run_json(packed, capsys) == expected
 
 
 @pytest.mark.parametrize(
@@ -217,7 +394,7 @@ def test_bad_input_is_one_line(
     packed: Path, capsys: pytest.CaptureFixture[str], flags: list[str], line: str
 ) -> None:
     with contextlib.suppress(SystemExit):  # argparse's
-        assert main(["generate", str(packed), *PROMPTS, *flags]) == 2
+        assert main(["generate", str(packed), *PROMPTS, *TORCH, *flags]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"casspec: error: {line}")
     assert error.count("\n") == 1
@@ -226,7 +403,7 @@ def test_bad_input_is_one_line(
 def test_a_model_that_is_not_packed_is_refused(
     llama: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["generate", str(llama), *PROMPTS]) == 2
+    assert main(["generate", str(llama), *PROMPTS, *TORCH]) == 2
     assert "must be a packed model" in capsys.readouterr().err
 
 
@@ -242,7 +419,7 @@ def test_a_model_whose_logits_are_not_finite_is_refused_in_one_line(
     replace_tensors(source, {"model.norm.weight": norm * float("nan")})
     assert main(["pack", str(source), str(tmp_path / "packed"), "--quiet", "--jobs", "1"]) == 0
     capsys.readouterr()
-    command = ["generate", str(tmp_path / "packed"), *PROMPTS, "--max-tokens", "9", *flags]
+    command = ["generate", str(tmp_path / "packed"), *PROMPTS, *TORCH, "--max-tokens", "9", *flags]
     assert main(command) == 2
     found = capsys.readouterr()
     line = "casspec: error: logits must be finite, not NaN or infinite: check the weights\n"

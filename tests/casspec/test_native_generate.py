@@ -55,7 +55,21 @@ def test_figures_have_the_names_of_the_other_backend(
     packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = run_json(packed, capsys, "--gamma", "3")["report"]
-    assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "40", "--json"]) == 0
+    assert (
+        main(
+            [
+                "generate",
+                str(packed),
+                *PROMPTS,
+                "--max-tokens",
+                "40",
+                "--json",
+                "--backend",
+                "torch",
+            ]
+        )
+        == 0
+    )
     torch = json.loads(capsys.readouterr().out)["report"]
     assert set(found) - {"native"} <= set(torch)
     assert found["tokens"] == torch["tokens"] == 80

@@ -279,12 +279,16 @@ def rate(machine: str, kind: str, draft: DraftKind, policy: Callable[[], Policy]
     return sum(each.tokens for each in played) / sum(each.seconds for each in played)
 
 
+def always(policy: Policy) -> Callable[[], Policy]:
+    return lambda: policy
+
+
 @cache
 def best_rate(machine: str, kind: str, draft: DraftKind) -> float:
     """That of the best fixed plan, plain decoding and those of parts included."""
     plans = [FixedPolicy(plan) for plan in (Plan(), *FIXED[draft])]
     parts = [best_rate(machine, kind, part) for part in DRAFTS if part != draft == "hybrid"]
-    return max([rate(machine, kind, draft, lambda p=plan: p) for plan in plans] + parts)
+    return max([rate(machine, kind, draft, always(plan)) for plan in plans] + parts)
 
 
 @pytest.mark.parametrize("draft", DRAFTS)
@@ -307,7 +311,7 @@ def test_with_nothing_to_gain_it_decodes_plainly() -> None:
     for machine, draft in itertools.product(MACHINES, DRAFTS):
         assert best_rate(machine, "noise", draft) < 1.01
         policy = AdaptivePolicy(asked(draft), MeasuredSeconds(), most=8)
-        rate(machine, "noise", draft, lambda policy=policy: policy)
+        rate(machine, "noise", draft, always(policy))
         drafts = sum(n for plan, n in policy.plans.items() if plan.startswith("model"))
         assert drafts < sum(policy.plans.values()) / 5
 

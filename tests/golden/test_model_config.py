@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cassandra_spec.golden.errors import FileError
-from cassandra_spec.golden.model_config import check_config, read_config
+from cassandra_spec.golden.model_config import check_config, read_config, read_stop_tokens
 
 GOOD: dict[str, Any] = {
     "model_type": "llama",
@@ -71,6 +71,25 @@ def test_good_configs_are_taken(changes: dict[str, Any]) -> None:
 def test_a_wrong_entry_is_one_line(changes: dict[str, Any], line: str) -> None:
     with pytest.raises(FileError, match=f"^here: {line}"):
         check_config(GOOD | changes, "here")
+
+
+@pytest.mark.parametrize(
+    ("stated", "found"), [(None, [3, 99]), (7, [3, 99, 7]), ([7, 8], [3, 99, 7, 8])]
+)
+def test_stop_tokens_stand_in_two_files(tmp_path: Path, stated: object, found: list[int]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GOOD))
+    assert read_stop_tokens(tmp_path) == [3, 99]
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": stated}))
+    assert read_stop_tokens(tmp_path) == found
+
+
+@pytest.mark.parametrize("stated", ["7", 100, -1, [5, True], 2.5, {"7": 7}])
+def test_a_stop_token_that_is_none_is_one_line(tmp_path: Path, stated: object) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GOOD))
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": stated}))
+    with pytest.raises(FileError, match=f"^{path}: eos_token_id must be below vocab_size"):
+        read_stop_tokens(tmp_path)
 
 
 @pytest.mark.parametrize(

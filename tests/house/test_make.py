@@ -30,6 +30,7 @@ TARGETS = [
     "energy",
     "fpga",
     "formal",
+    "soft-errors",
     "mutants",
     "scalesim",
     "clean",

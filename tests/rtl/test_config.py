@@ -16,6 +16,7 @@ from cassandra_spec.rtl.common.command import COMMAND_WIDTH, CommandLayout, Deco
 from cassandra_spec.rtl.decode.exponent_path import queue_entries
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.store import entry_layout
+from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncodeCommandLayout, EncoderConfig
 from cassandra_spec.rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 
@@ -147,6 +148,17 @@ def test_the_documented_command_word_is_the_one_that_is_built(document, fields):
         expected.append([bits, f"`{field.name}`", field.meaning])
         low += field.width
     assert rows == expected
+
+
+def test_the_documented_result_of_the_encoder_is_the_one_that_is_built():
+    rows = re.search(
+        r"<!-- result-table -->\n(.*?)<!-- /result-table -->", ENCODER.read_text(), re.S
+    )
+    assert rows is not None
+    found = re.findall(r"^\| ([\d:]+) \| `(\w+)` \|", rows[1], re.MULTILINE)
+    fields = {name: (field.offset, field.width) for name, field in EncodeResult()}
+    spans = {name: [low + width - 1, low][width == 1 :] for name, (low, width) in fields.items()}
+    assert found == [(":".join(map(str, span)), name) for name, span in spans.items()]
 
 
 def test_the_documented_causes_are_those_of_the_port():

@@ -134,6 +134,7 @@ def test_segments_reach_the_decoders_in_turn(config: DmaConfig) -> None:
                 found = ctx.get(port.payload)
                 assert found.address == content.addresses[which]
                 assert (found.words, found.tag) == (content.words[which], tag)
+                assert found.check == content.checks[which] ^ which  # ``second`` is a one
 
     run(dut, work)
 

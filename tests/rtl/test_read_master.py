@@ -28,6 +28,12 @@ class Region:
     words: int
     tag: int
 
+    @property
+    def payload(self) -> dict[str, int]:
+        """What the blocks are given."""
+        ones = self.address.bit_count() + self.words.bit_count()
+        return {**dataclasses.asdict(self), "check": 1 - ones % 2}
+
 
 def regions(rng: random.Random, config: DmaConfig, count: int) -> list[Region]:
     """Of all sizes, at all distances from the border of a burst, one at the end of memory."""
@@ -69,7 +75,7 @@ def test_bursts_cover_their_regions_and_fit_the_buffer(config: DmaConfig) -> Non
         while expected:
             ctx.set(dut.regions.valid, int(bool(waiting)))
             if waiting:
-                ctx.set(dut.regions.payload, dataclasses.asdict(waiting[0]))
+                ctx.set(dut.regions.payload, waiting[0].payload)
             ctx.set(dut.bursts.ready, rng.randrange(2))
             release = held > 0 and rng.random() < 0.6
             ctx.set(dut.released, int(release))
@@ -81,9 +87,27 @@ def test_bursts_cover_their_regions_and_fit_the_buffer(config: DmaConfig) -> Non
                 held += burst.words
                 assert held <= config.buffer // config.bus
                 full |= held == config.buffer // config.bus
+            assert not ctx.get(dut.wrong)
             held -= release
             await ctx.tick()
         assert full  # the bound is reached
+
+    run(dut, work)
+
+
+@pytest.mark.parametrize("field", ["address", "words", "check"])
+def test_a_region_with_a_wrong_bit_is_not_read(field: str) -> None:
+    dut = BurstIssuer(CONFIGS[0])
+    right = Region(address=0x1234, words=12, tag=0).payload
+
+    async def work(ctx: Any) -> None:
+        ctx.set(dut.regions.payload, {**right, field: right[field] ^ 1})
+        ctx.set(dut.regions.valid, 1)
+        ctx.set(dut.bursts.ready, 1)
+        for _ in range(20):
+            await ctx.tick()
+            assert not ctx.get(dut.bursts.valid)
+        assert ctx.get(dut.wrong)
 
     run(dut, work)
 
@@ -97,7 +121,7 @@ def test_regions_come_back_as_packets_that_an_error_cuts_short(config: DmaConfig
         pushed = 0
         for number, region in enumerate(wanted):
             while pushed < min(len(wanted), number + 1 + rng.randrange(3)):
-                ctx.set(dut.regions.payload, dataclasses.asdict(wanted[pushed]))
+                ctx.set(dut.regions.payload, wanted[pushed].payload)
                 ctx.set(dut.regions.valid, 1)
                 assert ctx.get(dut.regions.ready)
                 await ctx.tick()

@@ -18,7 +18,7 @@ def register(name: str, offset: int, access: Access, *, width: int = 32, **more:
 
 
 TABLE = (
-    register("keep", 0x00, "rw"),
+    register("keep", 0x00, "rw", guarded=True),
     register("count_low", 0x08, "ro"),
     register("count_high", 0x0C, "ro", latched=True),
     register("sticky", 0x10, "w1c", width=4),
@@ -136,6 +136,7 @@ def test_strobes_select_bytes() -> None:
             value = (value & ~mask) | (new & mask)
             await write(ctx, dut, 0x00, new, strobe)
             assert ctx.get(dut.keep_value) == value
+            assert ctx.get(dut.keep_intact)
 
     run(work)
 

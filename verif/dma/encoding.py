@@ -69,7 +69,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         self, segment: Segment, bases: Sequence[int], rooms: Sequence[int], slot: int = 0
     ) -> None:
         """Write the registers of a descriptor."""
-        await self.host.describe(_commands(segment), slot, bases, rooms)
+        await self.host.describe(commands_of(segment), slot, bases, rooms)
 
     async def slot_of(self, segment: Segment) -> int:
         """The slot of a segment's codebook."""
@@ -139,7 +139,7 @@ async def start(dut: Any) -> EncoderDmaBench:
     return bench
 
 
-def _commands(segment: Segment) -> dict[str, int]:
+def commands_of(segment: Segment) -> dict[str, int]:
     """The registers with the command word of a segment."""
     low, high = segment.word & ((1 << _FIRST) - 1), segment.word >> _FIRST
     return {"encode_command": low, "encode_vector": high}

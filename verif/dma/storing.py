@@ -174,6 +174,8 @@ class StoreBench(MemoryBench[WriteMemory]):
                     place["room"] ^= 0x33
             number = 0
             for which, place in enumerate(places):
+                ones = sum(number.bit_count() for number in place.values())
+                place["check"] = 1 - ones % 2
                 bits = int(self.place_layout.const(place).as_bits())
                 number |= bits << which * self.place_layout.size
             self.places.send([{"tdata": number}])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Assert, Assume, Const, Module, Mux, ResetSignal, Signal
+from amaranth.hdl import Assert, Assume, Cat, Const, Module, Mux, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, BusConfig, DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
+from cassandra_spec.rtl.dma.guard import Corrector, check_of
 from cassandra_spec.rtl.dma.peripheral import RegionCheck
 from cassandra_spec.rtl.dma.store import CassandraStore, Store
 from cassandra_spec.rtl.dma.write_master import BurstFormer, RegionStore, WriteMaster
@@ -159,6 +160,26 @@ class Legal(wiring.Component):
         return m
 
 
+class Corrected(wiring.Component):
+    """:class:`Corrector` with what a register holds, of which one bit or none is wrong."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        super().__init__({"value": In(width), "wrong": In(2 * width + 1)})
+
+    def elaborate(self, platform: object) -> Module:
+        """The value comes out as it went in."""
+        m = Module()
+        m.submodules.part = part = Corrector(self.width)
+        held = Cat(self.value, ~self.value, check_of(self.value)) ^ self.wrong
+        m.d.comb += [
+            Assume((self.wrong & (self.wrong - 1)) == 0),
+            Cat(part.word, part.inverse, part.check).eq(held),
+            Assert(part.value == self.value),
+        ]
+        return m
+
+
 _ALLOWED = {"m_axi_bready": frozenset({"m_axi_bid"})}
 
 CLAIMS = (
@@ -200,6 +221,13 @@ CLAIMS = (
         design=lambda: CassandraEncoderDma(CONFIG),
         method="structural",
         check=lambda text: wrong_paths(Netlist.of(text), _ALLOWED),
+    ),
+    Claim(
+        name="guard.corrected",
+        what="What drives an address channel is right although any one of its bits is wrong.",
+        design=lambda: Corrected(32),
+        method="combinational",
+        fast=True,
     ),
     Claim(
         name="dma.regions",

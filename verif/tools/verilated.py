@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -31,13 +32,22 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "bulk"
 """Where libraries are built."""
 
 _HERE = Path(__file__).resolve().parent
-_PROGRAM, _PORTS = _HERE / "bulk.cpp", _HERE / "verilated_ports.h"
+_VERIF = _HERE.parent
+_PORTS = _HERE / "verilated_ports.h"
+_BULK, _FLIPS = _HERE / "bulk.cpp", _VERIF / "dma" / "flips.cpp"
+_TOPS = {
+    "decoder": (_BULK, _VERIF / "decoder" / "bulk.h"),
+    "encoder": (_BULK, _VERIF / "encoder" / "bulk.h"),
+    "dma": (_FLIPS, _VERIF / "dma" / "reads.h"),
+    "encoder_dma": (_FLIPS, _VERIF / "dma" / "writes.h"),
+}  # program of each kind, and what its top adds
 _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
     *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint"),
 )
 _ACTIVITY_FLAGS = ("--trace-saif", "--trace-underscore")  # Yosys names most nets _N_
 _ACTIVITY_MACRO = "-DCASSANDRA_ACTIVITY"
+_STATE_FLAGS = ("--vpi",)  # a table of the signals that are public
 _FAST = ("OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
 _QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlists are large
 _CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
@@ -47,8 +57,9 @@ _CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
 class Library:
     """The shared library around a Verilog module with the ports of a top.
 
-    ``kind`` is the top: ``decoder`` or ``encoder``; with ``activity`` the transitions of its nets
-    are counted.
+    ``kind`` is the top: ``decoder`` or ``encoder``, or one behind its registers, ``dma`` or
+    ``encoder_dma``, whose state the program may change (``verif/dma/flips.cpp``). With
+    ``activity`` the transitions of the nets are counted.
     """
 
     verilog: str
@@ -57,10 +68,21 @@ class Library:
     kind: str = "decoder"
     activity: bool = False
 
+    @property
+    def sources(self) -> tuple[Path, Path]:
+        """The program, and what its top adds."""
+        return _TOPS[self.kind]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of Verilator."""
+        more = _ACTIVITY_FLAGS if self.activity else ()
+        return (*_VERILATOR_FLAGS, *more, *(_STATE_FLAGS if self.sources[0] == _FLIPS else ()))
+
     def path(self, build: Path = BUILD) -> Path:
         """Where the library is, or will be: another place for other sources, tools or flags."""
-        texts = [path.read_text() for path in (_PROGRAM, _PORTS, _top(self.kind))]
-        sources = (self.verilog, self.module, *texts, str(self.lanes), *_tools(self.activity))
+        texts = [path.read_text() for path in (*self.sources, _PORTS)]
+        sources = (self.verilog, self.module, *texts, str(self.lanes), *_tools(self))
         digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
         return build / f"{self.module}-{digest}" / f"lib{self.kind}.so"
 
@@ -77,15 +99,33 @@ class Library:
         return path
 
 
-def _top(kind: str) -> Path:
-    """What a kind of top adds to the program."""
-    return _HERE.parent / kind / "bulk.h"
-
-
-def _tools(activity: bool) -> list[str]:
+def _tools(library: Library) -> list[str]:
     """What a build depends on beside its sources."""
-    flags = [*_VERILATOR_FLAGS, *_cxx_flags(), *(_ACTIVITY_FLAGS if activity else ())]
-    return [*flags, *_optimise(activity), str(verilator_version()), _compiler_identity()]
+    flags = [*library.options, *_cxx_flags(), *_optimise(library.activity)]
+    return [*flags, str(verilator_version()), _compiler_identity()]
+
+
+_REGISTER = re.compile(
+    r"^(  reg (?:\[\d+:0\] )?)(\\\S+ |\w+)( *\[\d+:0\])?( *= [^;]*)?;", re.MULTILINE
+)
+_ASSIGNMENT = re.compile(r"^ +(\\\S+ |\w+) *(?:\[.*\])? <= ", re.MULTILINE)
+
+
+def with_public_state(verilog: str) -> str:
+    """Verilog of Yosys in which every register and memory is visible to programs, and no net is."""
+    return "".join(map(_public_state, re.split(r"(?<=endmodule\n)", verilog)))
+
+
+def _public_state(module: str) -> str:
+    state = {name.strip() for name in _ASSIGNMENT.findall(module)}
+
+    def mark(found: re.Match[str]) -> str:
+        head, name, depth, start = found.groups(default="")
+        if name.strip() not in state:
+            return found[0]
+        return f"{head}{name}{depth} /*verilator public_flat_rw*/{start};"
+
+    return _REGISTER.sub(mark, module)
 
 
 def _optimise(activity: bool) -> tuple[str, ...]:
@@ -95,23 +135,24 @@ def _optimise(activity: bool) -> tuple[str, ...]:
 def _build(library: Library, path: Path) -> None:
     """Build in a folder aside, which takes its place only when it is complete."""
     module, kind, activity = library.module, library.kind, library.activity
+    program, top = library.sources
     folder = path.parent
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{module}-") as name:
         work, flags, prefix = Path(name), _cxx_flags(), f"V{kind}"
         source = work / f"{module}.v"
-        source.write_text(library.verilog)
-        translate = [verilator_binary(), *_VERILATOR_FLAGS, "--prefix", prefix]
+        text = library.verilog
+        source.write_text(with_public_state(text) if program == _FLIPS else text)
+        translate = [verilator_binary(), *library.options, "--prefix", prefix]
         translate += ["--top-module", module, "--Mdir", str(work)]
-        translate += _ACTIVITY_FLAGS if activity else ()
         _step([*translate, "-CFLAGS", " ".join(flags), str(source)])
         make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", f"{prefix}.mk"]
-        with shared_objects(work, _tools(activity)):
+        with shared_objects(work, _tools(library)):
             _step([*make, *_optimise(activity)])
         include = [f"-I{path}" for path in (work, _HERE, _include(), _include() / "vltstd")]
         archives = [str(work / f"lib{prefix}.a"), str(work / "libverilated.a")]
-        macros = [f"-DCASSANDRA_LANES={library.lanes}", f'-DCASSANDRA_TOP="{_top(kind)}"']
+        macros = [f"-DCASSANDRA_LANES={library.lanes}", f'-DCASSANDRA_TOP="{top}"']
         macros += [_ACTIVITY_MACRO] if activity else []
-        link = [compiler(), *flags, *macros, *include, str(_PROGRAM)]
+        link = [compiler(), *flags, *macros, *include, str(program)]
         _step([*link, *archives, "-shared", "-pthread", "-o", str(work / path.name)])
         folder.mkdir(exist_ok=True)
         shutil.copy(source, folder)

@@ -1,0 +1,166 @@
+"""Soft errors: bits of registers that change in a decoder or an encoder behind its registers.
+
+Each flip has a number, which with the seed says what happens: some segments, a register, a bit of
+it and a cycle. The segments are done to their end, or until nothing moves. Then the peripheral is
+reset and does others, which must come out as they do without any flip. No burst may ever leave the
+regions of its descriptors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
+from cassandra_spec.verif.dma.flips import KINDS, RULES, Flip, Kind, Peripheral, Run, Work
+from cassandra_spec.verif.library.bulk import GatewareError
+
+OUTCOMES = (
+    "no effect",
+    "flagged",
+    "stops, flagged",
+    "wrong, not flagged",
+    "stops, not flagged",
+)
+"""What a flip comes to. Flagged: ERROR is not zero, or a packet of values has ``tuser`` set."""
+
+PROMISES = RULES[:3]
+"""Counts of bursts that must stay zero."""
+
+_POOL = 64  # works, drawn once
+_BLOCKS = {
+    "channel_0": "decoder",
+    "encoder": "encoder",
+    "reads": "read master",
+    "store": "write master",
+    "queue": "queue of descriptors",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hit:
+    """One flip and what came of it."""
+
+    number: int
+    place: str  # register or memory
+    outcome: str
+    broken: tuple[str, ...]  # promises
+
+    @property
+    def block(self) -> str:
+        """The part of the peripheral that the register belongs to."""
+        return _block(self.place)
+
+
+class Campaign:
+    """Flips in one peripheral.
+
+    Raises GatewareError if segments are not right without any flip.
+    """
+
+    def __init__(self, kind: Kind, seed: int) -> None:
+        self.peripheral, self._seed = Peripheral(kind), seed
+        rng = np.random.default_rng([seed])
+        works = [self.peripheral.draw(rng) for _ in range(_POOL)]
+        self._pool = [(work, self.peripheral.run(work)) for work in works]
+        for work, run in self._pool:
+            if not run.clean or (kind == "dma" and not run.data.startswith(work.values.tobytes())):
+                raise GatewareError(f"segments are not right without a flip (SEED={seed})")
+
+    def run(self, numbers: Sequence[int]) -> Iterator[Hit]:
+        """Raises GatewareError with the flip's number if what follows a reset is not right."""
+        for number in numbers:
+            yield self._hit(number)
+
+    def _hit(self, number: int) -> Hit:
+        rng, places = np.random.default_rng([self._seed, number]), self.peripheral.places
+        (work, right), (other, after) = self._drawn(rng), self._drawn(rng)
+        place = int(rng.integers(len(places)))
+        name, bits = places[place]
+        cycle, bit = int(rng.integers(right.cycles)), int(rng.integers(bits))
+        run = self.peripheral.run(work, Flip(cycle=cycle, place=place, bit=bit))
+        if self.peripheral.run(other) != after:
+            where = f"bit {bit} of {name} in cycle {cycle}"
+            raise GatewareError(
+                f"flip {number} (SEED={self._seed}), {where}: not right after reset"
+            )
+        broken = tuple(name for name in PROMISES if getattr(run, name))
+        return Hit(number=number, place=name, outcome=_outcome(run, right), broken=broken)
+
+    def _drawn(self, rng: np.random.Generator) -> tuple[Work, Run]:
+        return self._pool[int(rng.integers(_POOL))]
+
+
+def _outcome(run: Run, right: Run) -> str:
+    if run.stopped:
+        return OUTCOMES[2] if run.error else OUTCOMES[4]
+    if run.error:
+        return OUTCOMES[1]
+    return OUTCOMES[0] if run.data == right.data else OUTCOMES[3]
+
+
+def _block(place: str) -> str:
+    return _BLOCKS.get(place.split(".")[0], "registers and codebooks")
+
+
+def table(hits: Sequence[Hit], places: Sequence[tuple[str, int]]) -> str:
+    """Shares of the outcomes by block, and bursts that break a promise."""
+    rows = []
+    for block in (*sorted({_block(name) for name, _ in places}), "all"):
+        mine = [hit for hit in hits if block in (hit.block, "all")]
+        bits = sum(size for name, size in places if block in (_block(name), "all"))
+        counts = Counter(hit.outcome for hit in mine)
+        shares = [f"{100 * counts[name] / max(len(mine), 1):.1f} %" for name in OUTCOMES]
+        breaks = sum(bool(hit.broken) for hit in mine)
+        rows.append([block, f"{bits:,}", f"{len(mine):,}", *shares, breaks])
+    head = ["flips in", "bits", "flips", *OUTCOMES, "leaves its regions"]
+    return markdown_table(head, rows, left=1)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.verif.dma.soft_errors", description=__doc__)
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default all"
+    )
+    parser.add_argument(
+        "--flips", type=integer(1, 1 << 32), default=10_000, help="of each kind (default 10,000)"
+    )
+    parser.add_argument(
+        "--first", type=integer(0, 1 << 32), default=0, help="number of the first flip (default 0)"
+    )
+    parser.add_argument("--seed", type=integer(0, 1 << 32), default=1, help="default 1")
+    parser.add_argument("--document", type=Path, help="put the tables there, too")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    tables, broken = {}, []
+    for kind in args.kinds:
+        print(f"{kind}: flips {args.first} to {args.first + args.flips - 1}, SEED={args.seed}")
+        campaign = Campaign(kind, args.seed)
+        hits = list(campaign.run(range(args.first, args.first + args.flips)))
+        tables[f"soft-errors {kind}"] = table(hits, campaign.peripheral.places)
+        print(tables[f"soft-errors {kind}"], flush=True)
+        broken += [hit for hit in hits if hit.broken]
+    for hit in broken:
+        print(f"flip {hit.number} in {hit.place}: {', '.join(hit.broken)}", file=sys.stderr)
+    if args.document:
+        fill_file(args.document, tables)
+    return int(bool(broken))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Flip bits; 1 if a burst left its regions, 2 for bad input."""
+    return run_command(_parser, _run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
