@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.drafting import NgramTable
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import Calibration, calibrate
 from cassandra_spec.model.packing.plan import PackPlan
@@ -56,9 +57,33 @@ def test_acceptance_prints_a_line_for_each_setting(
             assert any(line.startswith(row["label"] + " ") and rate in line for line in lines)
 
 
+def test_levels_are_measured_with_a_table(folder: Path, tmp_path: Path) -> None:
+    table = NgramTable.count([list(range(96)) * 2], vocabulary=96, order=2)
+    table.save(tmp_path / "table", {})
+    rows = []
+    for levels in ([], ["--draft", "hybrid", "--table", str(tmp_path / "table"), "--low", "5"]):
+        out = tmp_path / "rows.json"
+        command = [
+            *("bench", "acceptance", str(folder / "model"), "--quiet", "--jobs", "1"),
+            *("--prompts", str(folder / "prompts.txt"), "--max-tokens", "48"),
+            *("--calibration", str(folder / "norms.safetensors")),
+            *("--settings", "exact-4-kv", "--gamma", "4", "--json", str(out), *levels),
+        ]
+        assert main(command) == 0
+        rows.append(json.loads(out.read_text())["rows"][0])
+    alone, levels_on = (row["report"] for row in rows)
+    assert set(alone["sources"]) == {"model"}
+    assert {"model", "lookup", "table", "recycled"} <= set(levels_on["sources"])
+    assert levels_on["draft"] == "hybrid"
+    assert levels_on["tokens"] == alone["tokens"]
+    assert levels_on["rounds"] < alone["rounds"]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--draft", "hybrid", "--alternative-margin", "-1"], "alternative_margin must be a numb"),
+        (["--table", "/missing"], "/missing"),
         (["--settings", "exact-9"], "settings must be among unary-40, .* not 'exact-9'"),
         (["--gamma", "9"], "gamma must be from 1 to 8, not 9"),
         (["--prompts", "/missing"], "/missing must be a text file, and is missing"),
