@@ -32,6 +32,7 @@ from cassandra_spec.drafting import (
 from cassandra_spec.drafting.counters import SourceCounters
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
 from cassandra_spec.model.study.prompts import bundled_prompts
@@ -210,9 +211,7 @@ def open_run(
     tokenizer = load_tokenizer(source)
     with Engine.from_packed(source, threads=threads) as engine:
         stops = stop_tokens(tokenizer, source)
-        loaded = None
-        if table is not None:
-            loaded = NgramTable.load(table, vocabulary=engine.config.vocabulary)
+        loaded = None if table is None else open_table(table, source)
         yield Run(engine, tokenizer, stops, loaded, chosen)
 
 
