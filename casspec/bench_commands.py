@@ -77,6 +77,19 @@ most. `of reading` is that over the speed of plain reading in the same round; `N
 of such a pass over that of one row. docs/native.md, section Layouts and kernels, has the forms.
 """
 
+LEVELS_EPILOG = """\
+examples:
+  casspec bench levels packed
+  casspec bench levels packed --table packed/table.safetensors --figure levels.svg
+  casspec bench levels packed --questions question.jsonl --each 5 --json levels.json
+
+The native engine answers every turn of the questions in all variants, plainly first of all; the
+command fails if a reply differs from the plain one. Traffic is counted, as docs/runtime.md defines
+it, with intervals of 95 % over turns; speed is the median over turns, with quartiles, of what was
+measured one after the other. A file of questions is in Spec-Bench's form. Ctrl-C ends with the
+figures so far.
+"""
+
 PACK_EPILOG = """\
 examples:
   casspec bench pack
@@ -98,6 +111,7 @@ def register(subparsers: flags.Subparsers) -> None:
     _add_acceptance(inner)
     _add_small_model(inner)
     decode_command.register(inner)
+    _add_levels(inner)
     _add_kernels(inner)
     _add_codec(inner)
     _add_pack(inner)
@@ -174,6 +188,41 @@ def _small_model(args: argparse.Namespace) -> int:
 
     train_small(args.destination, steps=args.steps, progress=flags.shows_progress(args))
     return 0
+
+
+def _add_levels(subparsers: flags.Subparsers) -> None:
+    text = "what each level of drafting adds, by kind of text"
+    parser = flags.add_command(subparsers, "levels", text, LEVELS_EPILOG, _levels)
+    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
+    flags.add_file(parser, "questions", "of Spec-Bench (default: the bundled prompts)")
+    flags.add_file(parser, "table", "of n-grams (casspec bake-table)")
+    flags.add_count(parser, "each", "questions of a category, at most")
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_count(parser, "threads", "(default: all cores)")
+    parser.add_argument(
+        "--variants", nargs="+", default=["*"], metavar="GLOB", help="some of them (default: all)"
+    )
+    flags.add_file(parser, "json", "write all figures")
+    flags.add_file(parser, "figure", "bars, as SVG")
+    flags.add_quiet(parser)
+
+
+def _levels(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench import levels
+    from cassandra_spec.model.output import write_file
+
+    questions = levels.read_questions(args.questions, args.each)
+    chosen = levels.choose(args.variants, args.max_tokens)
+    with levels.open_run(args.source, args.table, args.threads, chosen) as run:
+        answers, whole = run.run(questions, lambda text: flags.say(args, text))
+        found = run.figures(answers)
+    print(levels.lines(found))
+    _write_json(args.json, levels.to_json(found, answers))
+    if args.figure:
+        write_file(args.figure, levels.draw(found, title=f"Levels of drafting, {args.source}"))
+    differing = sum(each.turns - each.identical for each in found if each.category == levels.ALL)
+    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
+    return 1 if differing else 0 if whole else 130
 
 
 def _add_kernels(subparsers: flags.Subparsers) -> None:

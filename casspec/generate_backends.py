@@ -12,7 +12,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Backend, Counters, Settings
+    from cassandra_spec.drafting import Backend, Counters, NgramTable, Settings
     from cassandra_spec.golden import Codec, Encoder
     from cassandra_spec.model.speculative import KeyValueFormat
     from cassandra_spec.native.engine import Engine
@@ -42,6 +42,7 @@ def _open_torch(args: argparse.Namespace, settings: Settings) -> Iterator[Checke
         codec=_codec(args.codec, args.source),
         encoder=_encoder(args, kv),
         kv=kv,
+        table=_table(args),
         verify=args.verify,
     )
 
@@ -58,6 +59,7 @@ def _open_native(args: argparse.Namespace, settings: Settings) -> Iterator[Check
     draft = settings.uses_draft_view
     options = {"target": args.native_target, "threads": args.threads, "draft": draft}
     with Engine.from_packed(args.source, **options, verify=args.verify) as engine:
+        engine.use_table(_table(args))
         tokenizer = load_tokenizer(args.source)
         stops = stop_tokens(tokenizer, args.source)
         yield _Native(engine, tokenizer, stops)
@@ -140,6 +142,8 @@ _TORCH_ALONE = {
     "--codec": "needs decoded weights",
 }
 _NATIVE = "with --backend native, which decodes greedily from BF16 keys and values"
+_LOOKUP = "with --draft lookup"
+_LOW = ("--table", "--low", "--branches", "--alternatives")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
     (("--temperature",), lambda args: args.backend == "native" and args.temperature != 0, _NATIVE),
@@ -159,7 +163,8 @@ _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str
     (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
     (("--draft", "--min-margin"), lambda args: args.gamma == 0, "with --gamma 0"),
     (("--gamma", "--min-margin"), lambda args: args.draft == "none", "with --draft none"),
-    (("--min-margin",), lambda args: args.draft == "lookup", "with --draft lookup"),
+    (("--min-margin", "--low", "--alternatives"), lambda args: args.draft == "lookup", _LOOKUP),
+    (_LOW, lambda args: args.draft in ("model", "none"), "without --draft lookup or hybrid"),
     (("--system",), lambda args: args.raw, "with --raw"),
 )
 """Flags, when they would be ignored, and how that is said."""
@@ -171,6 +176,12 @@ def refuse_ignored(args: argparse.Namespace) -> None:
         for name in names:
             if name in args.given and ignored(args):
                 raise CassandraError(f"{name} must not be given {how}")
+
+
+def _table(args: argparse.Namespace) -> NgramTable | None:
+    from cassandra_spec.model.baking import open_table
+
+    return open_table(args.table, args.source) if args.table else None
 
 
 def _format_of(source: Path) -> Format:

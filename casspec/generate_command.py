@@ -19,7 +19,7 @@ from cassandra_spec.casspec.generate_backends import (
     refuse_ignored,
 )
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
-from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
+from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma, Levels
 from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES
@@ -36,7 +36,7 @@ examples:
   casspec generate packed --prompt "Hello." --plain
   casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 3
   casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --min-margin 0.75
-  casspec generate packed --prompt "Hello." --backend native --draft hybrid --min-margin 0.75
+  casspec generate packed --prompt "Hello." --draft hybrid --table packed/table.safetensors
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
@@ -82,8 +82,8 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         " adaptive of the native backend, which goes by measured times, too, and drafts at most 7)",
     )
     text = (
-        "who drafts: the model's draft view; copies of earlier tokens; copies where there are any,"
-        " else the draft view; or nobody"
+        "who drafts: the model's draft view; low drafters alone (copies of earlier tokens, a table,"
+        " what the target held likely before); both, as levels; or nobody"
     )
     flags.add_choice(parser, "draft", get_args(DraftKind), text)
     parser.add_argument(
@@ -109,6 +109,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         " the file are always checked)"
     )
     flags.add_switch(parser, "verify", text)
+    _add_levels(parser)
     _add_backend(parser)
     _add_sampling(parser)
     _add_kv(parser)
@@ -120,6 +121,16 @@ class _OldMargin(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         print("casspec: --least-lead is now --min-margin", file=sys.stderr)
         namespace.min_margin = values
+
+
+def _add_levels(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("low drafters")
+    flags.add_file(group, "table", "of n-grams (casspec bake-table)")
+    flags.add_count(group, "low", "their tokens in a pass of the draft view", Levels.low, low=0)
+    text = "their candidates for one place; 1: chains, no trees"
+    flags.add_count(group, "branches", text, Levels.branches)
+    text = "second-best tokens of the draft view that a verification may have"
+    flags.add_count(group, "alternatives", text, Levels.alternatives, low=0)
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
@@ -225,6 +236,7 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]
         gamma=0 if args.plain else gamma,
         draft=args.draft,
         min_margin=args.min_margin,
+        levels=Levels(low=args.low, branches=args.branches, alternatives=args.alternatives),
         max_tokens=args.max_tokens,
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),

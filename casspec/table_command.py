@@ -49,6 +49,7 @@ def register(subparsers: flags.Subparsers) -> None:
     # what the backends of `generate` have flags for, and a table does not
     parser.set_defaults(
         native_target="bf16",
+        table=None,
         verify=False,
         codec="golden",
         kv=BF16,

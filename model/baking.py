@@ -97,6 +97,12 @@ def bake_table(
         return Baked(entries=len(table), bytes=path.stat().st_size, resumed=resumed, **tokens)
 
 
+def open_table(path: Path, model: Path) -> NgramTable:
+    """The table of a packed model. Raises :class:`FileError` if it is of another one."""
+    vocabulary = int(read_config(model)["vocab_size"])
+    return NgramTable.load(path, vocabulary=vocabulary, model_digest=open_packed(model).digest)
+
+
 class _Conversations:
     """Tokens of conversations by number, from the journal or made now."""
 

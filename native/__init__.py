@@ -4,7 +4,7 @@ Importing this package neither compiles nor loads anything: a machine without a 
 it, and gets :class:`NativeError` from whatever needs the library.
 """
 
-from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.library import ISAS, isa, load, set_isa
 
 __all__ = ["ISAS", "NativeError", "isa", "load", "set_isa"]

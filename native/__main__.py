@@ -2,8 +2,7 @@
 
 import sys
 
-from cassandra_spec.native.build import build_library
-from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.build import NativeError, build_library
 from cassandra_spec.native.library import available_isas, isa
 
 

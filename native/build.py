@@ -28,8 +28,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.native import constants
-from cassandra_spec.native.errors import NativeError
+
+
+class NativeError(CassandraError):
+    """The native library cannot be compiled or loaded here, or lacks what was asked for."""
+
 
 SOURCES = Path(__file__).resolve().parent / "src"
 _CHECKOUT = SOURCES.parents[1]

@@ -32,7 +32,7 @@ from cassandra_spec.golden.errors import CassandraError, DecodeError
 from cassandra_spec.golden.format import DIRECTORY_FIELDS, ERROR_CAUSES, SCHEMES, STREAMS, Format
 from cassandra_spec.golden.packed import Packed, Values, concatenate
 from cassandra_spec.native.arrays import CheckedStructure, Pointer, pointer
-from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.library import declare, load, require_done
 
 Flags = NDArray[np.bool_]

@@ -43,6 +43,7 @@ from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.native.arrays import pointer
+from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine_binding import (
     MAX_ROWS,
@@ -51,8 +52,10 @@ from cassandra_spec.native.engine_binding import (
     ModelShape,
     RoundResult,
     engine_library,
+    outcome_of,
+    round_request,
+    table_orders,
 )
-from cassandra_spec.native.errors import NativeError
 from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.llama import (
@@ -66,7 +69,6 @@ from cassandra_spec.native.llama import (
     llama_costs,
     read_llama_config,
 )
-from cassandra_spec.native.rounds import outcome_of, round_request, table_orders
 
 Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from cassandra_spec.native.build import ISA_FLAGS, build_library
-from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.build import ISA_FLAGS, NativeError, build_library
 
 Signature = tuple[Any, tuple[Any, ...]]
 """Result and arguments of a native function."""

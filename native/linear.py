@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.native.arrays import int32, pointer
+from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine_binding import MAX_ROWS
-from cassandra_spec.native.errors import NativeError
 from cassandra_spec.native.forms import FORMS, FormName
 from cassandra_spec.native.library import declare, load, require_done
 

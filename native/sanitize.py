@@ -10,8 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cassandra_spec.native.build import build_library, find_toolchain
-from cassandra_spec.native.errors import NativeError
+from cassandra_spec.native.build import NativeError, build_library, find_toolchain
 
 # libstdc++ too: the sanitizer looks for its functions when it starts.
 _RUNTIMES = ("libasan.so", "libubsan.so", "libstdc++.so.6")

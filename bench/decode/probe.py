@@ -17,7 +17,7 @@ def memory_speed(threads: int) -> float:
     By the native library's plain reading loop (:func:`cassandra_spec.native.linear.time_reading`);
     without a compiler by numpy, whose maximum of 64-bit words may not be as fast as memory is.
     """
-    from cassandra_spec.native.errors import NativeError
+    from cassandra_spec.native.build import NativeError
     from cassandra_spec.native.linear import time_reading
 
     try:

@@ -18,8 +18,8 @@ from cassandra_spec.drafting import Backend, Replies, ReplyText, Settings
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.speculative import CassandraForCausalLM, causal_lm
 from cassandra_spec.native import engine as native_engine
+from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.errors import NativeError
 from cassandra_spec.report.commands import LONGEST_LINE
 from tests.model.tiny import write_model
 

@@ -1,0 +1,349 @@
+"""Levels of drafting by kind of text: traffic, tokens per pass, speed, replies compared.
+
+Every turn of every question is answered by all variants, one after the other, beginning with
+another one each time; questions of two turns are conversations on the plain replies. Spec-Bench's
+questions are in this form, and the bundled prompts are questions of one turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+import io
+import itertools
+import json
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.drafting import (
+    ADAPTIVE,
+    DRAFT_VIEW,
+    Costs,
+    Counters,
+    Levels,
+    NgramTable,
+    Settings,
+    encode_prompt,
+    stop_tokens,
+)
+from cassandra_spec.drafting.counters import SourceCounters
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.baking import open_table
+from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
+from cassandra_spec.model.study.prompts import bundled_prompts
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.engine_binding import MOST
+from cassandra_spec.report.tables import text_table
+
+PLAIN = "plain"
+_VIEW_MARGIN, _LEVELS_MARGIN = 0.75, 1.1
+_CHAINS = Levels(branches=1, alternatives=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """User turns of one conversation."""
+
+    category: str
+    turns: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One way to draft."""
+
+    name: str
+    settings: Settings
+    table: bool = False  # whether low drafters have the table
+
+
+def variants(max_tokens: int) -> list[Variant]:
+    """Levels added one after the other, at a fixed gamma and as the policy chooses."""
+
+    def make(draft: Any, levels: Levels | None = None, *, gamma: Any = MOST) -> Settings:
+        margin = {"model": _VIEW_MARGIN, "hybrid": _LEVELS_MARGIN}.get(draft, 0.0)
+        return Settings(
+            gamma=gamma,
+            draft=draft,
+            min_margin=margin,
+            levels=levels or Levels(),
+            max_tokens=max_tokens,
+        )
+
+    return [
+        Variant(PLAIN, make("none", gamma=0)),
+        Variant("draft view", make("model")),
+        Variant("copies, chains", make("hybrid", _CHAINS)),
+        Variant("table, chains", make("hybrid", _CHAINS), table=True),
+        Variant("trees of 3", make("hybrid"), table=True),
+        Variant("trees of 7", make("hybrid", Levels(low=MOST)), table=True),
+        Variant("low chain alone", make("lookup", _CHAINS), table=True),
+        Variant("low tree alone", make("lookup"), table=True),
+        Variant("draft view, adaptive", make("model", gamma=ADAPTIVE)),
+        Variant("levels, adaptive", make("hybrid", gamma=ADAPTIVE), table=True),
+    ]
+
+
+def choose(patterns: Sequence[str], max_tokens: int) -> list[Variant]:
+    """Plain decoding, and the variants whose names match a glob."""
+    every = variants(max_tokens)
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(each.name, pattern) for each in every):
+            known = "; ".join(each.name for each in every)
+            raise CassandraError(f"variants must be among {known}, not {pattern!r}")
+    matches = [PLAIN, *patterns]
+    return [v for v in every if any(fnmatch.fnmatchcase(v.name, each) for each in matches)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A variant's reply to one turn."""
+
+    category: str
+    variant: str
+    identical: bool
+    counters: Counters
+
+
+def read_questions(path: Path | None, each: int | None = None) -> list[Question]:
+    """The questions of a file in Spec-Bench's form, or the bundled prompts for figures.
+
+    ``each`` is the most of a category, the first ones.
+    """
+    if path is None:
+        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts("bench")]
+    else:
+        every = list(_questions(path))
+    seen: dict[str, int] = {}
+    chosen = []
+    for question in every:
+        seen[question.category] = seen.get(question.category, 0) + 1
+        if each is None or seen[question.category] <= each:
+            chosen.append(question)
+    return chosen
+
+
+def _questions(path: Path) -> Iterator[Question]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        try:
+            body = json.loads(line)
+            category, turns = body["category"], tuple(body["turns"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileError(f"{path}:{number} must be a question of Spec-Bench: {error}") from error
+        if not (isinstance(category, str) and turns and all(isinstance(t, str) for t in turns)):
+            raise FileError(f"{path}:{number}: category and turns must be text, not {line[:80]}")
+        yield Question(category=category, turns=turns)
+
+
+class Run:
+    """Answers to questions by all variants, on one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Any,
+        stops: frozenset[int],
+        table: NgramTable | None,
+        chosen: Sequence[Variant],
+    ) -> None:
+        self._engine, self._tokenizer, self._stops = engine, tokenizer, stops
+        self._table = table
+        self._variants = [each for each in chosen if table is not None or not each.table]
+
+    def answer(self, question: Question, first: int) -> Iterator[Answer]:
+        """Answers to the turns that fit the engine; ``first`` says which variant begins."""
+        chat: list[dict[str, str]] = []
+        for text in question.turns:
+            chat.append({"role": "user", "content": text})
+            prompt = encode_prompt(self._tokenizer, chat)
+            room = self._engine.context - len(prompt)
+            if room < self._variants[0].settings.max_tokens:
+                return
+            replies = {}
+            first %= len(self._variants)
+            for each in [*self._variants[first:], *self._variants[:first]]:
+                replies[each] = self._reply(each, prompt)
+            plain = next(tokens for each, (tokens, _) in replies.items() if each.name == PLAIN)
+            for each, (tokens, counters) in replies.items():
+                yield Answer(question.category, each.name, tokens == plain, counters)
+            reply = self._tokenizer.decode(plain, skip_special_tokens=True)
+            chat.append({"role": "assistant", "content": reply})
+
+    def _reply(self, variant: Variant, prompt: Sequence[int]) -> tuple[list[int], Counters]:
+        self._engine.use_table(self._table if variant.table else None)
+        settings = dataclasses.replace(variant.settings, stop_tokens=self._stops)
+        counters = Counters()
+        rounds = self._engine.rounds(prompt, settings, counters)
+        tokens = list(itertools.chain.from_iterable(rounds))
+        counters.kv = counters.key_values(self._engine.costs.position if self._engine.costs else 0)
+        return tokens, counters
+
+    def figures(self, answers: Sequence[Answer]) -> list[Figures]:
+        """Of all variants, for all turns and by category."""
+        assert self._engine.costs is not None, "the engine is of a packed file"
+        return figures(self._engine.costs, answers)
+
+    def run(
+        self, questions: Sequence[Question], say: Callable[[str], object]
+    ) -> tuple[list[Answer], bool]:
+        """All answers, and whether all questions were asked: Ctrl-C ends with those so far."""
+        found: list[Answer] = []
+        try:
+            for number, question in enumerate(questions):
+                found += self.answer(question, number)
+                say(f"{number + 1} of {len(questions)} questions, {question.category}")
+        except KeyboardInterrupt:
+            return found, False
+        return found, True
+
+
+@contextlib.contextmanager
+def open_run(
+    source: Path, table: Path | None, threads: int | None, chosen: Sequence[Variant]
+) -> Iterator[Run]:
+    """A run on a packed model, with a table of n-grams if there is one."""
+    tokenizer = load_tokenizer(source)
+    with Engine.from_packed(source, threads=threads) as engine:
+        stops = stop_tokens(tokenizer, source)
+        loaded = None if table is None else open_table(table, source)
+        yield Run(engine, tokenizer, stops, loaded, chosen)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The figures of a variant in a category, or in all."""
+
+    variant: str
+    category: str
+    turns: int
+    identical: int
+    tokens_per_verification: float
+    tokens_per_pass: float | None  # of the draft view: drafted by it over its passes
+    acceptance: float | None  # accepted / drafted of the draft view
+    speedup: Interval  # traffic over BF16, everything counted
+    to_plain: tuple[float, float, float]  # tokens a second over plain, by turn: quartiles
+
+
+ALL = "all"
+
+
+def figures(costs: Costs, answers: Sequence[Answer]) -> list[Figures]:
+    """Of all variants, for all turns and by category."""
+    ratio = speedup_ratio(costs)
+    categories = [ALL, *dict.fromkeys(answer.category for answer in answers)]
+    names = list(dict.fromkeys(answer.variant for answer in answers))
+    found = []
+    for category in categories:
+        some = [a for a in answers if category in (ALL, a.category)]
+        plain = [a.counters for a in some if a.variant == PLAIN]
+        for name in names:
+            own = [a for a in some if a.variant == name]
+            found.append(_figures(name, category, own, plain, ratio))
+    return found
+
+
+def _figures(
+    name: str, category: str, own: Sequence[Answer], plain: Sequence[Counters], ratio: Ratio
+) -> Figures:
+    total = Counters()
+    for answer in own:
+        total.add(answer.counters)
+    view = total.sources.get(DRAFT_VIEW, SourceCounters())
+    rates = [
+        _rate(answer.counters) / _rate(other)
+        for answer, other in zip(own, plain, strict=True)
+        if answer.counters.tokens
+    ]
+    low, median, high = statistics.quantiles(rates, n=4) if len(rates) > 1 else rates * 3
+    return Figures(
+        variant=name,
+        category=category,
+        turns=len(own),
+        identical=sum(answer.identical for answer in own),
+        tokens_per_verification=total.tokens / max(total.rounds, 1),
+        tokens_per_pass=view.drafted / total.passes if total.passes else None,
+        acceptance=view.accepted / view.drafted if view.drafted else None,
+        speedup=bootstrap([answer.counters for answer in own], ratio),
+        to_plain=(low, median, high),
+    )
+
+
+def _rate(counters: Counters) -> float:
+    return counters.tokens / counters.decode_seconds
+
+
+_COLUMNS = (
+    *("variant", "identical", "per verification", "per draft pass", "accepted"),
+    *("traffic speed-up", "speed, of plain"),
+)
+
+
+def lines(found: Sequence[Figures]) -> str:
+    """The table of all turns, and those of two figures by category."""
+    whole = [each for each in found if each.category == ALL]
+    parts = [text_table(_COLUMNS, [_cells(each) for each in whole])]
+    shown = [each.variant for each in whole]
+    for title, cell in (("traffic speed-up", _speedup), ("tokens a second, of plain", _speed)):
+        rows = []
+        for category in dict.fromkeys(each.category for each in found):
+            own = {each.variant: each for each in found if each.category == category}
+            rows.append([category, str(own[PLAIN].turns), *(cell(own[name]) for name in shown)])
+        parts.append(f"{title}\n\n" + text_table(["category", "turns", *shown], rows))
+    return "\n\n".join(parts)
+
+
+def _cells(one: Figures) -> list[str]:
+    low, median, high = one.to_plain
+    speedup = one.speedup
+    return [
+        one.variant,
+        f"{one.identical}/{one.turns}",
+        f"{one.tokens_per_verification:.2f}",
+        "-" if one.tokens_per_pass is None else f"{one.tokens_per_pass:.2f}",
+        "-" if one.acceptance is None else f"{one.acceptance:.3f}",
+        f"{speedup.value:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]",
+        f"{median:.2f} [{low:.2f}, {high:.2f}]",
+    ]
+
+
+def _speedup(one: Figures) -> str:
+    return f"{one.speedup.value:.2f}"
+
+
+def _speed(one: Figures) -> str:
+    return f"{one.to_plain[1]:.2f}"
+
+
+def draw(found: Sequence[Figures], *, title: str) -> bytes:
+    """Bars: speed and traffic by level added, as an SVG."""
+    from matplotlib.figure import Figure
+
+    whole = [each for each in found if each.category == ALL]
+    names, places = [each.variant for each in whole], range(len(whole))
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    for axes, label, values in zip(
+        figure.subplots(1, 2, sharey=True),
+        ("traffic speed-up over BF16", "tokens a second, of plain (median)"),
+        ([each.speedup.value for each in whole], [each.to_plain[1] for each in whole]),
+        strict=True,
+    ):
+        axes.barh(places, values)
+        axes.set(xlabel=label, yticks=list(places), yticklabels=names)
+        axes.axvline(1.0, color="grey", linestyle="--")
+        axes.invert_yaxis()
+    figure.suptitle(title)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": title})
+    return buffer.getvalue()
+
+
+def to_json(found: Sequence[Figures], answers: Sequence[Answer]) -> dict[str, Any]:
+    """Plain objects: the figures, and what they were computed from."""
+    rows: list[Mapping[str, Any]] = [dataclasses.asdict(answer) for answer in answers]
+    return {"figures": [dataclasses.asdict(each) for each in found], "answers": rows}
