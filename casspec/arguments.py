@@ -23,10 +23,11 @@ pass reads the rest: self-speculative decoding without a second model.
 
 EPILOG = """\
 examples:
-  casspec pack smollm2 packed                     the demonstration model, lossless
-  casspec pack ~/models/llama packed --prune 0.4  the paper's setting: 40 % pruned in the draft
+  casspec pack smollm2 packed                     the demonstration model, lossless and fast
+  casspec pack ~/models/llama packed --preset paper  the paper's setting: 40 % pruned in the draft
   casspec inspect packed --verify                 bits per weight by stream; every checksum
   casspec generate packed --prompt "Why?"         a reply, with every figure beside it
+  casspec chat packed                             a conversation
   casspec unpack packed plain                     back to BF16 safetensors
   casspec rtl --out build/rtl                     Verilog of the decoder
 

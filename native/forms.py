@@ -15,18 +15,19 @@ TARGETS: tuple[Target, ...] = ("bf16", "packed12")
 """How the values of targets are kept: as they are, or in the lossless form of 12 bits."""
 
 
-def draft_form(format: Format | None) -> tuple[str, int]:
+def draft_form(format: Format | None, columns: int) -> tuple[str, int]:
     """Form and group of a draft; None is a matrix that is not packed, whose draft is the target.
 
-    The form is the narrowest that holds all draft values of the format; what a tensor has beyond
-    that falls back to BF16 when it is made.
+    The form is the narrowest that holds all draft values of the format in rows of ``columns``
+    values; what a tensor has beyond that falls back to BF16 when it is made. Groups that run over
+    the ends of rows have no narrow form.
     """
     if format is None:
         return "bf16", 32
     group = min(format.group, 64)
     if format.scheme == "unary":
         return ("packed8" if format.truncated >= 4 else "packed12"), group
-    if group < 32 or format.truncated < 4:
+    if group < 32 or columns % group or format.truncated < 4:
         return "packed12", 32
     return ("draft5" if format.truncated == 4 else "draft4"), group
 

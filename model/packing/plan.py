@@ -25,6 +25,7 @@ import dataclasses
 import fnmatch
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -104,6 +105,19 @@ _OWN = tuple(field.name for field in dataclasses.fields(Recipe) if field.name !=
 _FIELDS = (*Format().to_dict(), *_OWN)
 
 
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "fast": {
+        **{"scheme": "exact", "group": 64, "fill": "midpoint"},
+        "group_exponents": "weighted",
+    },
+    "paper": {"scheme": "unary", "prune": 0.4},
+    "small": {"scheme": "unary", "fill": "midpoint"},
+}
+"""Fields of recipes by name: the fastest replies of the native backend; the paper's setting; the
+fewest bits with an exact target.
+"""
+
+
 def _require_known(fields: Mapping[str, Any], where: str) -> None:
     for name in fields:
         if name not in _FIELDS:
@@ -179,6 +193,20 @@ class PackPlan:
                 )
         found = {tensor.name: self.recipe(tensor) for tensor in tensors}
         return {name: recipe for name, recipe in found.items() if recipe is not None}
+
+    def notes(self, source: Source) -> tuple[str, ...]:
+        """What a user should know: matrices whose groups run over the ends of rows."""
+        uneven = Counter(
+            (source.tensors[name].shape[1], recipe.format.group)
+            for name, recipe in self.recipes(source).items()
+            if recipe.format.scheme != "unary"
+            and source.tensors[name].shape[1] % recipe.format.group
+        )
+        return tuple(
+            f"{count} matrices have rows of {columns} values, no multiple of the group ({group}):"
+            " their drafts take 12 bits or more for each weight in the native backend"
+            for (columns, group), count in sorted(uneven.items())
+        )
 
     def save(self, path: Path) -> None:
         """Write a plan file (TOML). Whole or not at all."""

@@ -23,13 +23,14 @@ from tests.casspec.status import status_of
 
 Output = pytest.CaptureFixture[str]
 COMMAND = [sys.executable, "-m", "cassandra_spec.casspec"]
+UNARY = ("--scheme", "unary", "--quiet")
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def packed(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("packed") / "p"
-    assert main(["pack", str(llama), str(where), "--quiet", "--jobs", "1"]) == 0
+    assert main(["pack", str(llama), str(where), *UNARY, "--jobs", "1"]) == 0
     return where
 
 

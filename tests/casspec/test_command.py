@@ -27,8 +27,10 @@ LINEAR = "model.layers.1.mlp.down_proj.weight"
 
 
 def run(*arguments: object) -> int:
-    """The command with ``--jobs 1`` where it takes it."""
+    """The command with ``--jobs 1`` where it takes it; packs in unary unless it says how."""
     words = [str(argument) for argument in arguments]
+    if words[0] == "pack" and not {"--scheme", "--preset", "--recipe"} & set(words):
+        words += ["--scheme", "unary"]
     return status_of(*words, *(["--jobs", "1"] if words[0] in ("pack", "unpack") else []))
 
 
@@ -102,7 +104,9 @@ def test_the_draft_can_be_unpacked(llama: Path, tmp_path: Path) -> None:
 
 def test_it_says_what_it_has_done(own_llama: Path, tmp_path: Path, capsys: Output) -> None:
     replace_tensors(own_llama, {LINEAR: torch.full((48, 80), torch.inf, dtype=torch.float32)})
-    assert run("pack", own_llama, tmp_path / "p", "--scheme", "mx", "--saturate") == 0
+    assert (
+        run("pack", own_llama, tmp_path / "p", "--scheme", "mx", "--group", 16, "--saturate") == 0
+    )
     out, err = capsys.readouterr()
     assert out == ""
     lines = [line for line in err.splitlines() if line and "|" not in line]  # no progress bars

@@ -22,6 +22,7 @@ from cassandra_spec.golden import GoldenCodec
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from tests.model.tiny import replace_tensors, tensors_of, write_model
 
+UNARY = ("--scheme", "unary", "--quiet")
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ["--prompt", "word5 word9", "--prompt", "word7"]
 TORCH = ["--backend", "torch"]
@@ -219,7 +220,7 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("endless")
     size = {"max_position_embeddings": 1 << 16, "eos_token_id": None, "bos_token_id": None}
     source = write_model(place / "plain", **size)  # type: ignore[arg-type]
-    assert main(["pack", str(source), str(place / "packed"), "--quiet", "--jobs", "1"]) == 0
+    assert main(["pack", str(source), str(place / "packed"), *UNARY, "--jobs", "1"]) == 0
     return place / "packed"
 
 
@@ -417,7 +418,7 @@ def test_a_model_whose_logits_are_not_finite_is_refused_in_one_line(
     source = write_model(tmp_path / "plain")
     norm = tensors_of(source)["model.norm.weight"]
     replace_tensors(source, {"model.norm.weight": norm * float("nan")})
-    assert main(["pack", str(source), str(tmp_path / "packed"), "--quiet", "--jobs", "1"]) == 0
+    assert main(["pack", str(source), str(tmp_path / "packed"), *UNARY, "--jobs", "1"]) == 0
     capsys.readouterr()
     command = ["generate", str(tmp_path / "packed"), *PROMPTS, *TORCH, "--max-tokens", "9", *flags]
     assert main(command) == 2

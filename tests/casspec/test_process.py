@@ -16,6 +16,7 @@ import torch
 from tests.model.tiny import replace_tensors
 
 COMMAND = [sys.executable, "-m", "cassandra_spec.casspec"]
+UNARY = ("--scheme", "unary", "--quiet")
 ROOT = Path(__file__).resolve().parents[2]
 LARGE = (1 << 12, 1 << 12)  # takes seconds to pack
 
@@ -45,7 +46,7 @@ def test_a_full_disk(large: Path, tmp_path: Path, jobs: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     done = subprocess.run(
-        [*COMMAND, "pack", large, tmp_path / "p", "--quiet", "--jobs", str(jobs)],
+        [*COMMAND, "pack", large, tmp_path / "p", *UNARY, "--jobs", str(jobs)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -55,13 +56,13 @@ def test_a_full_disk(large: Path, tmp_path: Path, jobs: int) -> None:
     assert done.returncode == 2
     assert_one_error(done.stderr, f"{tmp_path / 'p'}: File too large; run it again to go on; ")
     assert names(tmp_path) == {"own-llama", ".p.partial"}
-    again = [*COMMAND, "pack", str(large), str(tmp_path / "p"), "--quiet", "--jobs", str(jobs)]
+    again = [*COMMAND, "pack", str(large), str(tmp_path / "p"), *UNARY, "--jobs", str(jobs)]
     subprocess.run(again, cwd=ROOT, check=True)
     assert names(tmp_path) == {"own-llama", "p"}
 
 
 def test_output_that_cannot_be_printed(llama: Path, tmp_path: Path) -> None:
-    subprocess.run([*COMMAND, "pack", llama, tmp_path / "p", "--quiet"], cwd=ROOT, check=True)
+    subprocess.run([*COMMAND, "pack", llama, tmp_path / "p", *UNARY], cwd=ROOT, check=True)
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [*COMMAND, "inspect", tmp_path / "p"],
@@ -76,7 +77,7 @@ def test_output_that_cannot_be_printed(llama: Path, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away(llama: Path, tmp_path: Path) -> None:
-    subprocess.run([*COMMAND, "pack", llama, tmp_path / "p", "--quiet"], cwd=ROOT, check=True)
+    subprocess.run([*COMMAND, "pack", llama, tmp_path / "p", *UNARY], cwd=ROOT, check=True)
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
@@ -112,7 +113,7 @@ def test_an_interrupt(
     large: Path, tmp_path: Path, number: int, code: int, line: str, jobs: int
 ) -> None:
     """As from a terminal: an interrupt goes to the workers, too."""
-    command = [*COMMAND, "pack", str(large), str(tmp_path / "p"), "--quiet", "--jobs", str(jobs)]
+    command = [*COMMAND, "pack", str(large), str(tmp_path / "p"), *UNARY, "--jobs", str(jobs)]
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -142,7 +143,7 @@ def test_an_interrupt_at_any_time_leaves_one_line(
     large: Path, tmp_path: Path, delay: float
 ) -> None:
     """While modules are loaded, while workers start, while they work."""
-    command = [sys.executable, "-c", ANNOUNCED, "pack", str(large), str(tmp_path / "p"), "--quiet"]
+    command = [sys.executable, "-c", ANNOUNCED, "pack", str(large), str(tmp_path / "p"), *UNARY]
     with subprocess.Popen(
         [*command, "--jobs", "2"],
         cwd=ROOT,

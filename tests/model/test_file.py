@@ -164,6 +164,7 @@ def test_writing_and_reading_take_the_memory_of_a_piece(tmp_path: Path) -> None:
 
 # --- nothing or the whole -----------------------------------------------------------------------
 
+FOUR = np.arange(4, dtype=np.uint8)
 ONE = {"a": RawTensor(dtype="U8", shape=(4,), nbytes=4)}
 
 
@@ -464,3 +465,32 @@ def test_a_name_that_is_not_there(tmp_path: Path) -> None:
         packed.read_packed("v")
     with pytest.raises(FileError, match="must have a tensor w, and has none of that name"):
         packed.read_raw("w")
+
+
+def test_what_a_file_says_about_itself_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    with Writer(path, ONE, about={"kind": "test", "n": [1, 2]}) as writer:
+        writer.write_raw("a", [FOUR])
+    file = PackedFile(path)
+    assert file.about == {"kind": "test", "n": [1, 2]}
+    np.testing.assert_array_equal(file.map_raw("a"), file.read_raw("a"))
+
+
+def test_a_digest_is_of_the_contents(tmp_path: Path) -> None:
+    digests = []
+    for values, about in ((FOUR, {}), (FOUR, {}), (FOUR + 1, {}), (FOUR, {"n": 1})):
+        path = tmp_path / "x.safetensors"
+        with Writer(path, ONE, about=about) as writer:
+            writer.write_raw("a", [values])
+        digests.append(PackedFile(path).digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+
+
+def test_a_file_that_shrinks_is_refused(sample: Path) -> None:
+    file = SafetensorsFile(sample)
+    name = max(file.tensors, key=lambda name: file.tensors[name].nbytes)
+    sample.write_bytes(sample.read_bytes()[:5000])
+    for read in (file.read, file.map):
+        with pytest.raises(FileError, match="must not shrink while it is read"):
+            read(name)

@@ -144,6 +144,20 @@ def test_drafts_take_the_form_of_their_scheme(format: Format, form: str) -> None
         assert errors(engine.forward(PROMPT, draft=True), expected).max() < 13 / 254
 
 
+def test_drafts_whose_groups_run_over_the_ends_of_rows_take_12_bits() -> None:
+    config, tensors = small(hidden_size=72, intermediate_size=128, head_dim=16)
+    whole = packed(tensors, Format(scheme="exact", truncated=4, fill="midpoint", group=64))
+    drafts = {
+        name: decode_draft(tensor) if isinstance(tensor, Packed) else tensor
+        for name, tensor in whole.items()
+    }
+    expected = LlamaOracle(read_llama_config(config), drafts).logits(PROMPT)
+    with make(config, whole) as engine:
+        assert "bf16" not in engine.forms["draft"]
+        assert engine.forms["draft"]["packed12"] >= 11  # inputs of 72 or 96 values
+        assert errors(engine.forward(PROMPT, draft=True), expected).max() < 13 / 254
+
+
 def test_rows_do_not_depend_on_each_other(every_isa: str) -> None:
     config, tensors = small()
     for threads, target in itertools.product((1, 2, 3), ("bf16", "packed12")):
