@@ -405,7 +405,22 @@ def test_a_model_that_is_not_packed_is_refused(
     llama: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", str(llama), *PROMPTS, *TORCH]) == 2
-    assert "must be a packed model" in capsys.readouterr().err
+    line = f"{llama} must be a packed model: make one with `casspec pack {llama} PACKED`"
+    assert capsys.readouterr().err == f"casspec: error: {line}\n"
+
+
+@pytest.mark.parametrize("command", ["generate", "pack"])
+def test_a_name_of_the_hub_gets_a_hint(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rest = PROMPTS if command == "generate" else [str(tmp_path / "p"), "--quiet"]
+    assert main([command, "HuggingFaceTB/SmolLM2-135M-Instruct", *rest]) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        "casspec: error: HuggingFaceTB/SmolLM2-135M-Instruct must be a directory of a model, and is"
+        " missing (a model of the Hub is downloaded first, with `hf download NAME --local-dir DIR`)"
+        "\n"
+    )
 
 
 @pytest.mark.parametrize(
