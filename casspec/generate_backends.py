@@ -101,8 +101,10 @@ BACKENDS: dict[
 
 def choose_backend(args: argparse.Namespace) -> str:
     """Put a backend in the place of ``auto``; why this one, if it was to be chosen."""
+    from cassandra_spec.golden.model_config import read_config
     from cassandra_spec.model.packing.packer import open_packed
 
+    read_config(args.source)
     open_packed(args.source)
     if args.backend != AUTO:
         return ""

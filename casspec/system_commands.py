@@ -12,6 +12,7 @@ from cassandra_spec.casspec.flags import Subparsers, add_choice, add_command, ad
 
 if TYPE_CHECKING:
     from cassandra_spec.system.checks.scalesim import Count
+    from cassandra_spec.system.costs import Bits
     from cassandra_spec.system.systolic import Array
 
 EPILOG = """\
@@ -162,10 +163,32 @@ def _estimate(args: argparse.Namespace) -> int:
                 label=args.label,
             ),
             rates=args.sim_file,
+            bits=_packed_bits(args),
         )
     )
     print(json.dumps(answer.to_dict(), indent=1) if args.json else page(answer))
     return 0
+
+
+def _packed_bits(args: argparse.Namespace) -> dict[str, Bits] | None:
+    """Bits of weights and head, if the model is a packed directory."""
+    from cassandra_spec.golden import CassandraError
+    from cassandra_spec.golden.file import PackedFile, SafetensorsFile
+    from cassandra_spec.model.packing.inspection import bits_by_part
+    from cassandra_spec.system.costs import Bits, load_format
+
+    path = Path(args.model) / "model.safetensors"
+    if not path.is_file() or "cassandra" not in SafetensorsFile(path).metadata:
+        return None
+    packed = PackedFile(path)
+    schemes = {tensor.format.scheme for tensor in packed.tensors.values()}
+    if load_format(args.scheme).decoder not in schemes:
+        found = " and ".join(sorted(schemes))
+        raise CassandraError(f"scheme must be one of {found}, as in {path}, not {args.scheme}")
+    return {
+        part: Bits(draft=draft, whole=whole, source=f"of {path}")
+        for part, (draft, whole) in bits_by_part(packed).items()
+    }
 
 
 def _reproduce(args: argparse.Namespace) -> int:

@@ -8,10 +8,14 @@ import warnings
 from typing import Literal, get_args
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.format import is_integer
 
 ADAPTIVE: Literal["adaptive"] = "adaptive"
 
 Gamma = int | Literal["adaptive"]
+
+MOST_GAMMA = 4096
+"""The largest gamma; runtimes may take less."""
 
 DraftKind = Literal["model", "lookup", "hybrid", "none"]
 """The draft view; low drafters alone; both, as levels; plain decoding."""
@@ -82,8 +86,10 @@ class Settings:
         if least_lead is not None:
             warnings.warn("least_lead is now min_margin", FutureWarning, stacklevel=3)
             object.__setattr__(self, "min_margin", least_lead)
-        if self.gamma != ADAPTIVE and not (isinstance(self.gamma, int) and self.gamma >= 0):
-            raise CassandraError(f"gamma must be at least 0, or 'adaptive', not {self.gamma!r}")
+        if self.gamma != ADAPTIVE and not is_integer(self.gamma, 0, MOST_GAMMA):
+            raise CassandraError(
+                f"gamma must be from 0 to {MOST_GAMMA}, or 'adaptive', not {self.gamma!r}"
+            )
         if self.draft not in get_args(DraftKind):
             known = ", ".join(get_args(DraftKind))
             raise CassandraError(f"draft must be one of {known}, not {self.draft!r}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,6 +49,7 @@ _ROPE_NEEDS: dict[str, tuple[str, ...]] = {
 }
 """Types of rotary embedding that transformers knows, and entries that are checked here."""
 
+_HUB_HINT = " (a model of the Hub is downloaded first, with `hf download NAME --local-dir DIR`)"
 _SWITCHES = ("tie_word_embeddings", "use_sliding_window")
 
 
@@ -59,7 +61,8 @@ def read_config(directory: Path) -> dict[str, Any]:
     """
     if not directory.is_dir():
         kind = "a file" if directory.exists() else "missing"
-        raise FileError(f"{directory} must be a directory of a model, and is {kind}")
+        hint = _HUB_HINT if re.fullmatch(r"[\w.-]+/[\w.-]+", str(directory)) else ""
+        raise FileError(f"{directory} must be a directory of a model, and is {kind}{hint}")
     path = directory / "config.json"
     config = read_json(path)
     check_config(config, str(path))

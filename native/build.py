@@ -245,6 +245,11 @@ def _keep(partial: Path, path: Path) -> None:
     partial.replace(path)
 
 
+def _on_terminal() -> bool:
+    """Whether somebody waits who should know why."""
+    return sys.stderr.isatty()
+
+
 def _compile_missing(
     units: list[Unit], texts: dict[str, str], objects: Path, toolchain: Toolchain
 ) -> None:
@@ -254,7 +259,7 @@ def _compile_missing(
     names = ", ".join(dict.fromkeys(unit.source for unit in missing))
     command = shlex.join(toolchain.command)
     message = f"native: compiling {names} with {command} (once; kept in {objects.parent})"
-    if sys.stderr.isatty():
+    if _on_terminal():
         print(message, file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=objects) as folder:
         write_sources(texts, Path(folder))

@@ -365,6 +365,7 @@ class Engine:
         if settings.gamma != ADAPTIVE and settings.gamma > MOST:
             raise CassandraError(
                 f"gamma must be from 0 to {MOST}, or 'adaptive', not {settings.gamma!r}"
+                " (the native engine; --backend torch takes more)"
             )
         if settings.uses_draft_view and not self.has_draft:
             raise CassandraError("draft must be lookup or none: this engine has no draft model")

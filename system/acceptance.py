@@ -22,10 +22,12 @@ class Acceptance:
         rate: 0 to 1.
         kind: ``drafted``: accepted over drafted tokens of a run, as in the paper's Table IV;
             ``conditional``: the chance that a token is accepted when all before it were.
+        source: where it was measured, if not by whoever asks.
     """
 
     rate: float
     kind: Kind = "drafted"
+    source: str = ""
 
     def __post_init__(self) -> None:
         check_number("acceptance", self.rate, zero=True)

@@ -108,6 +108,12 @@ class Estimate:
     cached_bf16: int  # the same in BF16
 
     @property
+    def needed(self) -> int:
+        """Tokens whose keys and values must fit: all prompts and outputs of the batch."""
+        workload = self.setup.workload
+        return workload.batch * (workload.prompt + workload.output)
+
+    @property
     def speedup(self) -> float:
         """Decoding, against BF16 without speculation."""
         return self.step_bf16 / self.round.seconds_per_token
@@ -130,9 +136,13 @@ class Estimate:
         return (self.prefill_bf16 + steps * self.step_bf16) / mine
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain figures for other programs; rates in tokens/s of the whole batch."""
+        """Plain figures for other programs; rates in tokens/s of the whole batch.
+
+        Speeds are None where the cache does not fit into memory, and so are ratios of them.
+        """
         setup = self.setup
         rate = setup.workload.batch
+        fits, both = self.needed <= self.cached, self.needed <= min(self.cached, self.cached_bf16)
         return {
             "device": setup.device.name,
             "model": setup.model.name,
@@ -142,6 +152,7 @@ class Estimate:
             "acceptance": {
                 "given": setup.acceptance.rate,
                 "kind": setup.acceptance.kind,
+                "source": setup.acceptance.source,
                 "drafted": setup.acceptance.drafted(max(1, setup.gamma)),
                 "conditional": setup.acceptance.conditional(max(1, setup.gamma)),
             },
@@ -153,22 +164,26 @@ class Estimate:
                 "verification": self.round.verification.seconds,
             },
             "tokens_per_second": {
-                "bf16": rate / self.step_bf16,
-                "compressed": rate / self.step_compressed,
-                "speculative": rate / self.round.seconds_per_token,
+                "bf16": rate / self.step_bf16 if self.needed <= self.cached_bf16 else None,
+                "compressed": rate / self.step_compressed if fits else None,
+                "speculative": rate / self.round.seconds_per_token if fits else None,
             },
             "speedup": {
-                "decode": self.speedup,
-                "compressed_without_speculation": self.speedup_compressed,
-                "speculation_over_compressed": self.gain,
-                "prefill_and_decode": self.speedup_whole,
+                "decode": self.speedup if both else None,
+                "compressed_without_speculation": self.speedup_compressed if both else None,
+                "speculation_over_compressed": self.gain if fits else None,
+                "prefill_and_decode": self.speedup_whole if both else None,
             },
             "bytes_per_round": self.round.traffic.streams(),
             "bound": {
                 "draft": self.round.drafts[0].bound if self.round.drafts else None,
                 "verification": self.round.verification.bound,
             },
-            "cache_tokens": {"bf16": self.cached_bf16, "scheme": self.cached},
+            "cache_tokens": {
+                "bf16": self.cached_bf16,
+                "scheme": self.cached,
+                "needed": self.needed,
+            },
         }
 
 

@@ -52,33 +52,44 @@ def page(answer: Estimate) -> str:
 
 
 def _speeds(answer: Estimate) -> Table:
-    setup = answer.setup
+    setup, needed = answer.setup, answer.needed
     batch = setup.workload.batch
-    rows = [
-        ("BF16", f"{batch / answer.step_bf16:.1f}", "1.00", f"{answer.cached_bf16:,}"),
-        (
-            f"{setup.cost.name}, no speculation",
-            f"{batch / answer.step_compressed:.1f}",
-            f"{answer.speedup_compressed:.2f}",
-            f"{answer.cached:,}",
-        ),
-        (
-            f"{setup.cost.name}, gamma {setup.gamma}",
-            f"{batch / answer.round.seconds_per_token:.1f}",
-            f"{answer.speedup:.2f}",
-            f"{answer.cached:,}",
-        ),
+    fits, both = needed <= answer.cached, needed <= min(answer.cached, answer.cached_bf16)
+
+    def row(label: str, seconds: float, speedup: float, cached: int) -> tuple[str, ...]:
+        speed = f"{batch / seconds:.1f}" if needed <= cached else "does not fit"
+        ratio = f"{speedup:.2f}" if both else "-"
+        return label, speed, ratio, f"{cached:,}"
+
+    name, done = setup.cost.name, answer.round
+    notes = [
+        f"first token after {answer.prefill * 1e3:.1f} ms (BF16 {answer.prefill_bf16 * 1e3:.1f} ms)"
     ]
+    if both:
+        notes[0] += f"; prefill and decoding together: {answer.speedup_whole:.2f} times BF16"
+    else:
+        notes.append(f"prompts and outputs have {needed:,} tokens, whose keys and values must fit")
+    if fits:
+        notes.insert(0, f"speculation over compression alone: {answer.gain:.2f}; {_even(setup)}")
     return Table(
         title=f"{setup.model.name} on {setup.device.name}, {setup.cost.title}",
         header=("decoding", "tokens/s", "speed-up", "tokens in memory"),
-        rows=tuple(rows),
-        notes=(
-            f"speculation over compression alone: {answer.gain:.2f}; {_even(setup)}",
-            f"first token after {answer.prefill * 1e3:.1f} ms (BF16"
-            f" {answer.prefill_bf16 * 1e3:.1f} ms); prefill and decoding together:"
-            f" {answer.speedup_whole:.2f} times BF16",
+        rows=(
+            row("BF16", answer.step_bf16, 1, answer.cached_bf16),
+            row(
+                f"{name}, no speculation",
+                answer.step_compressed,
+                answer.speedup_compressed,
+                answer.cached,
+            ),
+            row(
+                f"{name}, gamma {setup.gamma}",
+                done.seconds_per_token,
+                answer.speedup,
+                answer.cached,
+            ),
         ),
+        notes=tuple(notes),
     )
 
 
@@ -153,6 +164,8 @@ def _accepted(setup: Setup) -> Iterator[str]:
         f"  acceptance: {setup.acceptance.drafted(gamma):.3f} accepted/drafted ="
         f" {setup.acceptance.conditional(gamma):.3f} conditional on all before, at gamma {gamma}"
     )
+    if setup.acceptance.source:
+        yield f"  this acceptance is {setup.acceptance.source}"
 
 
 def _cost_lines(setup: Setup) -> Iterator[str]:

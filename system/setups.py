@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 from cassandra_spec.system.acceptance import Acceptance, Kind
-from cassandra_spec.system.costs import FormatCost, load_format
+from cassandra_spec.system.costs import Bits, FormatCost, load_format
 from cassandra_spec.system.decoding import Setup
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import SystemModelError
@@ -59,7 +60,9 @@ class AcceptanceChoice:
             row = pick(load_acceptance(self.file), name, self.gamma, self.label)
             return row.cost(cost), row.acceptance, self.gamma
         if self.rate is None:
-            return cost, Acceptance(rate=cost.default_acceptance(self.gamma)), self.gamma
+            rate = cost.default_acceptance(self.gamma)
+            source = f"of SmolLM2-135M-Instruct, not of this model ({cost.acceptance_source})"
+            return cost, Acceptance(rate=rate, source=source if self.gamma else ""), self.gamma
         return cost, Acceptance(rate=self.rate, kind=self.kind), self.gamma
 
 
@@ -71,9 +74,16 @@ def named_setup(
     choice: AcceptanceChoice,
     *,
     rates: Path | None = None,
+    bits: Mapping[str, Bits] | None = None,
 ) -> Setup:
-    """A setup; ``rates`` is a file of values per cycle that replace those of the decoders."""
+    """A setup.
+
+    ``rates`` is a file of values per cycle that replace those of the decoders; ``bits`` are those
+    of ``weight`` and ``head`` in a packed directory, in the place of the scheme's.
+    """
     cost, acceptance, gamma = choice.resolve(load_format(scheme))
+    if bits is not None:
+        cost = dataclasses.replace(cost, weight=bits["weight"], head=bits["head"])
     found = load_device(device)
     if rates is not None:
         found = with_rates(found, load_rates(rates), cost.decoder or cost.name)

@@ -100,14 +100,18 @@ def save(
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:
-    """An SVG: a bar for each contender, a panel for each set of weights, quartiles as lines."""
+    """An SVG: a bar for each contender, a panel for each set of weights, quartiles as lines.
+
+    All panels have one scale; the key says what the colours are.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure as Plot
+    from matplotlib.patches import Patch
 
     groups = list(dict.fromkeys(each.weights for each in found))
     names = list(dict.fromkeys(each.contender for each in found))
     plot = Plot(figsize=(4 + 3.5 * len(groups), 1 + 0.3 * len(names)), layout="constrained")
-    panels = plot.subplots(1, len(groups), sharey=True, squeeze=False)[0]
+    panels = plot.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
     for axes, weights in zip(panels, groups, strict=True):
         some = [each for each in found if each.weights == weights]
         rates = [each.rate for each in some]
@@ -119,6 +123,8 @@ def draw(found: Sequence[Summary], *, title: str) -> bytes:
         axes.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
+    key = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items()]
+    plot.legend(handles=key, loc="outside lower center", ncols=len(key), frameon=False)
     out = io.BytesIO()
     # the same plot is the same file; text stays text
     with mpl.rc_context(
@@ -130,7 +136,15 @@ def draw(found: Sequence[Summary], *, title: str) -> bytes:
     return head + mark + f"\n <desc>{escape('Tokens per second. ' + text)}.</desc>".encode() + rest
 
 
+_COLOURS = {
+    "native, plain": "tab:blue",
+    "native, speculative": "tab:orange",
+    "other programs, torch": "tab:gray",
+}
+
+
 def _colour(one: Summary) -> str:
+    plain, speculative, other = _COLOURS.values()
     if not one.contender.startswith("native"):
-        return "tab:gray"
-    return "tab:blue" if "plain" in one.contender else "tab:orange"
+        return other
+    return plain if "plain" in one.contender else speculative

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cassandra_spec.golden.file import PackedFile, PackedTensor
+from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 from cassandra_spec.report.tables import text_table
 
 
@@ -36,6 +37,29 @@ def inspect_file(packed: PackedFile) -> dict[str, Any]:
             for name, spec in packed.others.items()
         },
     }
+
+
+def bits_by_part(packed: PackedFile) -> dict[str, tuple[float, float]]:
+    """Bits per value that a draft pass and a target pass read of linear layers and the head.
+
+    By ``weight`` and ``head``; a head that is not packed has 16, and directories count for both.
+    """
+    head = HEAD if HEAD in {**packed.tensors, **packed.others} else EMBEDDING
+    parts: dict[str, list[str]] = {"weight": [], "head": []}
+    for name in packed.tensors:
+        if name == head or name != EMBEDDING:
+            parts["head" if name == head else "weight"].append(name)
+    return {part: _pass_bits(packed, names) for part, names in parts.items()}
+
+
+def _pass_bits(packed: PackedFile, names: list[str]) -> tuple[float, float]:
+    if not names:
+        return 16.0, 16.0
+    stored = [packed.stored_bytes(name) for name in names]
+    values = sum(packed.tensors[name].count for name in names)
+    draft = sum(sizes["speculation"] + sizes["directory"] for sizes in stored)
+    whole = draft + sum(sizes["verification"] for sizes in stored)
+    return 8 * draft / values, 8 * whole / values
 
 
 def mean_bits(tensors: Iterable[dict[str, Any]]) -> dict[str, float]:

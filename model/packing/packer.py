@@ -37,7 +37,8 @@ from cassandra_spec.golden import (
     concatenate,
     encode,
 )
-from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor, Writer
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor, SafetensorsFile, Writer
 from cassandra_spec.golden.file.description import Spec
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.output import resumable_directory, staged_directory
@@ -173,8 +174,18 @@ def pack_model(
 
 
 def open_packed(path: Path) -> PackedFile:
-    """The file of a packed model, named by its directory or by itself."""
-    return PackedFile(path / MODEL_FILE if path.is_dir() else path)
+    """The file of a packed model, named by its directory or by itself.
+
+    Raises :class:`FileError` that says what to do with a directory that is not packed yet.
+    """
+    if not path.is_dir():
+        return PackedFile(path)
+    file = path / MODEL_FILE
+    if not file.is_file() or "cassandra" not in SafetensorsFile(file).metadata:
+        raise FileError(
+            f"{path} must be a packed model: make one with `casspec pack {path} PACKED`"
+        )
+    return PackedFile(file)
 
 
 def unpack_model(

@@ -39,7 +39,10 @@ def draw(curves: Mapping[str, Sequence[Row]], *, title: str) -> bytes:
 
 
 def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
-    """An SVG of traffic speed-up against memory, by scheme, with the Pareto front as a line."""
+    """An SVG of traffic speed-up against memory, by scheme, with the Pareto front as a line.
+
+    The points of the front have the names of their candidates.
+    """
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for mark, scheme in zip(_MARKS, sorted({s.candidate.scheme for s in scores}), strict=False):
@@ -47,6 +50,15 @@ def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
         axes.plot([s.target_bits for s in some], [s.speedup for s in some], mark, label=scheme)
     best = front(scores)
     axes.step([s.target_bits for s in best], [s.speedup for s in best], where="post", color="grey")
+    for number, score in enumerate(best):
+        below = number % 2  # neighbours on different sides of the line
+        axes.annotate(
+            score.candidate.name,
+            (score.target_bits, score.speedup),
+            xytext=(4, -10 if below else 5),
+            textcoords="offset points",
+            fontsize=7,
+        )
     plain = [s.plain_speedup for s in best]
     axes.plot([s.target_bits for s in best], plain, "k--", label="without speculation")
     axes.set(xlabel="bits per weight stored", ylabel="traffic speed-up over BF16", title=title)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from cassandra_spec.system.decoding import estimate
+from cassandra_spec.system.decoding import cache_tokens, estimate
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.figures.beyond import (
     CONTEXTS,
@@ -28,6 +28,9 @@ from cassandra_spec.system.figures.figure_14 import capacity
 from cassandra_spec.system.figures.paper import EQUAL, decode_share, paper_cells
 from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.workload import Workload, load_model
+
+BEYOND = "more than the memory holds"
+"""What hollow marks of curves are called."""
 
 BASELINE = "compressed target, no speculation"
 """What the marks and lines of the honest baseline are called in every legend."""
@@ -63,6 +66,7 @@ class Plot:
     bars: tuple[Bar, ...] = ()  # from top to bottom
     curves: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()  # instead of bars
     across: str = ""  # what a curve runs over
+    room: tuple[float, ...] = ()  # the largest place of each curve that memory has room for
     lines: tuple[tuple[str, float], ...] = ()  # values with a line, by what they are
     zoom: bool = False  # whether the scale may start above 0
 
@@ -118,6 +122,15 @@ class Plot:
     def _draw_curves(self, axes: Axes) -> None:
         for (label, points), colour in zip(self.curves, itertools.cycle(_COLOURS), strict=False):
             axes.plot(*zip(*points, strict=True), ".-", label=label, color=colour)
+        for (_, points), most, colour in zip(
+            self.curves, self.room, itertools.cycle(_COLOURS), strict=False
+        ):
+            beyond = [point for point in points if point[0] > most]
+            if beyond:
+                places = zip(*beyond, strict=True)
+                axes.plot(*places, "o", color=colour, markerfacecolor="white", zorder=4)
+        if self.room:
+            axes.plot([], [], "o", color="black", markerfacecolor="white", label=BEYOND)
         for label, value in self.lines:
             axes.axhline(value, linestyle="--", color="black", label=label)
         axes.set_xscale("log", base=2)
@@ -152,16 +165,14 @@ def _draw_series(
         label=name or None,
     )
     for bar, patch in zip((bar for bar, _ in mine), drawn, strict=True):
-        right = bar.value >= bar.start
         axes.annotate(
             _number(bar.value),
-            (bar.value, patch.get_y() + patch.get_height() / 2),
-            xytext=(4 if right else -4, 0),
+            (1, patch.get_y() + patch.get_height() / 2),  # a column of its own, beside all lines
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
             textcoords="offset points",
-            ha="left" if right else "right",
             va="center",
             fontsize=7,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8},
         )
 
 
@@ -311,18 +322,21 @@ def _tornados() -> Iterator[Plot]:
 def _limits() -> Iterator[Plot]:
     for scheme in ("unary", "exact"):
         setup = measured_setup("rtx4090", "llama3-8b", scheme)
-        curves = []
+        curves, room = [], []
+        tokens = cache_tokens(setup.device, setup.model, setup.cost)
         for batch in (1, 4, 16):
             used = dataclasses.replace(
                 setup, workload=dataclasses.replace(setup.workload, batch=batch)
             )
             points = tuple((float(context), gain(used, context)) for context in CONTEXTS)
             curves.append((f"{batch} at once", points))
+            room.append(tokens / batch)
         yield Plot(
             name=f"limits-{scheme}",
             title=f"Where speculation pays: {scheme}, {setup.model.name} on {setup.device.name}",
             axis=f"times the {BASELINE}",
             across="tokens in the cache",
             curves=tuple(curves),
+            room=tuple(room),
             lines=((BASELINE, 1.0),),
         )

@@ -19,8 +19,10 @@ from tests.model.test_gguf import small_gguf
 Output = pytest.CaptureFixture[str]
 Change = Callable[[Path], object]
 LAYER = "model.layers.1.mlp.up_proj.weight"
-TORCH = "generate packed --prompt word1 --max-tokens 2"
-NATIVE = f"{TORCH} --backend native"
+TORCH, NATIVE = (
+    f"generate packed --prompt word1 --max-tokens 2 --backend {backend}"
+    for backend in ("torch", "native")
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -380,7 +380,7 @@ def test_native_code_decodes_for_torch(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--gamma", "-1"], "gamma must be at least 0, or 'adaptive', not -1"),
+        (["--gamma", "-1"], "gamma must be from 0 to 4096, or 'adaptive', not -1"),
         (["--max-tokens", "0"], "argument --max-tokens: must be an integer from 1 to"),
         (["--max-tokens", "900"], "prompt and reply must fit the model's 64 positions, not need"),
         (["--gamma", "fast"], "argument --gamma: invalid gamma value: 'fast'"),
@@ -405,7 +405,22 @@ def test_a_model_that_is_not_packed_is_refused(
     llama: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", str(llama), *PROMPTS, *TORCH]) == 2
-    assert "must be a packed model" in capsys.readouterr().err
+    line = f"{llama} must be a packed model: make one with `casspec pack {llama} PACKED`"
+    assert capsys.readouterr().err == f"casspec: error: {line}\n"
+
+
+@pytest.mark.parametrize("command", ["generate", "pack"])
+def test_a_name_of_the_hub_gets_a_hint(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rest = PROMPTS if command == "generate" else [str(tmp_path / "p"), "--quiet"]
+    assert main([command, "HuggingFaceTB/SmolLM2-135M-Instruct", *rest]) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        "casspec: error: HuggingFaceTB/SmolLM2-135M-Instruct must be a directory of a model, and is"
+        " missing (a model of the Hub is downloaded first, with `hf download NAME --local-dir DIR`)"
+        "\n"
+    )
 
 
 @pytest.mark.parametrize(

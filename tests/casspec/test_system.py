@@ -24,6 +24,9 @@ from cassandra_spec.system.report import everything, markdown, page
 from cassandra_spec.system.workload import known_models
 
 Output = pytest.CaptureFixture[str]
+SOURCE = (
+    "of SmolLM2-135M-Instruct, not of this model (measured, system/records/acceptance.txt: mx-4)"
+)
 QUESTION = "system estimate --device npu --model qwen3-4b --scheme mx --gamma 3"
 
 
@@ -42,6 +45,7 @@ def setup(**changes: object) -> Setup:
         acceptance=Acceptance(
             rate=float(str(values["rate"])),
             kind="conditional" if values["kind"] == "conditional" else "drafted",
+            source="" if "rate" in changes else SOURCE,
         ),
         gamma=3,
     )
@@ -50,6 +54,50 @@ def setup(**changes: object) -> Setup:
 def test_estimate_prints_one_page(capsys: Output) -> None:
     assert main(QUESTION.split()) == 0
     assert capsys.readouterr().out == page(estimate(setup())) + "\n"
+
+
+def test_an_acceptance_that_was_not_given_names_its_model(capsys: Output) -> None:
+    assert main(QUESTION.split()) == 0
+    assert f"  this acceptance is {SOURCE}\n" in capsys.readouterr().out
+    assert main([*QUESTION.split(), "--acceptance", "0.5"]) == 0
+    assert "this acceptance is" not in capsys.readouterr().out
+
+
+def test_a_context_that_does_not_fit_has_no_speed(capsys: Output) -> None:
+    words = [*QUESTION.split(), "--output", "1000000"]  # BF16 has room for 806,218 tokens
+    assert main(words) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[3:6]]
+    assert "does not fit" in [cell.strip() for cell in rows[0]]
+    assert not any("does not fit" in cell for row in rows[1:] for cell in row)
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokens_per_second"]["bf16"] is None
+    assert found["tokens_per_second"]["compressed"] > 0
+    assert set(found["speedup"]) - {"speculation_over_compressed"} == {
+        name for name, value in found["speedup"].items() if value is None
+    }
+    assert main([*words, "--batch", "2"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("does not fit") == 3
+    assert "prompts and outputs have 2,000,444 tokens, whose keys and values must fit" in text
+
+
+def test_bits_of_a_packed_directory_are_those_of_the_file(
+    llama: Path, tmp_path: Path, capsys: Output
+) -> None:
+    flags = ["--scheme", "mx", "--truncated", "2", "--keep", "lm_head.weight", "--quiet"]
+    assert main(["pack", str(llama), str(tmp_path / "p"), "--jobs", "1", *flags]) == 0
+    assert main(["inspect", str(tmp_path / "p"), "--json"]) == 0
+    bits = json.loads(capsys.readouterr().out)["bits"]
+    question = QUESTION.replace("qwen3-4b", str(tmp_path / "p"))
+    assert main(question.split()) == 0
+    text = capsys.readouterr().out
+    draft = bits["speculation"] + bits["directory"]
+    expected = f"weights: {draft:g} bits in drafts, {bits['total']:g} in all (of {tmp_path / 'p'}"
+    assert expected in text
+    assert "head: 16 bits in drafts, 16 in all (of" in text
+    assert main(question.replace("mx", "exact").split()) == 2
+    assert capsys.readouterr().err.startswith("casspec: error: scheme must be one of mx, as in")
 
 
 @pytest.mark.parametrize(

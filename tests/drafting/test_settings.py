@@ -14,8 +14,9 @@ from cassandra_spec.golden import CassandraError
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"gamma": -1}, "gamma must be at least 0, or 'adaptive', not -1"),
-        ({"gamma": "fast"}, "gamma must be at least 0, or 'adaptive', not 'fast'"),
+        ({"gamma": -1}, "gamma must be from 0 to 4096, or 'adaptive', not -1"),
+        ({"gamma": 10**40}, f"gamma must be from 0 to 4096, or 'adaptive', not {10**40}"),
+        ({"gamma": "fast"}, "gamma must be from 0 to 4096, or 'adaptive', not 'fast'"),
         ({"draft": "guess"}, "draft must be one of model, lookup, hybrid, none, not 'guess'"),
         ({"min_margin": -0.1}, "min_margin must be a number from 0 on, not -0.1"),
         ({"min_margin": float("nan")}, "min_margin must be a number from 0 on, not nan"),

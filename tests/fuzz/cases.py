@@ -195,7 +195,7 @@ def _judged(decode: Callable[[Packed], Any], packed: Packed) -> object:
 
 def engine_memory(rng: random.Random, base: Path, room: Path) -> str:
     """Bits of the weights of an engine flip while it replies, and back."""
-    options = {"threads": rng.randint(1, 3), "target": rng.choice(TARGETS), "pin": False}
+    options = {"threads": rng.randint(1, 2), "target": rng.choice(TARGETS), "pin": False}
     with Engine.from_packed(base / "packed", **options, verify=True) as engine:
         tokens = reply_under_faults(engine, rng.randrange(1 << 32))
         engine.verify()
@@ -216,6 +216,12 @@ def gguf_file(rng: random.Random, base: Path, room: Path) -> str:
     return checked(read)
 
 
+def generate(source: Path, rng: random.Random) -> list[object]:
+    """A short reply, with either backend."""
+    backend = rng.choice(("torch", "native", "auto"))
+    return [source, "--prompt", "word5", "--max-tokens", "2", "--backend", backend]
+
+
 def directory(rng: random.Random, base: Path, room: Path) -> str:
     """A packed or plain directory with one damaged file, through the commands."""
     kind = rng.choice(("model", "packed"))
@@ -233,7 +239,7 @@ def directory(rng: random.Random, base: Path, room: Path) -> str:
     if kind == "model":
         return command(["pack", source, room / "out", "--scheme", "mx", "--jobs", "1"])
     commands: tuple[list[object], ...] = (
-        ["generate", source, "--prompt", "word5", "--max-tokens", "2"],
+        ["generate", *generate(source, rng)],
         ["unpack", source, room / "out", "--jobs", "1"],
         ["inspect", source],
     )
@@ -255,7 +261,7 @@ def flags(rng: random.Random, base: Path, room: Path) -> str:
     """Commands with flags of odd values."""
     name = rng.choice(list(FLAGS))
     places: dict[str, list[object]] = {
-        "generate": [base / "packed", "--prompt", "word5", "--max-tokens", "2"],
+        "generate": generate(base / "packed", rng),
         "pack": [base / "model", room / "out", "--scheme", "mx", "--jobs", "1"],
         "system estimate": [*ESTIMATE, "--gamma", "3"],
         "rtl": ["--out", room / "rtl"],

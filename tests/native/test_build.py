@@ -44,6 +44,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     monkeypatch.setattr(build, "SOURCES", folder)
+    monkeypatch.setattr(build, "_on_terminal", lambda: True)
     return folder
 
 
@@ -113,6 +114,17 @@ def test_a_second_build_compiles_nothing(
     assert library.is_file()
     assert build.build_library(folder=tmp_path / "cache") == library
     assert capfd.readouterr().err == ""
+
+
+def test_compiling_says_nothing_into_a_file(sources: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from cassandra_spec.native import build;"
+        "build.SOURCES = Path(sys.argv[1]); build.build_library(folder=Path(sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", program, str(sources), str(tmp_path / "cache")]
+    run = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("", "")
+    assert list((tmp_path / "cache").iterdir())
 
 
 @pytest.mark.parametrize(

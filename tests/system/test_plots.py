@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from cassandra_spec.system.figures.plots import BASELINE, Bar, Plot, plots
+from cassandra_spec.system.decoding import cache_tokens
+from cassandra_spec.system.figures.beyond import measured_setup
+from cassandra_spec.system.figures.plots import BASELINE, BEYOND, Bar, Plot, plots
 
 EXAMPLE = Plot(
     name="x",
@@ -77,6 +81,49 @@ def test_curves_run_through_their_points() -> None:
     assert np.asarray(curve.get_data()).tolist() == [[1.0, 2.0], [2.0, 3.0]]
     assert set(np.asarray(line.get_ydata()).tolist()) == {1.0}
     assert legend_of(figure) == {BASELINE, "a curve"}
+
+
+def test_points_beyond_the_memory_are_hollow() -> None:
+    figure = dataclasses.replace(CURVES, room=(1.5,)).figure()
+    curve, beyond, *_ = axes_of(figure).lines
+    assert np.asarray(curve.get_data()).tolist() == [[1.0, 2.0], [2.0, 3.0]]
+    assert np.asarray(beyond.get_data()).tolist() == [[2.0], [3.0]]
+    assert (beyond.get_markerfacecolor(), beyond.get_color()) == ("white", curve.get_color())
+    assert BEYOND in legend_of(figure)
+
+
+def test_the_limits_mark_what_exceeds_the_memory() -> None:
+    found = {plot.name: plot for plot in plots() if plot.curves}
+    assert set(found) == {"limits-unary", "limits-exact"}
+    for plot in found.values():
+        setup = measured_setup("rtx4090", "llama3-8b", plot.name.removeprefix("limits-"))
+        tokens = cache_tokens(setup.device, setup.model, setup.cost)
+        assert list(plot.room) == [tokens, tokens / 4, tokens / 16]
+        lines = axes_of(plot.figure()).lines
+        hollow = [line for line in lines if str(line.get_markerfacecolor()) == "white"]
+        shown = sum(len(np.asarray(line.get_xdata())) for line in hollow)
+        assert shown == sum(
+            x > most
+            for (_, points), most in zip(plot.curves, plot.room, strict=True)
+            for x, _ in points
+        )
+        assert shown > 0
+
+
+@pytest.mark.parametrize(
+    "plot", [plot for plot in plots() if plot.name.startswith("figure-12")], ids=lambda p: p.name
+)
+def test_no_label_of_a_bar_overlaps_a_line(plot: Plot) -> None:
+    figure = plot.figure()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes = axes_of(figure)
+    lines = [line.get_window_extent().x0 for line in axes.lines]
+    assert lines
+    for text in axes.texts:
+        box = text.get_window_extent(canvas.get_renderer())
+        assert box.x0 > max(lines)
+        assert box.x1 <= figure.bbox.x1
 
 
 @pytest.mark.parametrize("plot", [EXAMPLE, CURVES], ids=lambda plot: plot.name)

@@ -12,7 +12,7 @@ from cassandra_spec.bench.decode.contenders import CONTENDERS, PLAIN, PLANS, Con
 from cassandra_spec.bench.decode.probe import memory_speed, time_numpy
 from cassandra_spec.bench.decode.prompts import in_rounds
 from cassandra_spec.bench.decode.report import draw, lines
-from cassandra_spec.bench.decode.results import LLAMA, Turn, Turns, summaries
+from cassandra_spec.bench.decode.results import LLAMA, Spread, Turn, Turns, summaries
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.native.linear import time_reading
@@ -111,7 +111,32 @@ def test_the_table_and_the_picture(tmp_path: Path) -> None:
     description = root.find(f"{space}desc")
     assert description is not None
     assert f"{FAST}: 450" in (description.text or "")
+    key = {"native, plain", "native, speculative", "other programs, torch"}
+    assert key <= {text.text for text in root.iter(f"{space}text")}
     assert draw(found, title="Some decoding") == draw(found, title="Some decoding")
+
+
+def test_the_panels_of_the_picture_have_one_scale() -> None:
+    some = summaries(some_turns(), SOME)
+    slow = [
+        dataclasses.replace(each, weights="others", rate=Spread(low=1.0, median=2.0, high=3.0))
+        for each in some
+    ]
+    space = "{http://www.w3.org/2000/svg}"
+    root = ET.fromstring(draw([*some, *slow], title="Some decoding"))
+    axes = [group for group in root.iter(f"{space}g") if group.get("id") == "axes_1"][:1] + [
+        group for group in root.iter(f"{space}g") if group.get("id") == "axes_2"
+    ][:1]
+    ticks = [
+        [
+            "".join(tick.itertext()).strip()
+            for tick in panel.iter(f"{space}g")
+            if tick.get("id", "").startswith("xtick")
+        ]
+        for panel in axes
+    ]
+    assert len(ticks) == 2
+    assert ticks[0] == ticks[1] != []
 
 
 def test_contenders_are_chosen_with_those_that_they_are_held_to() -> None:

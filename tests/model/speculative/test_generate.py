@@ -246,7 +246,7 @@ def test_keys_and_values_in_the_format_do_not_change_a_batch(
         ({"do_sample": True, "top_p": 1.5}, "top_p must be above 0 and at most 1, not 1.5"),
         ({"stop_strings": ""}, "stop_strings must not be empty strings"),
         ({"stop_strings": ["a", ""]}, "stop_strings must not be empty strings"),
-        ({"gamma": -1}, "gamma must be at least 0, or 'adaptive', not -1"),
+        ({"gamma": -1}, "gamma must be from 0 to 4096, or 'adaptive', not -1"),
         ({"num_beams": 1, "repetition_penalty": 1.0, "use_cache": False, "min_length": 0}, None),
         ({"logits_processor": None, "output_scores": False, "max_length": None}, None),
     ],

@@ -16,6 +16,7 @@ from cassandra_spec.model.study.acceptance import best_row, row
 from cassandra_spec.model.study.chains import Sequences
 from cassandra_spec.model.study.drafts import KeyValueBytes, Measured, Setting
 from cassandra_spec.model.study.emulation import Drafts, Replies
+from cassandra_spec.model.study.figure import draw_front
 from cassandra_spec.model.study.tuning import (
     MARGINS,
     Candidate,
@@ -205,3 +206,12 @@ def _score(bits: float, speedup: float) -> Score:
 def test_the_front_beats_all_others() -> None:
     some = [_score(12, 1.9), _score(11, 1.8), _score(13, 1.85), _score(11, 1.7), _score(14, 2.0)]
     assert front(some) == [some[1], some[0], some[4]]
+
+
+def test_the_plot_names_the_points_of_the_front() -> None:
+    some = [_score(11, 1.8), _score(13, 1.9)]
+    some[1] = dataclasses.replace(some[1], candidate=Candidate(scheme="exact", group=32))
+    other = dataclasses.replace(_score(12, 1.1), candidate=Candidate(scheme="mx"))
+    text = draw_front([*some, other], title="tuning").decode()
+    assert all(score.candidate.name in text for score in some)
+    assert other.candidate.name not in text
