@@ -19,6 +19,11 @@ def check_of(*values: ValueLike) -> Value:
     return ~Cat(values).xor()
 
 
+def _inverse(width: int) -> Signal:
+    """A register that is a second one of something, inverted; synthesis must not merge the two."""
+    return Signal(width, init=(1 << width) - 1, attrs={"keep": 1})
+
+
 class GuardedQueue(wiring.Component):
     """A queue that closes, until reset, when a bit of its pointers has changed.
 
@@ -57,7 +62,7 @@ class GuardedQueue(wiring.Component):
         shape = range(2 * self.depth)
         width = Shape.cast(shape).width
         put, taken = Signal(shape), Signal(shape)
-        not_put, not_taken = (Signal(width, init=(1 << width) - 1) for _ in range(2))
+        not_put, not_taken = (_inverse(width) for _ in range(2))
         m.submodules.storage = storage = Memory(shape=len(self.w_data), depth=self.depth, init=[])
         write, read = storage.write_port(), storage.read_port(domain="comb")
         level = (put - taken)[:width]
@@ -121,7 +126,7 @@ class GuardedRegister(wiring.Component):
         width = self._width
         m.submodules.corrector = corrector = Corrector(width)
         word, check = Signal(width), Signal(init=1)
-        inverse = Signal(width, init=(1 << width) - 1)
+        inverse = _inverse(width)
         after = Signal(width)
         m.d.comb += [
             corrector.word.eq(word),
