@@ -314,6 +314,7 @@ class CassandraForCausalLM:
         input_ids: torch.Tensor | Sequence[Any] | None = None,
         attention_mask: torch.Tensor | Sequence[Any] | None = None,
         streamer: Any = None,
+        stopping_criteria: Sequence[Callable[..., Any]] | None = None,
         tokenizer: Any = None,
         gamma: Gamma = 3,
         draft: DraftKind = "model",
@@ -326,8 +327,9 @@ class CassandraForCausalLM:
         The arguments are those of transformers' ``generate()``: ``inputs`` (or ``input_ids``) are
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
-        would be alone. ``gamma``, ``draft``, ``min_margin`` and ``seed`` are as in
-        :class:`Settings`, and the fields of :class:`Levels` are arguments, too; without a
+        would be alone. ``stopping_criteria`` are asked after each token, without scores. ``gamma``,
+        ``draft``, ``min_margin`` and ``seed`` are as in :class:`Settings`, and the fields of
+        :class:`Levels` are arguments, too; without a
         ``seed``, samples follow torch's own. ``report`` of this object holds the figures
         afterwards. What is not supported is refused: :class:`CassandraError` names it.
         """
@@ -352,18 +354,28 @@ class CassandraForCausalLM:
         self._require_cache(sum(map(len, prompts)) + len(prompts) * most, self.kv)
         if streamer is not None and len(prompts) > 1:
             raise CassandraError("streamer must not be given with more than one prompt")
+        tokenizer = tokenizer or self.tokenizer
+        if tokenizer is None and request.settings.stop_strings:
+            raise CassandraError("tokenizer must be given with stop_strings, and is not")
         counters = Counters()
-        replies = self._replies(request, tokenizer or self.tokenizer, streamer, counters)
+        replies = self._replies(request, tokenizer, streamer, counters, stopping_criteria or ())
         self.report = self.make_report(counters, request.settings)
         return _padded(request, replies)
 
     def _replies(
-        self, request: Request, tokenizer: Any, streamer: Any, counters: Counters
+        self,
+        request: Request,
+        tokenizer: Any,
+        streamer: Any,
+        counters: Counters,
+        criteria: Sequence[Callable[..., Any]],
     ) -> list[list[int]]:
         """A round of each reply in turn, until all have ended."""
         texts = [ReplyText(tokenizer, request.settings.stop_strings) for _ in request.prompts]
         running = {
-            number: self.rounds(prompt, _seeded(request.settings), counters, ends=text.add)
+            number: self.rounds(
+                prompt, _seeded(request.settings), counters, ends=_ends(prompt, text, criteria)
+            )
             for number, (prompt, text) in enumerate(zip(request.prompts, texts, strict=True))
         }
         _put(streamer, request.ids)
@@ -392,6 +404,19 @@ def _seeded(settings: Settings) -> Settings:
     if settings.seed is not None or settings.sampling.temperature == 0:
         return settings
     return dataclasses.replace(settings, seed=int(torch.randint(2**62, ())))
+
+
+def _ends(
+    prompt: Sequence[int], text: ReplyText, criteria: Sequence[Callable[..., Any]]
+) -> Callable[[int], bool]:
+    """Whether a reply ends with a token: by stop strings or by transformers' stopping criteria."""
+
+    def ends(token: int) -> bool:
+        stopped = text.add(token)
+        ids = torch.tensor([[*prompt, *text.tokens]]) if criteria else None
+        return any([stopped, *(bool(torch.as_tensor(ask(ids, None)).all()) for ask in criteria)])
+
+    return ends
 
 
 def _put(streamer: Any, tokens: torch.Tensor) -> None:

@@ -34,7 +34,8 @@ def unmark(folder: Path) -> None:
     """Remove from a directory's config.json what :func:`mark_packed` has added."""
     path = folder / "config.json"
     config = read_json(path)
-    left = {name: value for name, value in config.items() if value != _ENTRIES.get(name)}
+    ours = {name for name, value in _ENTRIES.items() if config.get(name) == value}
+    left = {name: value for name, value in config.items() if name not in ours}
     if left != config:
         _write(path, left)
 

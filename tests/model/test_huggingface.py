@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    StoppingCriteriaList,
+    pipeline,
+)
 
 import cassandra_spec.model.huggingface as packed_models
 from cassandra_spec.golden import CassandraError, Format
@@ -119,6 +124,50 @@ def test_what_is_not_supported_is_refused_by_name(
 ) -> None:
     with pytest.raises(CassandraError, match=f"^{line}"):
         model.generate(TOKENS, max_new_tokens=5, **arguments)
+
+
+def test_it_works_in_a_pipeline(packed: Path, model: Any) -> None:
+    made: Any = pipeline("text-generation", model=str(packed))
+    (found,) = made("word5 word9", max_new_tokens=12, do_sample=False, return_full_text=False)
+    ids = made.tokenizer("word5 word9", return_tensors="pt").input_ids
+    reply = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
+    text = made.tokenizer.decode(reply, skip_special_tokens=True)
+    assert found["generated_text"].split() == text.split()
+    assert made.model.cassandra.report.drafted > 0
+
+
+def test_streamers_and_stopping_criteria_are_those_of_transformers(model: Any) -> None:
+    class Streamer:
+        def __init__(self) -> None:
+            self.found: list[int] = []
+            self.ended = False
+
+        def put(self, tokens: torch.Tensor) -> None:
+            self.found += tokens.reshape(-1).tolist()
+
+        def end(self) -> None:
+            self.ended = True
+
+    whole = model.generate(TOKENS, max_new_tokens=30, do_sample=False)
+    streamer, asked = Streamer(), list[int]()
+
+    def after_20(ids: torch.Tensor, scores: None) -> torch.Tensor:
+        asked.append(ids.shape[1])
+        return torch.tensor([ids.shape[1] >= 20])
+
+    criteria = StoppingCriteriaList([after_20])
+    found = model.generate(
+        TOKENS, max_new_tokens=30, do_sample=False, streamer=streamer, stopping_criteria=criteria
+    )
+    assert torch.equal(found, whole[:, :20])
+    assert asked == list(range(13, 21))
+    assert streamer.found == found[0].tolist()
+    assert streamer.ended
+
+
+def test_stop_strings_need_a_tokenizer(model: Any) -> None:
+    with pytest.raises(CassandraError, match=r"^tokenizer must be given"):
+        model.generate(TOKENS, max_new_tokens=5, stop_strings=["word7"])
 
 
 @pytest.mark.parametrize(
