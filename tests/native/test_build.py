@@ -82,7 +82,7 @@ def test_every_instruction_set_can_be_chosen(every_isa: str) -> None:
         ("room/a_b.cpp", ("portable",)),
         ("a_avx2.cpp", ("avx2",)),
         ("codec/avx512/a.cpp", ("avx512",)),
-        ("linear/avx512bf16.cpp", ("avx512bf16",)),
+        ("linear/dots_avx512bf16.cpp", ("avx512bf16",)),
         ("engine/a_portable_avx2_avx512.cpp", ("portable", "avx2", "avx512")),
     ],
 )

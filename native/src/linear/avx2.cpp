@@ -8,7 +8,7 @@ namespace avx2 {
 namespace {
 
 struct Pairs {
-    static constexpr int kRows = 1;
+    static constexpr int kRows = 1, kCodeRows = 1;
 
     struct F {
         __m256 low, high;
@@ -54,8 +54,8 @@ struct Pairs {
         return {_mm256_mul_ps(_mm256_cvtepi32_ps(a.low), all),
                 _mm256_mul_ps(_mm256_cvtepi32_ps(a.high), all)};
     }
-    template <int n> static I shift_lanes(const I& a) {
-        return both(a, [](__m256i v) { return _mm256_slli_epi32(v, n); });
+    static I multiply(const I& a, int32_t x) {
+        return both(a, [x](__m256i v) { return _mm256_mullo_epi32(v, _mm256_set1_epi32(x)); });
     }
     static F units(const uint8_t* p) {
         const __m128i octets = _mm_load_si128(reinterpret_cast<const __m128i*>(p));

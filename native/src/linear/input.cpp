@@ -128,11 +128,11 @@ void Input::prepare(InputKind kind, int row, const float* x) {
         return;
     }
     const int group = group_of(kind);
-    const int64_t first_group = row * (padded_ / group);
-    auto* scales = reinterpret_cast<float*>(part.scales.get()) + first_group;
-    auto* sums = reinterpret_cast<int32_t*>(part.sums.get()) + first_group;
+    auto* scales = reinterpret_cast<float*>(part.scales.get()) + row;
+    auto* sums = reinterpret_cast<int32_t*>(part.sums.get()) + row;
     for (int64_t first = 0; first < features_; first += group) {
-        const int64_t count = std::min<int64_t>(group, features_ - first), g = first / group;
+        const int64_t count = std::min<int64_t>(group, features_ - first);
+        const int64_t g = first / group * kMaxRows;
         scales[g] =
             width_of(kind) == 1
                 ? quantise<int8_t, 127>(x + first, count, reinterpret_cast<int8_t*>(values) + first,

@@ -11,7 +11,7 @@
 
 namespace cassandra {
 
-constexpr int kMostRows = 8;
+constexpr int kMostInputs = 8;  // rows
 
 struct LinearJob {
     const uint8_t* tile;    // the first tile
@@ -24,11 +24,10 @@ struct LinearJob {
     const void* x;          // [rows, stride] as the form wants it
     const uint16_t* words;  // [rows, stride] BF16 patterns of x, where x are floats
     int64_t x_stride;       // values from row to row
-    const float* scales;    // [rows, group_stride]
-    const int32_t* sums;    // [rows, group_stride]
-    int64_t group_stride;
-    int rows;  // 1..8
-    float* y;  // of the first tile's first output
+    const float* scales;    // [groups, 8], by row
+    const int32_t* sums;    // [groups, 8]
+    int rows;               // 1..8
+    float* y;               // of the first tile's first output
     int64_t y_stride;
 };
 
@@ -48,27 +47,53 @@ extern const LinearKernels linear_kernels;
 namespace avx512 {
 extern const LinearKernels linear_kernels;
 }
+// Of bf16, packed12 and packed8; the other forms run as with AVX-512.
 namespace avx512bf16 {
-extern const LinearKernels linear_kernels;
+extern const LinearKernel amx_kernels[3], dot_kernels[3];
 }
 
-// Whether this process may use the matrix unit (linear/avx512bf16.cpp).
+// Whether this process may use the matrix unit (linear/amx_avx512bf16.cpp).
 bool has_amx();
+
+// Whether vdpbf16ps is issued as often as a fused multiplication (linear/dots_avx512bf16.cpp): on
+// Intel's processors it is issued half as often.
+bool has_fast_dots();
 
 namespace CASSANDRA_ISA {
 
 #define CASSANDRA_UNROLL _Pragma("GCC unroll 16")
+#define CASSANDRA_INLINE inline __attribute__((always_inline))
 
 inline size_t scale_bytes(int64_t groups) { return static_cast<size_t>((16 * groups + 63) & ~63); }
 
-// The lines of a block, 8 KB ahead.
-template <int kLines> inline void prefetch_lines(const uint8_t* data) {
+// Lines 8 KB ahead of data + at. Prefetches that a compiler gathers, or that are not in the order
+// of addresses, make reading from memory slower: so data passes through an instruction that a
+// compiler cannot see through, and loads from it stay before or behind.
+template <int kLines> CASSANDRA_INLINE void prefetch_lines(const uint8_t*& data, int64_t at = 0) {
     CASSANDRA_UNROLL
-    for (int line = 0; line < kLines; ++line) __builtin_prefetch(data + 8192 + 64 * line, 0, 3);
+    for (int line = 0; line < kLines; ++line)
+        __builtin_prefetch(data + at + 8192 + 64 * line, 0, 3);
+    __asm__ volatile("" : "+r"(data));
+}
+
+template <int N> struct Count {
+    static constexpr int value = N;
+};
+
+// Tiles as they lie in memory: lines of two in turn, and one for itself at the end of an odd
+// number: each(count, data, outputs, lanes of the last of them).
+template <class Each> void for_tiles(const LinearJob& job, Each each) {
+    const uint8_t* data = job.tile;
+    float* y = job.y;
+    int64_t left = job.tiles;
+    for (; left > 1; left -= 2, data += 2 * job.tile_bytes, y += 32)
+        each(Count<2>(), data, y, left > 2 ? 16 : job.last_lanes);
+    if (left) each(Count<1>(), data, y, job.last_lanes);
 }
 
 // -- words --
-// A block of a form is 8 features: four vectors of words, features k and k + 1 in each lane.
+// A block of a form is 8 features: four vectors of words, features k and k + 1 in each lane. Every
+// N-th line is its tile's.
 
 template <class V> struct Bf16 {
     static constexpr int kBytes = 256;
@@ -76,9 +101,10 @@ template <class V> struct Bf16 {
     struct Table {};
     static Table table(const LinearJob&) { return {}; }
 
+    template <int N>
     static void decode(const uint8_t* data, const Table&, typename V::B (&words)[4]) {
         CASSANDRA_UNROLL
-        for (int c = 0; c < 4; ++c) words[c] = V::load(data + 64 * c);
+        for (int c = 0; c < 4; ++c) words[c] = V::load(data + 64 * N * c);
     }
 };
 
@@ -88,10 +114,11 @@ template <class V> struct Packed12 {
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
 
+    template <int N>
     static void decode(const uint8_t* data, const typename V::Table& table,
                        typename V::B (&words)[4]) {
-        const typename V::B own = V::words(0x807F), places = V::load(data + 128);
-        const typename V::B first = V::load(data), second = V::load(data + 64);
+        const typename V::B own = V::words(0x807F), places = V::load(data + 128 * N);
+        const typename V::B first = V::load(data), second = V::load(data + 64 * N);
         words[0] = V::select(own, first, V::lookup(table, places));
         words[1] =
             V::select(own, V::swap_bytes(first), V::lookup(table, V::template shift<-4>(places)));
@@ -107,214 +134,277 @@ template <class V> struct Packed8 {
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
 
+    template <int N>
     static void decode(const uint8_t* data, const typename V::Table& table,
                        typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x8070);
         CASSANDRA_UNROLL
         for (int half = 0; half < 2; ++half) {
-            const typename V::B one = V::load(data + 64 * half), other = V::swap_bytes(one);
+            const typename V::B one = V::load(data + 64 * N * half), other = V::swap_bytes(one);
             words[2 * half] = V::select(own, one, V::lookup(table, one));
             words[2 * half + 1] = V::select(own, other, V::lookup(table, other));
         }
     }
 };
 
-// Sums of the products of even and of odd features: each 32 features start at zero, and are then
-// added to the total. It is the order of a matrix unit (linear/avx512bf16.cpp).
-template <class V, int R> struct Halves {
-    typename V::F even[R], odd[R];
+// Orders of the sums of R rows of input and N tiles. `add` takes 32 features from k on, which for
+// each tile are four blocks.
 
-    Halves() {
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) even[r] = odd[r] = V::zero();
-    }
+// Products of even and of odd features: each 32 features start at zero, and are then added to the
+// total. It is the order of a matrix unit (linear/amx_avx512bf16.cpp).
+template <class V, int R, int N> struct Halves {
+    static constexpr int kMostRows = V::kRows;
 
-    void add(typename V::B words, const float* const* x, int64_t k) {
-        const typename V::F high = V::high_words(words), low = V::low_words(words);
+    static const float* input(const LinearJob& job) { return static_cast<const float*>(job.x); }
+
+    template <class Block, class Table>
+    static CASSANDRA_INLINE void add(typename V::F (&total)[N][R], const uint8_t* data,
+                                     const Table& table, const float* const* x, int64_t k) {
         CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) {
-            even[r] = V::multiply_add(low, V::floats(x[r][k]), even[r]);
-            odd[r] = V::multiply_add(high, V::floats(x[r][k + 1]), odd[r]);
+        for (int tile = 0; tile < N; ++tile) {
+            typename V::F even[R], odd[R];
+            CASSANDRA_UNROLL
+            for (int r = 0; r < R; ++r) even[r] = odd[r] = V::zero();
+            for (int block = 0; block < 4; ++block) {
+                typename V::B words[4];
+                prefetch_lines<Block::kBytes / 64>(data, Block::kBytes * (4 * tile + block));
+                Block::template decode<N>(data + N * Block::kBytes * block + 64 * tile, table,
+                                          words);
+                CASSANDRA_UNROLL
+                for (int c = 0; c < 4; ++c) {
+                    const typename V::F low = V::low_words(words[c]);
+                    const typename V::F high = V::high_words(words[c]);
+                    const int64_t at = k + 8 * block + 2 * c;
+                    CASSANDRA_UNROLL
+                    for (int r = 0; r < R; ++r) {
+                        even[r] = V::multiply_add(low, V::floats(x[r][at]), even[r]);
+                        odd[r] = V::multiply_add(high, V::floats(x[r][at + 1]), odd[r]);
+                    }
+                }
+            }
+            CASSANDRA_UNROLL
+            for (int r = 0; r < R; ++r)
+                total[tile][r] = V::add(total[tile][r], V::add(even[r], odd[r]));
         }
     }
 };
 
-template <class V> inline void store_lanes(float* y, typename V::F value, int64_t lanes) {
-    if (lanes == 16) {
-        V::store(y, value);
-    } else {
-        float all[16];
-        V::store(all, value);
-        std::memcpy(y, all, static_cast<size_t>(lanes) * sizeof(float));
+// Outputs of N tiles, the last of which has that many lanes.
+template <class V, int N, class Result>
+inline void store_tiles(float* y, int64_t last_lanes, Result result) {
+    CASSANDRA_UNROLL
+    for (int tile = 0; tile < N; ++tile, y += 16) {
+        if (tile + 1 < N || last_lanes == 16) {
+            V::store(y, result(tile));
+        } else {
+            float all[16];
+            V::store(all, result(tile));
+            std::memcpy(y, all, static_cast<size_t>(last_lanes) * sizeof(float));
+        }
     }
 }
 
-template <class V, template <class> class Block> struct Words {
-    template <int R>
-    static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-        constexpr int kBytes = Block<V>::kBytes;
-        const float* x[R];
-        typename V::F total[R];
+// Tiles of words, added up in the order of `Sums`.
+template <class V, template <class> class Block, template <class, int, int> class Sums>
+struct Words {
+    static constexpr int kMostRows = Sums<V, 1, 1>::kMostRows;
+
+    template <int R, int N>
+    static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
+        using Order = Sums<V, R, N>;
         const auto table = Block<V>::table(job);
+        decltype(Order::input(job)) x[R];
+        typename V::F total[N][R];
         for (int r = 0; r < R; ++r) {
-            x[r] = static_cast<const float*>(job.x) + (row + r) * job.x_stride;
-            total[r] = V::zero();
+            x[r] = Order::input(job) + (row + r) * job.x_stride;
+            for (int tile = 0; tile < N; ++tile) total[tile][r] = V::zero();
         }
-        for (int64_t k = 0; k < job.features;) {
-            Halves<V, R> sums;
-            for (int block = 0; block < 4; ++block, k += 8, data += kBytes) {
-                typename V::B words[4];
-                prefetch_lines<kBytes / 64>(data);
-                Block<V>::decode(data, table, words);
-                CASSANDRA_UNROLL
-                for (int c = 0; c < 4; ++c) sums.add(words[c], x, k + 2 * c);
-            }
-            CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r)
-                total[r] = V::add(total[r], V::add(sums.even[r], sums.odd[r]));
-        }
+        for (int64_t k = 0; k < job.features; k += 32, data += N * 4 * Block<V>::kBytes)
+            Order::template add<Block<V>>(total, data, table, x, k);
         CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
+        for (int r = 0; r < R; ++r)
+            store_tiles<V, N>(y + (row + r) * job.y_stride, lanes,
+                              [&](int tile) { return total[tile][r]; });
     }
 };
 
 // -- integers --
+// A block is 32 features. Sums are by tile and row of input, `x` is their input and `at` the place
+// of the block in it, in units of four bytes.
 
-template <class V, int R> struct Sums {
-    typename V::I low[R], high[R];
-};
-
-// 32 features of `BITS` bits. Bytes of 4 features a lane: vector 2p in the low nibbles of row p,
-// 2p + 1 in the high. Code 2p of five bits has its fifth (16) at bit 2p + 1 of the last row; code
-// 2p + 1, which is read as 8 times itself, its lowest at bit 2p. Of four bits, without the last
-// row, high codes are read as 16 times themselves.
-template <class V, int R, int BITS> struct Draft {
-    static constexpr int kBytes = 64 * BITS, kShift = 8 - BITS, kWidth = 1;
+// Codes of `BITS` bits. Bytes of 4 features a lane: vector 2p in the low nibbles of row p, 2p + 1
+// in the high. Codes of five bits are read as 8 times themselves. The fifth (16) of code 2p is at
+// bit 7 - p of the last row, the lowest of code 2p + 1 at bit 3 - p. Codes of four bits, without
+// the last row, are read as 16 times themselves.
+template <class V, int R, int N, int BITS> struct Draft {
+    static constexpr int kBytes = 64 * BITS, kWidth = 1;
+    static constexpr bool kBiased = true;
 
     template <int p>
-    static void pair(Sums<V, R>& sums, const uint8_t* data, const uint32_t* const* x) {
-        const typename V::B codes = V::load(data + 64 * p);
-        typename V::B low, high;
+    static CASSANDRA_INLINE void decode(const uint8_t* data, typename V::B& low,
+                                        typename V::B& high) {
+        const typename V::B codes = V::load(data + 64 * N * p);
+        const typename V::B shifted = V::template shift<8 - BITS>(codes);
         if constexpr (BITS == 5) {
             const typename V::B fifth =
-                V::bit_and(V::template shift<3 - 2 * p>(V::load(data + 256)), V::words(0x1818));
-            low = V::select(V::words(0x0F0F), codes, fifth);
+                V::bit_and(V::template shift<p>(V::load(data + 256 * N)), V::words(0x8888));
+            low = V::select(V::words(0x7878), shifted, fifth);
             high = V::select(V::words(0xF0F0), codes, fifth);
         } else {
-            low = V::bit_and(codes, V::words(0x0F0F));
+            low = V::bit_and(shifted, V::words(0xF0F0));
             high = V::bit_and(codes, V::words(0xF0F0));
-        }
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) {
-            sums.low[r] = V::dot_u8(sums.low[r], low, x[r][2 * p]);
-            sums.high[r] = V::dot_u8(sums.high[r], high, x[r][2 * p + 1]);
         }
     }
 
-    static void add(Sums<V, R>& sums, const uint8_t* data, const uint32_t* const* x) {
-        pair<0>(sums, data, x);
-        pair<1>(sums, data, x);
-        pair<2>(sums, data, x);
-        pair<3>(sums, data, x);
+    template <int p>
+    static CASSANDRA_INLINE void pair(typename V::I (&sums)[N][R], const uint8_t*& data,
+                                      const uint32_t* const* x, int64_t at) {
+        typename V::B low[N], high[N];
+        prefetch_lines<N>(data, 64 * N * p);
+        if (BITS == 5 && p == 3) prefetch_lines<N>(data, 256 * N);
+        CASSANDRA_UNROLL
+        for (int tile = 0; tile < N; ++tile) decode<p>(data + 64 * tile, low[tile], high[tile]);
+        CASSANDRA_UNROLL
+        for (int r = 0; r < R; ++r) {
+            CASSANDRA_UNROLL
+            for (int tile = 0; tile < N; ++tile)
+                sums[tile][r] = V::dot_u8(sums[tile][r], low[tile], x[r][at + 2 * p]);
+            CASSANDRA_UNROLL
+            for (int tile = 0; tile < N; ++tile)
+                sums[tile][r] = V::dot_u8(sums[tile][r], high[tile], x[r][at + 2 * p + 1]);
+        }
+    }
+
+    static CASSANDRA_INLINE void add(typename V::I (&sums)[N][R], const uint8_t*& data,
+                                     const uint32_t* const* x, int64_t at) {
+        pair<0>(sums, data, x, at);
+        pair<1>(sums, data, x, at);
+        pair<2>(sums, data, x, at);
+        pair<3>(sums, data, x, at);
     }
 };
 
-template <class V, int R> using Draft5 = Draft<V, R, 5>;
-template <class V, int R> using Draft4 = Draft<V, R, 4>;
+template <class V, int R, int N> using Draft5 = Draft<V, R, N, 5>;
+template <class V, int R, int N> using Draft4 = Draft<V, R, N, 4>;
 
-// 32 features: 8 rows of magnitudes (low byte: pair 2v, high byte: pair 2v + 1), 16 masks of signs.
-template <class V, int R> struct Mx {
-    static constexpr int kBytes = 576, kShift = 0, kWidth = 2;
+// 8 rows of magnitudes (low byte: pair 2v, high byte: pair 2v + 1), 16 masks of signs.
+template <class V, int R, int N> struct Mx {
+    static constexpr int kBytes = 576, kWidth = 2;
+    static constexpr bool kBiased = false;
 
-    static void add(Sums<V, R>& sums, const uint8_t* data, const uint32_t* const* x) {
+    static CASSANDRA_INLINE void add(typename V::I (&sums)[N][R], const uint8_t*& data,
+                                     const uint32_t* const* x, int64_t at) {
         CASSANDRA_UNROLL
         for (int v = 0; v < 8; ++v) {
-            uint32_t signs[2];
-            std::memcpy(signs, data + 512 + 8 * v, 8);
-            const typename V::B both = V::load(data + 64 * v);
-            const typename V::B even = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0]);
-            const typename V::B odd = V::negate(V::template shift<-8>(both), signs[1]);
+            typename V::B even[N], odd[N];
+            prefetch_lines<N>(data, 64 * N * v);
+            if (v == 7) prefetch_lines<N>(data, 512 * N);
+            CASSANDRA_UNROLL
+            for (int tile = 0; tile < N; ++tile) {
+                uint32_t signs[2];
+                std::memcpy(signs, data + 512 * N + 64 * tile + 8 * v, 8);
+                const typename V::B both = V::load(data + 64 * (N * v + tile));
+                even[tile] = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0]);
+                odd[tile] = V::negate(V::template shift<-8>(both), signs[1]);
+            }
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
-                sums.low[r] = V::dot_i16(sums.low[r], even, x[r][2 * v]);
-                sums.high[r] = V::dot_i16(sums.high[r], odd, x[r][2 * v + 1]);
+                CASSANDRA_UNROLL
+                for (int tile = 0; tile < N; ++tile)
+                    sums[tile][r] = V::dot_i16(sums[tile][r], even[tile], x[r][at + 2 * v]);
+                CASSANDRA_UNROLL
+                for (int tile = 0; tile < N; ++tile)
+                    sums[tile][r] = V::dot_i16(sums[tile][r], odd[tile], x[r][at + 2 * v + 1]);
             }
         }
     }
 };
 
 // Tiles of integers in groups of G features.
-template <class V, int G, template <class, int> class Block> struct Codes {
-    template <int R>
-    static void tile(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-        using Form = Block<V, R>;
+template <class V, int G, template <class, int, int> class Block> struct Codes {
+    static constexpr int kMostRows = V::kCodeRows;
+
+    template <int R, int N>
+    static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
+        using Form = Block<V, R, N>;
         const uint32_t* x[R];
-        const float* scales[R];
-        const int32_t* sums[R];
-        typename V::F total[R];
+        typename V::F total[N][R];
         for (int r = 0; r < R; ++r) {
             x[r] = reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(job.x) +
                                                      Form::kWidth * (row + r) * job.x_stride);
-            scales[r] = job.scales + (row + r) * job.group_stride;
-            sums[r] = job.sums + (row + r) * job.group_stride;
-            total[r] = V::zero();
+            for (int tile = 0; tile < N; ++tile) total[tile][r] = V::zero();
         }
-        const uint8_t* units = data;
+        const typename V::I bias = V::integers(-job.bias);
         const int64_t groups = job.features / G;
-        data += scale_bytes(groups);
+        const float* scales = job.scales + row;
+        const int32_t* input_sums = job.sums + row;
+        const uint8_t* units = data;
+        for (size_t line = 0; line < N * scale_bytes(groups); line += 64, data += 64)
+            prefetch_lines<1>(data);
+        int64_t at = 0;
         for (int64_t group = 0; group < groups; ++group) {
-            Sums<V, R> part;
+            typename V::I sums[N][R];
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
-                part.low[r] = V::integers(0);
-                part.high[r] = V::integers(-job.bias * sums[r][group]);
-            }
-            CASSANDRA_UNROLL
-            for (int block = 0; block < G / 32; ++block, data += Form::kBytes) {
-                prefetch_lines<Form::kBytes / 64>(data);
-                Form::add(part, data, x);
+                sums[0][r] = Form::kBiased ? V::multiply(bias, input_sums[r]) : V::integers(0);
                 CASSANDRA_UNROLL
-                for (int r = 0; r < R; ++r) x[r] += 8 * Form::kWidth;
+                for (int tile = 1; tile < N; ++tile) sums[tile][r] = sums[0][r];
             }
-            const typename V::F unit = V::units(units + 16 * group);
             CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) {
-                const typename V::I sum =
-                    V::add(V::template shift_lanes<Form::kShift>(part.low[r]), part.high[r]);
-                total[r] = V::multiply_add(V::scaled(sum, scales[r][group]), unit, total[r]);
+            for (int block = 0; block < G / 32; ++block, data += N * Form::kBytes) {
+                Form::add(sums, data, x, at);
+                at += 8 * Form::kWidth;
             }
+            CASSANDRA_UNROLL
+            for (int tile = 0; tile < N; ++tile) {
+                const typename V::F unit = V::units(units + 64 * tile);
+                CASSANDRA_UNROLL
+                for (int r = 0; r < R; ++r)
+                    total[tile][r] =
+                        V::multiply_add(V::scaled(sums[tile][r], scales[r]), unit, total[tile][r]);
+            }
+            units += group % 4 == 3 ? 64 * N - 48 : 16;
+            scales += kMostInputs;
+            input_sums += kMostInputs;
         }
         CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) store_lanes<V>(y + (row + r) * job.y_stride, total[r], lanes);
+        for (int r = 0; r < R; ++r)
+            store_tiles<V, N>(y + (row + r) * job.y_stride, lanes,
+                              [&](int tile) { return total[tile][r]; });
     }
 };
 
-// A tile for all rows before the next tile, as many rows at a time as fit in registers.
-template <class V, class T> void run(const LinearJob& job) {
-    const uint8_t* data = job.tile;
-    float* y = job.y;
-    for (int64_t tile = 0; tile < job.tiles; ++tile, data += job.tile_bytes, y += 16) {
-        const int64_t lanes = tile + 1 < job.tiles ? 16 : job.last_lanes;
-        int row = 0;
-        if constexpr (V::kRows >= 4)
-            for (; row + 4 <= job.rows; row += 4) T::template tile<4>(job, data, row, y, lanes);
-        if constexpr (V::kRows >= 3)
-            for (; row + 3 <= job.rows; row += 3) T::template tile<3>(job, data, row, y, lanes);
-        if constexpr (V::kRows >= 2)
-            for (; row + 2 <= job.rows; row += 2) T::template tile<2>(job, data, row, y, lanes);
-        for (; row < job.rows; ++row) T::template tile<1>(job, data, row, y, lanes);
-    }
+// N tiles for `count` rows, 1..R.
+template <class T, int R, int N>
+inline void some_rows(int count, const LinearJob& job, const uint8_t* data, int row, float* y,
+                      int64_t lanes) {
+    if constexpr (R > 1)
+        if (count < R) return some_rows<T, R - 1, N>(count, job, data, row, y, lanes);
+    T::template tiles<R, N>(job, data, row, y, lanes);
+}
+
+// N tiles for all rows, as many at a time as fit in registers.
+template <class T, int N>
+inline void all_rows(const LinearJob& job, const uint8_t* data, float* y, int64_t lanes) {
+    for (int row = 0; row < job.rows; row += T::kMostRows)
+        some_rows<T, T::kMostRows, N>(job.rows - row, job, data, row, y, lanes);
+}
+
+template <class T> void run(const LinearJob& job) {
+    for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
+        all_rows<T, decltype(count)::value>(job, data, y, last_lanes);
+    });
 }
 
 template <class V> constexpr LinearKernels make_kernels() {
-    constexpr auto bf16 = run<V, Words<V, Bf16>>, packed12 = run<V, Words<V, Packed12>>,
-                   packed8 = run<V, Words<V, Packed8>>;
+    constexpr auto bf16 = run<Words<V, Bf16, Halves>>, packed12 = run<Words<V, Packed12, Halves>>,
+                   packed8 = run<Words<V, Packed8, Halves>>;
     return {{{bf16, bf16},
              {packed12, packed12},
              {packed8, packed8},
-             {run<V, Codes<V, 32, Draft5>>, run<V, Codes<V, 64, Draft5>>},
-             {run<V, Codes<V, 32, Draft4>>, run<V, Codes<V, 64, Draft4>>},
-             {run<V, Codes<V, 32, Mx>>, run<V, Codes<V, 64, Mx>>}}};
+             {run<Codes<V, 32, Draft5>>, run<Codes<V, 64, Draft5>>},
+             {run<Codes<V, 32, Draft4>>, run<Codes<V, 64, Draft4>>},
+             {run<Codes<V, 32, Mx>>, run<Codes<V, 64, Mx>>}}};
 }
 
 }  // namespace CASSANDRA_ISA

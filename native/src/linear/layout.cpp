@@ -162,10 +162,6 @@ void pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
 
 // -- codes --
 
-size_t scale_bytes(const LinearLayout& layout) {
-    return static_cast<size_t>(round_up(16 * layout.stored_features() / layout.group, 64));
-}
-
 int magnitude_bits(const LinearLayout& layout) { return layout.form == Form::draft5 ? 4 : 3; }
 
 // Power of the unit of a group's values, or false if none does.
@@ -234,7 +230,7 @@ std::array<Field, 2> fields_of(const LinearLayout& layout, int64_t k, int lane) 
                  {block + 512 + 4 * both + word / 8, static_cast<int>(word % 8), 1, 8}}};
     }
     const bool five = layout.form == Form::draft5, odd = inside / 4 % 2 != 0;
-    const int64_t block = (five ? 320 : 256) * (k / 32), place = 2 * pair + (odd ? 0 : 1);
+    const int64_t block = (five ? 320 : 256) * (k / 32), place = (odd ? 3 : 7) - pair;
     const Field nibble{block + 64 * pair + octet, odd ? 4 : 0, 15, five && odd ? 1 : 0};
     if (!five) return {{nibble, {nibble.byte, 0, 0, 0}}};
     return {{nibble, {block + 256 + octet, static_cast<int>(place), 1, odd ? 0 : 4}}};
@@ -252,8 +248,8 @@ bool pack_group(const LinearLayout& layout, const uint16_t* values, int64_t firs
 }
 
 bool pack_codes(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile) {
-    uint8_t* data = tile + scale_bytes(layout);
-    std::memset(tile, 127, scale_bytes(layout));
+    uint8_t* data = tile + layout.head_bytes();
+    std::memset(tile, 127, layout.head_bytes());
     for (int lane = 0; lane < lanes; ++lane) {
         const uint16_t* row = values + lane * layout.features;
         for (int64_t first = 0; first < layout.features; first += layout.group) {
@@ -270,7 +266,7 @@ bool pack_codes(const LinearLayout& layout, const uint16_t* values, int lanes, u
 }
 
 uint16_t coded_value(const LinearLayout& layout, const uint8_t* tile, int64_t k, int lane) {
-    const uint8_t* data = tile + scale_bytes(layout);
+    const uint8_t* data = tile + layout.head_bytes();
     const int unit = tile[16 * (k / layout.group) + lane] - 127 - unit_shift(layout);
     int code = 0;
     for (const Field& f : fields_of(layout, k, lane))
@@ -343,11 +339,15 @@ int64_t LinearLayout::stored_features() const {
 }
 
 size_t LinearLayout::tile_bytes() const {
-    static constexpr std::array<size_t, kForms> kEight = {256, 192, 128, 80, 64, 144};
-    const size_t data = static_cast<size_t>(stored_features()) / 8 * kEight[static_cast<int>(form)];
-    return data + (form >= Form::draft5 ? scale_bytes(*this) : 0);
+    static constexpr std::array<size_t, kForms> kBlock = {1024, 768, 512, 320, 256, 576};
+    const size_t blocks = static_cast<size_t>(stored_features()) / 32;
+    return head_bytes() + blocks * kBlock[static_cast<int>(form)];
 }
 
+size_t LinearLayout::head_bytes() const {
+    if (form < Form::draft5) return 0;
+    return static_cast<size_t>(round_up(16 * stored_features() / group, 64));
+}
 int32_t LinearLayout::bias() const {
     if (form == Form::mx9) return 0;
     if (form == Form::draft5) return odd ? 124 : 120;

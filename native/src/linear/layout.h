@@ -22,6 +22,16 @@ struct PackedTiles {
 PackedTiles pack_tiles(const uint16_t* values, int64_t out, int64_t in, Form form, int group,
                        int threads);
 
+// The lines (64 bytes) of tile `index` of the `tiles` of a thread: each(place in the tile, place
+// among the tiles). Lines of two tiles lie in turn; the last of an odd number lies for itself.
+template <class Each>
+void for_lines(const LinearLayout& layout, int64_t index, int64_t tiles, Each each) {
+    const size_t count = index % 2 != 0 || index + 1 < tiles ? 2 : 1;
+    const size_t place = static_cast<size_t>(index), side = place % count;
+    const size_t start = (place - side) * layout.tile_bytes() + 64 * side;
+    for (size_t at = 0; at < layout.tile_bytes(); at += 64) each(at, start + count * at);
+}
+
 // The rows of a tile back, escapes excepted (they come out as zeros).
 void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uint16_t* values);
 

@@ -14,14 +14,15 @@ namespace cassandra {
 namespace {
 
 LinearKernel kernel_of(Form form, int group) {
-    const auto all = []() -> const LinearKernels& {
+    const int number = static_cast<int>(form);
 #ifdef CASSANDRA_HAVE_AVX512BF16
-        // Without a matrix unit: vpdpbf16ps is slower than two fused multiplications.
-        if (current_isa() >= Isa::avx512bf16 && has_amx()) return avx512bf16::linear_kernels;
+    if (current_isa() >= Isa::avx512bf16 && form < Form::draft5) {
+        if (has_amx()) return avx512bf16::amx_kernels[number];
+        if (has_fast_dots()) return avx512bf16::dot_kernels[number];
+    }
 #endif
-        CASSANDRA_RETURN_BEST(linear_kernels);
-    };
-    return all().of[static_cast<int>(form)][group == 64];
+    const auto all = []() -> const LinearKernels& { CASSANDRA_RETURN_BEST(linear_kernels); };
+    return all().of[number][group == 64];
 }
 
 void check(bool good, const char* name, int64_t value, const char* expected) {
@@ -47,10 +48,15 @@ std::unique_ptr<Linear> Linear::create(const uint16_t* values, int64_t out, int6
     self->tile_bytes_ = tile_bytes;
     self->parts_.resize(static_cast<size_t>(streams.threads()));
     for (int thread = 0; thread < streams.threads(); ++thread) {
-        const auto first = static_cast<size_t>(self->first_tile(thread)) * tile_bytes;
-        const size_t bytes = self->part_bytes(thread);
-        uint8_t* part = streams.reserve(thread, bytes);
-        if (bytes) std::memcpy(part, packed.bytes.data() + first, bytes);
+        const int64_t first = self->first_tile(thread);
+        const int64_t count = self->first_tile(thread + 1) - first;
+        const uint8_t* tiles = packed.bytes.data() + static_cast<size_t>(first) * tile_bytes;
+        uint8_t* part = streams.reserve(thread, self->part_bytes(thread));
+        for (int64_t tile = 0; tile < count; ++tile)
+            for_lines(self->layout_, tile, count, [&](size_t in_tile, size_t in_part) {
+                const uint8_t* from = tiles + static_cast<size_t>(tile) * tile_bytes;
+                std::memcpy(part + in_part, from + in_tile, 64);
+            });
         self->parts_[static_cast<size_t>(thread)] = part;
     }
     self->escapes_ = std::move(packed.escapes);
@@ -73,11 +79,16 @@ size_t Linear::bytes() const {
            escape_ends_.size() * sizeof(size_t);
 }
 
-const uint8_t* Linear::tile(int64_t index) const {
+std::vector<uint8_t> Linear::tile(int64_t index) const {
     int thread = threads() - 1;
     while (first_tile(thread) > index) --thread;
-    return parts_[static_cast<size_t>(thread)] +
-           static_cast<size_t>(index - first_tile(thread)) * tile_bytes_;
+    const int64_t first = first_tile(thread);
+    std::vector<uint8_t> result(tile_bytes_);
+    for_lines(layout_, index - first, first_tile(thread + 1) - first,
+              [&](size_t in_tile, size_t in_part) {
+                  std::memcpy(result.data() + in_tile, part(thread) + in_part, 64);
+              });
+    return result;
 }
 
 std::pair<const Escape*, const Escape*> Linear::escapes_of(int64_t tile) const {
@@ -104,7 +115,6 @@ void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t st
     job.x_stride = x.padded();
     job.scales = x.scales(kind);
     job.sums = x.sums(kind);
-    job.group_stride = x.padded() / layout_.group;
     job.rows = rows;
     job.y = y + kTile * first;
     job.y_stride = stride;
@@ -128,7 +138,7 @@ void Linear::values(uint16_t* result) const {
     for (int64_t t = 0; t < tiles(); ++t) {
         const int lanes = static_cast<int>(std::min<int64_t>(kTile, out_ - kTile * t));
         uint16_t* rows = result + kTile * t * layout_.features;
-        unpack_tile(layout_, tile(t), lanes, rows);
+        unpack_tile(layout_, tile(t).data(), lanes, rows);
         const auto [begin, end] = escapes_of(t);
         for (const Escape* escape = begin; escape != end; ++escape)
             rows[escape->lane * layout_.features + escape->feature] = to_bf16(escape->value);

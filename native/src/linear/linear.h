@@ -65,7 +65,7 @@ class Input {
     int64_t features() const { return features_; }
     int64_t padded() const { return padded_; }  // features, up to a multiple of 64; zeros follow
 
-    // Row-major [8, padded] floats or integers, [8, padded / group] scales and sums.
+    // Row-major [8, padded] floats or integers, [padded / group, 8] scales and sums.
     const void* values(InputKind kind) const;
     const uint16_t* words() const;  // BF16 patterns of the floats
     const float* scales(InputKind kind) const;
@@ -118,7 +118,8 @@ struct LinearLayout {
 
     int64_t stored_features() const;  // padded as the form needs it
     size_t tile_bytes() const;
-    int32_t bias() const;  // of a code, in units of what a kernel sums up; mx9: none
+    size_t head_bytes() const;  // of its units
+    int32_t bias() const;       // of a code, in units of what a kernel sums up; mx9: none
 };
 
 class Linear {
@@ -157,7 +158,7 @@ class Linear {
 
   private:
     Linear() = default;
-    const uint8_t* tile(int64_t index) const;
+    std::vector<uint8_t> tile(int64_t index) const;
     void add_escapes(int64_t first, int64_t last, int rows, const Input& x, float* y,
                      int64_t stride) const;
 

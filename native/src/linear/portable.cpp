@@ -13,7 +13,7 @@ typedef int16_t Shorts __attribute__((vector_size(16)));
 typedef uint16_t Halves __attribute__((vector_size(16)));
 
 struct Vectors {
-    static constexpr int kRows = 1;
+    static constexpr int kRows = 1, kCodeRows = 1;
 
     struct F {
         Floats part[4];
@@ -68,8 +68,8 @@ struct Vectors {
     static F scaled(const I& a, float s) {
         return each<F>([&](int i) { return __builtin_convertvector(a.part[i], Floats) * s; });
     }
-    template <int n> static I shift_lanes(const I& a) {
-        return each<I>([&](int i) { return as<Ints>(as<Bits>(a.part[i]) << n); });
+    static I multiply(const I& a, int32_t x) {
+        return each<I>([&](int i) { return a.part[i] * x; });
     }
     // 2^(octet - 127) of 16 octets, 1..254.
     static F units(const uint8_t* p) {

@@ -1,4 +1,4 @@
-// Vectors of 512 bits for linear/avx512.cpp and linear/avx512bf16.cpp: a tile's 16 lanes are one.
+// Vectors of 512 bits for the kernels of AVX-512 and AVX-512 BF16: a tile's 16 lanes are one.
 #pragma once
 
 #include <immintrin.h>
@@ -10,7 +10,7 @@ namespace CASSANDRA_ISA {
 namespace {
 
 struct Wide {
-    static constexpr int kRows = 4;
+    static constexpr int kRows = 4, kCodeRows = 8;
 
     using F = __m512;
     using I = __m512i;
@@ -29,14 +29,14 @@ struct Wide {
     static F scaled(I a, float s) {
         return _mm512_mul_ps(_mm512_cvtepi32_ps(a), _mm512_set1_ps(s));
     }
-    template <int n> static I shift_lanes(I a) { return _mm512_slli_epi32(a, n); }
+    static I multiply(I a, int32_t x) { return _mm512_mullo_epi32(a, integers(x)); }
     static F units(const uint8_t* p) {
         const __m128i octets = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(octets), 23));
     }
 
     static B bit_and(B a, B b) { return _mm512_and_si512(a, b); }
-    static B select(B mask, B a, B b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xCA); }
+    static B select(B mask, B a, B b) { return _mm512_ternarylogic_epi32(a, mask, b, 0xE2); }
     template <int n> static B shift(B a) {
         if constexpr (n >= 0)
             return _mm512_slli_epi16(a, n);

@@ -13,9 +13,10 @@
 #include "linear/wide.h"
 
 // Numbers of tile registers: macros, because the intrinsics paste them into names.
-#define TILE_TOTAL 0
-#define TILE_INPUT 1
-#define TILE_WEIGHTS 2
+#define TILE_TOTAL_0 0
+#define TILE_TOTAL_1 1
+#define TILE_INPUT 2
+#define TILE_WEIGHTS 3
 
 namespace cassandra {
 namespace avx512bf16 {
@@ -30,8 +31,8 @@ struct alignas(64) Configuration {
     uint8_t rows[16] = {};
 
     explicit Configuration(int input_rows) {
-        const int counts[3] = {input_rows, input_rows, 16};
-        for (int tile = 0; tile < 3; ++tile) {
+        const int counts[4] = {input_rows, input_rows, input_rows, 16};
+        for (int tile = 0; tile < 4; ++tile) {
             bytes[tile] = 64;
             rows[tile] = static_cast<uint8_t>(counts[tile]);
         }
@@ -39,72 +40,78 @@ struct alignas(64) Configuration {
 };
 
 // Weights of 32 features as a tile register takes them.
-template <template <class> class Block>
+template <template <class> class Block, int N>
 void expand(const decltype(Block<Wide>::table({}))& table, const uint8_t* data, uint8_t* room) {
     for (int block = 0; block < 4; ++block) {
         __m512i words[4];
-        Block<Wide>::decode(data + Block<Wide>::kBytes * block, table, words);
+        Block<Wide>::template decode<N>(data + N * Block<Wide>::kBytes * block, table, words);
         CASSANDRA_UNROLL
         for (int c = 0; c < 4; ++c) _mm512_store_si512(room + 256 * block + 64 * c, words[c]);
     }
 }
 
-inline void multiply(const LinearJob& job, int64_t k, const uint8_t* weights) {
+// Weights of 32 features of a tile, the block with that number: tiles take turns.
+template <int N>
+void multiply(const LinearJob& job, int64_t block, const uint8_t* weights, int stride) {
     finish_stores();
-    _tile_loadd(TILE_WEIGHTS, weights, 64);
-    _tile_loadd(TILE_INPUT, job.words + k, 2 * job.x_stride);
-    _tile_dpbf16ps(TILE_TOTAL, TILE_INPUT, TILE_WEIGHTS);
+    _tile_loadd(TILE_WEIGHTS, weights, stride);
+    _tile_loadd(TILE_INPUT, job.words + 32 * (block / N), 2 * job.x_stride);
+    if (block % N == 0)
+        _tile_dpbf16ps(TILE_TOTAL_0, TILE_INPUT, TILE_WEIGHTS);
+    else
+        _tile_dpbf16ps(TILE_TOTAL_1, TILE_INPUT, TILE_WEIGHTS);
 }
 
-// A tile of BF16 is read where it lies. Other forms are decoded kAhead blocks before they are
+// Tiles of BF16 are read where they lie. Other forms are decoded kAhead blocks before they are
 // multiplied: a tile register cannot be loaded from stores that are still under way.
-template <template <class> class Block> void amx_tile(const LinearJob& job, const uint8_t* data) {
+template <template <class> class Block, int N>
+void amx_tiles(const LinearJob& job, const uint8_t* data) {
     constexpr int kBytes = 4 * Block<Wide>::kBytes;
+    const int64_t blocks = N * (job.features / 32);
+    const auto lines = [&data](int64_t block) {
+        return data + block / N * (N * kBytes) + 64 * (block % N);
+    };
     if constexpr (kBytes == 1024) {
-        for (int64_t k = 0; k < job.features; k += 32, data += kBytes) {
-            prefetch_lines<kBytes / 64>(data);
-            multiply(job, k, data);
+        for (int64_t block = 0; block < blocks; ++block) {
+            prefetch_lines<kBytes / 64>(data, block * kBytes);
+            multiply<N>(job, block, lines(block), 64 * N);
         }
     } else {
         constexpr int kAhead = 3, kRooms = 4;
         alignas(64) uint8_t rooms[kRooms][1024];
-        const int64_t blocks = job.features / 32;
         const auto table = Block<Wide>::table(job);
-        for (int64_t block = 0; block < blocks + kAhead; ++block, data += kBytes) {
+        for (int64_t block = 0; block < blocks + kAhead; ++block) {
             if (block < blocks) {
-                prefetch_lines<kBytes / 64>(data);
-                expand<Block>(table, data, rooms[block % kRooms]);
+                prefetch_lines<kBytes / 64>(data, block * kBytes);
+                expand<Block, N>(table, lines(block), rooms[block % kRooms]);
             }
             const int64_t ready = block - kAhead;
-            if (ready >= 0) multiply(job, 32 * ready, rooms[ready % kRooms]);
+            if (ready >= 0) multiply<N>(job, ready, rooms[ready % kRooms], 64);
         }
     }
 }
 
+template <template <class> class Block, int N>
+void amx_outputs(const LinearJob& job, const uint8_t* data, float* y, int64_t last_lanes) {
+    alignas(64) float all[kMostInputs][32];
+    _tile_zero(TILE_TOTAL_0);
+    _tile_zero(TILE_TOTAL_1);
+    amx_tiles<Block, N>(job, data);
+    _tile_stored(TILE_TOTAL_0, all, sizeof all[0]);
+    _tile_stored(TILE_TOTAL_1, all[0] + 16, sizeof all[0]);
+    const auto count = static_cast<size_t>(16 * (N - 1) + last_lanes);
+    for (int row = 0; row < job.rows; ++row)
+        std::memcpy(y + row * job.y_stride, all[row], count * sizeof(float));
+}
+
 template <template <class> class Block> void amx_run(const LinearJob& job) {
-    alignas(64) float all[kMostRows][16];
     const Configuration configuration(job.rows);
     finish_stores();
     _tile_loadconfig(&configuration);
-    const uint8_t* tile = job.tile;
-    float* y = job.y;
-    for (int64_t i = 0; i < job.tiles; ++i, tile += job.tile_bytes, y += 16) {
-        _tile_zero(TILE_TOTAL);
-        amx_tile<Block>(job, tile);
-        _tile_stored(TILE_TOTAL, all, 64);
-        const int64_t lanes = i + 1 < job.tiles ? 16 : job.last_lanes;
-        for (int row = 0; row < job.rows; ++row)
-            std::memcpy(y + row * job.y_stride, all[row],
-                        static_cast<size_t>(lanes) * sizeof(float));
-    }
+    for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
+        amx_outputs<Block, decltype(count)::value>(job, data, y, last_lanes);
+    });
     _tile_release();
-}
-
-LinearKernels kernels() {
-    LinearKernels result = make_kernels<Wide>();
-    constexpr LinearKernel words[3] = {amx_run<Bf16>, amx_run<Packed12>, amx_run<Packed8>};
-    for (int form = 0; form < 3; ++form) result.of[form][0] = result.of[form][1] = words[form];
-    return result;
 }
 
 // The request of arch_prctl for the state of tiles.
@@ -119,9 +126,10 @@ bool ask_for_tiles() {
 }
 
 }  // namespace
-}  // namespace avx512bf16
 
-const LinearKernels avx512bf16::linear_kernels = avx512bf16::kernels();
+const LinearKernel amx_kernels[3] = {amx_run<Bf16>, amx_run<Packed12>, amx_run<Packed8>};
+
+}  // namespace avx512bf16
 
 bool has_amx() {
     static const bool has = avx512bf16::ask_for_tiles();

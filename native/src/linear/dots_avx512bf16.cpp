@@ -1,0 +1,59 @@
+// Linear kernels for processors that multiply pairs of BF16 as fast as floats (Zen 4 and newer).
+//
+// vdpbf16ps adds the product of the odd features of a pair to a sum, then that of the even ones,
+// each step rounded. It takes denormal numbers for zeros, and flushes denormal results. All numbers
+// of rows go this way, so a row's result is the same in all of them.
+#include "linear/wide.h"
+
+namespace cassandra {
+namespace avx512bf16 {
+namespace {
+
+// One sum of all features, in their order.
+template <class V, int R, int N> struct PairSums {
+    static constexpr int kMostRows = kMostInputs;
+
+    static const uint16_t* input(const LinearJob& job) { return job.words; }
+
+    template <class Block, class Table>
+    static CASSANDRA_INLINE void add(__m512 (&total)[N][R], const uint8_t* data, const Table& table,
+                                     const uint16_t* const* x, int64_t k) {
+        for (int block = 0; block < 4; ++block, data += N * Block::kBytes, k += 8) {
+            __m512i words[N][4];
+            CASSANDRA_UNROLL
+            for (int tile = 0; tile < N; ++tile)
+                Block::template decode<N>(data + 64 * tile, table, words[tile]);
+            CASSANDRA_UNROLL
+            for (int c = 0; c < 4; ++c) {
+                if (64 * c < Block::kBytes) prefetch_lines<N>(data, 64 * N * c);
+                // A pass over one row waits for memory alone: all its loads stay in order.
+                if constexpr (R == 1) __asm__ volatile("" : : : "memory");
+                CASSANDRA_UNROLL
+                for (int r = 0; r < R; ++r) {
+                    int pair;
+                    std::memcpy(&pair, x[r] + k + 2 * c, sizeof pair);
+                    const auto both = (__m512bh)_mm512_set1_epi32(pair);
+                    CASSANDRA_UNROLL
+                    for (int tile = 0; tile < N; ++tile)
+                        total[tile][r] =
+                            _mm512_dpbf16_ps(total[tile][r], (__m512bh)words[tile][c], both);
+                }
+            }
+        }
+    }
+};
+
+}  // namespace
+
+const LinearKernel dot_kernels[3] = {run<Words<Wide, Bf16, PairSums>>,
+                                     run<Words<Wide, Packed12, PairSums>>,
+                                     run<Words<Wide, Packed8, PairSums>>};
+
+}  // namespace avx512bf16
+
+bool has_fast_dots() {
+    static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("amd");
+    return has;
+}
+
+}  // namespace cassandra
