@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cassandra_spec.casspec.levels import LEVEL_FLAGS, VIEW_FLAGS
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
 
@@ -145,7 +146,6 @@ _TORCH_ALONE = {
 }
 _NATIVE = "with --backend native, which decodes greedily from BF16 keys and values"
 _LOOKUP = "with --draft lookup"
-_LOW = ("--table", "--low", "--branches", "--alternatives")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
     (("--temperature",), lambda args: args.backend == "native" and args.temperature != 0, _NATIVE),
@@ -165,8 +165,8 @@ _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str
     (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
     (("--draft", "--min-margin"), lambda args: args.gamma == 0, "with --gamma 0"),
     (("--gamma", "--min-margin"), lambda args: args.draft == "none", "with --draft none"),
-    (("--min-margin", "--low", "--alternatives"), lambda args: args.draft == "lookup", _LOOKUP),
-    (_LOW, lambda args: args.draft in ("model", "none"), "without --draft lookup or hybrid"),
+    (("--min-margin", *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),
+    (LEVEL_FLAGS, lambda args: args.draft in ("model", "none"), "without --draft lookup or hybrid"),
     (("--system",), lambda args: args.raw, "with --raw"),
 )
 """Flags, when they would be ignored, and how that is said."""

@@ -19,7 +19,8 @@ from cassandra_spec.casspec.generate_backends import (
     refuse_ignored,
 )
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
-from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma, Levels
+from cassandra_spec.casspec.levels import add_levels, levels_of
+from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
 from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES
@@ -109,7 +110,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         " the file are always checked)"
     )
     flags.add_switch(parser, "verify", text)
-    _add_levels(parser)
+    add_levels(parser)
     _add_backend(parser)
     _add_sampling(parser)
     _add_kv(parser)
@@ -121,16 +122,6 @@ class _OldMargin(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         print("casspec: --least-lead is now --min-margin", file=sys.stderr)
         namespace.min_margin = values
-
-
-def _add_levels(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("low drafters")
-    flags.add_file(group, "table", "of n-grams (casspec bake-table)")
-    flags.add_count(group, "low", "their tokens in a pass of the draft view", Levels.low, low=0)
-    text = "their candidates for one place; 1: chains, no trees"
-    flags.add_count(group, "branches", text, Levels.branches)
-    text = "second-best tokens of the draft view that a verification may have"
-    flags.add_count(group, "alternatives", text, Levels.alternatives, low=0)
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
@@ -236,7 +227,7 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]
         gamma=0 if args.plain else gamma,
         draft=args.draft,
         min_margin=args.min_margin,
-        levels=Levels(low=args.low, branches=args.branches, alternatives=args.alternatives),
+        levels=levels_of(args),
         max_tokens=args.max_tokens,
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),

@@ -7,27 +7,31 @@ import argparse
 from cassandra_spec.casspec import flags
 from cassandra_spec.drafting import Levels
 
-_KNOWN = Levels()
+VIEW_FLAGS = ("--low", "--no-tail", "--alternatives", "--alternative-margin")
+"""Those that say what is around a chain of the draft view."""
+
+LEVEL_FLAGS = ("--table", "--branches", "--rows", *VIEW_FLAGS)
 
 
-def add_levels(parser: flags.Flags) -> None:
-    """Add a flag for each field of :class:`cassandra_spec.drafting.Levels`."""
-    text = "nodes of the low drafter in a pass of the draft view"
-    flags.add_count(parser, "low", text, _KNOWN.low, low=0)
-    text = "candidates of one place at most; 1: chains"
-    flags.add_count(parser, "branches", text, _KNOWN.branches)
-    flags.add_count(parser, "rows", "nodes that verifications are filled to", _KNOWN.rows, low=0)
-    flags.add_switch(parser, "no-tail", "verifications are not filled")
-    text = "second-best tokens of the draft view in a verification, at most"
-    flags.add_count(parser, "alternatives", text, _KNOWN.alternatives, low=0)
-    margin = _KNOWN.alternative_margin
-    parser.add_argument(
+def add_levels(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add ``--table``, and a flag for each field of :class:`cassandra_spec.drafting.Levels`."""
+    group = parser.add_argument_group("low drafters (docs/levels.md)")
+    flags.add_file(group, "table", "of n-grams (casspec bake-table)")
+    flags.add_count(group, "low", "their tokens in a pass of the draft view", Levels.low, low=0)
+    text = "their candidates for one place; 1: chains, no trees"
+    flags.add_count(group, "branches", text, Levels.branches)
+    flags.add_count(group, "rows", "nodes that verifications are filled to", Levels.rows, low=0)
+    flags.add_switch(group, "no-tail", "verifications are not filled")
+    text = "second-best tokens of the draft view that a verification may have"
+    flags.add_count(group, "alternatives", text, Levels.alternatives, low=0)
+    group.add_argument(
         "--alternative-margin",
         type=float,
-        default=margin,
+        default=Levels.alternative_margin,
         metavar="X",
-        help=f"they are of margins below X (default {margin})",
+        help=f"of margins below X (default {Levels.alternative_margin})",
     )
+    return group
 
 
 def levels_of(args: argparse.Namespace) -> Levels:

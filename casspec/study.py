@@ -23,11 +23,8 @@ def add_study_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_calibration(parser)
     flags.add_jobs(parser)
     flags.add_quiet(parser)
-    group = parser.add_argument_group("levels of drafting (docs/levels.md)")
     text = "the draft view alone, or above low drafters"
-    flags.add_choice(group, "draft", ("model", "hybrid"), text)
-    add_levels(group)
-    flags.add_file(group, "table", "n-grams for low drafters, from `casspec bake-table`")
+    flags.add_choice(add_levels(parser), "draft", ("model", "hybrid"), text)
 
 
 def norms_of(source: Source, args: argparse.Namespace) -> Norms:
