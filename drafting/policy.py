@@ -214,7 +214,7 @@ class AdaptivePolicy:
         A row is worth its cost if what it promises, at the worth of the plan, is more. If trees
         keep more than they promise, nodes far down do so by more than the tree as a whole.
         """
-        rows = max(chosen.rows, self._rows)
+        rows = max(chosen.rows, self._rows) if True in self._fills else chosen.rows or self._rows
         one, all_rows = (self._costs.verify(position, count) for count in (1, 1 + rows))
         kept = max(self._kept.value, 0.05)
         slope = max(all_rows - one, 0.0) / max(rows, 1)

@@ -129,6 +129,16 @@ def test_free_rows_are_those_of_the_settings() -> None:
         assert fixed_plan(Settings(draft="hybrid", levels=levels), gamma, MOST) == plan
 
 
+def test_without_a_tail_no_row_is_filled() -> None:
+    asked = Settings(gamma="adaptive", draft="hybrid", levels=Levels(tail=False, rows=5))
+    policy = AdaptivePolicy(asked, MeasuredSeconds(), most=MOST)
+    for plan in run(policy, accepted=0.8, draft=0.3, rounds=100):
+        assert plan.rows == (plan.model or 5)
+    barren = AdaptivePolicy(asked, MeasuredSeconds(), most=MOST)
+    plans = run(barren, accepted=0.0, draft=0.9, rounds=100)
+    assert {plan.rows for plan in plans if not plan.model} == {5}
+
+
 def test_plans_have_names() -> None:
     plans = (Plan(), Plan(3, 0, 3), Plan(rows=5), Plan(2, 3, 7), Plan(2, 3, 2), Plan(2, 0, 7))
     assert [str(plan) for plan in plans] == [
