@@ -385,7 +385,10 @@ def test_native_code_decodes_for_torch(
         (["--max-tokens", "900"], "prompt and reply must fit the model's 64 positions, not need"),
         (["--gamma", "fast"], "argument --gamma: invalid gamma value: 'fast'"),
         (["--stop", ""], "stop_strings must not be empty strings"),
-        (["--kv", "mx", "--gamma", "9"], "gamma must be at most 8 (the lag of the keys and"),
+        (
+            ["--kv", "mx", "--gamma", "9"],
+            "gamma and rows must be at most 8 (the lag of the keys and",
+        ),
         (["--kv", "exact", "--kv-block", "16"], "block must be a multiple of 32 (the group),"),
         (["--kv", "exact", "--kv-truncated", "8"], "truncated must be an integer from 0 to 7"),
         (["--temperature", "nan"], "temperature must be a number from 0 on, not nan"),
