@@ -33,7 +33,7 @@ class Copies:
     """
 
     LONGEST = 6
-    PRECISION = (0.20, 0.46, 0.46, 0.65, 0.65, 0.65)  # by length of the run, on development prompts
+    PRECISION = (0.15, 0.40, 0.46, 0.65, 0.70, 0.75)  # by length of the run, on development prompts
 
     def __init__(self) -> None:
         self._tokens: list[int] = []

@@ -52,8 +52,8 @@ def test_copies_are_what_a_search_finds(seen: list[int], other: list[int], piece
 def test_a_token_is_ranked_by_the_longest_run_and_then_by_the_latest_place() -> None:
     copies = Copies()
     copies.extend([5, 1, 2, 7, 9, 1, 2, 8, 3, 2, 6])
-    assert copies.candidates([5, 1, 2]) == [(7, 0.46), (8, 0.46), (6, 0.20)]
-    assert copies.candidates([9, 9, 2]) == [(6, 0.20), (8, 0.20), (7, 0.20)]
+    assert copies.candidates([5, 1, 2]) == [(7, 0.46), (8, 0.40), (6, 0.15)]
+    assert copies.candidates([9, 9, 2]) == [(6, 0.15), (8, 0.15), (7, 0.15)]
     assert copies.candidates([4]) == []
     assert copies.candidates([]) == []
 
@@ -191,7 +191,7 @@ def test_a_candidate_of_several_sources_has_the_largest_confidence() -> None:
         Node(2, ROOT, 0.35, RECYCLED),
         Node(4, ROOT, 0.06, RECYCLED),
     ]
-    assert drafter([1, 2, 1]).tree([1], 1, branches=1, depth=1) == [Node(2, ROOT, 0.20, COPIES)]
+    assert drafter([1, 2, 1]).tree([1], 1, branches=1, depth=1) == [Node(2, ROOT, 0.15, COPIES)]
 
 
 def test_what_is_new_in_a_context_is_taken_once() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassandra_spec.drafting import NgramTable
-from cassandra_spec.drafting.table import CONTINUATIONS, ENTRY_BYTES, TOKEN_BITS
+from cassandra_spec.drafting.table import CONTINUATIONS, ENTRY_BYTES, TOKEN_BITS, TRUST
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file.description import canonical
 
@@ -42,7 +42,7 @@ def candidates(
         total = sum(counts.values())
         for token, times in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]:
             if token not in [other for other, _ in found]:
-                found.append((token, times / (total + smoothing)))
+                found.append((token, TRUST.get(length, 1.0) * times / (total + smoothing)))
     return found
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.drafting import LowDrafter, Node
 from cassandra_spec.drafting.low import BRANCHES
+from cassandra_spec.drafting.table import TRUST
 from cassandra_spec.native.engine_binding import (
     MOST,
     SOURCES,
@@ -38,7 +39,7 @@ class DictTable:
         for order in (3, 2, 1):
             for token, confidence in self.table.get(tuple(tail[-order:]), ()):
                 if len(tail) >= order:
-                    found.setdefault(token, confidence)
+                    found.setdefault(token, TRUST.get(order, 1.0) * confidence)
         return list(found.items())
 
     def orders(self) -> list[tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]]:

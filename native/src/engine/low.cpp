@@ -7,7 +7,8 @@ namespace {
 
 constexpr int TABLE_WIDTH = 3;
 constexpr int KEY_BITS = 21;
-constexpr double COPY_PRECISION[REACH] = {0.20, 0.46, 0.46, 0.65, 0.65, 0.65};
+constexpr double COPY_PRECISION[REACH] = {0.15, 0.40, 0.46, 0.65, 0.70, 0.75};
+constexpr double ORDER_TRUST[] = {0.0, 0.5, 0.8};  // of orders 1 and 2; of higher ones 1
 constexpr double RECYCLED_PRECISION[BRANCHES] = {0.35, 0.12, 0.06, 0.04};
 constexpr int MOST_CANDIDATES = REACH * BRANCHES + REACH * TABLE_WIDTH + BRANCHES;
 constexpr int MOST_NODES = 8;
@@ -111,10 +112,11 @@ void LowDrafter::look_up(const int32_t* end, int length, Candidates& found) cons
         const uint64_t* last = order.keys + order.count;
         const uint64_t* place = std::lower_bound(order.keys, last, key);
         if (place == last || *place != key) continue;
+        const double trust = order.order < 3 ? ORDER_TRUST[order.order] : 1.0;
         const int64_t row = (place - order.keys) * TABLE_WIDTH;
         for (int64_t i = row; i < row + TABLE_WIDTH; ++i)
             if (order.tokens[i] >= 0)
-                found.add(order.tokens[i], order.confidences[i], Source::table);
+                found.add(order.tokens[i], trust * order.confidences[i], Source::table);
     }
 }
 
