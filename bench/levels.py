@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -341,9 +341,3 @@ def draw(found: Sequence[Figures], *, title: str) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": title})
     return buffer.getvalue()
-
-
-def to_json(found: Sequence[Figures], answers: Sequence[Answer]) -> dict[str, Any]:
-    """Plain objects: the figures, and what they were computed from."""
-    rows: list[Mapping[str, Any]] = [dataclasses.asdict(answer) for answer in answers]
-    return {"figures": [dataclasses.asdict(each) for each in found], "answers": rows}

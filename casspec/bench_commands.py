@@ -204,11 +204,13 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
     )
     flags.add_file(parser, "json", "write all figures")
     flags.add_file(parser, "figure", "bars, as SVG")
+    flags.add_file(parser, "document", "put the tables between its markers")
     flags.add_quiet(parser)
 
 
 def _levels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import levels
+    from cassandra_spec.bench.decode.report import save
     from cassandra_spec.model.output import write_file
 
     questions = levels.read_questions(args.questions, args.each)
@@ -217,7 +219,8 @@ def _levels(args: argparse.Namespace) -> int:
         answers, whole = run.run(questions, lambda text: flags.say(args, text))
         found = run.figures(answers)
     print(levels.lines(found))
-    _write_json(args.json, levels.to_json(found, answers))
+    body = {"figures": found, "answers": answers}
+    save(body, args.json, {"levels": levels.lines(found)}, args.document)
     if args.figure:
         write_file(args.figure, levels.draw(found, title=f"Levels of drafting, {args.source}"))
     differing = sum(each.turns - each.identical for each in found if each.category == levels.ALL)
