@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.casspec import decode_command, flags
 from cassandra_spec.casspec.study import add_study_flags, open_study
@@ -219,7 +219,7 @@ def _levels(args: argparse.Namespace) -> int:
         answers, whole = run.run(questions, lambda text: flags.say(args, text))
         found = run.figures(answers)
     print(levels.lines(found))
-    body = {"figures": found, "answers": answers}
+    body: dict[str, Sequence[Any]] = {"figures": found, "answers": answers}
     save(body, args.json, {"levels": levels.lines(found)}, args.document)
     if args.figure:
         write_file(args.figure, levels.draw(found, title=f"Levels of drafting, {args.source}"))
