@@ -106,10 +106,6 @@ class LevelDrafter:
             for token, best in outcome.seen:
                 self._low.recycled.observe(token, best)
 
-    def cost(self, position: int) -> float:
-        """The policy knows what passes cost; a node more costs none."""
-        return 0.0
-
     def _extend(self, view: View, chain: _Chain, recent: list[int], plan: Plan) -> None:
         """One pass of the draft view, and the tokens that it drafts."""
         count = min(plan.low, chain.budget - len(chain.tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
@@ -195,30 +196,31 @@ class AdaptivePolicy:
 
     def plan(self, position: int) -> Plan:
         """What the next round may draft."""
-        chosen, worth = Plan(), 1 / self._costs.verify(position, 1)
-        for model in self._models[1:]:
-            for low in self._lows:
+        verify = [self._costs.verify(position, 1 + nodes) for nodes in range(self._most + 1)]
+        chosen, worth = Plan(), 1 / verify[0]
+        for low in self._lows:
+            one_pass = self._costs.draft(position, 1 + low)
+            for model in self._models[1:]:
                 for fill in self._fills:
-                    rows = max(model, self._rows) if fill else model
-                    found = self._worth(position, model, low, rows)
+                    plan = Plan(model, low, max(model, self._rows) if fill else model)
+                    found = self._worth(plan, one_pass, verify)
                     if found > worth:
-                        chosen, worth = Plan(model, low, rows), found
+                        chosen, worth = plan, found
         if self._uses_low:
-            chosen = self._with_direct(position, chosen, worth)
+            chosen = self._with_direct(chosen, worth, verify)
         self.plans[str(chosen)] = self.plans.get(str(chosen), 0) + 1
         return chosen
 
-    def _with_direct(self, position: int, chosen: Plan, worth: float) -> Plan:
+    def _with_direct(self, chosen: Plan, worth: float, verify: Sequence[float]) -> Plan:
         """The plan that prefers a tree alone if it promises more tokens per cost.
 
         A row is worth its cost if what it promises, at the worth of the plan, is more. If trees
         keep more than they promise, nodes far down do so by more than the tree as a whole.
         """
         rows = max(chosen.rows, self._rows) if True in self._fills else chosen.rows or self._rows
-        one, all_rows = (self._costs.verify(position, count) for count in (1, 1 + rows))
         kept = max(self._kept.value, 0.05)
-        slope = max(all_rows - one, 0.0) / max(rows, 1)
-        promised = (worth * all_rows - 1) / kept + 1
+        slope = max(verify[rows] - verify[0], 0.0) / max(rows, 1)
+        promised = (worth * verify[rows] - 1) / kept + 1
         least = min(worth * slope / (kept * max(kept, 1.0)), 1.0)
         return dataclasses.replace(chosen, rows=rows, direct=promised, least=least)
 
@@ -241,23 +243,26 @@ class AdaptivePolicy:
         promised, kept = outcome.promised()
         self._kept.add(kept, promised)
 
-    def _worth(self, position: int, model: int, low: int, rows: int) -> float:
-        """Tokens per cost of rounds that draft up to ``model`` tokens with the draft view."""
+    def _worth(self, plan: Plan, one_pass: float, verify: Sequence[float]) -> float:
+        """Tokens per cost of rounds of a plan.
+
+        ``one_pass`` is the cost of a pass of the draft view, ``verify`` [most + 1] of a
+        verification, by nodes.
+        """
+        model, rows = plan.model, plan.rows
         sure, last, going_on = self.rate, self._accepted_last.value, self._going_on.value
-        one_pass = self._costs.draft(position, 1 + low)
-        own_pass = 1 - self._matched.value if low else 1.0
+        own_pass = 1 - self._matched.value if plan.low else 1.0
         filled = rows > model
         tail, beside = (filled * mean.value for mean in (self._tail, self._beside))
         tokens, cost = 1.0, 0.0
         before, reach = 1.0, 1.0  # that all tokens before are accepted, and that one is drafted
         for drafted in range(1, model + 1):
             cost += reach * one_pass * (own_pass if drafted > 1 else 1.0)
-            verify = self._costs.verify(position, (rows if filled else drafted) + 1)
             goes_on = going_on if drafted < model else 0.0
             for share, accepted in ((going_on - goes_on, sure), (1 - going_on, last)):
                 whole = before * accepted  # of chains that end here
                 tokens += reach * share * (whole * (1 + tail) + (1 - whole) * beside)
-                cost += reach * share * verify
+                cost += reach * share * verify[rows if filled else drafted]
             tokens += reach * goes_on * before * sure
             before *= sure
             reach *= going_on

@@ -169,7 +169,10 @@ class Outcome:
 
 
 class Drafter(Protocol):
-    """Proposes tokens. An object serves one reply."""
+    """Proposes tokens. An object serves one reply.
+
+    What a proposal costs is in its passes; :class:`cassandra_spec.drafting.PassCosts` prices them.
+    """
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
         """At most ``budget`` nodes below the last token of ``context``, or none.
@@ -179,6 +182,3 @@ class Drafter(Protocol):
 
     def observe(self, outcome: Outcome) -> None:
         """Take what became of the last proposal, or of another drafter's in its place."""
-
-    def cost(self, position: int) -> float:
-        """Cost of one more node at a position, in the unit of the policy (bytes or seconds)."""
