@@ -79,18 +79,30 @@ def run_limited(room: int, *words: object) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 
+def run_out_of_memory(*words: object) -> tuple[str, list[str]]:
+    """Outputs of a run in which the command met the limit, and no library that aborts there.
+
+    Which allocation is the first that fails is a matter of chance. A library in C++ may end the
+    process; that is a signal, never another status, and soon another run is met by the command.
+    """
+    for _ in range(6):
+        code, out, err = run_limited(1 << 16, *words)
+        if code >= 0:
+            assert (code, err[-1]) == (2, NO_MEMORY)
+            return out, err
+    raise AssertionError("six of six runs ended by a signal")
+
+
 def test_a_real_limit_ends_a_reply_with_the_text_so_far(packed: Path) -> None:
     """The cache of keys and values grows until nothing is left for it."""
     words = (packed, *GENERATE, "--kv", "exact")
     code, whole, _ = run_limited(0, *words)
     assert code == 0
-    code, out, err = run_limited(1 << 16, *words)
-    assert (code, err[-1]) == (2, NO_MEMORY)
+    out, err = run_out_of_memory(*words)
     assert whole.startswith(out.rstrip("\n"))
     assert 20 < len(out) < len(whole)
     assert sum("error" in line for line in err) == 1
-    code, out, err = run_limited(1 << 16, *words, "--json")
-    assert (code, err[-1]) == (2, NO_MEMORY)
+    out, err = run_out_of_memory(*words, "--json")
     found = json.loads(out)
     assert whole.startswith(found["texts"][0])
     assert len(found["tokens"][0]) == found["report"]["tokens"] > 3
@@ -146,7 +158,7 @@ def text_of(backend: Backend) -> tuple[tuple[str, ...], BaseException | None]:
     replies = Replies(backend, Settings(gamma=3, max_tokens=40))
     try:
         replies.run(["word5 word9"], lambda *_: None)
-    except Exception as error:  # noqa: BLE001: any may come
+    except Exception as error:  # any may come
         return replies.generation().texts, error
     return replies.generation().texts, None
 
