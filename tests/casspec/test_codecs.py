@@ -23,7 +23,7 @@ def namespace(codec: str | None) -> argparse.Namespace:
 @pytest.mark.parametrize(
     "flags",
     [
-        "--prune 0.3 --pruned-exponent coded",
+        "--scheme unary --prune 0.3 --pruned-exponent coded",
         "--scheme exact --group-exponents weighted",
         "--scheme mx --truncated 5 --prune 0.5 --prune-scores magnitude",
     ],

@@ -5,6 +5,7 @@ A smoke test: the file elaborates with ``-g2012`` and decodes, or encodes, as go
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -172,11 +173,16 @@ def _run(
     return [line.split() for line in lines if len(line.split()) == 3]
 
 
+_HARMLESS = re.compile(r"warning: verinum::as_long\(\) truncated \d+ bits to 63, returns \d+")
+"""Of Icarus 12 for the attribute `init` of a register of more than 63 bits, which it ignores."""
+
+
 def _step(command: list[str], work: Path) -> str:
     done = subprocess.run(
         command, cwd=work, capture_output=True, text=True, check=False, timeout=_SECONDS
     )
-    if done.returncode or done.stderr:
+    errors = [line for line in done.stderr.splitlines() if not _HARMLESS.fullmatch(line)]
+    if done.returncode or errors:
         raise CassandraError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
 
