@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
-import io
 import itertools
 import json
 import statistics
@@ -324,6 +323,8 @@ def draw(found: Sequence[Figures], *, title: str) -> bytes:
     """Bars: speed and traffic by level added, as an SVG."""
     from matplotlib.figure import Figure
 
+    from cassandra_spec.model.study.figure import described_svg
+
     whole = [each for each in found if each.category == ALL]
     names, places = [each.variant for each in whole], range(len(whole))
     figure = Figure(figsize=(8, 4.5), layout="constrained")
@@ -336,8 +337,7 @@ def draw(found: Sequence[Figures], *, title: str) -> bytes:
         axes.barh(places, values)
         axes.set(xlabel=label, yticks=list(places), yticklabels=names)
         axes.axvline(1.0, color="grey", linestyle="--")
-        axes.invert_yaxis()
+    axes.invert_yaxis()  # of both
     figure.suptitle(title)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": title})
-    return buffer.getvalue()
+    text = "; ".join(f"{e.variant}: {e.speedup.value:.2f}, {e.to_plain[1]:.2f}" for e in whole)
+    return described_svg(figure, title=title, text=f"Traffic speed-up, speed of plain. {text}.")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
 from typing import Any
-from xml.sax.saxutils import escape
 
 from cassandra_spec.bench.decode.results import Figure, Summary
 from cassandra_spec.model.output import write_file
@@ -104,9 +102,10 @@ def draw(found: Sequence[Summary], *, title: str) -> bytes:
 
     All panels have one scale; the key says what the colours are.
     """
-    import matplotlib as mpl
     from matplotlib.figure import Figure as Plot
     from matplotlib.patches import Patch
+
+    from cassandra_spec.model.study.figure import described_svg
 
     groups = list(dict.fromkeys(each.weights for each in found))
     names = list(dict.fromkeys(each.contender for each in found))
@@ -125,15 +124,8 @@ def draw(found: Sequence[Summary], *, title: str) -> bytes:
     panels[0].invert_yaxis()
     key = [Patch(color=colour, label=kind) for kind, colour in _COLOURS.items()]
     plot.legend(handles=key, loc="outside lower center", ncols=len(key), frameon=False)
-    out = io.BytesIO()
-    # the same plot is the same file; text stays text
-    with mpl.rc_context(
-        {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
-    ):
-        plot.savefig(out, format="svg", metadata={"Title": title, "Date": None})
-    head, mark, rest = out.getvalue().partition(b"</title>")
     text = "; ".join(f"{each.weights}, {each.contender}: {each.rate.median:.0f}" for each in found)
-    return head + mark + f"\n <desc>{escape('Tokens per second. ' + text)}.</desc>".encode() + rest
+    return described_svg(plot, title=title, text=f"Tokens per second. {text}.")
 
 
 _COLOURS = {

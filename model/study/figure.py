@@ -72,9 +72,13 @@ def _finished(figure: Figure, axes: Axes) -> bytes:
     title = axes.get_title()
     lines = ", ".join(axes.get_legend_handles_labels()[1])
     text = f"{axes.get_ylabel()} against {axes.get_xlabel()}: {lines}."
+    return described_svg(figure, title=title, text=text)
+
+
+def described_svg(figure: Figure, *, title: str, text: str) -> bytes:
+    """A plot as SVG, with a title and a description; the same plot is the same file."""
     out = io.BytesIO()
-    # the same plot is the same file; text stays text
-    with mpl.rc_context(
+    with mpl.rc_context(  # text stays text
         {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
     ):
         figure.savefig(out, format="svg", metadata={"Title": title, "Date": None})
