@@ -50,6 +50,7 @@ def tune(args: argparse.Namespace) -> int:
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.study import tuning
     from cassandra_spec.model.study.figure import draw_front
+    from cassandra_spec.model.weights.architectures import layer_numbers
 
     state_file = args.destination.with_name(args.destination.name + ".state.json")
     study = open_study(args, "development")
@@ -60,7 +61,12 @@ def tune(args: argparse.Namespace) -> int:
             print(f"{done} of {total} candidates of this stage", file=sys.stderr)
 
     scores = tuning.tune(
-        study.measure, state, depth=study.depth, schemes=args.schemes, update=update
+        study.measure,
+        state,
+        depth=study.depth,
+        schemes=args.schemes,
+        layers=len(layer_numbers(study.source.tensors)),
+        update=update,
     )
     _save_plan(args.destination, scores[0])
     if args.plot:

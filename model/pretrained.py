@@ -6,19 +6,16 @@ held to its ranges and to the tensors of the model before anything is made of it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.model_config import read_config
-from cassandra_spec.model.weights.architectures import find_architecture
+from cassandra_spec.model.weights.architectures import find_architecture, layer_numbers
 
 DATA_ONLY = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every ``from_pretrained`` of this project."""
-
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
 def load_config(directory: Path, tensors: Collection[str]) -> Any:
@@ -34,7 +31,7 @@ def load_config(directory: Path, tensors: Collection[str]) -> Any:
     find_architecture(body.get("model_type"), field="model_type", where=path)
     config = AutoConfig.from_pretrained(directory, **DATA_ONLY)
     config._attn_implementation = None
-    stored = {int(found[1]) for found in map(_LAYER.match, tensors) if found}
+    stored = layer_numbers(tensors)
     if stored != set(range(config.num_hidden_layers)):
         raise CassandraError(
             f"{path}: num_hidden_layers must be {len(stored)}, as many as there are tensors of, "

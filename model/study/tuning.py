@@ -1,8 +1,9 @@
 """The search for the best settings of a model (paper, VII.B.2).
 
 Coarse to fine: a grid over scheme, pruning and truncation; then, around the best of the grid, their
-neighbours, the group, and how the head, keys and values are treated. Every candidate is measured on
-a development set by following its draft along the target's replies, for every gamma at once.
+neighbours, the group, and how the head, keys and values are treated; at last, fewer bits in the
+first layers and more in the last ones. Every candidate is measured on a development set by
+following its draft along the target's replies, for every gamma at once.
 
 The minimum margin of a drafted token that lets its round go on (``min_margin``) is found for every
 candidate from the same measurement: the draft's margins are known at every place.
@@ -47,6 +48,7 @@ _COARSE: Mapping[str, tuple[tuple[float, int], ...]] = {  # (prune, truncated)
     "exact": ((0.0, 4), (0.0, 5)),
 }
 _COARSE_BEST = 2  # of the grid, whose neighbours are looked at
+_EARLY, _LATE = (1 / 6, 1 / 3, 1 / 2), 1 / 6  # shares of the layers with other bits
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,9 @@ class Candidate:
     group: int = 64
     head: int | None = 0  # bits that the draft's head has more than its layers; None: BF16
     kv: int | None = 4  # bits truncated from keys and values; None: BF16
+    early: int = 0  # first layers, whose draft has one bit less
+    late: int = 0  # last layers, whose draft has one bit more
+    layers: int = 0  # of the model, where there are late ones
 
     @property
     def name(self) -> str:
@@ -66,7 +71,9 @@ class Candidate:
         size = f" pruned {self.prune:.0%}" if self.scheme == "unary" else f" G{self.group}"
         head = {0: "", None: ", head BF16"}.get(self.head, f", head +{self.head}")
         kv = ", KV BF16" if self.kv is None else f", KV -{self.kv}"
-        return f"{self.scheme}{size} -{self.truncated}{head}{kv}"
+        early = f", first {self.early} -1" if self.early else ""
+        late = f", last {self.late} +1" if self.late else ""
+        return f"{self.scheme}{size} -{self.truncated}{head}{kv}{early}{late}"
 
     def plan(self) -> PackPlan:
         """How weights are packed."""
@@ -83,12 +90,20 @@ class Candidate:
         return PackPlan(default=recipe, overrides=self._overrides())
 
     def _overrides(self) -> tuple[Override, ...]:
-        if self.head == 0:
-            return ()
+        late = range(self.layers - self.late, self.layers)
+        by_layer = [(layer, 1) for layer in range(self.early)] + [(layer, -1) for layer in late]
+        found = [
+            Override(
+                tensors=f"model.layers.{layer}.*", changes={"truncated": self.truncated + more}
+            )
+            for layer, more in by_layer
+        ]
         if self.head is None:
-            return (Override(tensors=HEAD, keep=True),)
-        changes = {"truncated": self.truncated - self.head, "prune": 0.0}
-        return (Override(tensors=HEAD, changes=changes),)
+            found.append(Override(tensors=HEAD, keep=True))
+        elif self.head:
+            changes = {"truncated": self.truncated - self.head, "prune": 0.0}
+            found.append(Override(tensors=HEAD, changes=changes))
+        return tuple(found)
 
     def setting(self) -> Setting:
         """What is measured."""
@@ -211,9 +226,13 @@ def tune(
     *,
     depth: int,
     schemes: Sequence[str] = SCHEMES,
+    layers: int = 0,
     update: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Score]:
-    """Search; the scores, best traffic first. ``update`` is told of candidates done and in all."""
+    """Search; the scores, best traffic first. ``update`` is told of candidates done and in all.
+
+    ``layers`` is how many the model has; with 0, all of them get the same bits.
+    """
     for scheme in schemes:
         if scheme not in SCHEMES:
             raise CassandraError(f"schemes must be of {', '.join(SCHEMES)}, not {scheme!r}")
@@ -233,8 +252,10 @@ def tune(
     best = look(grid)
     near = [c for found in best[:_COARSE_BEST] for c in _neighbours(found.candidate)]
     best = look(list(dict.fromkeys([*grid, *near])))
-    treatments = list(_treatments(best[0].candidate))
-    return look(list(dict.fromkeys([*grid, *near, *treatments])))
+    treated = [*grid, *near, *_treatments(best[0].candidate)]
+    best = look(list(dict.fromkeys(treated)))
+    by_layer = _by_layer(best[0].candidate, layers)
+    return look(list(dict.fromkeys([*treated, *by_layer])))
 
 
 def _neighbours(candidate: Candidate) -> Iterator[Candidate]:
@@ -257,6 +278,14 @@ def _treatments(candidate: Candidate) -> Iterator[Candidate]:
         yield dataclasses.replace(candidate, head=head)
     for kv in (None, 3, 5):
         yield dataclasses.replace(candidate, kv=kv)
+
+
+def _by_layer(candidate: Candidate, layers: int) -> Iterator[Candidate]:
+    """A candidate with fewer bits in its first layers, more in its last ones, and both."""
+    for early in (0, *(round(layers * share) for share in _EARLY)):
+        for late in (0, round(layers * _LATE)):
+            known = layers if late else 0
+            yield dataclasses.replace(candidate, early=early, late=late, layers=known)
 
 
 def front(scores: Sequence[Score]) -> list[Score]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from cassandra_spec.golden import CassandraError
@@ -15,6 +15,7 @@ Kind = Literal["linear", "head", "other"]
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _LINEAR = re.compile(
     r"model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)\.weight"
 )
@@ -109,3 +110,8 @@ def find_architecture(
             return architecture
     known = ", ".join(getattr(architecture, field) for architecture in ARCHITECTURES)
     raise CassandraError(f"{where}: the architecture must be one of {known}, not {value!r}")
+
+
+def layer_numbers(tensors: Iterable[str]) -> set[int]:
+    """Numbers of the layers that have tensors."""
+    return {int(found[1]) for found in map(_LAYER.match, tensors) if found}

@@ -39,11 +39,12 @@ class Landscape:
 
     def __init__(self, best: Candidate) -> None:
         self.best = best.setting().name
+        self.right = {self.best: 4}  # drafted tokens that are right, by setting; 1 of others
         self.seen: list[str] = []
 
     def __call__(self, setting: Setting) -> Measured:
         self.seen.append(setting.name)
-        right = 4 if setting.name == self.best else 1
+        right = self.right.get(setting.name, 1)
         reply = tuple(range(21))
         return Measured(
             setting=setting,
@@ -180,6 +181,26 @@ def test_plans_pack(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     plain.plan().save(file)
     assert PackPlan.load(file).recipes(source) == plain.plan().recipes(source)
+
+
+def test_layers_have_bits_of_their_own(tmp_path: Path) -> None:
+    source = open_source(write_model(tmp_path / "m", num_hidden_layers=4))
+    found = Candidate(scheme="exact", head=1, early=2, late=1, layers=4).plan().recipes(source)
+    by_layer = [found[f"model.layers.{layer}.mlp.up_proj.weight"] for layer in range(4)]
+    assert [recipe.format.truncated for recipe in by_layer] == [5, 5, 4, 3]
+    assert found["lm_head.weight"].format.truncated == 3
+
+
+def test_bits_by_layer_are_tried_on_the_best(tmp_path: Path) -> None:
+    best = Candidate(scheme="exact", head=1, early=10, late=5, layers=30)
+    start = dataclasses.replace(best, early=0, late=0, layers=0)
+    grid = dataclasses.replace(start, head=0)
+    landscape = Landscape(best)
+    landscape.right |= {grid.setting().name: 2, start.setting().name: 3}
+    scores = tune(landscape, State(tmp_path / "state.json", {}), depth=DEPTH, layers=30)
+    assert scores[0].candidate == best
+    tried = {(s.candidate.early, s.candidate.late) for s in scores if s.candidate.head == 1}
+    assert tried == {(early, late) for early in (0, 5, 10, 15) for late in (0, 5)}
 
 
 def test_scores_with_the_old_name_of_the_minimum_margin_are_read() -> None:
