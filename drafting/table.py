@@ -107,7 +107,8 @@ class NgramTable:
     def save(self, path: Path, metadata: Mapping[str, Any]) -> None:
         """Write a file, whole or not at all.
 
-        ``metadata`` is kept as JSON; its ``model_digest`` says whose tokens these are.
+        ``metadata`` is kept as JSON. Its ``tokenizer_digest`` says whose tokens these are, or, in
+        a file without one, its ``model_digest``.
         """
         arrays = {
             f"{name}.{order}": getattr(each, name)
@@ -125,20 +126,21 @@ class NgramTable:
                 out.write_raw(name, [data.reshape(-1).view(np.uint8)])
 
     @classmethod
-    def load(cls, path: Path, *, vocabulary: int, model_digest: str | None = None) -> Self:
+    def load(cls, path: Path, *, vocabulary: int, owner: Mapping[str, str] | None = None) -> Self:
         """Map a file into memory; all that it says is checked.
 
         Raises :class:`FileError` if it is not a whole table for such a vocabulary, or not for the
-        model of this digest.
+        model with these digests (see :meth:`save`).
         """
         file = PackedFile(path)
         about = file.about
         if about.get("kind") != _KIND or not is_integer(about.get("order"), 1, _MOST_ORDER):
             raise FileError(f"{path} must be a table of n-grams (casspec bake-table)")
-        if model_digest is not None and about.get("model_digest") != model_digest:
+        digest = "tokenizer_digest" if "tokenizer_digest" in about else "model_digest"
+        if owner is not None and about.get(digest) != owner.get(digest):
             raise FileError(
-                f"{path}: model_digest must be the model's, {model_digest[:16]}..., "
-                f"not {reprlib.repr(about.get('model_digest'))}"
+                f"{path}: {digest} must be the model's, {owner.get(digest, 'none')[:16]}, "
+                f"not {reprlib.repr(about.get(digest))}"
             )
         _check(about["order"], vocabulary)
         orders = range(about["order"], 0, -1)

@@ -93,14 +93,17 @@ def bake_table(
             [*given, *own], vocabulary=vocabulary, order=baking.order, most_bytes=baking.most_bytes
         )
         tokens = {"own_tokens": _total(own), "text_tokens": _total(given)}
-        table.save(path, {"model_digest": digest, "seed": baking.seed, **tokens})
+        table.save(path, {**_digests(model), "seed": baking.seed, **tokens})
         return Baked(entries=len(table), bytes=path.stat().st_size, resumed=resumed, **tokens)
 
 
 def open_table(path: Path, model: Path) -> NgramTable:
-    """The table of a packed model. Raises :class:`FileError` if it is of another one."""
+    """A table with the tokens of a packed model.
+
+    Raises :class:`FileError` if it is of a model with another tokenizer.
+    """
     vocabulary = int(read_config(model)["vocab_size"])
-    return NgramTable.load(path, vocabulary=vocabulary, model_digest=open_packed(model).digest)
+    return NgramTable.load(path, vocabulary=vocabulary, owner=_digests(model))
 
 
 class _Conversations:
@@ -158,6 +161,15 @@ class _Conversations:
     def _emitted(self, tokens: Sequence[int], settings: Settings) -> list[int]:
         rounds = self._backend.rounds(tokens, settings, Counters())
         return list(itertools.chain.from_iterable(rounds))
+
+
+def _digests(model: Path) -> dict[str, str]:
+    """What says whose tokens a table has: of the packed model, and of its tokenizer, if any."""
+    tokenizer = model / "tokenizer.json"
+    found = {"model_digest": open_packed(model).digest}
+    if tokenizer.exists():
+        found["tokenizer_digest"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    return found
 
 
 def _bar(

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.casspec.__main__ import main
-from cassandra_spec.drafting import NgramTable
-from cassandra_spec.model.packing.packer import open_packed
-from tests.model.tiny import SIZES
+from cassandra_spec.model.baking import open_table
 
 FLAGS = ["--tokens", "100", "--turn-tokens", "8", "--max-tokens", "16", "--threads", "1"]
 
@@ -33,11 +31,7 @@ def test_a_table_is_baked_with_either_backend(
     assert shown.out == ""
     assert shown.err.startswith(f"{tmp_path / 't'}: ")  # no progress: this is not a terminal
     assert shown.err.count("\n") == 1
-    table = NgramTable.load(
-        tmp_path / "t",
-        vocabulary=SIZES["vocab_size"],
-        model_digest=open_packed(packed).digest,
-    )
+    table = open_table(tmp_path / "t", packed)
     assert f"{len(table):,} runs of 1" in shown.err
     again = [*command[:2], str(tmp_path / "u"), *command[3:], "--quiet"]
     assert main(again) == 0

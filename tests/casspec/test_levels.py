@@ -107,11 +107,14 @@ def test_flags_without_effect_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_a_table_of_another_model_is_refused(
+def test_a_table_is_for_every_packing_of_models_with_its_tokenizer(
     packed: Path, llama: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other"
     assert main(["pack", str(llama), str(other), "--scheme", "mx", "--quiet", "--jobs", "1"]) == 0
     command = ["generate", str(other), "--prompt", "x", "--draft", "hybrid", "--table", str(table)]
+    assert main([*command, "--max-tokens", "2"]) == 0
+    with (other / "tokenizer.json").open("a") as file:
+        file.write(" ")
     assert main(command) == 2
-    assert "model_digest must be the model's" in capsys.readouterr().err
+    assert "tokenizer_digest must be the model's" in capsys.readouterr().err

@@ -167,7 +167,7 @@ def test_a_file_has_what_was_saved(
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
     table = NgramTable.count(sequences, vocabulary=5)
     table.save(path, {"model_digest": "abc"})
-    read = NgramTable.load(path, vocabulary=5, model_digest="abc")
+    read = NgramTable.load(path, vocabulary=5, owner={"model_digest": "abc"})
     for one, two in zip(table.orders, read.orders, strict=True):
         for name in ("keys", "tokens", "confidences"):
             saved, loaded = getattr(one, name), getattr(two, name)
@@ -182,11 +182,21 @@ def test_a_file_is_mapped_and_cannot_be_written_through(file: Path) -> None:
         assert not each.keys.flags.writeable
 
 
+def test_a_table_is_for_all_models_with_its_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    digests = {"model_digest": "abc", "tokenizer_digest": "def"}
+    NgramTable.count(TEXT, vocabulary=10).save(path, digests)
+    NgramTable.load(path, vocabulary=10, owner=digests | {"model_digest": "other"})
+    for owner in ({"model_digest": "abc"}, digests | {"tokenizer_digest": "other"}):
+        with pytest.raises(CassandraError, match="tokenizer_digest must be the model's"):
+            NgramTable.load(path, vocabulary=10, owner=owner)
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "digest", "message"),
     [
         (9, "abc", "tokens.3 must be from 0 to 8, or -1 .*, not 9"),
-        (10, "xyz", "model_digest must be the model's, xyz..., not 'abc'"),
+        (10, "xyz", "model_digest must be the model's, xyz, not 'abc'"),
         (1 << 22, "abc", "vocabulary must be from 1 to 2097152, not 4194304"),
     ],
 )
@@ -194,7 +204,7 @@ def test_a_table_of_another_model_is_refused(
     vocabulary: int, digest: str, message: str, file: Path
 ) -> None:
     with pytest.raises(CassandraError, match=message):
-        NgramTable.load(file, vocabulary=vocabulary, model_digest=digest)
+        NgramTable.load(file, vocabulary=vocabulary, owner={"model_digest": digest})
 
 
 @pytest.mark.parametrize(

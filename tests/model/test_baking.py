@@ -11,8 +11,8 @@ import pytest
 
 from cassandra_spec.drafting import Counters, NgramTable, Settings, encode_prompt
 from cassandra_spec.golden import CassandraError, Format
-from cassandra_spec.model.baking import Baked, Baking, bake_table
-from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
+from cassandra_spec.model.baking import Baked, Baking, bake_table, open_table
+from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import WORDS
@@ -90,9 +90,7 @@ def test_turns_and_replies_are_counted(model: Path, tmp_path: Path) -> None:
     assert {len(prompt) for prompt in speaker.prompts[: len(said)]} == {
         5
     }  # 4 words and the template's
-    table = NgramTable.load(
-        tmp_path / "t", vocabulary=len(WORDS), model_digest=open_packed(model).digest
-    )
+    table = open_table(tmp_path / "t", model)
     assert same(table, NgramTable.count(said, vocabulary=len(WORDS)))
     assert (done.entries, done.text_tokens, done.resumed) == (len(table), 0, 0)
     assert done.bytes == (tmp_path / "t").stat().st_size
