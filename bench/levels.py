@@ -36,11 +36,11 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
 from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MOST
 from cassandra_spec.report.tables import text_table
 
 PLAIN = "plain"
 _VIEW_MARGIN, _LEVELS_MARGIN = 0.75, 1.1
+_GAMMA = 7
 _CHAINS = Levels(branches=1, alternatives=0)
 
 
@@ -64,7 +64,7 @@ class Variant:
 def variants(max_tokens: int) -> list[Variant]:
     """Levels added one after the other, at a fixed gamma and as the policy chooses."""
 
-    def make(draft: Any, levels: Levels | None = None, *, gamma: Any = MOST) -> Settings:
+    def make(draft: Any, levels: Levels | None = None, *, gamma: Any = _GAMMA) -> Settings:
         margin = {"model": _VIEW_MARGIN, "hybrid": _LEVELS_MARGIN}.get(draft, 0.0)
         return Settings(
             gamma=gamma,
@@ -80,7 +80,7 @@ def variants(max_tokens: int) -> list[Variant]:
         Variant("copies, chains", make("hybrid", _CHAINS)),
         Variant("table, chains", make("hybrid", _CHAINS), table=True),
         Variant("trees of 3", make("hybrid"), table=True),
-        Variant("trees of 7", make("hybrid", Levels(low=MOST)), table=True),
+        Variant("trees of 7", make("hybrid", Levels(low=7)), table=True),
         Variant("low chain alone", make("lookup", _CHAINS), table=True),
         Variant("low tree alone", make("lookup"), table=True),
         Variant("draft view, adaptive", make("model", gamma=ADAPTIVE)),

@@ -71,7 +71,7 @@ examples:
   casspec bench kernels --cached --threads 1
   casspec bench kernels --forms bf16 draft5 --rows 1 2 3 4 5 6 7 8 --rounds 15
 
-Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 8 rows.
+Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 16 rows.
 `GB/s` counts stored bytes of weights for one row: the median over rounds, with the least and the
 most. `of reading` is that over the speed of plain reading in the same round; `N rows` is the time
 of such a pass over that of one row. docs/native.md, section Layouts and kernels, has the forms.

@@ -76,6 +76,9 @@ Patterns = NDArray[np.uint16]
 CONTEXT = 32768
 """Most positions of an engine that is not told how many: no more, even if the model has more."""
 
+ADAPTIVE_NODES = 7
+"""Nodes that an adaptive gamma plans, at most, unless verifications are filled with more."""
+
 
 class Engine:
     """A model with its keys and values, for one sequence at a time.
@@ -433,9 +436,10 @@ class Engine:
 
     def _policy(self, settings: Settings) -> Policy:
         """An adaptive one goes on over replies with the same sources of drafts."""
-        made = make_policy(settings, MeasuredSeconds(), most=MOST)
         if settings.gamma != ADAPTIVE:
-            return made
+            return make_policy(settings, MeasuredSeconds(), most=MOST)
+        most = min(max(ADAPTIVE_NODES, settings.levels.rows), MOST)
+        made = make_policy(settings, MeasuredSeconds(), most=most)
         return self._policies.setdefault(
             (settings.draft, settings.min_margin, settings.levels), made
         )

@@ -27,7 +27,7 @@ from cassandra_spec.drafting.table import CONTINUATIONS
 from cassandra_spec.native.arrays import CheckedStructure, pointer
 from cassandra_spec.native.library import declare, load
 
-MAX_ROWS = 8
+MAX_ROWS = 16
 """Positions of one pass, at most."""
 
 MOST = MAX_ROWS - 1

@@ -188,7 +188,7 @@ class NativeLinear(_Owned):
         return result
 
     def multiply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """``x @ values.T`` for float32 [rows, in], 1 to 8 rows; float32 [rows, out].
+        """``x @ values.T`` for float32 [rows, in], 1 to 16 rows; float32 [rows, out].
 
         The input is rounded to BF16 (bf16, packed12, packed8), or quantised for each group of
         features to 8 bits (draft5, draft4) or 16 bits (mx9).

@@ -137,7 +137,7 @@ def test_an_interrupt_ends_with_what_there_is(
         (["--top-k", "3"], "--top-k must not be given with --backend native"),
         (["--kv", "exact"], "--kv must not be given with --backend native"),
         (["--codec", "rtl"], "--codec must not be given with --backend native"),
-        (["--gamma", "9"], "gamma must be from 0 to 7, or 'adaptive', not 9 (the native"),
+        (["--gamma", "16"], "gamma must be from 0 to 15, or 'adaptive', not 16 (the native"),
         (["--threads", "0"], "argument --threads: must be an integer from 1 to 2147483647, not 0"),
         (["--threads", "257"], "threads must be from 1 to 256, not 257"),
         (["--stop", ""], "stop_strings must not be empty strings"),

@@ -163,7 +163,7 @@ def test_rows_do_not_depend_on_each_other(every_isa: str) -> None:
     for threads, target in itertools.product((1, 2, 3), ("bf16", "packed12")):
         with make(config, packed(tensors), threads=threads, target=target) as engine:
             for draft in (False, True):
-                passes = [engine.forward(PROMPT, rows=rows, draft=draft) for rows in range(1, 9)]
+                passes = [engine.forward(PROMPT, rows=rows, draft=draft) for rows in range(1, 17)]
                 assert all((logits == passes[0]).all() for logits in passes)
 
 
@@ -201,7 +201,7 @@ def test_rows_do_not_depend_on_each_other_in_whole_tiles_with_escapes(
     found = []
     for threads in (1, 2):
         with make(config, tensors, threads=threads, target=target, draft=False) as engine:
-            found += [engine.forward(PROMPT, rows=rows) for rows in (1, 3, 8)]
+            found += [engine.forward(PROMPT, rows=rows) for rows in (1, 3, 8, 9, 13, 16)]
     assert all((logits == found[0]).all() for logits in found)
     require_same(found[0], expected)
 
@@ -213,7 +213,7 @@ def test_a_reply_is_that_of_plain_decoding(threads: int, every_isa: str) -> None
         counters = Counters()
         plain = reply(engine, gamma=0, counters=counters)
         assert counters.drafted == 0
-        gammas = (*range(8), "adaptive")
+        gammas = (*range(9), 12, 15, "adaptive")
         for gamma, draft in itertools.product(gammas, ("model", "lookup", "hybrid", "none")):
             found = reply(engine, gamma=gamma, draft=draft, counters=counters)
             assert found == plain, (gamma, draft)
@@ -266,7 +266,7 @@ def test_a_stop_token_ends_a_reply() -> None:
         plain = reply(engine, gamma=0)
         stop = plain[len(plain) // 2]
         expected = plain[: plain.index(stop) + 1]
-        for gamma in (0, 3, 7):
+        for gamma in (0, 3, 7, 15):
             assert reply(engine, gamma=gamma, stop_tokens=frozenset({stop})) == expected
 
 
@@ -359,7 +359,7 @@ def test_bad_options_are_refused(options: dict[str, Any], line: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"gamma": 8}, "gamma must be from 0 to 7, or 'adaptive', not 8"),
+        ({"gamma": 16}, "gamma must be from 0 to 15, or 'adaptive', not 16"),
         ({"sampling": Sampling(temperature=0.5)}, "sampling must be greedy"),
     ],
 )
@@ -380,8 +380,8 @@ def test_what_an_engine_cannot_do_is_refused() -> None:
             reply(engine, (97,), max_tokens=5)
         with pytest.raises(CassandraError, match="below the engine's 32, not 30 to 33"):
             engine.forward([1, 2, 3, 4], 30)
-        with pytest.raises(CassandraError, match="rows must be from 1 to 8, not 9"):
-            engine.forward([1], rows=9)
+        with pytest.raises(CassandraError, match="rows must be from 1 to 16, not 17"):
+            engine.forward([1], rows=17)
         assert len(reply(engine, max_tokens=5, gamma=0)) == 5
     with pytest.raises(CassandraError, match="must not be used after it was closed"):
         engine.forward([1])

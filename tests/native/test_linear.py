@@ -180,12 +180,12 @@ def test_a_row_does_not_depend_on_the_others(
     form: FormName, group: int, shape: tuple[int, int], every_isa: str
 ) -> None:
     """Nor on the threads, which decide what tiles lie side by side."""
-    x = inputs(8, shape[1])
+    x = inputs(16, shape[1])
     with made(form, shape, group) as layer:
         alone = np.concatenate([layer.multiply(row[None]) for row in x])
     for threads in (1, 2, 3):
         with made(form, shape, group, threads=threads) as layer:
-            for rows in range(1, 9):
+            for rows in range(1, 17):
                 np.testing.assert_array_equal(layer.multiply(x[:rows]), alone[:rows])
                 np.testing.assert_array_equal(layer.multiply(x[-rows:]), alone[-rows:])
 
@@ -193,7 +193,7 @@ def test_a_row_does_not_depend_on_the_others(
 @pytest.mark.parametrize(("form", "group"), CASES)
 def test_instruction_sets_agree_bit_for_bit(form: FormName, group: int) -> None:
     shape = (37, 600)
-    x = inputs(8, shape[1])
+    x = inputs(13, shape[1])
     results = {}
     with made(form, shape, group) as layer:
         for isa in available_isas():
@@ -231,7 +231,7 @@ def test_words_add_up_in_the_documented_order(form: FormName, every_isa: str) ->
     """A product of BF16 is exact; processors with vdpbf16ps may take either order."""
     values = decoded(form, (37, 608), 32)
     values[(values >> 7 & 0xFF) < 110] = 0  # escapes would be added afterwards
-    x = inputs(8, 608)
+    x = inputs(13, 608)
     with NativeLinear(values, form, threads=2) as layer:
         assert (layer.form, layer.escapes) == (form, 0)
         result = layer.multiply(x)
@@ -301,7 +301,7 @@ def test_wrong_arguments(
 
 def test_wrong_inputs_and_closed_layers() -> None:
     layer = NativeLinear(np.zeros((4, 4), dtype=np.uint16), "bf16")
-    for wrong in (np.zeros((9, 4)), np.zeros((1, 5)), np.zeros((0, 4)), np.zeros(4)):
+    for wrong in (np.zeros((17, 4)), np.zeros((1, 5)), np.zeros((0, 4)), np.zeros(4)):
         with pytest.raises(native.NativeError, match="x must be"):
             layer.multiply(wrong.astype(np.float32))
     layer.close()

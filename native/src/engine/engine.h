@@ -12,9 +12,9 @@
 
 namespace cassandra {
 
-constexpr int MAX_ROWS = kMaxRows;       // positions of one pass
-constexpr int NOT_FINITE = -3;           // a logit is NaN or infinite: there is no best token
-constexpr int MAX_GAMMA = MAX_ROWS - 1;  // so that a round is verified in one pass
+constexpr int MAX_ROWS = kMaxRows;  // of one pass
+constexpr int NOT_FINITE = -3;      // a logit is NaN or infinite: there is no best token
+static_assert(MAX_ROWS == 1 + MOST_NODES, "a tree and the token before it fill a pass");
 
 // Dimensions of a model. The fields, their order and types are those of native/engine_binding.py.
 struct ModelShape {

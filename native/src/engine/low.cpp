@@ -11,7 +11,6 @@ constexpr double COPY_PRECISION[REACH] = {0.15, 0.40, 0.46, 0.65, 0.70, 0.75};
 constexpr double ORDER_TRUST[] = {0.0, 0.5, 0.8};  // of orders 1 and 2; of higher ones 1
 constexpr double RECYCLED_PRECISION[BRANCHES] = {0.35, 0.12, 0.06, 0.04};
 constexpr int MOST_CANDIDATES = REACH * BRANCHES + REACH * TABLE_WIDTH + BRANCHES;
-constexpr int MOST_NODES = 8;
 
 }  // namespace
 

@@ -13,9 +13,10 @@ namespace cassandra {
 // Sources of nodes; their order is that of native/engine_binding.py.
 enum class Source : int32_t { view, copies, table, recycled, alternatives };
 
-constexpr int ROOT = -1;     // parent of nodes below the last token of the context
-constexpr int BRANCHES = 4;  // candidates of a place that a source names, at most
-constexpr int REACH = 6;     // last tokens that candidates depend on
+constexpr int ROOT = -1;        // parent of nodes below the last token of the context
+constexpr int BRANCHES = 4;     // candidates of a place that a source names, at most
+constexpr int REACH = 6;        // last tokens that candidates depend on
+constexpr int MOST_NODES = 15;  // of a tree
 
 struct TreeNode {
     int32_t token;

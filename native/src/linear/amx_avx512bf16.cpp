@@ -1,7 +1,7 @@
 // Linear kernels for processors with a matrix unit (AMX): products of BF16 for all rows at once.
 //
 // A tile register holds 16 rows of 64 bytes: as a layout has them, 32 features of 16 outputs. One
-// instruction multiplies them with 32 features of 1 to 8 rows of input. It adds up even and odd
+// instruction multiplies them with 32 features of 1 to 16 rows of input. It adds up even and odd
 // features on their own, from zero, and then their sum to the total, each step rounded: what
 // Halves of linear/kernels.h does. But it takes denormal numbers for zeros, and flushes denormal
 // results. All numbers of rows go this way, so a row's result is the same in all of them.

@@ -11,7 +11,7 @@ namespace {
 
 // One sum of all features, in their order.
 template <class V, int R, int N> struct PairSums {
-    static constexpr int kMostRows = kMostInputs;
+    static constexpr int kMostRows = 8;
 
     static const uint16_t* input(const LinearJob& job) { return job.words; }
 

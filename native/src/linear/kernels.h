@@ -11,7 +11,7 @@
 
 namespace cassandra {
 
-constexpr int kMostInputs = 8;  // rows
+constexpr int kMostInputs = 16;  // rows
 
 struct LinearJob {
     const uint8_t* tile;    // the first tile
@@ -24,9 +24,9 @@ struct LinearJob {
     const void* x;          // [rows, stride] as the form wants it
     const uint16_t* words;  // [rows, stride] BF16 patterns of x, where x are floats
     int64_t x_stride;       // values from row to row
-    const float* scales;    // [groups, 8], by row
-    const int32_t* sums;    // [groups, 8]
-    int rows;               // 1..8
+    const float* scales;    // [groups, 16], by row
+    const int32_t* sums;    // [groups, 16]
+    int rows;               // 1..16
     float* y;               // of the first tile's first output
     int64_t y_stride;
 };

@@ -13,6 +13,8 @@
 namespace cassandra {
 namespace {
 
+static_assert(kMaxRows == kMostInputs, "rows of an input are those of a job");
+
 LinearKernel kernel_of(Form form, int group) {
     const int number = static_cast<int>(form);
 #ifdef CASSANDRA_HAVE_AVX512BF16
