@@ -9,10 +9,10 @@ same in C++ (native/src/engine/low.cpp); tests hold both together.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from cassandra_spec.drafting.proposal import COPIES, RECYCLED, ROOT, TABLE, Node
+from cassandra_spec.drafting.proposal import COPIES, LOW, RECYCLED, ROOT, TABLE, Node
 
 BRANCHES = 4
 """Candidates of one place that a source names at most."""
@@ -93,18 +93,20 @@ class _Open:
 class LowDrafter:
     """Trees of candidates, the likeliest first. An object serves one reply.
 
-    A candidate that several sources name has the largest of their confidences. ``branches`` is the
-    most candidates of one place; with 1 the tree is a chain.
+    ``sources`` are names of those that are asked. A candidate that several of them name has the
+    largest of their confidences. ``branches`` is the most candidates of one place; with 1 the tree
+    is a chain.
     """
 
     REACH = Copies.LONGEST
     """Last tokens of a context that candidates depend on."""
 
-    def __init__(self, table: Candidates | None = None) -> None:
+    def __init__(self, table: Candidates | None = None, *, sources: Collection[str] = LOW) -> None:
         self.copies, self.recycled = Copies(), Recycled()
-        self._sources: list[tuple[str, Candidates]] = [(COPIES, self.copies)]
-        self._sources += [(TABLE, table)] if table is not None else []
-        self._sources += [(RECYCLED, self.recycled)]
+        every = {COPIES: self.copies, TABLE: table, RECYCLED: self.recycled}
+        self._sources: list[tuple[str, Candidates]] = [
+            (name, each) for name, each in every.items() if each is not None and name in sources
+        ]
 
     def extend(self, context: Sequence[int]) -> None:
         """Take the tokens of ``context`` that are new since the last call."""

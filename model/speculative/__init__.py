@@ -3,8 +3,12 @@
 Settings, drafters and figures are those of :mod:`cassandra_spec.drafting`.
 """
 
-from cassandra_spec.model.speculative.causal_lm import CassandraForCausalLM, ReplyInterrupted
-from cassandra_spec.model.speculative.drafters import Session
+from cassandra_spec.model.speculative.causal_lm import (
+    CassandraForCausalLM,
+    ModelSession,
+    ReplyInterrupted,
+)
+from cassandra_spec.model.speculative.drafters import DrafterFactory, DraftPasses, Session
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import (
     DecodedProducts,
@@ -20,9 +24,12 @@ from cassandra_spec.model.speculative.passes import run_pass
 __all__ = [
     "CassandraForCausalLM",
     "DecodedProducts",
+    "DraftPasses",
+    "DrafterFactory",
     "KeyValueCache",
     "KeyValueFormat",
     "Mode",
+    "ModelSession",
     "PackedLinear",
     "Products",
     "ProductsFactory",

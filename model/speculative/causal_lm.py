@@ -39,7 +39,7 @@ from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
 from cassandra_spec.model.speculative.arguments import Request, read_request
-from cassandra_spec.model.speculative.drafters import MOST
+from cassandra_spec.model.speculative.drafters import MOST, DrafterFactory, make_drafter
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import Mode, ProductsFactory, decoded
 from cassandra_spec.model.speculative.loading import (
@@ -51,7 +51,7 @@ from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
-from cassandra_spec.model.speculative.trees import TreePass
+from cassandra_spec.model.speculative.trees import TreePasses
 
 _FLOAT32_PER_BF16 = 2
 
@@ -64,7 +64,7 @@ class ReplyInterrupted(KeyboardInterrupt):
         self.generation = generation
 
 
-class _Session:
+class ModelSession(TreePasses):
     """Draft and target of one sequence on one cache
     (:class:`cassandra_spec.model.speculative.Session`).
     """
@@ -72,37 +72,25 @@ class _Session:
     def __init__(
         self, network: Any, mode: Mode, cache: KeyValueCache, weights: ReadBytes, rows: int
     ) -> None:
-        self._network = network
+        super().__init__(network, cache, rows)
         self._mode = mode
-        self._rows = rows
-        self._last: TreePass | None = None
         self.weights = weights
-        self.cache = cache
         self.commit = cache.commit
         self.reads = cache.reads
         self.stored = cache.stored
 
     def prompt(self, tokens: Sequence[int]) -> torch.Tensor:
-        return run_pass(self._network, self.cache, tokens, 0, rows=self._rows, last=1)
+        """The target's logits of the last token of a prompt."""
+        return run_pass(self.network, self.cache, tokens, 0, rows=self.rows, last=1)
 
     def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        return self._run(pending, nodes, position, draft=False)
+        """The target's logits of a tree."""
+        return self.run(pending, nodes, position)
 
     def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        """The draft view's logits of a tree."""
         with self._mode.drafting():
-            return self._run(pending, nodes, position, draft=True)
-
-    def keep(self, path: Sequence[int]) -> None:
-        assert self._last is not None, "a pass comes first"
-        self._last.hold([0, *(node + 1 for node in path)])
-
-    def _run(
-        self, pending: int, nodes: Sequence[Node], position: int, *, draft: bool
-    ) -> torch.Tensor:
-        self._last = TreePass(
-            self._network, self.cache, pending, nodes, position, rows=self._rows, draft=draft
-        )
-        return self._last.logits
+            return self.run(pending, nodes, position, draft=True)
 
 
 class CassandraForCausalLM:
@@ -227,7 +215,7 @@ class CassandraForCausalLM:
         kv: KeyValueFormat | None = None,
         codec: Codec | None = None,
         encoder: Encoder | None = None,
-    ) -> _Session:
+    ) -> ModelSession:
         """Draft and target for one sequence of at most ``capacity`` positions.
 
         ``kv`` says how keys and values are packed, ``encoder`` and ``codec`` by whom, if not as for
@@ -242,7 +230,7 @@ class CassandraForCausalLM:
         self._require_cache(capacity, kv)
         codec = self._codec if codec is None else codec
         cache = KeyValueCache(capacity, kv, codec, self._encoder if encoder is None else encoder)
-        return _Session(self.network, self.mode, cache, self.costs.weights, self._rows)
+        return ModelSession(self.network, self.mode, cache, self.costs.weights, self._rows)
 
     def _require_cache(self, positions: int, kv: KeyValueFormat | None) -> None:
         """Refuse caches of more positions than there is memory for."""
@@ -258,10 +246,11 @@ class CassandraForCausalLM:
         counters: Counters,
         *,
         ends: Callable[[int], bool] = lambda token: False,
+        make: DrafterFactory = make_drafter,
     ) -> Iterator[list[int]]:
         """Yield the tokens of a reply to a prompt (tokens, at least one) round by round.
 
-        Stop strings are not looked for; ``ends`` is as for
+        Stop strings are not looked for; ``ends`` and ``make`` are as for
         :func:`cassandra_spec.model.speculative.decode`.
         """
         vocabulary = self.network.config.vocab_size
@@ -273,7 +262,7 @@ class CassandraForCausalLM:
             gamma = MOST if settings.gamma == ADAPTIVE else int(settings.gamma)
             self.kv.check_nodes(fixed_plan(settings, gamma, MOST).rows)
         session = self.session(len(prompt) + settings.max_tokens)
-        return decode(session, prompt, settings, counters, ends=ends, table=self.table)
+        return decode(session, prompt, settings, counters, ends=ends, table=self.table, make=make)
 
     def stream(
         self, prompt: Sequence[int], settings: Settings, counters: Counters

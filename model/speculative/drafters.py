@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from cassandra_spec.drafting import (
     LowDrafter,
     Node,
     Outcome,
+    PassCosts,
     ReadBytes,
     Settings,
     draw,
@@ -27,12 +28,24 @@ MOST = 8
 """The most nodes that the adaptive policy plans."""
 
 
-class Session(Protocol):
+class DraftPasses(Protocol):
+    """Draft passes over trees of one sequence.
+
+    A pass over a tree has row 0 for a token at ``position`` and a row for each node below it, which
+    sees the positions before and the nodes above it; :meth:`keep` says which of them stay.
+    """
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        """The draft's logits, float32 [1 + nodes, vocabulary], of a tree."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Of the last pass keep the keys and values of row 0 and of these nodes, in a row."""
+
+
+class Session(DraftPasses, Protocol):
     """Draft and target of one sequence, with the keys and values of what they have seen.
 
     Both write the keys and values of their own positions and read those of all earlier ones.
-    A pass over a tree has row 0 for a token at ``position`` and a row for each node below it, which
-    sees the positions before and the nodes above it; :meth:`keep` says which of them stay.
     ``weights`` is what a pass reads beside keys and values.
     """
 
@@ -43,12 +56,6 @@ class Session(Protocol):
 
     def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
         """The target's logits, float32 [1 + nodes, vocabulary], of a tree."""
-
-    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        """The draft view's logits, float32 [1 + nodes, vocabulary], of a tree."""
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Of the last pass keep the keys and values of row 0 and of these nodes, in a row."""
 
     def commit(self, position: int) -> None:
         """Say that the tokens before ``position`` are final."""
@@ -61,13 +68,17 @@ class Session(Protocol):
 
 
 class _View:
-    """The draft view of a session (:class:`cassandra_spec.drafting.View`)."""
+    """What a session's or another network's draft passes say
+    (:class:`cassandra_spec.drafting.View`).
+    """
 
-    def __init__(self, session: Session, settings: Settings, random: np.random.Generator) -> None:
-        self._session, self._settings, self._random = session, settings, random
+    def __init__(
+        self, passes: DraftPasses, settings: Settings, random: np.random.Generator
+    ) -> None:
+        self._passes, self._settings, self._random = passes, settings, random
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
-        self._logits = self._session.draft(pending, nodes, position)
+        self._logits = self._passes.draft(pending, nodes, position)
 
     def choose(self, row: int) -> Choice:
         logits = self._logits[row : row + 1]
@@ -78,7 +89,7 @@ class _View:
         return Choice(token, _second(top.indices.tolist(), token), first - second, q)
 
     def keep(self, path: Sequence[int]) -> None:
-        self._session.keep([row - 1 for row in path])
+        self._passes.keep([row - 1 for row in path])
 
 
 def _second(best: list[int], token: int) -> int:
@@ -103,14 +114,27 @@ class _ReadCosts:
         """Bytes are known, not measured."""
 
 
+DrafterFactory = Callable[
+    [Any, Settings, np.random.Generator, Candidates | None],
+    Drafter,
+]
+"""Makes the drafter of one reply, of a session, settings, randomness and a table or None."""
+
+
 def make_drafter(
     session: Session,
     settings: Settings,
     random: np.random.Generator,
     table: Candidates | None = None,
+    *,
+    passes: DraftPasses | None = None,
+    costs: PassCosts | None = None,
 ) -> Drafter:
-    """The drafter of one reply, as settings and policy say; ``table`` is for its low drafter."""
-    view = _View(session, settings, random) if settings.uses_draft_view else None
-    policy = make_policy(settings, _ReadCosts(session), most=MOST)
+    """The drafter of one reply, as settings and policy say; ``table`` is for its low drafter.
+
+    ``passes`` are those of another draft than the session's, and ``costs`` what they cost.
+    """
+    view = _View(passes or session, settings, random) if settings.uses_draft_view else None
+    policy = make_policy(settings, costs or _ReadCosts(session), most=MOST)
     low = LowDrafter(table) if settings.uses_low_drafter else None
     return LevelDrafter(low, view, policy, settings)

@@ -24,7 +24,7 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative.drafters import Session, make_drafter
+from cassandra_spec.model.speculative.drafters import DrafterFactory, Session, make_drafter
 
 
 def decode(
@@ -35,6 +35,7 @@ def decode(
     *,
     ends: Callable[[int], bool] = lambda token: False,
     table: Candidates | None = None,
+    make: DrafterFactory = make_drafter,
 ) -> Iterator[list[int]]:
     """Yield the emitted tokens of a reply: one by the prompt, then each round's.
 
@@ -43,9 +44,10 @@ def decode(
     next pass overwrites them.
     ``ends`` is asked once about each token, in order, whether the reply ends with it for another
     reason than a stop token. ``counters`` count what happens. ``table`` is for the low drafter.
+    ``make`` makes the drafter of the reply.
     """
     random = np.random.default_rng(settings.seed)
-    drafter = make_drafter(session, settings, random, table)
+    drafter = make(session, settings, random, table)
     session.commit(len(prompt))
     p = probabilities(session.prompt(prompt), settings.sampling)
     emitted, over = cut_at_end([draw(p[0], random)], settings.stop_tokens, ends)
@@ -62,7 +64,7 @@ def decode(
         session.keep(path)
         tokens = [*(proposal.nodes[at].token for at in path), last]
         emitted, over = cut_at_end(tokens, settings.stop_tokens, ends)
-        seen = _seen(context[-1], proposal, logits) if settings.uses_low_drafter else ()
+        seen = _seen(context[-1], proposal, logits)
         outcome = Outcome(proposal=proposal, path=path, seen=seen)
         drafter.observe(outcome)
         counters.add_round(outcome, position=position, tokens=len(emitted))

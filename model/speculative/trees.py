@@ -73,3 +73,25 @@ class TreePass:
         """The rows from row 0 down to a row."""
         above = self._above[row]
         return [row] if above is None else [*self._path(above), row]
+
+
+class TreePasses:
+    """Passes of a network over trees of one sequence; ``rows`` is the size of tiles."""
+
+    def __init__(self, network: Any, cache: KeyValueCache, rows: int) -> None:
+        self.network, self.cache, self.rows = network, cache, rows
+        self._last: TreePass | None = None
+
+    def run(
+        self, pending: int, nodes: Sequence[Node], position: int, *, draft: bool = False
+    ) -> torch.Tensor:
+        """Logits, float32 [1 + nodes, vocabulary], of a token and nodes below it."""
+        self._last = TreePass(
+            self.network, self.cache, pending, nodes, position, rows=self.rows, draft=draft
+        )
+        return self._last.logits
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Of the last pass keep the keys and values of row 0 and of these nodes, in a row."""
+        assert self._last is not None, "a pass comes first"
+        self._last.hold([0, *(node + 1 for node in path)])

@@ -135,7 +135,7 @@ def ask_native() -> NoReturn:
 def opened(packed: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, str]]:
     """A backend, and where its rounds can be made to fail: an object and a name."""
     if request.param == "torch":
-        yield CassandraForCausalLM.from_pretrained(packed), causal_lm._Session, "target"
+        yield CassandraForCausalLM.from_pretrained(packed), causal_lm.ModelSession, "target"
         return
     with Engine.from_packed(packed, threads=1, pin=False) as engine:
         engine.tokenizer = load_tokenizer(packed)  # type: ignore[attr-defined]
@@ -189,7 +189,10 @@ def test_a_failure_in_the_command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Output,
 ) -> None:
-    where = {"torch": (causal_lm._Session, "target"), "native": (native_engine.Engine, "_round")}
+    where = {
+        "torch": (causal_lm.ModelSession, "target"),
+        "native": (native_engine.Engine, "_round"),
+    }
     owner, name = where[backend]
     monkeypatch.setattr(owner, name, fail_at(4, getattr(owner, name), fail))
     assert main(["generate", str(packed), *GENERATE, "--backend", backend]) == 2

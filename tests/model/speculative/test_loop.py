@@ -20,8 +20,8 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.drafting.counters import SourceCounters
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative import decode
-from cassandra_spec.model.speculative import loop as loop_module
+from cassandra_spec.model.speculative import DrafterFactory, decode
+from cassandra_spec.model.speculative.drafters import make_drafter
 
 VOCABULARY, STOP = 20, 19
 
@@ -100,10 +100,12 @@ class Script:
         return torch.eye(VOCABULARY)[tokens]
 
 
-def run(script: Script, *, gamma: int, max_tokens: int) -> tuple[list[list[int]], Counters]:
+def run(
+    script: Script, *, gamma: int, max_tokens: int, make: DrafterFactory = make_drafter
+) -> tuple[list[list[int]], Counters]:
     counters = Counters()
     settings = Settings(gamma=gamma, max_tokens=max_tokens, stop_tokens=frozenset({STOP}))
-    found = list(decode(script, [1, 2, 3], settings, counters))
+    found = list(decode(script, [1, 2, 3], settings, counters, make=make))
     return found, counters
 
 
@@ -232,11 +234,10 @@ class Branches:
         self.outcomes.append(outcome)
 
 
-def test_the_winning_path_of_a_tree_is_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_winning_path_of_a_tree_is_emitted() -> None:
     script = Script()
     drafter = Branches(script)
-    monkeypatch.setattr(loop_module, "make_drafter", lambda *_: drafter)
-    found, counters = run(script, gamma=3, max_tokens=14)
+    found, counters = run(script, gamma=3, max_tokens=14, make=lambda *_: drafter)
     # Six nodes in three rounds, then as many as there are tokens left before the last one.
     assert found == [[3], [4, 5, 6], [0, 1, 2], [3, 4, 5], [6, 0], [1], [2]]
     assert [outcome.path for outcome in drafter.outcomes] == [(1, 3)] * 3 + [(1,), (), ()]
@@ -245,8 +246,7 @@ def test_the_winning_path_of_a_tree_is_emitted(monkeypatch: pytest.MonkeyPatch) 
     assert script.kept == [1, 2, 3, *(script.truth(place) for place in range(3, 16))]
 
 
-def test_a_tree_is_refused_under_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "make_drafter", lambda *_: Branches(Script()))
+def test_a_tree_is_refused_under_sampling() -> None:
     asked = Settings(gamma=3, sampling=Sampling(temperature=1.0), seed=1)
     with pytest.raises(CassandraError, match="a proposal must be a chain under sampling"):
-        list(decode(Script(), [1, 2, 3], asked, Counters()))
+        list(decode(Script(), [1, 2, 3], asked, Counters(), make=lambda *_: Branches(Script())))

@@ -1,0 +1,93 @@
+"""What a draft method is: options, checks, and drafters for the replies of one model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cassandra_spec.drafting import (
+    GREEDY,
+    Candidates,
+    Drafter,
+    DraftPass,
+    Settings,
+)
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
+from cassandra_spec.model.speculative import CassandraForCausalLM
+
+METHODS: dict[str, type[Method]] = {}
+"""Methods by name, as far as their files are imported."""
+
+
+class Prepared:
+    """A method made ready for one model: gives each reply a drafter of its own.
+
+    The defaults are those of a method without passes, whose target is read in BF16.
+    """
+
+    def __init__(
+        self, lm: CassandraForCausalLM, *, memory: int = 0, training_seconds: float = 0.0
+    ) -> None:
+        self.memory = memory  # bytes beside those of the target
+        self.training_seconds = training_seconds
+        self._target = NetworkSize.of(lm.network)
+
+    def drafter(
+        self,
+        session: Any,
+        settings: Settings,
+        random: np.random.Generator,
+        table: Candidates | None = None,
+    ) -> Drafter:
+        """The drafter of one reply (a :data:`cassandra_spec.model.speculative.DrafterFactory`)."""
+        raise NotImplementedError
+
+    def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
+        """What a draft pass of a round at ``position`` costs."""
+        return PassCost()
+
+    def verify_cost(self, position: int, nodes: int) -> PassCost:
+        """What the verification of ``nodes`` nodes in a round at ``position`` costs."""
+        return self._target.cost(position, 1 + nodes)
+
+    def predictions(self, tokens: Sequence[int]) -> list[int] | None:
+        """The draft's token after each prefix of ``tokens``, from one teacher-forced pass.
+
+        None if what is drafted does not depend on the tokens before it alone.
+        """
+        return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """Options of a draft method; its fields are what may be written after its name.
+
+    ``class Skip(Method, name="skip")`` makes it known. A field is int, float, bool, str, Path, a
+    Literal, or a tuple of one of these; ``__post_init__`` refuses bad values in one line.
+    """
+
+    name: ClassVar[str]
+    greedy_only: ClassVar[bool] = False  # drafts trees, which Eq. 1 cannot verify
+
+    def __init_subclass__(cls, *, name: str = "", **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if name:
+            cls.name = name
+            METHODS[name] = cls
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that the method cannot draft for, in one line."""
+        if self.greedy_only and settings.sampling != GREEDY:
+            temperature = settings.sampling.temperature
+            raise CassandraError(f"temperature must be 0 with {self.name}, not {temperature}")
+
+    def prepare(self, lm: CassandraForCausalLM) -> Prepared:
+        """Check the options against a model and make ready what its replies share.
+
+        Raises :class:`CassandraError` in one line before anything long begins.
+        """
+        raise NotImplementedError

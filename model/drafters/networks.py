@@ -1,0 +1,201 @@
+"""Drafts that are another network over the same sequence.
+
+Its keys and values are the target's, as far as the target has computed them, or its own. A pass
+over a tree is a :class:`cassandra_spec.model.speculative.trees.TreePass` in both cases, so
+:class:`cassandra_spec.drafting.LevelDrafter` drafts chains and trees with it, alone or with a low
+drafter below it.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from cassandra_spec.drafting import (
+    Candidates,
+    Drafter,
+    DraftPass,
+    Node,
+    Outcome,
+    Proposal,
+    Settings,
+)
+from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
+from cassandra_spec.model.drafters.method import Prepared
+from cassandra_spec.model.speculative import (
+    CassandraForCausalLM,
+    KeyValueCache,
+    ModelSession,
+    PackedLinear,
+    run_pass,
+)
+from cassandra_spec.model.speculative.drafters import make_drafter
+from cassandra_spec.model.speculative.linear import Mode
+from cassandra_spec.model.speculative.tiles import ROWS
+from cassandra_spec.model.speculative.trees import TreePasses
+
+
+def clone(lm: CassandraForCausalLM, *, draft: bool = False) -> Any:
+    """The network of a model with modules of its own and the same tensors.
+
+    Modules of it may be replaced or left out; the target stays as it is. With ``draft``, packed
+    layers are the draft view.
+    """
+    mode = Mode()
+    mode.draft = draft
+    shared = [*lm.network.parameters(), *lm.network.buffers()]
+    shared += [m.products for m in lm.network.modules() if isinstance(m, PackedLinear)]
+    memo: dict[int, Any] = {id(each): each for each in shared}
+    return copy.deepcopy(lm.network, memo | {id(lm.mode): mode})
+
+
+class SharedPasses(TreePasses):
+    """Passes of a network on the keys and values of a session
+    (:class:`cassandra_spec.model.speculative.DraftPasses`).
+    """
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        """Logits, float32 [1 + nodes, vocabulary], of a tree."""
+        return self.run(pending, nodes, position, draft=True)
+
+
+class OwnPasses(SharedPasses):
+    """Passes of a network on keys and values of its own.
+
+    The first pass of a round also runs over the tokens of the context that the network has not
+    seen yet: the prompt, and what the rounds since have emitted.
+    """
+
+    def __init__(self, network: Any, capacity: int, rows: int) -> None:
+        super().__init__(network, KeyValueCache(capacity), rows)
+        self._seen: list[int] = []  # tokens whose keys and values are written
+        self._context: Sequence[int] = ()
+        self._tokens: list[int] = []  # of the last pass
+
+    def begin(self, context: Sequence[int]) -> int:
+        """Take the context of a round; how many tokens before its last one are not seen yet."""
+        same = next(
+            (
+                n
+                for n, pair in enumerate(zip(self._seen, context, strict=False))
+                if pair[0] != pair[1]
+            ),
+            min(len(self._seen), len(context)),
+        )
+        self._context = context
+        del self._seen[min(same, len(context) - 1) :]
+        return len(context) - 1 - len(self._seen)
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        """Logits of a tree, after a pass over the tokens that are not seen yet."""
+        first = len(self._seen)
+        if first < position:
+            unseen = self._context[first:position]
+            run_pass(self.network, self.cache, unseen, first, rows=self.rows, last=1, draft=True)
+            self._seen += unseen
+        self._tokens = [pending, *(node.token for node in nodes)]
+        del self._seen[position:]
+        return super().draft(pending, nodes, position)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """As :meth:`SharedPasses.keep`."""
+        super().keep(path)
+        self._seen += [self._tokens[0], *(self._tokens[node + 1] for node in path)]
+
+
+class _OwnDrafter:
+    """A drafter whose passes are told the context first (:class:`cassandra_spec.drafting.Drafter`).
+
+    The tokens that the network catches up on are rows of the first pass.
+    """
+
+    def __init__(self, inner: Drafter, passes: OwnPasses) -> None:
+        self._inner, self._passes = inner, passes
+        self.observe: Callable[[Outcome], None] = inner.observe
+
+    def propose(self, context: Sequence[int], budget: int) -> Proposal:
+        unseen = self._passes.begin(context)
+        proposal = self._inner.propose(context, budget)
+        if not (proposal.passes and unseen):
+            return proposal
+        first, *others = proposal.passes
+        longer = dataclasses.replace(first, start=first.start - unseen, rows=first.rows + unseen)
+        return dataclasses.replace(proposal, passes=(longer, *others))
+
+
+class PreparedNetwork(Prepared):
+    """A network that drafts (:class:`cassandra_spec.model.drafters.Prepared`).
+
+    ``size`` is that of its passes, by default of all its modules; ``own`` says whose keys and
+    values it reads. ``memory`` is the bytes beside those of the target.
+    """
+
+    def __init__(
+        self,
+        lm: CassandraForCausalLM,
+        network: Any,
+        *,
+        own: bool = False,
+        size: NetworkSize | None = None,
+        memory: int = 0,
+        training_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(lm, memory=memory, training_seconds=training_seconds)
+        self.network, self.own = network, own
+        self.size = NetworkSize.of(network) if size is None else size
+        if own:
+            for number, layer in enumerate(network.model.layers):
+                layer.self_attn.layer_idx = number
+
+    def cache(self, session: ModelSession) -> Any:
+        """What the network's passes see of a session's keys and values."""
+        return session.cache
+
+    def drafter(
+        self,
+        session: ModelSession,
+        settings: Settings,
+        random: np.random.Generator,
+        table: Candidates | None = None,
+    ) -> Drafter:
+        """Chains of the network, within levels as the settings say."""
+        if not self.own:
+            shared = SharedPasses(self.network, self.cache(session), session.rows)
+            return make_drafter(session, settings, random, table, passes=shared, costs=_Bytes(self))
+        own = OwnPasses(self.network, session.cache.capacity, session.rows)
+        made = make_drafter(session, settings, random, table, passes=own, costs=_Bytes(self))
+        return _OwnDrafter(made, own)
+
+    def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
+        """What a draft pass of a round at ``position`` costs."""
+        return self.size.cost(position + drafted.start, drafted.rows)
+
+    @torch.inference_mode()
+    def predictions(self, tokens: Sequence[int]) -> list[int] | None:
+        """The token after each prefix of ``tokens``; None with the target's keys and values."""
+        if not self.own:
+            return None
+        cache = KeyValueCache(len(tokens))
+        logits = run_pass(self.network, cache, tokens, 0, rows=ROWS, draft=True)
+        return [int(token) for token in logits.argmax(-1)]
+
+
+class _Bytes:
+    """Bytes that passes read (:class:`cassandra_spec.drafting.PassCosts`)."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+
+    def draft(self, position: int, rows: int) -> float:
+        return self._prepared.draft_cost(position, DraftPass(0, rows)).bytes
+
+    def verify(self, position: int, rows: int) -> float:
+        return self._prepared.verify_cost(position, rows - 1).bytes
+
+    def observe(self, outcome: Outcome) -> None:
+        """Bytes are known, not measured."""

@@ -1,0 +1,75 @@
+"""Draft methods by name: each file of the methods folder adds its own.
+
+A method is written ``NAME:option=value:option=value``; several values have commas between them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters import methods
+from cassandra_spec.model.drafters.method import METHODS, Method
+
+_TRUTHS = {"yes": True, "no": False}
+
+
+def known_methods() -> Mapping[str, type[Method]]:
+    """All methods by name, those of the methods folder first."""
+    for module in pkgutil.iter_modules(methods.__path__):
+        importlib.import_module(f"{methods.__name__}.{module.name}")
+    return types.MappingProxyType(METHODS)
+
+
+def parse_method(text: str) -> Method:
+    """The method with the options that ``text`` names; :class:`CassandraError` in one line."""
+    name, *options = text.split(":")
+    known = known_methods()
+    if name not in known:
+        raise CassandraError(f"method must be one of {', '.join(sorted(known))}, not {name!r}")
+    method = known[name]
+    hints = get_type_hints(method)
+    fields = {field.name: hints[field.name] for field in dataclasses.fields(method)}
+    given: dict[str, Any] = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if key not in fields:
+            having = f"one of {', '.join(fields)}" if fields else "left out: it has none"
+            raise CassandraError(f"option of {name} must be {having}, not {key!r}")
+        given[key] = _read(key, fields[key], value)
+    return method(**given)
+
+
+def _read(name: str, kind: Any, text: str) -> Any:
+    """The value of an option by its type."""
+    if get_origin(kind) in (types.UnionType,):
+        kind = next(each for each in get_args(kind) if each is not types.NoneType)
+    if get_origin(kind) is Literal:
+        return _one_of(name, {each: each for each in get_args(kind)}, text)
+    if get_origin(kind) is tuple:
+        return tuple(_read(name, get_args(kind)[0], part) for part in text.split(",") if part)
+    if kind is bool:
+        return _one_of(name, _TRUTHS, text)
+    readers: dict[Any, tuple[Callable[[str], Any], str]] = {
+        int: (int, "a whole number"),
+        float: (float, "a number"),
+        Path: (Path, "a path"),
+        str: (str, "text"),
+    }
+    read, what = readers[kind]
+    try:
+        return read(text)
+    except ValueError as error:
+        raise CassandraError(f"{name} must be {what}, not {text!r}") from error
+
+
+def _one_of(name: str, known: Mapping[str, Any], text: str) -> Any:
+    if text not in known:
+        raise CassandraError(f"{name} must be {' or '.join(map(str, known))}, not {text!r}")
+    return known[text]
