@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from cassandra_spec.model.output import write_file
 from cassandra_spec.model.study.tuning import Score
 from cassandra_spec.report.tables import text_table
 
@@ -31,6 +34,12 @@ def summary(scores: list[Score], destination: object) -> str:
         f" {best.eq_2:.3f}), whose traffic speed-up is {by_eq_2.speedup:.3f} at its best gamma,"
         f" {by_eq_2.gamma}, against {best.speedup:.3f}."
     )
+
+
+def save_best(path: Path, best: Score) -> None:
+    """Write the best plan, after a line that says how to generate with it."""
+    best.candidate.plan().save(path)
+    write_file(path, f"# casspec generate PACKED {best_flags(best)}\n".encode() + path.read_bytes())
 
 
 def best_flags(score: Score) -> str:

@@ -6,14 +6,9 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec import flags
-from cassandra_spec.casspec.study import norms_of
-
-if TYPE_CHECKING:
-    from cassandra_spec.model.accuracy import Candidate
-    from cassandra_spec.model.weights.sources import Source
+from cassandra_spec.casspec import model_flags
+from cassandra_spec.report import flags
 
 EPILOG = """\
 examples:
@@ -48,16 +43,17 @@ def register(subparsers: flags.Subparsers) -> None:
 def accuracy(args: argparse.Namespace) -> int:
     """``casspec accuracy``."""
     from cassandra_spec.bench.accuracy import accuracy_table
-    from cassandra_spec.model.accuracy import original, table_rows
+    from cassandra_spec.model.accuracy import candidates, original, table_rows
     from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
     from cassandra_spec.model.weights.sources import open_source
 
     text = read_text(args.text, HELD_OUT)
     source = open_source(args.source) if args.source else original(args.packed)
+    norms = None if args.no_lossy else model_flags.norms_of(source, args)
     rows = list(
         table_rows(
             source,
-            _candidates(args, source),
+            candidates(source, args.packed, norms, drafts=args.drafts),
             text,
             length=args.length,
             most=args.tokens,
@@ -71,14 +67,3 @@ def accuracy(args: argparse.Namespace) -> int:
     else:
         print(accuracy_table(rows, args.length))
     return 0
-
-
-def _candidates(args: argparse.Namespace, source: Source) -> list[Candidate]:
-    from cassandra_spec.model.accuracy import bf16_candidate, lossy_candidates, packed_candidates
-
-    found = [bf16_candidate(source)]
-    if not args.no_lossy:
-        found += lossy_candidates(source, norms_of(source, args))
-    for path in args.packed:
-        found += packed_candidates(path, drafts=args.drafts)
-    return found

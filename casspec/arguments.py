@@ -6,7 +6,6 @@ import cassandra_spec
 from cassandra_spec.casspec import (
     accuracy_commands,
     bench_commands,
-    chat_command,
     generate_command,
     pack_commands,
     rtl_command,
@@ -45,7 +44,6 @@ def build_parser() -> CommandParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     pack_commands.register(subparsers)
     generate_command.register(subparsers)
-    chat_command.register(subparsers)
     table_command.register(subparsers)
     accuracy_commands.register(subparsers)
     rtl_command.register(subparsers)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cassandra_spec.casspec import decode_command, flags
-from cassandra_spec.casspec.study import add_study_flags, open_study
+from cassandra_spec.casspec import decode_command, model_flags
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.native.linear import FORMS, MAX_ROWS
-from cassandra_spec.report.commands import integer
+from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.model.study.acceptance import Row
@@ -108,25 +105,18 @@ def register(subparsers: flags.Subparsers) -> None:
     inner = flags.add_command(subparsers, "bench", "measure drafts", EPILOG).add_subparsers(
         metavar="WHAT", required=True
     )
-    _add_acceptance(inner)
-    _add_small_model(inner)
-    decode_command.register(inner)
-    _add_levels(inner)
-    _add_kernels(inner)
-    _add_codec(inner)
-    _add_pack(inner)
+    for add in (_add_acceptance, _add_small_model, decode_command.register, _add_levels):
+        add(inner)
+    for add in (_add_kernels, _add_codec, _add_pack):
+        add(inner)
 
 
 def _add_acceptance(subparsers: flags.Subparsers) -> None:
     text = "how many drafted tokens are accepted, and what that saves"
     parser = flags.add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG, _acceptance)
-    add_study_flags(parser)
-    parser.add_argument(
-        "--settings", nargs="+", default=[], metavar="GLOB", help="some of them (default: all)"
-    )
-    parser.add_argument(
-        "--gamma", nargs="+", type=int, default=[3, 5], metavar="N", help="(default: 3 5)"
-    )
+    model_flags.add_study_flags(parser)
+    flags.add_some(parser, "settings", "some of them (default: all)", metavar="GLOB")
+    flags.add_some(parser, "gamma", "(default: 3 5)", (3, 5), type=int, metavar="N")
     flags.add_file(parser, "json", "write all figures")
     text = "instead of the table: acceptance against bits, as a plot (SVG) and its table"
     flags.add_file(parser, "figure", text)
@@ -139,7 +129,7 @@ def _acceptance(args: argparse.Namespace) -> int:
     if args.figure:
         return _figure(args)
     chosen = choose(args.settings)
-    study = open_study(args, "bench")
+    study = model_flags.open_study(args, "bench")
     study.check_gammas(args.gamma)
     found: list[Row] = []
     print(heading(args.gamma))
@@ -155,7 +145,7 @@ def _figure(args: argparse.Namespace) -> int:
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.study.figure import draw
 
-    curves = measure_curves(open_study(args, "bench"))
+    curves = measure_curves(model_flags.open_study(args, "bench"))
     print(curve_table(curves))
     write_file(args.figure, draw(curves, title=f"{args.source}, gamma {PLOT_GAMMA}"))
     _save(args, [found for rows in curves.values() for found in rows])
@@ -163,22 +153,17 @@ def _figure(args: argparse.Namespace) -> int:
 
 
 def _save(args: argparse.Namespace, found: Sequence[Row]) -> None:
+    from cassandra_spec.model.output import write_json
+
     if args.json:
-        _write_json(args.json, {"source": args.source, "rows": [row.to_dict() for row in found]})
+        write_json(args.json, {"source": args.source, "rows": [row.to_dict() for row in found]})
         print(f"{args.json}: {len(found)} rows", file=sys.stderr)
-
-
-def _write_json(path: Path | None, body: object) -> None:
-    from cassandra_spec.model.output import write_file
-
-    if path:
-        write_file(path, (json.dumps(body, indent=1) + "\n").encode())
 
 
 def _add_small_model(subparsers: flags.Subparsers) -> None:
     text = "train a small model that was never quantised, for comparison"
     parser = flags.add_command(subparsers, "small-model", text, SMALL_EPILOG, _small_model)
-    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    flags.add_destination(parser)
     flags.add_count(parser, "steps", "", 600)
     flags.add_quiet(parser)
 
@@ -193,15 +178,13 @@ def _small_model(args: argparse.Namespace) -> int:
 def _add_levels(subparsers: flags.Subparsers) -> None:
     text = "what each level of drafting adds, by kind of text"
     parser = flags.add_command(subparsers, "levels", text, LEVELS_EPILOG, _levels)
-    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
+    model_flags.add_packed(parser)
     flags.add_file(parser, "questions", "of Spec-Bench (default: the bundled prompts)")
     flags.add_file(parser, "table", "of n-grams (casspec bake-table)")
     flags.add_count(parser, "each", "questions of a category, at most")
     flags.add_count(parser, "max-tokens", "of each reply", 128)
     flags.add_count(parser, "threads", "(default: all cores)")
-    parser.add_argument(
-        "--variants", nargs="+", default=["*"], metavar="GLOB", help="some of them (default: all)"
-    )
+    flags.add_some(parser, "variants", "some of them (default: all)", ("*",), metavar="GLOB")
     flags.add_file(parser, "json", "write all figures")
     flags.add_file(parser, "figure", "bars, as SVG")
     flags.add_file(parser, "document", "put the tables between its markers")
@@ -231,18 +214,10 @@ def _levels(args: argparse.Namespace) -> int:
 def _add_kernels(subparsers: flags.Subparsers) -> None:
     text = "how fast the native kernels read weights, beside plain reading"
     parser = flags.add_command(subparsers, "kernels", text, KERNELS_EPILOG, _kernels)
-    parser.add_argument(
-        "--forms", nargs="+", choices=FORMS, default=list(FORMS), help="(default: all)"
-    )
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        type=int,
-        choices=range(1, MAX_ROWS + 1),
-        default=[2, 4, 8],
-        metavar="N",
-        help="beside 1 (default: 2 4 8)",
-    )
+    flags.add_some(parser, "forms", "(default: all)", FORMS, FORMS)
+    counts = range(1, MAX_ROWS + 1)
+    text = "beside 1 (default: 2 4 8)"
+    flags.add_some(parser, "rows", text, (2, 4, 8), counts, type=int, metavar="N")
     flags.add_count(parser, "threads", "(default: 1 and all cores)", many="+")
     flags.add_count(parser, "layers", "", 10)
     flags.add_count(parser, "rounds", "", 7)
@@ -252,14 +227,15 @@ def _add_kernels(subparsers: flags.Subparsers) -> None:
 
 def _kernels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.kernels import Measurement, kernel_table, measure_kernels
+    from cassandra_spec.model.output import write_json
 
     threads = args.threads or sorted({1, len(os.sched_getaffinity(0))})
     options = {"forms": args.forms, "rows": args.rows, "rounds": args.rounds, "threads": threads}
-    plan = (
-        Measurement.cached(**options) if args.cached else Measurement(layers=args.layers, **options)
-    )
+    plan = Measurement(layers=args.layers, **options)
+    if args.cached:
+        plan = Measurement.cached(**options)
     results = measure_kernels(plan, lambda text: print(text, file=sys.stderr, flush=True))
-    _write_json(args.json, [dataclasses.asdict(result) for result in results])
+    write_json(args.json, [dataclasses.asdict(result) for result in results])
     print(kernel_table(results))
     return 0
 
@@ -267,17 +243,12 @@ def _kernels(args: argparse.Namespace) -> int:
 def _add_codec(subparsers: flags.Subparsers) -> None:
     text = "how fast the native codec encodes and decodes, beside memcpy and ZipNN"
     parser = flags.add_command(subparsers, "codec", text, CODEC_EPILOG, _codec)
-    flags.add_source(parser)
-    parser.add_argument(
-        "--values", type=integer(1, flags.MOST), default=1 << 22, metavar="N", help="(default 4 Mi)"
-    )
+    model_flags.add_source(parser)
+    flags.add_count(parser, "values", "of the model", 1 << 22)
     flags.add_count(parser, "rounds", "", 9)
     parser.add_argument("--isa", nargs="+", metavar="NAME", help="(default: the best)")
-    flags.add_switch(
-        parser,
-        "cpu-time",
-        "instead of wall time, of all threads: for a machine that does other things, too",
-    )
+    text = "instead of wall time, of all threads: for a machine that does other things, too"
+    flags.add_switch(parser, "cpu-time", text)
     flags.add_switch(parser, "no-dither", "the weights as they are")
     flags.add_switch(parser, "golden", "measure golden's codec, too")
     flags.add_file(parser, "json", "write all seconds")
@@ -286,6 +257,7 @@ def _add_codec(subparsers: flags.Subparsers) -> None:
 def _codec(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.codec import codec_table, dithered, measure_codec
     from cassandra_spec.bench.codecs import take_weights
+    from cassandra_spec.model.output import write_json
 
     values = take_weights(args.source, args.values)
     bits, seconds = measure_codec(
@@ -299,15 +271,15 @@ def _codec(args: argparse.Namespace) -> int:
     weights = "as they are" if args.no_dither else "dithered"
     print(f"{values.size:,} weights of {args.source}, {weights}; {args.rounds} rounds, {time_of}\n")
     print(codec_table(bits, seconds, values.size))
-    _write_json(args.json, {"bits": bits, "seconds": seconds})
+    write_json(args.json, {"bits": bits, "seconds": seconds})
     return 0
 
 
 def _add_pack(subparsers: flags.Subparsers) -> None:
     text = "seconds to pack and unpack a model, by golden's codec and by native code"
     parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
-    flags.add_source(parser)
-    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES))
+    model_flags.add_source(parser)
+    flags.add_some(parser, "schemes", "(default: all)", SCHEMES, SCHEMES)
     flags.add_count(parser, "rounds", "", 3)
     flags.add_jobs(parser)
     flags.add_quiet(parser)
@@ -316,6 +288,7 @@ def _add_pack(subparsers: flags.Subparsers) -> None:
 
 def _pack(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.pack import measure_packing, packing_table
+    from cassandra_spec.model.output import write_json
 
     found = measure_packing(
         args.source,
@@ -326,5 +299,5 @@ def _pack(args: argparse.Namespace) -> int:
     )
     print(f"{args.source}, nothing pruned; rounds: {args.rounds}\n")
     print(packing_table(found))
-    _write_json(args.json, found)
+    write_json(args.json, found)
     return 0

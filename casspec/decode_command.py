@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cassandra_spec.casspec import flags
-from cassandra_spec.casspec.study import norms_of
+from cassandra_spec.casspec import model_flags
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.report import flags
 
 EPILOG = """\
 examples:
@@ -31,24 +31,12 @@ def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "tokens per second of every way to decode, beside llama.cpp and transformers"
     parser = flags.add_command(subparsers, "decode", text, EPILOG, _decode)
-    flags.add_source(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("build/decode"),
-        metavar="DIR",
-        help="for models, files and what was measured (default build/decode)",
-    )
-    parser.add_argument(
-        "--weights",
-        nargs="+",
-        choices=("dequantised", "dithered"),
-        default=["dequantised"],
-        help="as they are, or with noise below their steps, as if never quantised",
-    )
-    parser.add_argument(
-        "--contenders", nargs="+", default=[], metavar="GLOB", help="some of them (default: all)"
-    )
+    model_flags.add_source(parser)
+    flags.add_folder(parser, "out", "for models, files and what was measured", "build/decode")
+    text = "as they are, or with noise below their steps, as if never quantised"
+    choices = ("dequantised", "dithered")
+    flags.add_some(parser, "weights", text, choices[:1], choices)
+    flags.add_some(parser, "contenders", "some of them (default: all)", metavar="GLOB")
     parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
     flags.add_count(parser, "threads", "", 2)
     flags.add_count(parser, "rounds", "the prompts go round", 8)
@@ -56,22 +44,11 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "max-tokens", "of each reply", 128)
     flags.add_count(parser, "slow-tokens", "of transformers' and torch's, one in each round", 24)
     flags.add_count(parser, "context", "put text before prompts, N tokens in all")
-    parser.add_argument(
-        "--shape",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="instead: costs of steps in the shapes 135m, 1b, 3b, on random weights",
-    )
-    parser.add_argument(
-        "--acceptance",
-        nargs="+",
-        type=float,
-        default=[0.80, 0.86, 0.90],
-        metavar="A",
-        help="conditional rates for the gains that --shape projects (default .80 .86 .90)",
-    )
-    flags.add_calibration(parser)
+    text = "instead: costs of steps in the shapes 135m, 1b, 3b, on random weights"
+    flags.add_some(parser, "shape", text, metavar="NAME")
+    text = "conditional rates for the gains that --shape projects (default .80 .86 .90)"
+    flags.add_some(parser, "acceptance", text, (0.80, 0.86, 0.90), type=float, metavar="A")
+    model_flags.add_calibration(parser)
     flags.add_jobs(parser, "processes for packing")
     flags.add_file(parser, "json", "write all figures")
     flags.add_file(parser, "figure", "bars, as SVG")
@@ -92,7 +69,7 @@ def _decode(args: argparse.Namespace) -> int:
     if args.shape:
         return _shapes(args)
     source = open_source(args.source)
-    norms = norms_of(source, args)
+    norms = model_flags.norms_of(source, args)
     bench = Bench(
         contenders=contenders,
         folder=args.out,

@@ -1,4 +1,4 @@
-"""``casspec generate``: replies to prompts, with the figures beside them."""
+"""``casspec generate`` and ``chat``: replies to prompts, with the figures beside them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,26 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec import flags
-from cassandra_spec.casspec.generate_backends import (
-    AUTO,
-    BACKENDS,
-    BF16,
-    choose_backend,
-    refuse_ignored,
-)
+from cassandra_spec.casspec import model_flags
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
-from cassandra_spec.casspec.levels import add_levels, levels_of
-from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma
+from cassandra_spec.casspec.generate_flags import (
+    BF16,
+    add_generation,
+    choose_backend,
+    opening_of,
+    refuse_ignored,
+    settings_of,
+)
 from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.golden.format import SCHEMES
-from cassandra_spec.report.commands import integer
+from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Backend, Generation, Prompt, Settings
+    from cassandra_spec.drafting import Backend, Generation, Prompt, Replies, Settings
 
-EPILOG = """\
+GENERATE_EPILOG = """\
 examples:
   casspec generate packed --prompt "Why is the sky blue?"
   casspec generate packed --prompt "Hello." --prompt "And again?" --gamma 5 --max-tokens 64
@@ -48,154 +45,83 @@ token for token what --plain gives with the same --kv. The figures are over all 
 docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
 """
 
-_GAMMAS: dict[str, Gamma] = {"torch": 3, "native": "adaptive"}
+CHAT_EPILOG = """\
+examples:
+  casspec chat packed
+  casspec chat packed --system "Answer in one sentence." --max-tokens 256
+
+Each line of input is a message; the model sees the whole conversation through its chat template.
+The end of the input (Ctrl-D) or Ctrl-C ends it, and prints the figures over all replies.
+"""
 
 
 def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
+    """Add the commands."""
     text = "reply to prompts by self-speculative decoding"
-    parser = flags.add_command(subparsers, "generate", text, EPILOG, _generate)
-    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
-    parser.add_argument(
-        "--prompt", action="append", default=[], metavar="TEXT", help="can be given repeatedly"
-    )
-    parser.add_argument(
-        "--prompt-file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a prompt that is the text of a file, or with - of standard input, which is read too"
-        " if no prompt is given; can be given repeatedly",
-    )
+    parser = flags.add_command(subparsers, "generate", text, GENERATE_EPILOG, _generate)
+    model_flags.add_packed(parser)
+    flags.add_repeated(parser, "prompt", "TEXT", "")
+    text = "a prompt that is the text of a file, or with - of standard input, which is read too"
+    flags.add_repeated(parser, "prompt-file", "FILE", f"{text} if no prompt is given")
     flags.add_switch(parser, "raw", "no chat template: the model goes on with the text")
     flags.add_switch(parser, "json", "everything, for other programs")
     add_generation(parser)
-
-
-def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say how replies are made."""
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told before prompts")
-    parser.add_argument(
-        "--gamma",
-        type=_gamma,
-        metavar="N",
-        help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3, and"
-        " adaptive of the native backend, which goes by measured times, too, and drafts at most 7)",
-    )
-    text = (
-        "who drafts: the model's draft view; low drafters alone (copies of earlier tokens, a table,"
-        " what the target held likely before); both, as levels; or nobody"
-    )
-    flags.add_choice(parser, "draft", get_args(DraftKind), text)
-    parser.add_argument(
-        "--min-margin",
-        type=float,
-        default=0.0,
-        metavar="X",
-        help="stop drafting after a token whose top logit exceeds the second by less"
-        " (default 0: never)",
-    )
-    parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
-    flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    parser.add_argument(
-        "--stop",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="ends a reply, and is not shown; can be given repeatedly",
-    )
-    text = (
-        "keep checksums of the weights in memory, and check them after the last reply (regions of"
-        " the file are always checked)"
-    )
-    flags.add_switch(parser, "verify", text)
-    add_levels(parser)
-    _add_backend(parser)
-    _add_sampling(parser)
-    _add_kv(parser)
-
-
-class _OldMargin(argparse.Action):
-    """``--least-lead``, the name of ``--min-margin`` in version 0.1."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        print("casspec: --least-lead is now --min-margin", file=sys.stderr)
-        namespace.min_margin = values
-
-
-def _add_backend(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("backend")
-    text = (
-        "torch's kernels on decoded weights, or native code on packed ones: fast, greedy alone, for"
-        " Llama-type models; needs a C++ compiler; auto: native where it can be"
-    )
-    flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
-    text = (
-        "what decodes for torch, and packs keys and values: native code where there is a compiler,"
-        " the reference, or the Verilated gateware; --kv-prune is always the reference's"
-    )
-    flags.add_choice(group, "codec", (AUTO, "golden", "rtl"), text)
-    text = "how the native target's weights are kept: 12 bits are as lossless"
-    flags.add_choice(group, "native-target", ("bf16", "packed12"), text)
-    flags.add_count(group, "threads", "of the native backend (default: all processors)")
-
-
-def _gamma(text: str) -> Gamma:
-    return ADAPTIVE if text == ADAPTIVE else int(text)
-
-
-_gamma.__name__ = "gamma"  # as argparse calls it in an error
-
-
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("sampling")
-    group.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="default 0: greedy"
-    )
-    flags.add_count(group, "top-k", "the N most likely tokens alone")
-    group.add_argument("--top-p", type=float, metavar="P", help="the most likely of probability P")
-    group.add_argument(
-        "--seed", type=integer(0, 2**63 - 1), metavar="N", help="makes sampling repeatable"
-    )
-
-
-def _add_kv(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("keys and values")
-    text = "their scheme; mx rounds what the target sees; bf16: not packed"
-    flags.add_choice(group, "kv", (BF16, *SCHEMES), text)
-    flags.add_count(group, "kv-truncated", "low bits that the draft does not read", 4, low=0)
-    text = "what a draft puts in their place"
-    flags.add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
-    flags.add_count(group, "kv-group", "values of an exponent", 32)
-    flags.add_count(group, "kv-block", "positions in a block", 32)
-    text = "of the values in a block (docs/kv.md)"
-    flags.add_choice(group, "kv-order", ("channel", "token"), text)
-    text = "largest values of each vector that the draft has (order token; default all)"
-    flags.add_count(group, "kv-keep", text)
-    group.add_argument(
-        "--kv-prune",
-        type=float,
-        default=0.0,
-        metavar="FRACTION",
-        help="smallest part of each position that the draft does without (default 0)",
-    )
-    flags.add_switch(group, "kv-whole", "the draft reads all bits of keys and values")
+    text = "talk with a packed model, in several turns"
+    parser = flags.add_command(subparsers, "chat", text, CHAT_EPILOG, _chat)
+    model_flags.add_packed(parser)
+    parser.set_defaults(raw=False, json=False)
+    add_generation(parser)
 
 
 def _generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
     from cassandra_spec.drafting import Replies
 
-    prompts = [with_system(args, prompt) for prompt in _prompts(args)]
-    with open_backend(args) as (backend, settings):
+    prompts = [_with_system(args, prompt) for prompt in _prompts(args)]
+    with _open_backend(args) as (backend, settings):
         replies = Replies(backend, settings, raw=args.raw)
         try:
             replies.run(prompts, (lambda *_: None) if args.json else TextPrinter())
         finally:
             if replies or sys.exc_info()[0] is KeyboardInterrupt:
-                print_outcome(replies.generation(), args)
+                _print_outcome(replies.generation(), args)
     return 0
+
+
+def _chat(args: argparse.Namespace) -> int:
+    """``casspec chat``."""
+    from cassandra_spec.drafting import Replies
+
+    with _open_backend(args) as (backend, settings):
+        replies = Replies(backend, settings)
+        try:
+            replies.run(_turns(args, replies), lambda _, text: print(text, end="", flush=True))
+        except KeyboardInterrupt as error:
+            if type(error) is not KeyboardInterrupt:
+                raise  # terminated
+        if replies:
+            _print_outcome(replies.generation(), args)
+    return 0
+
+
+def _turns(args: argparse.Namespace, replies: Replies) -> Iterator[Prompt]:
+    """The conversation up to each message of the user."""
+    history = [{"role": "system", "content": args.system}] if args.system is not None else []
+    shown = "> " if sys.stdin.isatty() else ""
+    while line := _message(shown):
+        history.append({"role": "user", "content": line})
+        yield list(history)
+        history.append({"role": "assistant", "content": replies.last_text})
+        print(flush=True)
+
+
+def _message(shown: str) -> str:
+    """The next line that is not empty; nothing at the end of the input."""
+    print(shown, end="", file=sys.stderr, flush=True)
+    for line in sys.stdin:
+        if text := line.strip():
+            return text
+    return ""
 
 
 def _prompts(args: argparse.Namespace) -> list[str]:
@@ -208,7 +134,7 @@ def _prompts(args: argparse.Namespace) -> list[str]:
     return [*args.prompt, *map(read_prompt, files)]
 
 
-def with_system(args: argparse.Namespace, prompt: str) -> Prompt:
+def _with_system(args: argparse.Namespace, prompt: str) -> Prompt:
     """A prompt after the text of ``--system``."""
     if args.system is None:
         return prompt
@@ -216,30 +142,20 @@ def with_system(args: argparse.Namespace, prompt: str) -> Prompt:
 
 
 @contextmanager
-def open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]:
+def _open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]:
     """The model and the settings of a command's flags."""
-    from cassandra_spec.drafting import Sampling, Settings
+    from cassandra_spec.model.backends import BACKENDS
 
     args.reason = choose_backend(args)
     refuse_ignored(args)
-    gamma = _GAMMAS[args.backend] if args.gamma is None else args.gamma
-    settings = Settings(
-        gamma=0 if args.plain else gamma,
-        draft=args.draft,
-        min_margin=args.min_margin,
-        levels=levels_of(args),
-        max_tokens=args.max_tokens,
-        stop_strings=tuple(args.stop),
-        sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
-        seed=args.seed,
-    )
-    with BACKENDS[args.backend](args, settings) as backend:
+    settings = settings_of(args)
+    with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
         yield backend, settings
         if args.verify:
             backend.verify()
 
 
-def print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
+def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
     """The end of a reply's line and the figures, or all as JSON; and which backend it was."""
     print(json.dumps(outcome.to_dict()) if args.json else "", flush=True)
     if args.reason:

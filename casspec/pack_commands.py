@@ -9,10 +9,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from cassandra_spec.casspec import flags
-from cassandra_spec.casspec.study import norms_of
+from cassandra_spec.casspec import model_flags
 from cassandra_spec.golden import CassandraError, GoldenCodec, Packer
 from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
+from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.model.packing.calibration import Norms
@@ -93,17 +93,15 @@ _HARDWARE = ("segment", "codebook", "beat", "window", "lead", "superblock")
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the commands."""
-    _add_pack(subparsers)
-    _add_calibrate(subparsers)
-    _add_unpack(subparsers)
-    _add_inspect(subparsers)
+    for add in (_add_pack, _add_calibrate, _add_unpack, _add_inspect):
+        add(subparsers)
 
 
 def _add_pack(subparsers: flags.Subparsers) -> None:
     text = "pack a model into a new directory"
     parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
-    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    flags.add_destination(parser)
     text = "which format and encoder (default fast, unless --scheme or --recipe is given)"
     parser.add_argument("--preset", choices=_PRESETS, help=text)
     _add_format(parser.add_argument_group("format"), FORMAT_FLAGS.keys() - set(_HARDWARE))
@@ -128,45 +126,31 @@ def _add_format(group: flags.Flags, names: Collection[str]) -> None:
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("encoder")
-    group.add_argument(
-        "--prune",
-        type=float,
-        metavar="FRACTION",
-        help="smallest part of each output row that the draft does without (default 0)",
+    text = "smallest part of each output row that the draft does without (default 0)"
+    flags.add_number(group, "prune", text, metavar="FRACTION")
+    text = (
+        "smallest by what: wanda, the weight times the norm of its inputs (default), or the weight"
+        " alone"
     )
-    group.add_argument(
-        "--prune-scores",
-        choices=("wanda", "magnitude"),
-        help="smallest by what: wanda, the weight times the norm of its inputs (default), or the"
-        " weight alone",
+    group.add_argument("--prune-scores", choices=("wanda", "magnitude"), help=text)
+    text = (
+        "exact: the largest exponent of a group (default), or one less where the draft gains;"
+        " weighted: by the norms of the inputs"
     )
-    group.add_argument(
-        "--group-exponents",
-        choices=("largest", "chosen", "weighted"),
-        help="exact: the largest exponent of a group (default), or one less where the draft gains;"
-        " weighted: by the norms of the inputs",
-    )
+    group.add_argument("--group-exponents", choices=("largest", "chosen", "weighted"), help=text)
     text = (
         "text, or norms of `casspec calibrate` (.safetensors), for what needs norms of the inputs"
         " (default: a text that comes along)"
     )
     flags.add_file(group, "calibration", text)
     flags.add_file(group, "recipe", "format and encoder by tensor, instead of flags")
-    group.add_argument(
-        "--keep",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="tensors that stay as they are, such as lm_head.weight; can be given repeatedly",
-    )
+    text = "tensors that stay as they are, such as lm_head.weight"
+    flags.add_repeated(group, "keep", "GLOB", text)
     text = "pack an embedding that is not the head too (saves memory, no traffic)"
     flags.add_switch(group, "pack-embedding", text)
+    text = "mx: replace NaN and infinities by the largest finite value instead of failing"
     group.add_argument(
-        "--saturate",
-        dest="nonfinite",
-        action="store_const",
-        const="saturate",
-        help="mx: replace NaN and infinities by the largest finite value instead of failing",
+        "--saturate", dest="nonfinite", action="store_const", const="saturate", help=text
     )
 
 
@@ -174,12 +158,11 @@ def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("work")
     flags.add_jobs(group)
     flags.add_quiet(group)
-    group.add_argument(
-        "--codec",
-        choices=("native", "golden"),
-        help="native: compiled code (default where there is a compiler); golden: the reference,"
-        " which gives the same bytes",
+    text = (
+        "native: compiled code (default where there is a compiler); golden: the reference, which"
+        " gives the same bytes"
     )
+    group.add_argument("--codec", choices=("native", "golden"), help=text)
     return group
 
 
@@ -187,7 +170,7 @@ def _add_calibrate(subparsers: flags.Subparsers) -> None:
     text = "measure the inputs of each linear layer on a text, for pack"
     parser = flags.add_command(subparsers, "calibrate", text, CALIBRATE_EPILOG, _calibrate)
     parser.add_argument("source", metavar="SOURCE", help="model, as for pack")
-    parser.add_argument("destination", metavar="OUT", type=Path, help="file of norms to write")
+    flags.add_destination(parser, "file of norms to write", "OUT")
     flags.add_file(parser, "calibration", "text (default: one that comes along)")
     flags.add_count(parser, "samples", "pieces of the text", 128)
     flags.add_count(parser, "length", "tokens of each", 256)
@@ -197,8 +180,8 @@ def _add_calibrate(subparsers: flags.Subparsers) -> None:
 def _add_unpack(subparsers: flags.Subparsers) -> None:
     text = "write a packed model as plain BF16 safetensors"
     parser = flags.add_command(subparsers, "unpack", text, UNPACK_EPILOG, _unpack)
-    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
-    parser.add_argument("destination", metavar="DEST", type=Path, help="new directory")
+    model_flags.add_packed(parser)
+    flags.add_destination(parser)
     flags.add_switch(parser, "draft", "the draft's values, not the target's")
     _add_work(parser)
 
@@ -269,7 +252,7 @@ def _plan(args: argparse.Namespace) -> PackPlan:
 def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | None:
     """Norms for the recipes that need them."""
     if any(recipe.needs_norms for recipe in plan.recipes(source).values()):
-        return norms_of(source, args)
+        return model_flags.norms_of(source, args)
     if args.calibration:
         flags.say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
     return None

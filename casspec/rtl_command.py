@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from cassandra_spec.casspec.flags import Subparsers, add_choice, add_command, add_switch
 from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.report import flags
 
 EPILOG = """\
 tops:
@@ -52,44 +51,29 @@ ENCODER_FLAGS = {
 }
 
 
-def register(subparsers: Subparsers) -> None:
+def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "export the decoder, alone or behind AXI, as Verilog"
-    parser = add_command(subparsers, "rtl", text, EPILOG, rtl)
-    parser.add_argument(
-        "--out",
-        dest="destination",
-        type=Path,
-        default=Path("build/rtl"),
-        metavar="DIR",
-        help="directory to write into (default build/rtl)",
-    )
-    add_choice(parser, "top", TOPS, "what to export")
+    parser = flags.add_command(subparsers, "rtl", text, EPILOG, rtl)
+    flags.add_folder(parser, "out", "directory to write into", "build/rtl", dest="destination")
+    flags.add_choice(parser, "top", TOPS, "what to export")
     text = "instead: the configurations that `make lint` checks, of every top"
-    add_switch(parser, "tested", text)
-    parser.add_argument(
-        "--lanes",
-        type=int,
-        nargs="+",
-        choices=(8, 16, 32),
-        default=[16],
-        help="values in a cycle; several make several modules (default 16)",
-    )
-    parser.add_argument(
-        "--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES), help="default: all"
-    )
+    flags.add_switch(parser, "tested", text)
+    text = "values in a cycle; several make several modules (default 16)"
+    flags.add_some(parser, "lanes", text, (16,), (8, 16, 32), type=int)
+    flags.add_some(parser, "schemes", "default: all", SCHEMES, SCHEMES)
     parser.add_argument(
         "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
     )
     text = "a target's beat in two cycles, or in each: full reads formats of lead 2 (decoder)"
-    add_choice(parser, "target-rate", ("half", "full"), text)
+    flags.add_choice(parser, "target-rate", ("half", "full"), text)
     text = "decoders that also decode pruned_exponent = coded (unary)"
-    add_switch(parser, "coded", text)
+    flags.add_switch(parser, "coded", text)
     parser.add_argument("--window", type=int, metavar="N", help="rows of unary codes in a cycle")
     parser.add_argument("--superblock", type=int, metavar="N", help="bytes, a multiple of 128")
-    for title, flags in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
+    for title, sizes in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
         group = parser.add_argument_group(title)
-        for name, text in flags.items():
+        for name, text in sizes.items():
             group.add_argument(f"--{name}", type=int, metavar="N", help=text)
 
 
@@ -101,9 +85,9 @@ def rtl(args: argparse.Namespace) -> int:
     shared = ("codebook", "target_rate", "coded", "window", "superblock")
     fields = {name: getattr(args, name) for name in shared if getattr(args, name) is not None}
     fields["schemes"] = tuple(name for name in SCHEMES if name in args.schemes)
-    flags = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}
+    sizes = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}
     configs = [
-        choose(args.top, DecoderConfig(lanes=lanes, **fields), **flags)
+        choose(args.top, DecoderConfig(lanes=lanes, **fields), **sizes)
         for lanes in dict.fromkeys(args.lanes)
     ]
     for path in export_all(args.destination, DEFAULT_CONFIGS if args.tested else configs):

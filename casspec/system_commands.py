@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec.flags import Subparsers, add_choice, add_command, add_file, add_switch
+from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.system.checks.scalesim import Count
@@ -56,13 +56,11 @@ an environment of its own (a package registry must be in reach the first time) a
 six minutes. The exit status is 1 if a layer is off by more than 2 %.
 """
 
-MARKDOWN = "reproduction.md"
 
-
-def register(subparsers: Subparsers) -> None:
+def register(subparsers: flags.Subparsers) -> None:
     """Add the command and its parts."""
     text = "estimate what the format buys on a device"
-    inner = add_command(subparsers, "system", text, EPILOG).add_subparsers(
+    inner = flags.add_command(subparsers, "system", text, EPILOG).add_subparsers(
         metavar="COMMAND", required=True
     )
     _add_estimate(inner)
@@ -70,70 +68,56 @@ def register(subparsers: Subparsers) -> None:
     _add_scalesim(inner)
 
 
-def _add_reproduce(subparsers: Subparsers) -> None:
+def _add_reproduce(subparsers: flags.Subparsers) -> None:
     text = "compute the paper's figures beside its own"
-    parser = add_command(subparsers, "reproduce", text, REPRODUCE_EPILOG, _reproduce)
+    parser = flags.add_command(subparsers, "reproduce", text, REPRODUCE_EPILOG, _reproduce)
     text = "report for Table V, or a folder of them: build/synth after make synth"
-    add_file(parser, "synthesis", text)
+    flags.add_file(parser, "synthesis", text)
     text = "acceptance for our schemes, as `casspec bench acceptance --json` has it"
-    add_file(parser, "acceptance-file", text)
+    flags.add_file(parser, "acceptance-file", text)
     text = "Markdown whose marked tables are brought up to date (docs/system.md)"
-    add_file(parser, "document", text)
-    parser.add_argument(
-        "--out",
-        dest="destination",
-        type=Path,
-        metavar="DIR",
-        help=f"also write {MARKDOWN} and plots (SVG) into this directory",
-    )
+    flags.add_file(parser, "document", text)
+    text = "also write reproduction.md and plots (SVG) into this directory"
+    flags.add_folder(parser, "out", text, dest="destination")
 
 
-def _add_scalesim(subparsers: Subparsers) -> None:
+def _add_scalesim(subparsers: flags.Subparsers) -> None:
     text = "compare the systolic array's closed form with SCALE-Sim"
-    parser = add_command(subparsers, "scalesim", text, SCALESIM_EPILOG, _scalesim)
+    parser = flags.add_command(subparsers, "scalesim", text, SCALESIM_EPILOG, _scalesim)
     counts = parser.add_mutually_exclusive_group()
-    add_switch(counts, "recorded", "with the recorded counts, without running it")
-    add_file(counts, "record", "write its counts as JSON")
-    parser.add_argument(
-        "--env",
-        dest="environment",
-        type=Path,
-        default=Path("build/scalesim"),
-        metavar="DIR",
-        help="its virtual environment, made if it is not there (default build/scalesim)",
-    )
+    flags.add_switch(counts, "recorded", "with the recorded counts, without running it")
+    flags.add_file(counts, "record", "write its counts as JSON")
+    text = "its virtual environment, made if it is not there"
+    flags.add_folder(parser, "env", text, "build/scalesim", dest="environment")
 
 
-def _add_estimate(subparsers: Subparsers) -> None:
+def _add_estimate(subparsers: flags.Subparsers) -> None:
     text = "answer for one device and model"
-    parser = add_command(subparsers, "estimate", text, ESTIMATE_EPILOG, _estimate)
+    parser = flags.add_command(subparsers, "estimate", text, ESTIMATE_EPILOG, _estimate)
     parser.add_argument("--device", required=True, metavar="X", help="name, or a .toml file")
     text = "name, a config.json, or its directory"
     parser.add_argument("--model", required=True, metavar="Y", help=text)
     parser.add_argument("--scheme", required=True, metavar="S", help="name of a format")
     text = "0 to 1 (default: SmolLM2's, where it was measured at this gamma)"
-    parser.add_argument("--acceptance", type=float, metavar="A", help=text)
-    add_choice(parser, "kind", ("drafted", "conditional"), "what the acceptance counts")
+    flags.add_number(parser, "acceptance", text, metavar="A")
+    flags.add_choice(parser, "kind", ("drafted", "conditional"), "what the acceptance counts")
     gamma = parser.add_mutually_exclusive_group(required=True)
     gamma.add_argument("--gamma", type=int, metavar="G", help="drafted tokens in a round, 0 to 8")
-    add_file(
-        gamma, "report", "gamma and acceptance of a run: the output of casspec generate --json"
-    )
+    text = "gamma and acceptance of a run: the output of casspec generate --json"
+    flags.add_file(gamma, "report", text)
     text = "acceptance and bits of the scheme at this gamma, as `casspec bench acceptance --json`"
-    add_file(parser, "acceptance-file", f"{text} has them")
+    flags.add_file(parser, "acceptance-file", f"{text} has them")
     parser.add_argument("--label", metavar="L", help="which of several rows of that file")
-    add_file(parser, "sim-file", "values per cycle of the decoders, as `make sim` printed them")
-    parser.add_argument(
-        "--workload",
-        default="deepseek-r1-distill-llama-8b",
-        metavar="W",
-        help="lengths of the paper's Table I (default deepseek-r1-distill-llama-8b, 222 and 5708)",
-    )
+    text = "values per cycle of the decoders, as `make sim` printed them"
+    flags.add_file(parser, "sim-file", text)
+    default = "deepseek-r1-distill-llama-8b"
+    text = f"lengths of the paper's Table I (default {default}, 222 and 5708)"
+    parser.add_argument("--workload", default=default, metavar="W", help=text)
     parser.add_argument("--prompt", type=int, metavar="N", help="tokens of the prompt instead")
     parser.add_argument("--output", type=int, metavar="N", help="tokens to generate instead")
     text = "requests at once, 1 to 16 (default 1)"
     parser.add_argument("--batch", type=int, default=1, metavar="N", help=text)
-    add_switch(parser, "json", "everything, for other programs")
+    flags.add_switch(parser, "json", "everything, for other programs")
 
 
 def _estimate(args: argparse.Namespace) -> int:
@@ -193,10 +177,9 @@ def _packed_bits(args: argparse.Namespace) -> dict[str, Bits] | None:
 
 def _reproduce(args: argparse.Namespace) -> int:
     """``casspec system reproduce``."""
-    from cassandra_spec.system.figures.plots import plots
     from cassandra_spec.system.figures.silicon import load_reports
     from cassandra_spec.system.measured import load_acceptance
-    from cassandra_spec.system.report import everything, fill_tables, markdown
+    from cassandra_spec.system.report import everything, fill_tables, save
 
     synthesis = args.synthesis and load_reports(args.synthesis)
     measured = args.acceptance_file and load_acceptance(args.acceptance_file)
@@ -206,10 +189,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         text = args.document.read_text(encoding="utf-8")
         args.document.write_text(fill_tables(text, tables), encoding="utf-8")
     if args.destination is not None:
-        args.destination.mkdir(parents=True, exist_ok=True)
-        (args.destination / MARKDOWN).write_text(markdown(sections), encoding="utf-8")
-        for plot in plots():
-            (args.destination / f"{plot.name}.svg").write_text(plot.svg(), encoding="utf-8")
+        save(sections, args.destination)
     for name, tables in sections:
         print(f"== {name} ==\n")
         print("\n\n".join(table.text() for table in tables) + "\n")

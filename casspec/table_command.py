@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cassandra_spec.casspec import flags
-from cassandra_spec.casspec.generate_backends import BACKENDS, BF16
-from cassandra_spec.report.commands import integer
+from cassandra_spec.casspec import model_flags
+from cassandra_spec.report import flags
 
 EPILOG = """\
 examples:
@@ -29,39 +28,26 @@ def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "make a table of n-grams from a model's own text"
     parser = flags.add_command(subparsers, "bake-table", text, EPILOG, _bake)
-    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
-    parser.add_argument("destination", metavar="OUT", type=Path, help="file to write")
+    model_flags.add_packed(parser)
+    flags.add_destination(parser, "file to write", "OUT")
     flags.add_count(parser, "tokens", "of the model's own text, at least", 50_000, low=0)
-    text = "text, or prompts in JSON lines (.jsonl); can be given repeatedly"
-    parser.add_argument("--text", action="append", default=[], type=Path, metavar="FILE", help=text)
+    flags.add_repeated(parser, "text", "FILE", "text, or prompts in JSON lines (.jsonl)", Path)
     parser.add_argument(
         "--order", type=int, choices=(1, 2, 3), default=3, help="most tokens of a run (default 3)"
     )
     flags.add_count(parser, "size", "most megabytes; the rarest runs are left out (default: all)")
     flags.add_count(parser, "turn-tokens", "of a user turn, at most", 64)
     flags.add_count(parser, "max-tokens", "of each reply", 128)
-    parser.add_argument(
-        "--seed", type=integer(0, 2**63 - 1), default=0, metavar="N", help="default 0"
-    )
+    flags.add_seed(parser, "default 0", 0)
     flags.add_choice(parser, "backend", ("native", "torch"), "as for `casspec generate`")
     flags.add_count(parser, "threads", "of the native backend (default: all processors)")
     flags.add_quiet(parser)
-    # what the backends of `generate` have flags for, and a table does not
-    parser.set_defaults(
-        native_target="bf16",
-        table=None,
-        verify=False,
-        codec="golden",
-        kv=BF16,
-        temperature=0.0,
-        top_k=None,
-        top_p=None,
-    )
 
 
 def _bake(args: argparse.Namespace) -> int:
     """``casspec bake-table``."""
     from cassandra_spec.drafting import ADAPTIVE, Settings
+    from cassandra_spec.model.backends import BACKENDS, Opening
     from cassandra_spec.model.baking import Baking, bake_table
 
     baking = Baking(
@@ -75,7 +61,7 @@ def _bake(args: argparse.Namespace) -> int:
     )
     native = args.backend == "native"
     reply = Settings(gamma=ADAPTIVE, min_margin=0.75) if native else Settings(gamma=0)
-    with BACKENDS[args.backend](args, reply) as backend:
+    with BACKENDS[args.backend](args.source, Opening(threads=args.threads), reply) as backend:
         done = bake_table(
             backend, args.source, args.destination, baking, reply, progress=not args.quiet
         )

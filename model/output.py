@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 import shutil
@@ -124,6 +125,12 @@ def write_file(path: Path, data: bytes) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def write_json(path: Path | None, body: object, *, indent: int | None = 1) -> None:
+    """Write JSON as :func:`write_file` does; nothing where there is no path."""
+    if path:
+        write_file(path, (json.dumps(body, indent=indent) + "\n").encode())
 
 
 def _sync(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from cassandra_spec.report.documents import block_names, fill
 from cassandra_spec.report.tables import Table
@@ -230,6 +231,14 @@ def fill_tables(document: str, tables: Iterable[Table]) -> str:
             table = known[title] if title in known else unknown("table", title, known)
             blocks[name] = table.markdown(heading=False)
     return fill(document, blocks)
+
+
+def save(sections: Iterable[tuple[str, list[Table]]], folder: Path) -> None:
+    """Write all sections as ``reproduction.md``, and the plots, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "reproduction.md").write_text(markdown(sections), encoding="utf-8")
+    for plot in plots():
+        (folder / f"{plot.name}.svg").write_text(plot.svg(), encoding="utf-8")
 
 
 def markdown(sections: Iterable[tuple[str, list[Table]]]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from cassandra_spec.bench.decode.results import Figure, Summary
-from cassandra_spec.model.output import write_file
+from cassandra_spec.model.output import write_json
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import text_table
 
@@ -92,7 +91,7 @@ def save(
     """Write dataclasses as JSON, and tables as code into blocks of a document, where asked for."""
     if json_file:
         plain = {name: list(map(dataclasses.asdict, some)) for name, some in body.items()}
-        write_file(json_file, (json.dumps(plain) + "\n").encode())
+        write_json(json_file, plain, indent=None)
     if document:
         fill_file(document, {name: indent(text, "    ") for name, text in blocks.items()})
 

@@ -44,6 +44,18 @@ class Row:
     accuracy: Accuracy
 
 
+def candidates(
+    source: Source, packed: Sequence[Path], norms: Norms | None, *, drafts: bool
+) -> list[Candidate]:
+    """The model, lossy compression of it where there are norms, and packed models."""
+    found = [bf16_candidate(source)]
+    if norms is not None:
+        found += lossy_candidates(source, norms)
+    for path in packed:
+        found += packed_candidates(path, drafts=drafts)
+    return found
+
+
 def bf16_candidate(source: Source) -> Candidate:
     """The model itself, which the others are compared with."""
     return Candidate(name="BF16", weights=source, bits=16.0)

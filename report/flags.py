@@ -1,4 +1,4 @@
-"""Flags that several commands have."""
+"""Flags, as every command adds them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cassandra_spec.report.commands import CommandParser, integer
 
@@ -46,9 +46,53 @@ def add_count(
     )
 
 
+def add_seed(parser: Flags, text: str, default: int | None = None) -> None:
+    """``--seed N``."""
+    kind = integer(0, 2**63 - 1)
+    parser.add_argument("--seed", type=kind, default=default, metavar="N", help=text)
+
+
+def add_number(
+    parser: Flags, name: str, text: str, default: float | None = None, metavar: str = "X"
+) -> None:
+    """``--NAME X``, a number, whose range is checked where it is used."""
+    parser.add_argument(f"--{name}", type=float, default=default, metavar=metavar, help=text)
+
+
+def add_some(
+    parser: Flags,
+    name: str,
+    text: str,
+    default: Sequence[Any] = (),
+    choices: Sequence[Any] | None = None,
+    **more: Any,
+) -> None:
+    """``--NAME A B ...``, words that can be restricted to some choices."""
+    parser.add_argument(
+        f"--{name}", nargs="+", choices=choices, default=list(default), help=text, **more
+    )
+
+
+def add_repeated(parser: Flags, name: str, metavar: str, text: str, kind: Any = None) -> None:
+    """``--NAME TEXT``, which can be given repeatedly."""
+    text = f"{text}; can be given repeatedly" if text else "can be given repeatedly"
+    parser.add_argument(
+        f"--{name}", action="append", default=[], type=kind, metavar=metavar, help=text
+    )
+
+
 def add_file(parser: Flags, name: str, text: str) -> None:
     """``--NAME FILE``."""
     parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
+
+
+def add_folder(
+    parser: Flags, name: str, text: str, default: str | None = None, *, dest: str | None = None
+) -> None:
+    """``--NAME DIR``; ``dest`` is the attribute that it sets."""
+    text = text if default is None else f"{text} (default {default})"
+    path = default and Path(default)
+    parser.add_argument(f"--{name}", dest=dest, type=Path, default=path, metavar="DIR", help=text)
 
 
 def add_choice(
@@ -86,13 +130,6 @@ def say(args: argparse.Namespace, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def add_calibration(parser: Flags) -> None:
-    """``--calibration FILE``."""
-    add_file(parser, "calibration", "text or norms, as for `casspec pack`")
-
-
-def add_source(parser: Flags) -> None:
-    """``[SOURCE]``: a model that is not packed."""
-    parser.add_argument(
-        "source", metavar="SOURCE", nargs="?", default="smollm2", help="model (default smollm2)"
-    )
+def add_destination(parser: Flags, text: str = "new directory", metavar: str = "DEST") -> None:
+    """``DEST``: what the command writes."""
+    parser.add_argument("destination", metavar=metavar, type=Path, help=text)

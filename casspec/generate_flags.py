@@ -1,0 +1,267 @@
+"""Flags of ``casspec generate`` and ``chat``, and what they describe."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from cassandra_spec.casspec import model_flags
+from cassandra_spec.casspec.model_flags import LEVEL_FLAGS, VIEW_FLAGS
+from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma, Sampling, Settings
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.report import flags
+
+if TYPE_CHECKING:
+    from cassandra_spec.golden import Codec, Encoder
+    from cassandra_spec.model.backends import Opening
+    from cassandra_spec.model.speculative import KeyValueFormat
+
+AUTO, BF16 = "auto", "bf16"
+
+_GAMMAS: dict[str, Gamma] = {"torch": 3, "native": ADAPTIVE}
+_SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
+"""Most values in a segment of keys and values; the gateware's encoder is built for that many."""
+
+
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say how replies are made."""
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told before prompts")
+    parser.add_argument(
+        "--gamma",
+        type=_gamma,
+        metavar="N",
+        help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3, and"
+        " adaptive of the native backend, which goes by measured times, too, and drafts at most 7)",
+    )
+    text = (
+        "who drafts: the model's draft view; low drafters alone (copies of earlier tokens, a table,"
+        " what the target held likely before); both, as levels; or nobody"
+    )
+    flags.add_choice(parser, "draft", get_args(DraftKind), text)
+    text = "stop drafting after a token whose top logit exceeds the second by less"
+    flags.add_number(parser, "min-margin", f"{text} (default 0: never)", 0.0)
+    parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
+    flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_repeated(parser, "stop", "TEXT", "ends a reply, and is not shown")
+    text = (
+        "keep checksums of the weights in memory, and check them after the last reply (regions of"
+        " the file are always checked)"
+    )
+    flags.add_switch(parser, "verify", text)
+    model_flags.add_levels(parser)
+    _add_backend(parser)
+    _add_sampling(parser)
+    _add_kv(parser)
+
+
+class _OldMargin(argparse.Action):
+    """``--least-lead``, the name of ``--min-margin`` in version 0.1."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        print("casspec: --least-lead is now --min-margin", file=sys.stderr)
+        namespace.min_margin = values
+
+
+def _add_backend(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("backend")
+    text = (
+        "torch's kernels on decoded weights, or native code on packed ones: fast, greedy alone, for"
+        " Llama-type models; needs a C++ compiler; auto: native where it can be"
+    )
+    flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
+    text = (
+        "what decodes for torch, and packs keys and values: native code where there is a compiler,"
+        " the reference, or the Verilated gateware; --kv-prune is always the reference's"
+    )
+    flags.add_choice(group, "codec", (AUTO, "golden", "rtl"), text)
+    text = "how the native target's weights are kept: 12 bits are as lossless"
+    flags.add_choice(group, "native-target", ("bf16", "packed12"), text)
+    flags.add_count(group, "threads", "of the native backend (default: all processors)")
+
+
+def _gamma(text: str) -> Gamma:
+    return ADAPTIVE if text == ADAPTIVE else int(text)
+
+
+_gamma.__name__ = "gamma"  # as argparse calls it in an error
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    flags.add_number(group, "temperature", "default 0: greedy", 0.0, "T")
+    flags.add_count(group, "top-k", "the N most likely tokens alone")
+    flags.add_number(group, "top-p", "the most likely of probability P", metavar="P")
+    flags.add_seed(group, "makes sampling repeatable")
+
+
+def _add_kv(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("keys and values")
+    text = "their scheme; mx rounds what the target sees; bf16: not packed"
+    flags.add_choice(group, "kv", (BF16, *SCHEMES), text)
+    flags.add_count(group, "kv-truncated", "low bits that the draft does not read", 4, low=0)
+    text = "what a draft puts in their place"
+    flags.add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
+    flags.add_count(group, "kv-group", "values of an exponent", 32)
+    flags.add_count(group, "kv-block", "positions in a block", 32)
+    text = "of the values in a block (docs/kv.md)"
+    flags.add_choice(group, "kv-order", ("channel", "token"), text)
+    text = "largest values of each vector that the draft has (order token; default all)"
+    flags.add_count(group, "kv-keep", text)
+    text = "smallest part of each position that the draft does without (default 0)"
+    flags.add_number(group, "kv-prune", text, 0.0, "FRACTION")
+    flags.add_switch(group, "kv-whole", "the draft reads all bits of keys and values")
+
+
+# --- flags without effect -------------------------------------------------------------------------
+
+_TORCH_ALONE = {
+    "--temperature": "needs sampling",
+    "--kv": "needs packed keys and values",
+    "--codec": "needs decoded weights",
+}
+_NATIVE = "with --backend native, which decodes greedily from BF16 keys and values"
+_TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
+_LOOKUP = "with --draft lookup"
+_KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
+_IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
+    (("--temperature",), lambda args: args.backend == "native" and args.temperature != 0, _NATIVE),
+    (("--kv",), lambda args: args.backend == "native" and args.kv != BF16, _NATIVE),
+    (("--top-k", "--top-p", "--codec"), lambda args: args.backend == "native", _NATIVE),
+    (("--threads", "--native-target"), lambda args: args.backend == "torch", _TORCH),
+    (("--top-k", "--top-p", "--seed"), lambda args: args.temperature == 0, _GREEDY),
+    (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
+    (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
+    (("--draft", "--min-margin"), lambda args: args.gamma == 0, "with --gamma 0"),
+    (("--gamma", "--min-margin"), lambda args: args.draft == "none", "with --draft none"),
+    (("--min-margin", *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),
+    (LEVEL_FLAGS, lambda args: args.draft in ("model", "none"), "without --draft lookup or hybrid"),
+    (("--system",), lambda args: args.raw, "with --raw"),
+)
+"""Flags, when they would be ignored, and how that is said."""
+
+
+def refuse_ignored(args: argparse.Namespace) -> None:
+    """Refuse flags that would have no effect, by name."""
+    for names, ignored, how in _IGNORED:
+        for name in names:
+            if name in args.given and ignored(args):
+                raise CassandraError(f"{name} must not be given {how}")
+
+
+# --- what the flags describe ----------------------------------------------------------------------
+
+
+def choose_backend(args: argparse.Namespace) -> str:
+    """Put a backend in the place of ``auto``; why this one, if it was to be chosen."""
+    from cassandra_spec.golden.model_config import read_config
+    from cassandra_spec.model.packing.packer import open_packed
+
+    read_config(args.source)
+    open_packed(args.source)
+    if args.backend != AUTO:
+        return ""
+    reason = _against_native(args)
+    args.backend = "torch" if reason else "native"
+    return reason or "replies are greedy, and the model and the machine allow it"
+
+
+def _against_native(args: argparse.Namespace) -> str:
+    """Why the native backend cannot be used; nothing if it can."""
+    from cassandra_spec.model.backends import native_obstacle
+    from cassandra_spec.native.engine_binding import MOST
+
+    for flag, why in _TORCH_ALONE.items():
+        if flag in args.given:
+            return f"{flag} {why}"
+    if isinstance(args.gamma, int) and args.gamma > MOST:
+        return f"--gamma is above {MOST}"
+    return native_obstacle(args.source)
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """How replies are made, once the backend is chosen."""
+    gamma = _GAMMAS[args.backend] if args.gamma is None else args.gamma
+    return Settings(
+        gamma=0 if args.plain else gamma,
+        draft=args.draft,
+        min_margin=args.min_margin,
+        levels=model_flags.levels_of(args),
+        max_tokens=args.max_tokens,
+        stop_strings=tuple(args.stop),
+        sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
+        seed=args.seed,
+    )
+
+
+def opening_of(args: argparse.Namespace) -> Opening:
+    """How the chosen backend opens the model."""
+    from cassandra_spec.model.backends import Opening
+
+    shared = {"table": args.table, "verify": args.verify}
+    if args.backend == "native":
+        return Opening(native_target=args.native_target, threads=args.threads, **shared)
+    kv = _key_values(args)
+    return Opening(kv=kv, codec=_codec(args), encoder=_encoder(args, kv), **shared)
+
+
+def _hardware(source: Path) -> Format:
+    """What a decoder is built for that reads a packed model, keys and values included."""
+    from cassandra_spec.model.packing.packer import open_packed
+
+    names = ("codebook", "beat", "window", "superblock")
+    for tensor in open_packed(source).tensors.values():
+        return Format(**{name: getattr(tensor.format, name) for name in names})
+    return Format()
+
+
+def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
+    from cassandra_spec.model.speculative import KeyValueFormat
+
+    if args.kv == BF16:
+        return None
+    return KeyValueFormat(
+        format=dataclasses.replace(
+            _hardware(args.source),
+            scheme=args.kv,
+            truncated=args.kv_truncated,
+            fill=args.kv_fill,
+            group=args.kv_group,
+        ),
+        block=args.kv_block,
+        segment=_SEGMENTS["rtl" if args.codec == "rtl" else "golden"],
+        prune=args.kv_prune,
+        order=args.kv_order,
+        keep=args.kv_keep,
+        whole=args.kv_whole,
+    )
+
+
+def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | None:
+    """The gateware, made for the format of keys and values; None: golden's encoder."""
+    if args.codec != "rtl" or kv is None or kv.prune:
+        return None
+    from cassandra_spec.rtl.encode.types import EncoderConfig
+    from cassandra_spec.verif.encoder.bulk import RtlEncoder
+
+    return RtlEncoder(EncoderConfig.of(kv.format, schemes=SCHEMES))
+
+
+def _codec(args: argparse.Namespace) -> Codec | None:
+    """Native code where there is a compiler, golden's, or the gateware made for the format."""
+    if args.codec == "golden":
+        return None
+    if args.codec == AUTO:
+        from cassandra_spec.native.codec import fastest_codec
+
+        return fastest_codec()
+    from cassandra_spec.rtl.common.command import DecoderConfig
+    from cassandra_spec.verif.decoder.bulk import RtlCodec
+
+    config = DecoderConfig.of(_hardware(args.source), schemes=SCHEMES)
+    return RtlCodec(config, instances=2)

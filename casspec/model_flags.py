@@ -1,0 +1,120 @@
+"""Flags of models that several commands have: sources, levels of drafting, studies."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cassandra_spec.drafting.settings import Levels
+from cassandra_spec.report import flags
+
+if TYPE_CHECKING:
+    from cassandra_spec.model.packing.calibration import Norms
+    from cassandra_spec.model.study.drafts import Study
+    from cassandra_spec.model.weights.sources import Source
+
+
+def add_calibration(parser: flags.Flags) -> None:
+    """``--calibration FILE``."""
+    flags.add_file(parser, "calibration", "text or norms, as for `casspec pack`")
+
+
+def add_source(parser: flags.Flags) -> None:
+    """``[SOURCE]``: a model that is not packed."""
+    parser.add_argument(
+        "source", metavar="SOURCE", nargs="?", default="smollm2", help="model (default smollm2)"
+    )
+
+
+def add_packed(parser: flags.Flags) -> None:
+    """``PACKED``: a packed model."""
+    parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
+
+
+# --- levels of drafting (docs/levels.md) ----------------------------------------------------------
+
+VIEW_FLAGS = ("--low", "--no-tail", "--alternatives", "--alternative-margin")
+"""Those that say what is around a chain of the draft view."""
+
+LEVEL_FLAGS = ("--table", "--branches", "--rows", *VIEW_FLAGS)
+
+
+def add_levels(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add ``--table``, and a flag for each field of :class:`cassandra_spec.drafting.Levels`."""
+    group = parser.add_argument_group("low drafters (docs/levels.md)")
+    flags.add_file(group, "table", "of n-grams (casspec bake-table)")
+    flags.add_count(group, "low", "their tokens in a pass of the draft view", Levels.low, low=0)
+    text = "their candidates for one place; 1: chains, no trees"
+    flags.add_count(group, "branches", text, Levels.branches)
+    flags.add_count(group, "rows", "nodes that verifications are filled to", Levels.rows, low=0)
+    flags.add_switch(group, "no-tail", "verifications are not filled")
+    text = "second-best tokens of the draft view that a verification may have"
+    flags.add_count(group, "alternatives", text, Levels.alternatives, low=0)
+    text = f"of margins below X (default {Levels.alternative_margin})"
+    flags.add_number(group, "alternative-margin", text, Levels.alternative_margin)
+    return group
+
+
+def levels_of(args: argparse.Namespace) -> Levels:
+    """The levels that the flags describe."""
+    return Levels(
+        low=args.low,
+        branches=args.branches,
+        rows=args.rows,
+        tail=not args.no_tail,
+        alternatives=args.alternatives,
+        alternative_margin=args.alternative_margin,
+    )
+
+
+# --- studies: what follows drafts along replies ---------------------------------------------------
+
+
+def add_study_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a study."""
+    parser.add_argument("source", metavar="SOURCE", help="model that is not packed")
+    text = "text file with one prompt in each line (default: those that come along)"
+    flags.add_file(parser, "prompts", text)
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    add_calibration(parser)
+    flags.add_jobs(parser)
+    flags.add_quiet(parser)
+    text = "the draft view alone, or above low drafters"
+    flags.add_choice(add_levels(parser), "draft", ("model", "hybrid"), text)
+
+
+def norms_of(source: Source, args: argparse.Namespace) -> Norms:
+    """Norms of the inputs from ``--calibration``, or from the cache, or measured now."""
+    from cassandra_spec.model.packing import calibration
+
+    return calibration.load_or_calibrate(
+        source,
+        calibration.Calibration(text=args.calibration),
+        cache=calibration.cache_directory(),
+        progress=flags.shows_progress(args),
+    )
+
+
+def open_study(args: argparse.Namespace, use: str) -> Study:
+    """The model with the prompts and the calibration of the flags."""
+    from cassandra_spec.drafting import NgramTable, Settings
+    from cassandra_spec.model.study.drafts import Study
+    from cassandra_spec.model.study.prompts import bundled_prompts, read_prompts
+    from cassandra_spec.model.weights.architectures import EMBEDDING
+    from cassandra_spec.model.weights.sources import open_source
+
+    source = open_source(args.source)
+    vocabulary = source.tensors[EMBEDDING].shape[0]
+    asked = Settings(draft=args.draft, levels=levels_of(args))
+    bundled = [prompt.text for prompt in bundled_prompts(use)]
+    return Study(
+        source,
+        read_prompts(args.prompts) if args.prompts else bundled,
+        norms=norms_of(source, args),
+        max_tokens=args.max_tokens,
+        jobs=args.jobs,
+        progress=flags.shows_progress(args),
+        asked=asked,
+        table=args.table and NgramTable.load(args.table, vocabulary=vocabulary),
+    )

@@ -1,0 +1,119 @@
+"""Packed models opened for replies: torch and native code behind one interface."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cassandra_spec.drafting import Backend, Counters, NgramTable, Settings, stop_tokens
+from cassandra_spec.golden import CassandraError, Codec, Encoder
+from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.model.baking import open_table
+from cassandra_spec.model.packing.packer import open_packed
+from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.native.engine import Engine, Target
+from cassandra_spec.native.engine_binding import engine_library
+from cassandra_spec.native.llama import read_llama_config
+from cassandra_spec.native.sampling import sampled_rounds
+
+if TYPE_CHECKING:
+    from cassandra_spec.model.speculative import KeyValueFormat
+
+
+class CheckedBackend(Backend, Protocol):
+    """A backend that can check its weights."""
+
+    def verify(self) -> None:
+        """Raise :class:`CassandraError` if the weights in memory have changed."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opening:
+    """How a backend opens a packed model."""
+
+    table: Path | None = None  # of n-grams
+    verify: bool = False  # keep checksums of the weights in memory
+    native_target: Target = "bf16"  # how the native target's weights are kept
+    threads: int | None = None  # of the native engine
+    codec: Codec | None = None  # what decodes for torch; None: golden's
+    encoder: Encoder | None = None  # what packs torch's keys and values; None: golden's
+    kv: KeyValueFormat | None = None  # of torch's keys and values; None: BF16
+
+
+@contextmanager
+def _open_torch(source: Path, opening: Opening, settings: Settings) -> Iterator[CheckedBackend]:
+    """Torch's kernels on decoded weights."""
+    from cassandra_spec.model.speculative import CassandraForCausalLM  # takes seconds
+
+    yield CassandraForCausalLM.from_pretrained(
+        source,
+        codec=opening.codec,
+        encoder=opening.encoder,
+        kv=opening.kv,
+        table=_table(source, opening),
+        verify=opening.verify,
+    )
+
+
+@contextmanager
+def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator[CheckedBackend]:
+    """Native code on packed weights."""
+    open_packed(source)
+    with Engine.from_packed(
+        source,
+        target=opening.native_target,
+        threads=opening.threads,
+        draft=settings.uses_draft_view,
+        verify=opening.verify,
+    ) as engine:
+        engine.use_table(_table(source, opening))
+        tokenizer = load_tokenizer(source)
+        yield _Native(engine, tokenizer, stop_tokens(tokenizer, source))
+
+
+def _table(source: Path, opening: Opening) -> NgramTable | None:
+    return open_table(opening.table, source) if opening.table else None
+
+
+class _Native:
+    """An engine with its tokenizer."""
+
+    def __init__(self, engine: Engine, tokenizer: Any, stops: frozenset[int]) -> None:
+        self.tokenizer = tokenizer
+        self._engine = engine
+        self.make_report = engine.make_report
+        self.verify = engine.verify
+        self._stops = stops
+
+    def rounds(
+        self, prompt: Sequence[int], settings: Settings, counters: Counters, **ends: Any
+    ) -> Iterator[list[int]]:
+        """Rounds of the engine; plain sampling is done beside it."""
+        if settings.sampling.temperature and settings.gamma == 0:
+            return sampled_rounds(self._engine, prompt, settings, counters, **ends)
+        return self._engine.rounds(prompt, settings, counters, **ends)
+
+    def stop_tokens(self) -> frozenset[int]:
+        """Tokens that end a reply, by the tokenizer and by the model's files."""
+        return self._stops
+
+
+BACKENDS: dict[str, Callable[[Path, Opening, Settings], AbstractContextManager[CheckedBackend]]] = {
+    "torch": _open_torch,
+    "native": _open_native,
+}
+"""Each opens the model in a directory, as an :class:`Opening` says, for some settings."""
+
+
+def native_obstacle(source: Path) -> str:
+    """Why native code cannot run a model on this machine; nothing if it can."""
+    config = read_config(source)
+    try:
+        read_llama_config(config)
+        engine_library()
+    except CassandraError as error:
+        return str(error)
+    return ""
