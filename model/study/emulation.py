@@ -9,7 +9,7 @@ gamma and any levels from it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from cassandra_spec.drafting import (
     LowDrafter,
     Node,
     Outcome,
+    Policy,
     Settings,
     accept_greedy,
     fixed_plan,
@@ -175,24 +176,28 @@ def rounds(
     settings: Settings,
     *,
     table: Candidates | None = None,
+    policy: Policy | None = None,
+    timed: Callable[[Outcome], Outcome] = lambda outcome: outcome,
 ) -> list[list[Round]]:
     """The rounds of each reply, as :func:`cassandra_spec.model.speculative.decode` would have them.
 
     They are drafted by the same code. Sizes of replies and stop tokens are those of ``replies``,
-    whatever ``settings`` says, and gamma is a number, to which ``drafts`` must have been followed
-    or farther. What the target holds likely is known along the replies alone: a low drafter
+    whatever ``settings`` says. ``drafts`` must have been followed to gamma or farther. What the target holds likely is known along the replies alone: a low drafter
     recycles no rows that were rejected.
+
+    ``policy`` plans the rounds of all replies, one after the other; without one, gamma is fixed.
+    ``timed`` gives an outcome the times that a policy observes.
     """
     asked = dataclasses.replace(
         settings, max_tokens=replies.max_tokens, stop_tokens=replies.stop_tokens
     )
-    policy = FixedPolicy(fixed_plan(asked, int(asked.gamma), MOST))
+    policy = policy or FixedPolicy(fixed_plan(asked, int(asked.gamma), MOST))
     found = []
     for number, draft in enumerate(drafts):
         view = _FollowedView(draft)
         low = LowDrafter(table) if asked.uses_low_drafter else None
         drafter = LevelDrafter(low, view if asked.uses_draft_view else None, policy, asked)
-        found.append(list(_play(replies, number, drafter, view)))
+        found.append(list(_play(replies, number, drafter, view, timed)))
     return found
 
 
@@ -228,7 +233,11 @@ def _depths(nodes: Sequence[Node]) -> list[int]:
 
 
 def _play(
-    replies: Replies, number: int, drafter: LevelDrafter, view: _FollowedView
+    replies: Replies,
+    number: int,
+    drafter: LevelDrafter,
+    view: _FollowedView,
+    timed: Callable[[Outcome], Outcome],
 ) -> Iterator[Round]:
     prompt, reply = replies.prompts[number], replies.replies[number]
     place = 0
@@ -242,7 +251,7 @@ def _play(
         path = accept_greedy(proposal.nodes, best)
         likely = replies.likely[number][place:]
         seen = zip(reply[place:], likely[: len(path) + 1], strict=False)
-        outcome = Outcome(proposal=proposal, path=path, seen=tuple(seen))
+        outcome = timed(Outcome(proposal=proposal, path=path, seen=tuple(seen)))
         drafter.observe(outcome)
         tokens = min(len(path) + 1, len(ahead))
         yield Round(position=position, outcome=outcome, tokens=tokens)

@@ -52,6 +52,18 @@ class Machine:
         named = self.draft if draft else self.verify
         return float(np.interp(rows, list(named), list(named.values())))
 
+    def timed(self, outcome: Outcome) -> Outcome:
+        """An outcome with the times of its passes."""
+        passes = (
+            dataclasses.replace(each, seconds=self.seconds(draft=True, rows=each.rows))
+            for each in outcome.proposal.passes
+        )
+        return dataclasses.replace(
+            outcome,
+            proposal=dataclasses.replace(outcome.proposal, passes=tuple(passes)),
+            verify_seconds=self.seconds(draft=False, rows=1 + outcome.drafted),
+        )
+
 
 class Record:
     """What is right at each place of a text: a :class:`View` and a table along it."""
@@ -127,17 +139,7 @@ def play(
         proposal = drafter.propose(context, 99)
         best = [node.token + 1 if node.token > 0 else 0 for node in proposal.nodes]
         path = accept_greedy(proposal.nodes, [context[-1] + 1, *best])
-        outcome = Outcome(
-            proposal=dataclasses.replace(
-                proposal,
-                passes=tuple(
-                    dataclasses.replace(each, seconds=machine.seconds(draft=True, rows=each.rows))
-                    for each in proposal.passes
-                ),
-            ),
-            path=path,
-            verify_seconds=machine.seconds(draft=False, rows=1 + len(proposal.nodes)),
-        )
+        outcome = machine.timed(Outcome(proposal=proposal, path=path))
         drafter.observe(outcome)
         if len(context) > skip:
             seconds += outcome.draft_seconds + outcome.verify_seconds
