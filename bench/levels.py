@@ -323,7 +323,7 @@ def draw(found: Sequence[Figures], *, title: str) -> bytes:
     """Bars: speed and traffic by level added, as an SVG."""
     from matplotlib.figure import Figure
 
-    from cassandra_spec.model.study.figure import described_svg
+    from cassandra_spec.report.plots import described_svg
 
     whole = [each for each in found if each.category == ALL]
     names, places = [each.variant for each in whole], range(len(whole))

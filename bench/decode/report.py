@@ -104,7 +104,7 @@ def draw(found: Sequence[Summary], *, title: str) -> bytes:
     from matplotlib.figure import Figure as Plot
     from matplotlib.patches import Patch
 
-    from cassandra_spec.model.study.figure import described_svg
+    from cassandra_spec.report.plots import described_svg
 
     groups = list(dict.fromkeys(each.weights for each in found))
     names = list(dict.fromkeys(each.contender for each in found))

@@ -182,8 +182,9 @@ def rounds(
     """The rounds of each reply, as :func:`cassandra_spec.model.speculative.decode` would have them.
 
     They are drafted by the same code. Sizes of replies and stop tokens are those of ``replies``,
-    whatever ``settings`` says. ``drafts`` must have been followed to gamma or farther. What the target holds likely is known along the replies alone: a low drafter
-    recycles no rows that were rejected.
+    whatever ``settings`` says. ``drafts`` must have been followed to gamma or farther. What the
+    target holds likely is known along the replies alone: a low drafter recycles no rows that were
+    rejected.
 
     ``policy`` plans the rounds of all replies, one after the other; without one, gamma is fixed.
     ``timed`` gives an outcome the times that a policy observes.

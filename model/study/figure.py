@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from xml.sax.saxutils import escape
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cassandra_spec.model.study.acceptance import Row
 from cassandra_spec.model.study.tuning import Score, front
+from cassandra_spec.report.plots import described_svg
 
 _MARKS = "osD^v<>"
 
@@ -73,14 +71,3 @@ def _finished(figure: Figure, axes: Axes) -> bytes:
     lines = ", ".join(axes.get_legend_handles_labels()[1])
     text = f"{axes.get_ylabel()} against {axes.get_xlabel()}: {lines}."
     return described_svg(figure, title=title, text=text)
-
-
-def described_svg(figure: Figure, *, title: str, text: str) -> bytes:
-    """A plot as SVG, with a title and a description; the same plot is the same file."""
-    out = io.BytesIO()
-    with mpl.rc_context(  # text stays text
-        {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
-    ):
-        figure.savefig(out, format="svg", metadata={"Title": title, "Date": None})
-    head, mark, rest = out.getvalue().partition(b"</title>")
-    return head + mark + f"\n <desc>{escape(text)}</desc>".encode() + rest

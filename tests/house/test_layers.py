@@ -46,7 +46,7 @@ OUTSIDE: dict[str, set[str]] = {
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
-    "system.figures.plots": {"matplotlib"},
+    "report.plots": {"matplotlib"},
     "model.study.figure": {"matplotlib"},
     "model.accuracy.harness": {"lm_eval"},
 }

@@ -8,8 +8,10 @@ makes the file again: SmolLM2, exact with 4 bits, prompts that no figure and no 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cassandra_spec.model.packing.calibration import (
     Calibration,
@@ -47,7 +49,7 @@ def record() -> None:
         progress=True,
     )
     found = study.measure(choose(["exact-4-kv"])[0])
-    arrays = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for at, (prompt, drafts) in enumerate(zip(chosen, found.drafts, strict=True)):
         each = {
             "prompt": np.array(found.replies.prompts[at], np.uint16),
@@ -59,7 +61,7 @@ def record() -> None:
         }
         name = f"{prompt.kind}.{at % OF_A_KIND}"
         arrays |= {f"{name}.{part}": array for part, array in each.items()}
-    np.savez_compressed(FILE, **arrays)
+    np.savez_compressed(FILE, allow_pickle=False, **arrays)
 
 
 def recorded(kind: str) -> tuple[Replies, tuple[Drafts, ...]]:

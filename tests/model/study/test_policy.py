@@ -1,4 +1,4 @@
-"""The adaptive policy along recorded replies of a real model, with the costs of recorded machines."""
+"""The adaptive policy along recorded replies of a real model, with costs of recorded machines."""
 
 from __future__ import annotations
 

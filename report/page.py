@@ -1,0 +1,78 @@
+"""A page of HTML in one file: tables, plots and texts, without anything from outside.
+
+It follows the reader's choice of light or dark, and has a heading and a caption for each part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; }
+table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: bold; padding: .3em 0; }
+th, td { padding: .2em .8em; border-bottom: 1px solid #8886; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+pre { padding: 1em; border: 1px solid #8886; white-space: pre-wrap; overflow-x: auto; }
+figure { margin: 1em 0; padding: .5em; background: white; color: black; overflow-x: auto; }
+figure svg { max-width: 100%; height: auto; }
+.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(20em, 1fr)); gap: 1em; }
+"""
+_BEFORE_SVG = re.compile(r"^.*?(?=<svg\b)", re.DOTALL)  # the prolog, which names a file elsewhere
+
+
+class Page:
+    """Parts of a page, one below the other. All texts are shown as they are."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._parts = [f"<h1>{escape(title)}</h1>"]
+
+    def heading(self, text: str) -> None:
+        """Begin a section."""
+        self._parts.append(f"<h2>{escape(text)}</h2>")
+
+    def paragraph(self, text: str) -> None:
+        """A paragraph."""
+        self._parts.append(f"<p>{escape(text)}</p>")
+
+    def table(
+        self, caption: str, header: Sequence[object], rows: Iterable[Sequence[object]]
+    ) -> None:
+        """A table whose first column names the rows."""
+        head = "".join(f'<th scope="col">{escape(str(cell))}</th>' for cell in header)
+        lines = [f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>"]
+        for first, *others in rows:
+            cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in others)
+            lines.append(f'<tr><th scope="row">{escape(str(first))}</th>{cells}</tr>')
+        self._parts.append("<table>" + "\n".join(lines) + "</tbody></table>")
+
+    def plot(self, caption: str, svg: str) -> None:
+        """An SVG picture, which goes into the page."""
+        picture = _BEFORE_SVG.sub("", svg)
+        caption = f"<figcaption>{escape(caption)}</figcaption>"
+        self._parts.append(f"<figure>{picture}{caption}</figure>")
+
+    def text(self, text: str) -> None:
+        """Lines as a terminal shows them."""
+        self._parts.append(f"<pre>{escape(text)}</pre>")
+
+    def beside(self, texts: Mapping[str, str]) -> None:
+        """Texts with a heading each, side by side where there is room."""
+        parts = [
+            f"<section><h3>{escape(head)}</h3><pre>{escape(text)}</pre></section>"
+            for head, text in texts.items()
+        ]
+        self._parts.append('<div class="beside">' + "".join(parts) + "</div>")
+
+    def html(self) -> str:
+        """The whole page."""
+        head = (
+            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width">'
+            f"<title>{escape(self._title)}</title><style>{_STYLE}</style></head><body>"
+        )
+        return "\n".join([head, *self._parts, "</body></html>\n"])

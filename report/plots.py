@@ -1,0 +1,172 @@
+"""Plots as SVG: bars, curves, and what every plot has for those who cannot see it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+from typing import Any
+from xml.sax.saxutils import escape
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+BEYOND = "more than the memory holds"
+"""What hollow marks of curves are called."""
+
+BASELINE = "compressed target, no speculation"
+"""What the marks and lines of the honest baseline are called in every legend."""
+
+_COLOURS = ("#4477aa", "#ee9944", "#66aa77", "#aa4477", "#777777")
+_BAR = 0.22  # inches for a bar
+_STYLE: Any = {
+    "svg.hashsalt": "cassandra",  # the same plot is the same file
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One bar."""
+
+    label: str  # to its left; neighbours of one label make a group
+    value: float  # where it ends
+    start: float = 0.0  # where it begins
+    mark: float | None = None  # where the baseline is, or None
+    series: str = ""  # what its colour stands for
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plot:
+    """Bars below each other, or curves."""
+
+    name: str  # of the file, without its ending
+    title: str  # above
+    axis: str  # what is measured, with its unit
+    bars: tuple[Bar, ...] = ()  # from top to bottom
+    curves: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()  # instead of bars
+    across: str = ""  # what a curve runs over
+    room: tuple[float, ...] = ()  # the largest place of each curve that memory has room for
+    lines: tuple[tuple[str, float], ...] = ()  # values with a line, by what they are
+    zoom: bool = False  # whether the scale may start above 0
+
+    def figure(self) -> Figure:
+        """The plot, drawn."""
+        height = 1.5 + _BAR * len(self.bars) if self.bars else 4.0
+        figure = Figure(figsize=(8, height), layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_title(self.title, loc="left", fontsize=11)
+        axes.spines[["top", "right"]].set_visible(False)
+        if self.bars:
+            self._draw_bars(axes)
+        else:
+            self._draw_curves(axes)
+        if axes.get_legend_handles_labels()[0]:
+            figure.legend(loc="outside lower left", ncols=2, frameon=False)
+        return figure
+
+    def svg(self) -> str:
+        """The plot as an SVG document."""
+        with mpl.rc_context(_STYLE):
+            file = io.StringIO()
+            canvas = FigureCanvasSVG(self.figure())
+            canvas.print_svg(file, metadata={"Title": self.title, "Date": None})
+        return file.getvalue()
+
+    def _draw_bars(self, axes: Axes) -> None:
+        places = _places(self.bars)
+        names = list(dict.fromkeys(bar.series for bar in self.bars))
+        for name, colour in zip(names, itertools.cycle(_COLOURS), strict=False):
+            _draw_series(axes, name, colour, self.bars, places)
+        marks = [
+            (bar.mark, place)
+            for bar, place in zip(self.bars, places, strict=True)
+            if bar.mark is not None
+        ]
+        if marks:
+            across, down = zip(*marks, strict=True)
+            axes.scatter(across, down, 90, "black", marker="|", label=BASELINE, zorder=3)
+        for (label, value), style in zip(self.lines, itertools.cycle(("--", ":", "-."))):
+            axes.axvline(
+                value, linestyle=style, color="#cc3311", label=f"{label}: {_number(value)}"
+            )
+        groups: dict[str, list[float]] = {}
+        for bar, place in zip(self.bars, places, strict=True):
+            groups.setdefault(bar.label, []).append(place)
+        axes.set_yticks([sum(rows) / len(rows) for rows in groups.values()], list(groups))
+        axes.invert_yaxis()
+        axes.set_xlabel(self.axis)
+        axes.margins(x=0.08, y=0.01)
+        if not self.zoom:
+            axes.set_xlim(left=0)
+
+    def _draw_curves(self, axes: Axes) -> None:
+        for (label, points), colour in zip(self.curves, itertools.cycle(_COLOURS), strict=False):
+            axes.plot(*zip(*points, strict=True), ".-", label=label, color=colour)
+        for (_, points), most, colour in zip(
+            self.curves, self.room, itertools.cycle(_COLOURS), strict=False
+        ):
+            beyond = [point for point in points if point[0] > most]
+            if beyond:
+                places = zip(*beyond, strict=True)
+                axes.plot(*places, "o", color=colour, markerfacecolor="white", zorder=4)
+        if self.room:
+            axes.plot([], [], "o", color="black", markerfacecolor="white", label=BEYOND)
+        for label, value in self.lines:
+            axes.axhline(value, linestyle="--", color="black", label=label)
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel(self.across)
+        axes.set_ylabel(self.axis)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def _places(bars: tuple[Bar, ...]) -> list[float]:
+    """Heights of the bars, with a gap between groups."""
+    places, here = [], 0.0
+    for before, bar in itertools.pairwise((None, *bars)):
+        if before is not None and bar is not None:
+            here += 1.0 if before.label == bar.label else 1.4
+        places.append(here)
+    return places
+
+
+def _draw_series(
+    axes: Axes, name: str, colour: str, bars: tuple[Bar, ...], places: list[float]
+) -> None:
+    mine = [(bar, place) for bar, place in zip(bars, places, strict=True) if bar.series == name]
+    drawn = axes.barh(
+        [place for _, place in mine],
+        [bar.value - bar.start for bar, _ in mine],
+        left=[bar.start for bar, _ in mine],
+        height=0.85,
+        color=colour,
+        label=name or None,
+    )
+    for bar, patch in zip((bar for bar, _ in mine), drawn, strict=True):
+        axes.annotate(
+            _number(bar.value),
+            (1, patch.get_y() + patch.get_height() / 2),  # a column of its own, beside all lines
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
+
+
+def described_svg(figure: Figure, *, title: str, text: str) -> bytes:
+    """A plot as SVG, with a title and a description; the same plot is the same file."""
+    out = io.BytesIO()
+    with mpl.rc_context(  # text stays text
+        {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
+    ):
+        figure.savefig(out, format="svg", metadata={"Title": title, "Date": None})
+    head, mark, rest = out.getvalue().partition(b"</title>")
+    return head + mark + f"\n <desc>{escape(text)}</desc>".encode() + rest
