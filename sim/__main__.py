@@ -4,7 +4,8 @@ Packs the linear weights and the head of a model in every scheme, reads the pack
 pushes each segment through the Verilated decoder in draft and in target mode. What comes out is
 compared with the golden codec and with the original weights. Then the model answers a prompt with
 weights that came out of the gateware, and again with keys and values that went through the
-gateware's encoder and decoder while it generated (``--kv-only``: this alone).
+gateware's encoder and decoder while it generated (``--kv-only``: this alone). Tables, plots,
+coverage, a waveform and the replies go into one page of HTML.
 """
 
 from __future__ import annotations
@@ -20,17 +21,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.model.output import write_file
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
 from cassandra_spec.model.weights.subset import Subset
 from cassandra_spec.report.commands import CommandParser, integer, run_command
-from cassandra_spec.sim.key_values import TOKENS, check_key_values
-from cassandra_spec.sim.results import print_exponents, print_results
+from cassandra_spec.report.tables import text_table
+from cassandra_spec.sim.key_values import (
+    TOKENS,
+    KeyValueCheck,
+    check_key_values,
+    key_value_table,
+)
+from cassandra_spec.sim.page import PAGE, Replies, Run, page
+from cassandra_spec.sim.results import exponents, weight_tables
 from cassandra_spec.sim.weights import (
-    LOSSLESS,
     RECIPES,
     REPLY_SCHEME,
-    Check,
     DecodedWeights,
     describe,
     gateware,
@@ -59,6 +66,8 @@ def _parser() -> CommandParser:
         "--jobs", type=integer(1, 1 << 12), help="worker processes (default: all cores)"
     )
     parser.add_argument("--work", type=Path, help="folder for temporary files (about 1 GB)")
+    text = "where the page goes (default: build/sim/report.html)"
+    parser.add_argument("--page", type=Path, metavar="FILE", default=PAGE, help=text)
     parser.add_argument("--prompt", default=PROMPT, help="what to ask the model")
     parser.add_argument(
         "--tokens", type=integer(1, 1 << 20), default=64, help="longest reply in tokens"
@@ -71,37 +80,43 @@ def _run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="cassandra-sim-", dir=args.work) as name:
         folder = Path(name)
         whole = open_source(args.source)
-        good = args.kv_only or _check_weights(whole, folder, args)
-        good &= _check_key_values(whole, folder / "whole", args)
+        found = Run(model=whole.label)
+        if not args.kv_only:
+            _check_weights(whole, folder, args, found)
+        found.key_values = _check_key_values(whole, folder / "whole", args)
     seconds = time.monotonic() - start
-    print(f"\n{'PASS' if good else 'FAIL'} in {int(seconds // 60)} min {seconds % 60:.0f} s")
-    return 0 if good else 1
+    found.verdict = f"{'PASS' if found.good else 'FAIL'} in {_duration(seconds)}"
+    print(f"\n{found.verdict}")
+    args.page.parent.mkdir(parents=True, exist_ok=True)
+    write_file(args.page, page(found).encode())
+    print(f"the same with plots, coverage and a waveform: {args.page}")
+    return 0 if found.good else 1
 
 
-def _check_weights(whole: Source, folder: Path, args: argparse.Namespace) -> bool:
-    """Weights of every scheme through the gateware, then a reply; whether every bit was right."""
+def _duration(seconds: float) -> str:
+    return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+
+
+def _check_weights(whole: Source, folder: Path, args: argparse.Namespace, found: Run) -> None:
+    """Weights of every scheme through the gateware, then a reply."""
     source = _select(whole, quick=args.quick)
     print("building the Verilated decoder ...", flush=True)
     print(f"gateware: {gateware().config.module_name}")
     decoded = DecodedWeights(folder, packed_tensors(source))
-    checks: dict[str, Check] = {}
-    bits: dict[str, dict[str, float]] = {}
     for scheme in RECIPES:
         keep = decoded if scheme == REPLY_SCHEME else None
-        checks[scheme], bits[scheme] = pack_and_check(
-            source, scheme, folder / scheme, args.jobs, keep
-        )
-    print_results(checks, bits)
-    print_exponents(source)
-    same = compare_replies(whole, decoded, folder / "companions", args.prompt, args.tokens)
-    right = all(check.mismatches == 0 for check in checks.values())
-    return same and right and all(checks[scheme].lost == 0 for scheme in LOSSLESS)
+        found.weights[scheme] = pack_and_check(source, scheme, folder / scheme, args.jobs, keep)
+    for table in weight_tables(found.weights):
+        print("\n" + text_table(table.header, table.rows))
+    found.exponents = exponents(source)
+    print(f"\n{found.exponents}")
+    found.replies = compare_replies(whole, decoded, folder / "companions", args.prompt, args.tokens)
 
 
 def compare_replies(
     source: Source, decoded: DecodedWeights, folder: Path, prompt: str, tokens: int
-) -> bool:
-    """Print replies with the weights of ``source`` and with ``decoded`` ones; whether they agree.
+) -> Replies:
+    """Replies with the weights of ``source`` and with ``decoded`` ones, printed, too.
 
     ``folder`` must not exist: the tokenizer and the configuration are put there.
     """
@@ -118,12 +133,13 @@ def compare_replies(
         model = build_model(folder, weights)
         replies.append(reply(model, folder, prompt, tokens=tokens))
         del model
-    print(f"\nprompt: {prompt}\nreply, original weights: {replies[0].text}")
+    original, gateware_reply = replies
+    print(f"\nprompt: {prompt}\nreply, original weights: {original.text}")
     tensors = f"{len(decoded)} tensors, scheme {REPLY_SCHEME}"
-    print(f"reply, gateware weights ({tensors}): {replies[1].text}")
-    same = replies[0].tokens == replies[1].tokens
-    print(f"{len(replies[0].tokens)} tokens, {'identical' if same else 'DIFFERENT'}")
-    return same
+    print(f"reply, gateware weights ({tensors}): {gateware_reply.text}")
+    same = original.tokens == gateware_reply.tokens
+    print(f"{len(original.tokens)} tokens, {'identical' if same else 'DIFFERENT'}")
+    return Replies(prompt=prompt, original=original.text, gateware=gateware_reply.text, same=same)
 
 
 def _select(whole: Source, *, quick: bool) -> Subset:
@@ -137,14 +153,16 @@ def _select(whole: Source, *, quick: bool) -> Subset:
     return chosen
 
 
-def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> bool:
-    """Replies with keys and values through the gateware; whether every byte was right."""
+def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> list[KeyValueCheck]:
+    """Replies with keys and values through the gateware."""
     recipe = RECIPES[REPLY_SCHEME]
     print(f"\npacking {whole.label} for replies: {REPLY_SCHEME}, {describe(recipe)}", flush=True)
     recipe = dataclasses.replace(recipe, group_exponents="largest")  # quicker
     pack_model(whole, folder, recipe, jobs=args.jobs, progress=sys.stderr.isatty())
     checks = check_key_values(folder, args.prompt, max(args.tokens, TOKENS))
-    return all(check.good for check in checks)
+    table = key_value_table(checks)
+    print("\n" + text_table(table.header, table.rows))
+    return checks
 
 
 if __name__ == "__main__":

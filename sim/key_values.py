@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from cassandra_spec.golden import Codec, Encoder, Format, GoldenCodec, GoldenEncoder, Packed
 from cassandra_spec.golden.format import Scheme
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.report.tables import Table
 
 if TYPE_CHECKING:
     from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
@@ -99,7 +99,6 @@ def check_key_values(folder: Path, prompt: str, tokens: int = TOKENS) -> list[Ke
         )
         checks.append(_compare(kv.format.scheme, layout, expected, found))
         print(f"  {kv.format.scheme} in {time.monotonic() - start:.0f} s", flush=True)
-    _print(checks)
     return checks
 
 
@@ -150,18 +149,25 @@ def _same(one: Packed, other: Packed) -> bool:
     )
 
 
-def _print(checks: list[KeyValueCheck]) -> None:
-    rows = [
-        [
-            check.scheme,
-            check.layout,
-            f"{check.tokens}",
-            f"{check.vectors:,}",
-            f"{check.tail:,}",
-            "identical" if check.same_tokens else "DIFFERENT",
-            f"{check.different_regions:,}",
-        ]
-        for check in checks
-    ]
-    header = ["keys and values", "layout", "tokens", "vectors through the gateware", "in the tail"]
-    print("\n" + text_table([*header, "tokens as golden's", "tensors that differ"], rows))
+def key_value_table(checks: Sequence[KeyValueCheck]) -> Table:
+    """What was found of each scheme."""
+    through = "vectors through the gateware"
+    return Table(
+        title="Keys and values through encoder and decoder",
+        header=(
+            *("keys and values", "layout", "tokens", through, "in the tail"),
+            *("tokens as golden's", "tensors that differ"),
+        ),
+        rows=tuple(
+            (
+                check.scheme,
+                check.layout,
+                f"{check.tokens}",
+                f"{check.vectors:,}",
+                f"{check.tail:,}",
+                "identical" if check.same_tokens else "DIFFERENT",
+                f"{check.different_regions:,}",
+            )
+            for check in checks
+        ),
+    )

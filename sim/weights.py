@@ -66,6 +66,28 @@ class Check:
         )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checked:
+    """One scheme: what came of each tensor, and its bits per weight by stream."""
+
+    checks: dict[str, Check]
+    bits: dict[str, dict[str, float]]
+
+    @property
+    def total(self) -> Check:
+        """All tensors together."""
+        return sum(self.checks.values(), Check())
+
+    @property
+    def mean_bits(self) -> dict[str, float]:
+        """Bits per weight over all tensors."""
+        count, mean = self.total.values, dict[str, float]()
+        for name, bits in self.bits.items():
+            for stream, share in bits.items():
+                mean[stream] = mean.get(stream, 0.0) + share * self.checks[name].values / count
+        return mean
+
+
 @functools.cache
 def gateware() -> RtlCodec:
     """The decoder of this process, for every scheme."""
@@ -136,36 +158,26 @@ class DecodedWeights:
 
 def _check_scheme(
     source: Source, packed: PackedFile, workers: Workers, keep: DecodedWeights | None
-) -> Check:
-    total = Check()
+) -> Checked:
+    checks = dict.fromkeys(packed.tensors, Check())
     count = sum(spec.count for spec in packed.tensors.values())
     shown = sys.stderr.isatty()
     with tqdm(
         desc="gateware ", total=count, unit=" values", unit_scale=True, disable=not shown
     ) as bar:
         for part, check, target in workers.map(_check, _parts(source, packed)):
-            total += check
+            checks[part.name] += check
             bar.update(check.values)
             if keep is not None:
                 keep.put(part.name, part.start, target)
-    return total
-
-
-def _bits(packed: PackedFile) -> dict[str, float]:
-    """Bits per weight by stream, and of both regions as stored, over all tensors."""
-    count = sum(spec.count for spec in packed.tensors.values())
-    bits: dict[str, float] = {}
-    for name in packed.tensors:
-        tensor = packed.read_packed(name)
-        for key, share in tensor.bits().items():
-            bits[key] = bits.get(key, 0.0) + share * tensor.count / count
-    return bits
+    bits = {name: packed.read_packed(name).bits() for name in packed.tensors}
+    return Checked(checks=checks, bits=bits)
 
 
 def pack_and_check(
     source: Source, scheme: str, folder: Path, jobs: int | None, keep: DecodedWeights | None
-) -> tuple[Check, dict[str, float]]:
-    """One scheme: pack, decode in both modes, compare. What was checked, and bits per weight."""
+) -> Checked:
+    """One scheme: pack, decode in both modes, compare."""
     recipe = RECIPES[scheme]
     print(f"\nscheme {scheme}, {describe(recipe)}", flush=True)
     start = time.monotonic()
@@ -174,14 +186,15 @@ def pack_and_check(
     packed = open_packed(folder)
     start = time.monotonic()
     with Workers(jobs) as workers:
-        check = _check_scheme(source, packed, workers, keep)
-    cycles = check.draft.cycles + check.target.cycles
+        found = _check_scheme(source, packed, workers, keep)
+    total = found.total
+    cycles = total.draft.cycles + total.target.cycles
     print(
         f"  through the gateware and compared in {time.monotonic() - start:.0f} s:"
-        f" {cycles:,} cycles, {check.mismatches:,} mismatches",
+        f" {cycles:,} cycles, {total.mismatches:,} mismatches",
         flush=True,
     )
-    return check, _bits(packed)
+    return found
 
 
 def describe(recipe: Recipe) -> str:

@@ -210,6 +210,25 @@ DMA_DIAGRAMS = (
 DIAGRAMS = (*DECODER_DIAGRAMS, *DMA_DIAGRAMS, *ENCODER_DIAGRAMS, *STORE_DIAGRAMS)
 
 
+def segment_diagram() -> str:
+    """The WaveDrom source of one whole segment: command, regions in, values out."""
+    diagram = Diagram(
+        name="segment",
+        title="A segment of 60 values on 8 lanes: command, speculation and verification, values",
+        note="target mode, some back-pressure",
+        channels=(
+            axi_stream("command", "segment "),
+            axi_stream("speculation", "s", "tlast"),
+            axi_stream("verification", "v", "tlast"),
+            axi_stream("values", "b", "tlast", prefix="m_axis"),
+        ),
+        extra=("busy",),
+        around="s_axis_command_tvalid",
+        cycles=52,
+    )
+    return source(trace_decoder(), diagram)
+
+
 def draw() -> Iterator[tuple[str, str]]:
     """Name and WaveDrom source of every diagram."""
     for trace, diagrams in (

@@ -385,7 +385,7 @@ def _shown(intent: Intent) -> str:
     return intent.shown or ", ".join(f"`{name}`" for name in intent.full_names)
 
 
-def _report_saved() -> str:
+def report_saved() -> str:
     """The sum of all saved runs; files of another version of the plan are named and left out."""
     total, notes = Coverage(), []
     for path in sorted(FOLDER.glob("*.json")):
@@ -408,7 +408,7 @@ def _parser() -> CommandParser:
 
 
 def _run(args: argparse.Namespace) -> int:
-    print(plan_table() if args.plan else _report_saved())
+    print(plan_table() if args.plan else report_saved())
     return 0
 
 
