@@ -6,6 +6,7 @@ import cassandra_spec
 from cassandra_spec.casspec import (
     accuracy_commands,
     bench_commands,
+    exits_command,
     generate_command,
     pack_commands,
     rtl_command,
@@ -45,6 +46,7 @@ def build_parser() -> CommandParser:
     pack_commands.register(subparsers)
     generate_command.register(subparsers)
     table_command.register(subparsers)
+    exits_command.register(subparsers)
     accuracy_commands.register(subparsers)
     rtl_command.register(subparsers)
     tune_command.register(subparsers)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from cassandra_spec.casspec import model_flags
+from cassandra_spec.casspec import own_text
 from cassandra_spec.report import flags
 
 EPILOG = """\
@@ -28,40 +27,19 @@ def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "make a table of n-grams from a model's own text"
     parser = flags.add_command(subparsers, "bake-table", text, EPILOG, _bake)
-    model_flags.add_packed(parser)
-    flags.add_destination(parser, "file to write", "OUT")
-    flags.add_count(parser, "tokens", "of the model's own text, at least", 50_000, low=0)
-    flags.add_repeated(parser, "text", "FILE", "text, or prompts in JSON lines (.jsonl)", Path)
+    own_text.add_flags(parser, tokens=50_000)
     parser.add_argument(
         "--order", type=int, choices=(1, 2, 3), default=3, help="most tokens of a run (default 3)"
     )
     flags.add_count(parser, "size", "most megabytes; the rarest runs are left out (default: all)")
-    flags.add_count(parser, "turn-tokens", "of a user turn, at most", 64)
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_seed(parser, "default 0", 0)
-    flags.add_choice(parser, "backend", ("native", "torch"), "as for `casspec generate`")
-    flags.add_count(parser, "threads", "of the native backend (default: all processors)")
-    flags.add_quiet(parser)
 
 
 def _bake(args: argparse.Namespace) -> int:
     """``casspec bake-table``."""
-    from cassandra_spec.drafting import ADAPTIVE, Settings
-    from cassandra_spec.model.backends import BACKENDS, Opening
-    from cassandra_spec.model.baking import Baking, bake_table
+    from cassandra_spec.model.baking import bake_table
 
-    baking = Baking(
-        tokens=args.tokens,
-        texts=tuple(args.text),
-        turn_tokens=args.turn_tokens,
-        reply_tokens=args.max_tokens,
-        seed=args.seed,
-        order=args.order,
-        most_bytes=args.size and args.size * _MB,
-    )
-    native = args.backend == "native"
-    reply = Settings(gamma=ADAPTIVE, min_margin=0.75) if native else Settings(gamma=0)
-    with BACKENDS[args.backend](args.source, Opening(threads=args.threads), reply) as backend:
+    baking = own_text.baking(args, order=args.order, most_bytes=args.size and args.size * _MB)
+    with own_text.backend(args) as (backend, reply):
         done = bake_table(
             backend, args.source, args.destination, baking, reply, progress=not args.quiet
         )

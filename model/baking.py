@@ -83,18 +83,15 @@ def bake_table(
     """
     digest = open_packed(model).digest
     vocabulary = int(read_config(model)["vocab_size"])
-    texts, prompts = _read_texts(backend, baking.texts)
-    with resumable_file(destination, key=_key(baking, digest, prompts)) as (path, store):
-        made = _Conversations(backend, baking, reply, _open_journal(store))
-        resumed = len(made)
-        given = [*texts, *made.replies(prompts, progress)]
-        own = made.own(len(prompts), progress)
+    text = OwnText(backend, baking, reply, digest)
+    with resumable_file(destination, key=text.key) as (path, store):
+        made = text.make(store, progress=progress)
         table = NgramTable.count(
-            [*given, *own], vocabulary=vocabulary, order=baking.order, most_bytes=baking.most_bytes
+            made.sequences, vocabulary=vocabulary, order=baking.order, most_bytes=baking.most_bytes
         )
-        tokens = {"own_tokens": _total(own), "text_tokens": _total(given)}
+        tokens = {"own_tokens": _total(made.own), "text_tokens": _total(made.given)}
         table.save(path, {**_digests(model), "seed": baking.seed, **tokens})
-        return Baked(entries=len(table), bytes=path.stat().st_size, resumed=resumed, **tokens)
+        return Baked(entries=len(table), bytes=path.stat().st_size, resumed=made.resumed, **tokens)
 
 
 def open_table(path: Path, model: Path) -> NgramTable:
@@ -104,6 +101,37 @@ def open_table(path: Path, model: Path) -> NgramTable:
     """
     vocabulary = int(read_config(model)["vocab_size"])
     return NgramTable.load(path, vocabulary=vocabulary, owner=_digests(model))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MadeText:
+    """Sequences of tokens to count, or to train on."""
+
+    given: list[list[int]]  # texts, and conversations that begin with their prompts
+    own: list[list[int]]  # the model's own conversations
+    resumed: int  # conversations that an interrupted run had made
+
+    @property
+    def sequences(self) -> list[list[int]]:
+        """All of them."""
+        return [*self.given, *self.own]
+
+
+class OwnText:
+    """A model's own text, as ``baking`` says; ``key`` is a hash of all that it depends on."""
+
+    def __init__(self, backend: Backend, baking: Baking, reply: Settings, digest: str) -> None:
+        self._texts, self._prompts = _read_texts(backend, baking.texts)
+        self._backend, self._baking, self._reply = backend, baking, reply
+        self.key = _key(baking, digest, self._prompts)
+
+    def make(self, store: Path, *, progress: bool = False) -> MadeText:
+        """The text; conversations that an interrupted run has put into ``store`` are taken over."""
+        made = _Conversations(self._backend, self._baking, self._reply, _open_journal(store))
+        resumed = len(made)
+        given = [*self._texts, *made.replies(self._prompts, progress)]
+        own = made.own(len(self._prompts), progress)
+        return MadeText(given=given, own=own, resumed=resumed)
 
 
 class _Conversations:
