@@ -166,9 +166,11 @@ class PreparedNetwork(Prepared):
         """Chains of the network, within levels as the settings say."""
         if not self.own:
             shared = SharedPasses(self.network, self.cache(session), session.rows)
-            return make_drafter(session, settings, random, table, passes=shared, costs=_Bytes(self))
+            return make_drafter(
+                session, settings, random, table, passes=shared, costs=PassBytes(self)
+            )
         own = OwnPasses(self.network, session.cache.capacity, session.rows)
-        made = make_drafter(session, settings, random, table, passes=own, costs=_Bytes(self))
+        made = make_drafter(session, settings, random, table, passes=own, costs=PassBytes(self))
         return _OwnDrafter(made, own)
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
@@ -185,7 +187,7 @@ class PreparedNetwork(Prepared):
         return [int(token) for token in logits.argmax(-1)]
 
 
-class _Bytes:
+class PassBytes:
     """Bytes that passes read (:class:`cassandra_spec.drafting.PassCosts`)."""
 
     def __init__(self, prepared: Prepared) -> None:

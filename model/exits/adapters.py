@@ -45,12 +45,14 @@ class Exit(torch.nn.Module):
     def forward(self, state: torch.Tensor) -> torch.Tensor:
         """The adapted state, float32 [..., width], to be normed; ``state`` is of any dtype."""
         x = unit(state)
-        found: torch.Tensor = x + self.up(silu(self.gate(x)) * self.down(x))
+        inner = x.to(self.gate.weight.dtype)
+        found: torch.Tensor = x + self.up(silu(self.gate(inner)) * self.down(inner))
         return found
 
     def confidence(self, state: torch.Tensor) -> torch.Tensor:
         """The logit, float32 [...], that the exit's best token is the model's."""
-        found: torch.Tensor = self.answer(silu(self.ask(unit(state))))
+        inner = unit(state).to(self.ask.weight.dtype)
+        found: torch.Tensor = self.answer(silu(self.ask(inner))).float()
         return found[..., 0]
 
     @torch.no_grad()
@@ -80,6 +82,7 @@ class Exits:
 
     heads: Mapping[int, Exit]
     thresholds: Mapping[int, float] = dataclasses.field(default_factory=dict)  # of the cascade
+    seconds: float = 0.0  # of training
 
     @classmethod
     def new(cls, layers: Sequence[int], width: int, bottleneck: int, hidden: int) -> Self:
@@ -118,6 +121,7 @@ class Exits:
             "layers": list(self.layers),
             "sizes": [width, bottleneck, first.ask.out_features],
             "thresholds": {str(layer): value for layer, value in self.thresholds.items()},
+            "seconds": self.seconds,
         }
         save_tensors(path, self.state(), about)
 
@@ -128,14 +132,14 @@ class Exits:
         Raises :class:`FileError` if they are of another model or the file is damaged.
         """
         file = PackedFile(path)
-        found, sizes, thresholds = _read_about(file, model_digest)
+        found, sizes, facts = _read_about(file, model_digest)
         check_layers(found, layers)
         if sizes[0] != width:
             raise FileError(f"{path}: exits must be {width} wide, as the model is, not {sizes[0]}")
         exits = cls.new(found, *sizes)
         shapes = {name: tuple(value.shape) for name, value in exits.state().items()}
         exits.load_state(dict(load_tensors(file, shapes)))
-        return dataclasses.replace(exits, thresholds=thresholds)
+        return dataclasses.replace(exits, **facts)
 
 
 def check_layers(exits: Sequence[int], layers: int) -> None:
@@ -178,10 +182,8 @@ def load_tensors(
         yield name, torch.from_numpy(values)
 
 
-def _read_about(
-    file: PackedFile, model_digest: str
-) -> tuple[list[int], list[int], dict[int, float]]:
-    """Layers, sizes and thresholds that a file names."""
+def _read_about(file: PackedFile, model_digest: str) -> tuple[list[int], list[int], dict[str, Any]]:
+    """Layers and sizes that a file names, and what it says beside them."""
     about = file.about
     if about.get("kind") != _KIND:
         raise FileError(f"{file.path} must be exits of a model (casspec train-exits)")
@@ -190,14 +192,14 @@ def _read_about(
             f"{file.path}: model_digest must be the model's, {model_digest[:16]}..., "
             f"not {reprlib.repr(about.get('model_digest'))}"
         )
-    layers, sizes, thresholds = (about.get(name) for name in ("layers", "sizes", "thresholds"))
+    layers, sizes = about.get("layers"), about.get("sizes")
     if not _are_sizes(layers) or not _are_sizes(sizes) or len(sizes) != 3:
         raise FileError(f"{file.path}: layers and sizes must be lists of numbers")
     try:
-        found = {int(layer): float(value) for layer, value in dict(thresholds).items()}
-    except (TypeError, ValueError) as error:
-        raise FileError(f"{file.path}: thresholds must be numbers by layer") from error
-    return layers, sizes, found
+        thresholds = {layer: float(about["thresholds"][str(layer)]) for layer in layers}
+        return layers, sizes, {"thresholds": thresholds, "seconds": float(about["seconds"])}
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{file.path}: thresholds and seconds must be numbers") from error
 
 
 def _are_sizes(found: Any) -> bool:

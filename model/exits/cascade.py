@@ -8,7 +8,7 @@ runs over all the positions that have not been there, which reads the weights on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -59,7 +59,7 @@ class Cascade:
     ) -> None:
         self._network, self._exits, self._cache = network, exits, cache
         self._rows, self._draft = rows, draft
-        self._logits = {layer: _logit(thresholds[layer]) for layer in exits.layers}
+        self._logits = {layer: logit(thresholds[layer]) for layer in exits.layers}
         count = len(network.model.layers)
         self._stops = [*exits.layers, count] if whole else list(exits.layers)
         self._waiting: dict[int, torch.Tensor] = {}  # states that wait before a layer
@@ -71,25 +71,23 @@ class Cascade:
 
     def step(self, token: int) -> Step:
         """The next token after ``token``, which is at the next position."""
-        states, start, segments = embed(self._network, [token]), 0, list[Segment]()
+        state, start, segments = embed(self._network, [token]), 0, list[Segment]()
         self._next += 1
         for stop in self._stops:
-            states = self._deepen(states, range(start, stop), segments)
+            state = self._deepen(state, range(start, stop), segments)
             exit_ = self._exits.heads.get(stop)
-            said = torch.inf if exit_ is None else exit_.confidence(states[-1]).item()
+            said = torch.inf if exit_ is None else exit_.confidence(state[0]).item()
             if stop == self._stops[-1] or said >= self._logits[stop]:
                 break
             start = stop
-            states = states[-1:]
-        self._waiting[stop] = self._joined(stop, states)
-        logits = head(self._network, states[-1:], exit_)[0]
+        if exit_ is not None:
+            self._waiting[stop] = self._joined(stop, state)
+        logits = head(self._network, state[0], self._next - 1, exit_, self._rows)
         return Step(logits=logits, confidence=said, depth=stop, segments=tuple(segments))
 
-    def _deepen(
-        self, states: torch.Tensor, layers: range, segments: list[Segment]
-    ) -> torch.Tensor:
-        """Run layers over the last position and all that wait before them."""
-        states = self._joined(layers.start, states)
+    def _deepen(self, state: torch.Tensor, layers: range, segments: list[Segment]) -> torch.Tensor:
+        """The last position's state [1, width], after a pass over all positions that waited."""
+        states = self._joined(layers.start, state)
         self._waiting.pop(layers.start, None)
         start = self._next - len(states)
         segments.append(Segment(layers=layers, start=start, rows=len(states)))
@@ -102,7 +100,8 @@ class Cascade:
             rows=self._rows,
             draft=self._draft,
         )
-        self._waiting[layers.stop] = self._joined(layers.stop, found[:-1])
+        if layers.stop in self._exits.heads and len(states) > 1:
+            self._waiting[layers.stop] = self._joined(layers.stop, found[:-1])
         return found[-1:]
 
     def _joined(self, layer: int, states: torch.Tensor) -> torch.Tensor:
@@ -111,7 +110,8 @@ class Cascade:
         return states if waiting is None else torch.cat([waiting, states])
 
 
-def _logit(probability: float) -> float:
+def logit(probability: float) -> float:
+    """The logit of a probability; infinite at 0 and 1."""
     return torch.tensor(probability, dtype=torch.float64).logit().item()
 
 
@@ -131,7 +131,9 @@ def generate(
     """
     chosen = exits.thresholds if thresholds is None else thresholds
     if set(chosen) != set(exits.layers):
-        raise CassandraError(f"thresholds must be of exits {list(exits.layers)}, not {list(chosen)}")
+        raise CassandraError(
+            f"thresholds must be of exits {list(exits.layers)}, not {list(chosen)}"
+        )
     cache = lm.session(len(prompt) + max_tokens).cache
     cascade = Cascade(lm.network, exits, cache, chosen, whole=True)
     everything = range(len(lm.network.model.layers))

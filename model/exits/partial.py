@@ -64,8 +64,12 @@ def run_layers(
 
 
 @torch.inference_mode()
-def head(network: Any, states: torch.Tensor, adapter: Any = None) -> torch.Tensor:
-    """Logits, float32 [positions, vocabulary], of states behind the last layer or an exit's."""
-    adapted = states if adapter is None else adapter(states).to(states.dtype)
+def head(
+    network: Any, state: torch.Tensor, position: int, adapter: Any = None, rows: int = ROWS
+) -> torch.Tensor:
+    """Logits, float32 [vocabulary], of a state [width] behind the last layer or an exit's."""
+    padded = state.new_zeros((1, rows, len(state)))
+    padded[0, position % rows] = state
+    adapted = padded if adapter is None else adapter(padded).to(state.dtype)
     logits: torch.Tensor = network.lm_head(network.model.norm(adapted))
-    return logits.float()
+    return logits[0, position % rows].float()

@@ -82,14 +82,19 @@ def train_exits(
         made = text.make(store, progress=progress)
         network = build_model(model, PackedSource(model))
         found = gather(network, made.sequences, training.layers, store, progress=progress)
-        held_out = Features.joined(found[:: _HELD_OUT])
+        held_out = Features.joined(found[::_HELD_OUT])
         train = Features.joined([f for n, f in enumerate(found) if n % _HELD_OUT] or found)
         trainer = Trainer(network, train, training)
         epochs, seconds = _train(trainer, training, store, progress)
-        done, exits = _calibrate(trainer, train, held_out, training)
-        facts = {"training": dataclasses.asdict(training), "tokens": len(train)}
-        about = {"model_digest": digest, "seconds": round(seconds, 1), **facts}
-        exits.save(path, {**about, "exits": [dataclasses.asdict(each) for each in done]})
+        done, thresholds = _calibrate(trainer, train, held_out, training)
+        exits = dataclasses.replace(trainer.exits, thresholds=thresholds, seconds=seconds)
+        about = {
+            "model_digest": digest,
+            "training": dataclasses.asdict(training),
+            "tokens": len(train),
+            "exits": [dataclasses.asdict(each) for each in done],
+        }
+        exits.save(path, about)
         return Trained(
             exits=tuple(done), tokens=len(train), seconds=seconds, resumed=made.resumed + epochs
         )
@@ -106,9 +111,7 @@ def open_exits(path: Path, model: Path) -> Exits:
     )
 
 
-def _train(
-    trainer: Trainer, training: Training, store: Path, progress: bool
-) -> tuple[int, float]:
+def _train(trainer: Trainer, training: Training, store: Path, progress: bool) -> tuple[int, float]:
     """Train adapters and estimators; epochs that were there, and seconds of all of them."""
     key = hashlib.sha256(json.dumps(dataclasses.asdict(training)).encode()).hexdigest()[:16]
     path = store / f"epochs-{key}.safetensors"
@@ -137,7 +140,7 @@ def _train(
 
 def _calibrate(
     trainer: Trainer, train: Features, held_out: Features, training: Training
-) -> tuple[list[TrainedExit], Exits]:
+) -> tuple[list[TrainedExit], dict[int, float]]:
     """Scale confidences on the held-out tokens, choose thresholds, and say what was reached."""
     exits, norm, rows = trainer.exits, trainer.norm, trainer.rows
     right = agreement(exits, held_out, norm, rows)
@@ -158,4 +161,4 @@ def _calibrate(
         )
         for number, layer in enumerate(exits.layers)
     ]
-    return done, dataclasses.replace(exits, thresholds=thresholds)
+    return done, thresholds

@@ -95,9 +95,7 @@ def gather_grams(
 
         return hook
 
-    handles = [
-        layer.register_forward_pre_hook(add(name)) for name, layer in projections(network)
-    ]
+    handles = [layer.register_forward_pre_hook(add(name)) for name, layer in projections(network)]
     try:
         with torch.inference_mode():
             for tokens in tqdm(sequences, "activations", disable=None if progress else True):
@@ -122,9 +120,7 @@ def project(network: Any, rank: int, grams: Grams | None = None) -> Any:
         if rank >= min(weight.shape):
             continue
         factors = (
-            by_weights(weight, rank)
-            if grams is None
-            else by_activations(weight, rank, grams[name])
+            by_weights(weight, rank) if grams is None else by_activations(weight, rank, grams[name])
         )
         made.set_submodule(name, LowRank(*factors, layer.bias, weight.dtype))
     return made

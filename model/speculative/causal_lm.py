@@ -115,6 +115,7 @@ class CassandraForCausalLM:
         table: Candidates | None = None,
         verify: bool = False,
         stops: frozenset[int] = frozenset(),
+        digest: str = "",
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
@@ -125,6 +126,7 @@ class CassandraForCausalLM:
         self.costs = costs
         self.kv = kv
         self.table = table  # of the low drafter
+        self.digest = digest  # of the packed weights; empty: unknown
         self.report: Report | None = None  # of the last call of generate()
         self.mode = mode
         self._rows = rows
@@ -197,7 +199,15 @@ class CassandraForCausalLM:
         mode = Mode()
         pack_layers(network, packed, mode, products or decoded(codec))
         costs = network_costs(network, packed)
-        return cls(network, tokenizer, mode=mode, costs=costs, codec=codec, **options)
+        return cls(
+            network,
+            tokenizer,
+            mode=mode,
+            costs=costs,
+            codec=codec,
+            digest=packed.digest,
+            **options,
+        )
 
     def verify(self) -> None:
         """Check the weights in memory against the checksums that were kept when they were loaded.

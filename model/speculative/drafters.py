@@ -67,7 +67,7 @@ class Session(DraftPasses, Protocol):
         """Memory of the keys and values of all committed positions."""
 
 
-class _View:
+class PassView:
     """What a session's or another network's draft passes say
     (:class:`cassandra_spec.drafting.View`).
     """
@@ -85,8 +85,12 @@ class _View:
         q = probabilities(logits, self._settings.sampling)[0]
         top = logits[0].topk(2)
         first, second = top.values.tolist()
-        token = draw(q, self._random)
-        return Choice(token, _second(top.indices.tolist(), token), first - second, q)
+        token, margin = draw(q, self._random), self.margin(row, first - second)
+        return Choice(token, _second(top.indices.tolist(), token), margin, q)
+
+    def margin(self, row: int, apart: float) -> float:
+        """How sure the draft is of the token after a row, whose two best logits differ so much."""
+        return apart
 
     def keep(self, path: Sequence[int]) -> None:
         self._passes.keep([row - 1 for row in path])
@@ -134,7 +138,7 @@ def make_drafter(
 
     ``passes`` are those of another draft than the session's, and ``costs`` what they cost.
     """
-    view = _View(passes or session, settings, random) if settings.uses_draft_view else None
+    view = PassView(passes or session, settings, random) if settings.uses_draft_view else None
     policy = make_policy(settings, costs or _ReadCosts(session), most=MOST)
     low = LowDrafter(table) if settings.uses_low_drafter else None
     return LevelDrafter(low, view, policy, settings)

@@ -59,7 +59,7 @@ AttentionInterface.register(ATTENTION, _attend_by_rows)
 
 
 @contextmanager
-def _attention_by_rows(network: Any) -> Iterator[None]:
+def attention_by_rows(network: Any) -> Iterator[None]:
     """Attend by rows within the block; other passes of the network are as its config says."""
     before = network.config._attn_implementation
     network.config._attn_implementation = ATTENTION
@@ -112,7 +112,7 @@ def _run_tile(
     )
     first = max(tile.first, wanted - tile.start)
     needed = first < tile.stop
-    with torch.inference_mode(), _attention_by_rows(network):
+    with torch.inference_mode(), attention_by_rows(network):
         logits = network(
             input_ids=ids,
             position_ids=torch.arange(tile.start, tile.start + tile.rows)[None],

@@ -37,9 +37,7 @@ TRAINING = Training(layers=(1,), epochs=2, batch=32, bottleneck=8, hidden=4)
 
 
 def train(speaker: Speaker, model: Path, out: Path, **changes: Any) -> Trained:
-    return train_exits(
-        speaker, model, out, BAKING, REPLY, dataclasses.replace(TRAINING, **changes)
-    )
+    return train_exits(speaker, model, out, BAKING, REPLY, dataclasses.replace(TRAINING, **changes))
 
 
 def test_the_same_seed_gives_the_same_exits_whatever_interrupts(

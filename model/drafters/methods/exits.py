@@ -1,0 +1,252 @@
+"""Early exits: the first layers of the model draft, alone or one exit after another (CascadeExit).
+
+All read and write the keys and values of the target, so a round begins with exact ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cassandra_spec.drafting import (
+    Candidates,
+    Drafter,
+    DraftPass,
+    LevelDrafter,
+    Node,
+    Outcome,
+    Proposal,
+    Settings,
+    make_policy,
+)
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
+from cassandra_spec.model.drafters.method import Method
+from cassandra_spec.model.drafters.networks import PassBytes, PreparedNetwork, clone
+from cassandra_spec.model.exits import Exit, Exits
+from cassandra_spec.model.exits.cascade import Cascade, Segment, logit
+from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
+from cassandra_spec.model.speculative.drafters import MOST, PassView
+
+
+class _ExitNorm(torch.nn.Module):
+    """The adapter of an exit, then the model's own norm."""
+
+    def __init__(self, adapter: Exit, norm: Any) -> None:
+        super().__init__()
+        self.adapter, self.norm = adapter, norm
+
+    def forward(self, states: torch.Tensor) -> Any:
+        return self.norm(self.adapter(states).to(states.dtype))
+
+
+def _at_exit(network: Any, exits: Exits, layer: int) -> Any:
+    """A clone of a network that ends at an exit."""
+    network.model.layers = network.model.layers[:layer]
+    network.model.norm = _ExitNorm(exits.heads[layer], network.model.norm)
+    return network
+
+
+def _read(path: Path, lm: CassandraForCausalLM) -> Exits:
+    """Exits of a file for a model, in BF16."""
+    config = lm.network.config
+    exits = Exits.load(
+        path,
+        layers=config.num_hidden_layers,
+        width=config.hidden_size,
+        model_digest=lm.digest,
+    )
+    for head in exits.heads.values():
+        head.bfloat16()
+    return exits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlyExit(Method, name="exit"):
+    """Chains of one exit: self-speculation with shared keys and values."""
+
+    file: Path  # of `casspec train-exits`
+    layer: int = 0  # of the exit; 0: the deepest
+    view: bool = False  # layers of the draft view instead of the target's
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """The layers are the target's own; the exits are extra."""
+        exits = _read(self.file, lm)
+        layer = self.layer or exits.layers[-1]
+        if layer not in exits.heads:
+            raise CassandraError(f"layer must be one of {list(exits.layers)}, not {layer}")
+        network = _at_exit(clone(lm, draft=self.view), exits, layer)
+        return PreparedNetwork(
+            lm,
+            network,
+            size=_view_size(lm, network) if self.view else None,
+            memory=_bytes_of(exits.heads[layer]),
+            training_seconds=exits.seconds,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CascadeExit(Method, name="cascade"):
+    """Each drafted token leaves at the first exit that is sure enough; drafting stops after one
+    that the deepest exit is not sure of.
+    """
+
+    file: Path  # of `casspec train-exits`
+    threshold: float = 0.0  # confidence at which a token leaves; 0: those in the file
+    stop: float = 0.0  # drafting stops below this confidence of the token
+
+    def __post_init__(self) -> None:
+        for field in ("threshold", "stop"):
+            value = getattr(self, field)
+            if not 0 <= value <= 1:
+                raise CassandraError(f"{field} must be from 0 to 1, not {value}")
+
+    def check(self, settings: Settings) -> None:
+        """Refuse levels: a pass of the cascade is over one token."""
+        super().check(settings)
+        if settings.uses_low_drafter:
+            raise CassandraError(f"draft must be model with {self.name}, not {settings.draft}")
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedCascade:
+        """The layers are the target's own; the exits are extra."""
+        exits = _read(self.file, lm)
+        thresholds = dict.fromkeys(exits.layers, self.threshold)
+        return PreparedCascade(
+            lm, exits, thresholds if self.threshold else dict(exits.thresholds), self.stop
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class CascadePass(DraftPass):
+    """A draft pass through some exits."""
+
+    segments: tuple[Segment, ...] = ()
+
+
+class PreparedCascade(PreparedNetwork):
+    """Exits one after another (:class:`cassandra_spec.model.drafters.Prepared`)."""
+
+    def __init__(
+        self,
+        lm: CassandraForCausalLM,
+        exits: Exits,
+        thresholds: dict[int, float],
+        stop: float,
+    ) -> None:
+        network = _at_exit(clone(lm), exits, exits.layers[-1])
+        memory = sum(_bytes_of(head) for head in exits.heads.values())
+        super().__init__(lm, network, memory=memory, training_seconds=exits.seconds)
+        self._lm, self._exits, self._thresholds, self._stop = lm, exits, thresholds, stop
+        layers = [_size_of(layer, lm) for layer in lm.network.model.layers[: exits.layers[-1]]]
+        self._layers = layers
+        self._end = _less(self.size, layers)
+
+    def drafter(
+        self,
+        session: ModelSession,
+        settings: Settings,
+        random: np.random.Generator,
+        table: Candidates | None = None,
+    ) -> Drafter:
+        """Chains, one pass a token."""
+        cascade = Cascade(
+            self._lm.network,
+            self._exits,
+            session.cache,
+            self._thresholds,
+            whole=False,
+            rows=session.rows,
+            draft=True,
+        )
+        view = _CascadeView(cascade, settings, random, self._stop)
+        policy = make_policy(settings, PassBytes(self), most=MOST)
+        return _CascadeDrafter(LevelDrafter(None, view, policy, settings), cascade, view)
+
+    def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
+        """What a draft pass of a round at ``position`` costs: all its segments, and one head."""
+        if not isinstance(drafted, CascadePass):
+            return super().draft_cost(position, drafted)
+        total = self._end.cost(position + drafted.start, 1)
+        for segment in drafted.segments:
+            for layer in segment.layers:
+                total += self._layers[layer].cost(segment.start, segment.rows)
+        return total
+
+
+class _CascadeView(PassView):
+    """Draft passes of a cascade; a margin is how far the confidence is above the least one."""
+
+    def __init__(
+        self, cascade: Cascade, settings: Settings, random: np.random.Generator, stop: float
+    ) -> None:
+        super().__init__(self, settings, random)
+        self._cascade, self._least = cascade, logit(stop)
+        self.segments: list[tuple[Segment, ...]] = []
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
+        """Logits [1, vocabulary] of one token."""
+        assert not nodes, "a cascade drafts chains"
+        step = self._cascade.step(pending)
+        self._confidence = step.confidence
+        self.segments.append(step.segments)
+        return step.logits[None]
+
+    def margin(self, row: int, apart: float) -> float:
+        return self._confidence - self._least
+
+    def keep(self, path: Sequence[int]) -> None:
+        """A chain has no branches."""
+
+
+class _CascadeDrafter:
+    """A drafter whose cascade is told where a round begins, and whose passes say how deep they were
+    (:class:`cassandra_spec.drafting.Drafter`).
+    """
+
+    def __init__(self, inner: LevelDrafter, cascade: Cascade, view: _CascadeView) -> None:
+        self._inner, self._cascade, self._view = inner, cascade, view
+
+    def propose(self, context: Sequence[int], budget: int) -> Proposal:
+        self._cascade.begin(len(context) - 1)
+        self._view.segments.clear()
+        proposal = self._inner.propose(context, budget)
+        passes = tuple(
+            CascadePass(each.start, each.rows, each.seconds, segments)
+            for each, segments in zip(proposal.passes, self._view.segments, strict=True)
+        )
+        return dataclasses.replace(proposal, passes=passes)
+
+    def observe(self, outcome: Outcome) -> None:
+        self._inner.observe(outcome)
+
+
+def _bytes_of(head: Exit) -> int:
+    return sum(each.numel() * each.element_size() for each in head.parameters())
+
+
+def _size_of(layer: Any, lm: CassandraForCausalLM) -> NetworkSize:
+    """The size of one layer of a model."""
+    alone = types.SimpleNamespace(modules=layer.modules, config=lm.network.config)
+    return NetworkSize.of(alone)
+
+
+def _less(whole: NetworkSize, parts: Sequence[NetworkSize]) -> NetworkSize:
+    """What is left of a size without some parts."""
+    fields = [field.name for field in dataclasses.fields(NetworkSize)]
+    return NetworkSize(
+        **{name: getattr(whole, name) - sum(getattr(p, name) for p in parts) for name in fields}
+    )
+
+
+def _view_size(lm: CassandraForCausalLM, network: Any) -> NetworkSize:
+    """The size of layers of the draft view: their share of what it reads of all packed layers."""
+    whole = NetworkSize.of(lm.network)
+    size = NetworkSize.of(network)
+    weights = lm.costs.weights
+    return dataclasses.replace(size, weights=round(size.weights * weights.draft / whole.weights))
