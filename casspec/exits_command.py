@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from cassandra_spec.casspec import own_text
 from cassandra_spec.report import flags
-from cassandra_spec.report.commands import integer
 
 EPILOG = """\
 examples:
@@ -26,22 +26,10 @@ def register(subparsers: flags.Subparsers) -> None:
     text = "train early exits of a model on its own text"
     parser = flags.add_command(subparsers, "train-exits", text, EPILOG, _train)
     own_text.add_flags(parser, tokens=100_000)
-    parser.add_argument(
-        "--layers",
-        type=integer(1, flags.MOST),
-        nargs="+",
-        default=[9, 17, 24],
-        metavar="N",
-        help="before each exit (default 9 17 24)",
-    )
+    flags.add_count(parser, "layers", "before each exit (default 9 17 24)", many="+")
     flags.add_count(parser, "epochs", "", 3)
-    parser.add_argument(
-        "--precision",
-        type=float,
-        default=0.95,
-        metavar="P",
-        help="of tokens that leave a cascade at an exit (default 0.95)",
-    )
+    text = "of tokens that leave a cascade at an exit (default 0.95)"
+    flags.add_number(parser, "precision", text, 0.95, "P")
 
 
 def _train(args: argparse.Namespace) -> int:
@@ -49,9 +37,8 @@ def _train(args: argparse.Namespace) -> int:
     from cassandra_spec.model.exits.run import train_exits
     from cassandra_spec.model.exits.training import Training
 
-    training = Training(
-        layers=tuple(args.layers), epochs=args.epochs, precision=args.precision, seed=args.seed
-    )
+    chosen: dict[str, Any] = {"layers": tuple(args.layers)} if args.layers else {}
+    training = Training(epochs=args.epochs, precision=args.precision, seed=args.seed, **chosen)
     baking = own_text.baking(args)
     with own_text.backend(args) as (backend, reply):
         done = train_exits(

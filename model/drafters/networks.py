@@ -194,9 +194,11 @@ class PassBytes:
         self._prepared = prepared
 
     def draft(self, position: int, rows: int) -> float:
+        """Of one draft pass."""
         return self._prepared.draft_cost(position, DraftPass(0, rows)).bytes
 
     def verify(self, position: int, rows: int) -> float:
+        """Of one verification."""
         return self._prepared.verify_cost(position, rows - 1).bytes
 
     def observe(self, outcome: Outcome) -> None:

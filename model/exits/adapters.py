@@ -63,7 +63,7 @@ class Exit(torch.nn.Module):
 
     def adapter(self) -> list[torch.nn.Parameter]:
         """The parameters of the adapter."""
-        return [self.gate.weight, self.down.weight, self.up.weight]
+        return [p for part in (self.gate, self.down, self.up) for p in part.parameters()]
 
     def estimator(self) -> list[torch.nn.Parameter]:
         """The parameters of the confidence estimator."""
@@ -192,7 +192,8 @@ def _read_about(file: PackedFile, model_digest: str) -> tuple[list[int], list[in
             f"{file.path}: model_digest must be the model's, {model_digest[:16]}..., "
             f"not {reprlib.repr(about.get('model_digest'))}"
         )
-    layers, sizes = about.get("layers"), about.get("sizes")
+    layers: Any = about.get("layers")
+    sizes: Any = about.get("sizes")
     if not _are_sizes(layers) or not _are_sizes(sizes) or len(sizes) != 3:
         raise FileError(f"{file.path}: layers and sizes must be lists of numbers")
     try:

@@ -33,10 +33,10 @@ def fit_scale(logits: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
     def loss() -> torch.Tensor:
         optimiser.zero_grad()
         found = binary_cross_entropy_with_logits(parameters[0] * x + parameters[1], y)
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()
         return found
 
-    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    optimiser.step(loss)
     slope, offset = parameters.detach().tolist()
     return slope, offset
 

@@ -2,10 +2,11 @@
 
 A draft pass reads ``share`` of what a pass of the whole model reads: e/L for an exit behind e of L
 layers, more with the head. A round drafts K tokens and verifies them in one pass, so it emits
-accepted + 1 tokens for K share + 1. That is a gain if and only if accepted / K > share. (CascadeExit,
-B.2, has alpha > K share / (K - 1), which no acceptance rate reaches for the paper's exits; its own
-Table 5 counts accepted / K as alpha, and its sum over alpha^i takes the same number as the
-probability that one more token is accepted.)
+accepted + 1 tokens for K share + 1. That is a gain if and only if accepted / K > share.
+
+CascadeExit, B.2, has alpha > K share / (K - 1) instead, which no acceptance rate reaches for the
+paper's exits. Its alpha is accepted / K in Table 5, and the probability that one more token is
+accepted in the sums of 5.4 and B.1: two different rates.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from cassandra_spec.drafting import Backend, Settings

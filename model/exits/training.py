@@ -84,7 +84,7 @@ class Trainer:
             update(loss.item())
 
     def estimate(self, epochs: int = 2) -> None:
-        """Train the confidence estimators on what the adapters get right, which is computed once."""
+        """Train the confidence estimators on what the adapters get right."""
         right = agreement(self.exits, self._features, self.norm, self.rows)
         steps, at = epochs * -(-len(right) // self._training.batch), 0
         for number in range(epochs):
@@ -198,6 +198,6 @@ def _set_rate(optimiser: torch.optim.AdamW, rate: float, step: int, steps: int) 
 
 def _step(optimiser: torch.optim.AdamW, loss: torch.Tensor) -> None:
     optimiser.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], _CLIP)
     optimiser.step()

@@ -78,9 +78,11 @@ class PassView:
         self._passes, self._settings, self._random = passes, settings, random
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
+        """One pass over a token at ``position`` (row 0) and nodes below it."""
         self._logits = self._passes.draft(pending, nodes, position)
 
     def choose(self, row: int) -> Choice:
+        """The token after a row of the last pass."""
         logits = self._logits[row : row + 1]
         q = probabilities(logits, self._settings.sampling)[0]
         top = logits[0].topk(2)
@@ -93,6 +95,7 @@ class PassView:
         return apart
 
     def keep(self, path: Sequence[int]) -> None:
+        """Keep the keys and values of row 0 and these rows, and no others."""
         self._passes.keep([row - 1 for row in path])
 
 

@@ -73,7 +73,7 @@ def test_the_same_seed_gives_the_same_exits_whatever_interrupts(
 def test_exits_are_behind_layers_of_the_model(
     model: Path, tmp_path: Path, layers: tuple[int, ...]
 ) -> None:
-    with pytest.raises(CassandraError, match="exits? must be"):
+    with pytest.raises(CassandraError, match=r"exits? must be"):
         train(Speaker(model, fails=0), model, tmp_path / "out", layers=layers)
     assert not list(tmp_path.iterdir())
 

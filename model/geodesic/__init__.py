@@ -1,1 +1,0 @@
-"""Low-rank projections of a model, after the HyperTensor papers: attention, keys and values."""
