@@ -34,6 +34,7 @@ class Prepared:
     ) -> None:
         self.memory = memory  # bytes beside those of the target
         self.training_seconds = training_seconds
+        self.about = ""  # what was found while it was prepared, for reports
         self._target = NetworkSize.of(lm.network)
 
     def drafter(

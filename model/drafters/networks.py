@@ -149,8 +149,9 @@ class PreparedNetwork(Prepared):
         self.network, self.own = network, own
         self.size = NetworkSize.of(network) if size is None else size
         if own:
-            for number, layer in enumerate(network.model.layers):
-                layer.self_attn.layer_idx = number
+            attentions = (each for each in network.modules() if hasattr(each, "layer_idx"))
+            for number, attention in enumerate(attentions):
+                attention.layer_idx = number
 
     def cache(self, session: ModelSession) -> Any:
         """What the network's passes see of a session's keys and values."""

@@ -142,10 +142,17 @@ class KeyValueCache:
         if not self._drafting:
             self._written = position + 1
 
-    def seen(self, layer: int, position: int, window: int | None = None) -> Pair:
+    def seen(
+        self,
+        layer: int,
+        position: int,
+        window: int | None = None,
+        query: torch.Tensor | None = None,
+    ) -> Pair:
         """Keys and values that a query sees, float32 [heads, positions, dimensions].
 
-        Neither the capacity of the cache nor the pass shows in strides or values.
+        Neither the capacity of the cache nor the pass shows in strides or values. ``query``
+        [heads, dimensions] is for caches that choose by it; here each query sees everything.
         """
         rooms = self._layers[layer]
         rooms.window = window

@@ -48,9 +48,10 @@ def _attend_by_rows(
     out = query.new_zeros((1, rows, heads, size))
     layer: Any = module.layer_idx
     for row in range(tile.first, tile.stop):
-        keys, values = key_values.seen(layer, tile.start + row, sliding_window)
+        asked = query[0, :, row].float()
+        keys, values = key_values.seen(layer, tile.start + row, sliding_window, asked)
         groups = (keys.shape[0], heads // keys.shape[0], size)
-        scores = query[0, :, row].float().reshape(groups) @ keys.transpose(1, 2) * scaling
+        scores = asked.reshape(groups) @ keys.transpose(1, 2) * scaling
         out[0, row] = (scores.softmax(-1) @ values).reshape(heads, size).to(out.dtype)
     return out, None
 

@@ -1,0 +1,159 @@
+"""FractalLLM: a compressed copy of all layers within some layers of the target.
+
+One phase drafts w + n + 1 tokens. The last token and w slots of no meaning go through the target's
+layers. Before layer i_k (k = 1 to n, evenly spaced) the copy takes over: its upper layers and head
+say a token for every row, which is one token more than there were slots; its embedding and lower
+layers make the hidden states of these tokens, and the last token's own hidden state goes on. So the
+window is w + k after the k-th fractal layer, and the target's head says w + n + 1 tokens. Each
+fractal layer makes one more of them right, as far as the copy agrees with the target.
+
+Keys and values of the prefix are the target's, for the copy, too: no hidden state of the prefix
+changes, so those of the target's layers are exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+
+from cassandra_spec.drafting import (
+    Candidates,
+    Drafter,
+    DraftPass,
+    Outcome,
+    Proposal,
+    Settings,
+)
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters import Method, NetworkSize, PassCost, Prepared, clone
+from cassandra_spec.model.drafters.quantized import quantized_clone, stored_bytes
+from cassandra_spec.model.drafters.stack import Stack, require_stack
+from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
+
+FRACTAL = "fractal"
+"""Source of its nodes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fractal(Method, name="fractal"):
+    """n fractal layers, a window of w slots; the copy has ``bits`` bits, or with 16 all of them."""
+
+    greedy_only = True
+
+    n: int = 7
+    w: int = 7
+    bits: int = 8
+    group: int = 64  # inputs that share a scale
+    slots: Literal["last", "end"] = "last"  # what the slots hold at first: the last token, or 0
+
+    def __post_init__(self) -> None:
+        for name, least in {"n": 1, "w": 0, "group": 1}.items():
+            if getattr(self, name) < least:
+                raise CassandraError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if self.bits not in (4, 8, 16):
+            raise CassandraError(f"bits must be 4, 8 or 16, not {self.bits}")
+
+    def prepare(self, lm: CassandraForCausalLM) -> Prepared:
+        """The copy is memory beside the target, once for all fractal layers."""
+        require_stack(lm.network)
+        count, most = len(lm.network.model.layers), lm.network.config.max_position_embeddings
+        if self.n > count:
+            raise CassandraError(f"n must be at most the model's {count} layers, not {self.n}")
+        if self.w + self.n + 1 >= most:
+            raise CassandraError(
+                f"w and n must fit the model's {most} positions, not be {self.w + self.n}"
+            )
+        return _Prepared(lm, self)
+
+
+class _Prepared(Prepared):
+    def __init__(self, lm: CassandraForCausalLM, method: Fractal) -> None:
+        exact = method.bits == 16
+        self._network = lm.network
+        self._copy = (
+            clone(lm) if exact else quantized_clone(lm, bits=method.bits, group=method.group)
+        )
+        super().__init__(lm, memory=0 if exact else stored_bytes(self._copy))
+        self._method, self._size = method, NetworkSize.of(self._copy)
+
+    def drafter(
+        self,
+        session: ModelSession,
+        settings: Settings,
+        random: np.random.Generator,
+        table: Candidates | None = None,
+    ) -> Drafter:
+        target, copy = (
+            Stack(network, session.cache, session.rows) for network in (self._network, self._copy)
+        )
+        return FractalDrafter(target, copy, self._method, session.cache.capacity)
+
+    def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
+        """All layers and the head of the copy n times, and of the target once."""
+        rows = [drafted.rows - self._method.n + k for k in range(self._method.n + 1)]
+        copies = [self._size.cost(position, max(count, 1)) for count in rows[:-1]]
+        config = self._network.config
+        head = 2 * config.vocab_size * config.hidden_size
+        layers = [self._target.cost(position, max(count, 1)).flops - head * count for count in rows]
+        shares = np.diff([0, *_fractal_layers(len(self._network.model.layers), len(copies)), 0])
+        shares[-1] = len(self._network.model.layers) - shares[:-1].sum()
+        main = dataclasses.replace(
+            self._target.cost(position, drafted.rows),
+            flops=float(shares @ layers) / shares.sum() + head * drafted.rows,
+        )
+        return functools.reduce(PassCost.__add__, copies, main)
+
+
+def _fractal_layers(layers: int, n: int) -> list[int]:
+    """Numbers from 0 of the layers before which the copy is inserted."""
+    return [(k + 1) * layers // n - 1 for k in range(n)]
+
+
+class FractalDrafter:
+    """Phases of one reply (:class:`cassandra_spec.drafting.Drafter`)."""
+
+    def __init__(self, target: Stack, copy: Stack, method: Fractal, capacity: int) -> None:
+        self._target, self._copy, self._method = target, copy, method
+        self._capacity = capacity
+
+    @torch.inference_mode()
+    def propose(self, context: Sequence[int], budget: int) -> Proposal:
+        """A chain of w + n + 1 tokens, fewer at the end of a reply."""
+        if not budget:
+            return Proposal()
+        pending, position = context[-1], len(context) - 1
+        room = self._capacity - len(context)
+        slot = pending if self._method.slots == "last" else 0
+        slots = [slot] * min(self._method.w, room)
+        hidden, done = self._target.embed([pending, *slots]), 0
+        for layer in _fractal_layers(self._target.count, self._method.n):
+            hidden = self._target.run(hidden, position, range(done, layer))
+            tokens = self._fractal(hidden, position, layer)[:room]
+            hidden, done = self._merged(hidden, tokens, position, layer), layer
+        hidden = self._target.run(hidden, position, range(done, self._target.count))
+        best = self._target.logits(hidden, position).topk(2)
+        margins = (best.values[:, 0] - best.values[:, 1]).tolist()
+        chain = Proposal.chain(best.indices[:budget, 0].tolist(), margins[:budget], FRACTAL)
+        return dataclasses.replace(chain, passes=(DraftPass(0, len(margins)),))
+
+    def _fractal(self, hidden: torch.Tensor, position: int, layer: int) -> list[int]:
+        """A token after every row, by the copy's upper layers and head."""
+        upper = self._copy.run(hidden, position, range(layer, self._copy.count))
+        found: list[int] = self._copy.logits(upper, position).argmax(-1).tolist()
+        return found
+
+    def _merged(
+        self, hidden: torch.Tensor, tokens: list[int], position: int, layer: int
+    ) -> torch.Tensor:
+        """The last token's own hidden state, and the new tokens' by the copy's lower layers."""
+        embedded = self._copy.embed(tokens)
+        lower = self._copy.run(embedded, position + 1, range(layer))
+        return torch.cat([hidden[:1], lower])
+
+    def observe(self, outcome: Outcome) -> None:
+        """Phases do not depend on one another."""

@@ -1,0 +1,38 @@
+"""A separate draft model with the target's tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters import Method, NetworkSize, PreparedNetwork
+from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.reply import build_model
+from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.weights.sources import DirectorySource
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model(Method, name="model"):
+    """The model of a directory drafts, with keys and values of its own."""
+
+    path: Path = Path()
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """Load the model; its vocabulary must be the target's."""
+        if self.path == Path():
+            raise CassandraError("path must be the directory of a draft model, not left out")
+        if lm.tokenizer is not None:
+            ours, theirs = (each.get_vocab() for each in (lm.tokenizer, load_tokenizer(self.path)))
+            if ours != theirs:
+                raise CassandraError(
+                    f"path must be a model of the target's tokens, not {self.path}"
+                )
+        network = build_model(self.path, DirectorySource(self.path))
+        tokens = network.config.vocab_size
+        if tokens != lm.network.config.vocab_size:
+            expected = lm.network.config.vocab_size
+            raise CassandraError(f"path must be a model of {expected} tokens, not {tokens}")
+        size = NetworkSize.of(network)
+        return PreparedNetwork(lm, network, own=True, size=size, memory=size.weights)

@@ -1,0 +1,154 @@
+"""Layer skipping (Draft & Verify): the target without some of its layers drafts.
+
+The skipped set is given, or searched on development prompts. The search takes an attention and a
+feed-forward part of each layer for itself. It orders the parts by how often a draft without that
+part alone still predicts the target's next token, leaves them out in this order, and keeps each
+step that raises the expected traffic speed-up (1 - a^(g+1)) / (1 - a) / (g c + 1): a is the share
+of tokens predicted, c the draft's bytes by the target's, g the best gamma up to 8.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import torch
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters import Method, NetworkSize, PreparedNetwork, clone
+from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.study.chains import ATTENTION, Rows, Sequences, run_rows
+from cassandra_spec.model.study.emulation import Replies, greedy_replies
+from cassandra_spec.model.study.prompts import bundled_prompts
+
+_TOKENS = 48  # of a development reply
+_GAMMAS = range(1, 9)
+
+Part = tuple[str, int]
+"""``self_attn`` or ``mlp``, and the number of the layer."""
+
+
+class _Nothing(torch.nn.Module):
+    """Adds nothing to the residual stream, in the place of attention or a feed-forward part."""
+
+    def forward(self, x: torch.Tensor | None = None, **arguments: Any) -> Any:
+        """Zeros like ``x``, or like ``hidden_states`` with None beside them."""
+        return (torch.zeros_like(arguments["hidden_states"]), None) if x is None else x * 0
+
+
+def without(lm: CassandraForCausalLM, parts: set[Part]) -> Any:
+    """A clone of the target without some parts of its layers."""
+    network = clone(lm)
+    for name, number in parts:
+        setattr(network.model.layers[number], name, _Nothing())
+    return network
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Skip(Method, name="skip"):
+    """The layers, and the parts of others, that a draft leaves out."""
+
+    layers: tuple[int, ...] = ()
+    attention: tuple[int, ...] = ()
+    mlp: tuple[int, ...] = ()
+    search: int = 0  # development prompts to search the set with
+    own: bool = False  # keys and values of its own instead of the target's
+
+    def __post_init__(self) -> None:
+        if not (self.search or self.layers or self.attention or self.mlp):
+            raise CassandraError("layers must be the numbers of those to skip, not left out")
+        if self.search < 0:
+            raise CassandraError(f"search must be at least 0, not {self.search}")
+
+    @property
+    def parts(self) -> set[Part]:
+        """Everything that is left out."""
+        attention = {("self_attn", n) for n in (*self.layers, *self.attention)}
+        return attention | {("mlp", n) for n in (*self.layers, *self.mlp)}
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """Search for the set if that is asked for; its time is the training time."""
+        count = len(lm.network.model.layers)
+        for _, number in sorted(self.parts):
+            if not 0 <= number < count:
+                raise CassandraError(f"layers must be from 0 to {count - 1}, not {number}")
+        start, parts = time.monotonic(), self.parts
+        if self.search:
+            parts = Search(lm, self.search).run()
+        prepared = PreparedNetwork(
+            lm,
+            without(lm, parts),
+            own=self.own,
+            training_seconds=time.monotonic() - start if self.search else 0.0,
+        )
+        prepared.about = written(parts)
+        return prepared
+
+
+def written(parts: set[Part]) -> str:
+    """A set of parts as the options of the method."""
+    numbers = {
+        key: ",".join(str(n) for name, n in sorted(parts) if name == kind)
+        for key, kind in {"attention": "self_attn", "mlp": "mlp"}.items()
+    }
+    return ":".join(["skip", *(f"{key}={value}" for key, value in numbers.items() if value)])
+
+
+class Search:
+    """The greedy search for a skipped set on development prompts."""
+
+    def __init__(self, lm: CassandraForCausalLM, prompts: int) -> None:
+        self._lm = lm
+        texts = [prompt.text for prompt in bundled_prompts("development")][:prompts]
+        self._replies = greedy_replies(
+            clone(lm),
+            [lm.encode_prompt(text) for text in texts],
+            max_tokens=_TOKENS,
+            stop_tokens=lm.stop_tokens(),
+        )
+        self._bytes = NetworkSize.of(lm.network).weights
+
+    def run(self) -> set[Part]:
+        """The parts to leave out."""
+        every = [(kind, n) for kind in ("self_attn", "mlp") for n in range(self._layers)]
+        order = sorted(every, key=lambda part: -self.agreement({part})[0])
+        chosen, best = set[Part](), 1.0
+        for part in order:
+            found = self.speedup(chosen | {part})
+            if found > best:
+                chosen, best = chosen | {part}, found
+        return chosen
+
+    @property
+    def _layers(self) -> int:
+        return len(self._lm.network.model.layers)
+
+    def agreement(self, parts: set[Part]) -> tuple[float, float]:
+        """Share of the replies' tokens that a draft predicts, and its bytes by the target's."""
+        network = without(self._lm, parts)
+        network.config._attn_implementation = ATTENTION
+        read = NetworkSize.of(network).weights / self._bytes
+        return _predicted(network, self._replies), read
+
+    def speedup(self, parts: set[Part]) -> float:
+        """The expected traffic speed-up at the best gamma, without keys and values."""
+        a, c = self.agreement(parts)
+        return max(sum(a**n for n in range(g + 1)) / (g * c + 1) for g in _GAMMAS)
+
+
+def _predicted(network: Any, replies: Replies) -> float:
+    """Share of all replies' tokens that a network says, in one pass over all sequences."""
+    tokens, sequence, position, answers = list[int](), list[int](), list[int](), list[int]()
+    wanted = list[int]()
+    for number, (prompt, reply) in enumerate(zip(replies.prompts, replies.replies, strict=True)):
+        known = [*prompt, *reply[:-1]]
+        wanted += range(len(tokens) + len(prompt) - 1, len(tokens) + len(known))
+        answers += reply
+        tokens += known
+        sequence += [number] * len(known)
+        position += range(len(known))
+    rows = Rows(sequence=torch.tensor(sequence), position=torch.tensor(position))
+    cache = Sequences(len(replies.prompts))
+    logits = run_rows(network, tokens, rows, cache, wanted=torch.tensor(wanted))
+    return float((logits.argmax(-1) == torch.tensor(answers)).double().mean())
