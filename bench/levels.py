@@ -321,23 +321,11 @@ def _speed(one: Figures) -> str:
 
 def draw(found: Sequence[Figures], *, title: str) -> bytes:
     """Bars: speed and traffic by level added, as an SVG."""
-    from matplotlib.figure import Figure
-
-    from cassandra_spec.report.plots import described_svg
+    from cassandra_spec.model.study.figure import draw_bars
 
     whole = [each for each in found if each.category == ALL]
-    names, places = [each.variant for each in whole], range(len(whole))
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    for axes, label, values in zip(
-        figure.subplots(1, 2, sharey=True),
-        ("traffic speed-up over BF16", "tokens a second, of plain (median)"),
-        ([each.speedup.value for each in whole], [each.to_plain[1] for each in whole]),
-        strict=True,
-    ):
-        axes.barh(places, values)
-        axes.set(xlabel=label, yticks=list(places), yticklabels=names)
-        axes.axvline(1.0, color="grey", linestyle="--")
-    axes.invert_yaxis()  # of both
-    figure.suptitle(title)
-    text = "; ".join(f"{e.variant}: {e.speedup.value:.2f}, {e.to_plain[1]:.2f}" for e in whole)
-    return described_svg(figure, title=title, text=f"Traffic speed-up, speed of plain. {text}.")
+    columns = {
+        "traffic speed-up over BF16": [each.speedup.value for each in whole],
+        "tokens a second, of plain (median)": [each.to_plain[1] for each in whole],
+    }
+    return draw_bars([each.variant for each in whole], columns, title=title)

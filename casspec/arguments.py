@@ -6,6 +6,7 @@ import cassandra_spec
 from cassandra_spec.casspec import (
     accuracy_commands,
     bench_commands,
+    compare_command,
     exits_command,
     generate_command,
     pack_commands,
@@ -51,5 +52,6 @@ def build_parser() -> CommandParser:
     rtl_command.register(subparsers)
     tune_command.register(subparsers)
     bench_commands.register(subparsers)
+    compare_command.register(subparsers)
     system_commands.register(subparsers)
     return parser

@@ -37,6 +37,9 @@ class PassCost:
         return PassCost(weights=self.weights * times, kv=self.kv * times, flops=self.flops * times)
 
 
+NOTHING = PassCost()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkSize:
     """What the costs of a network's passes follow from."""

@@ -16,7 +16,7 @@ from cassandra_spec.drafting import (
     Settings,
 )
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
+from cassandra_spec.model.drafters.costs import NOTHING, NetworkSize, PassCost
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
 METHODS: dict[str, type[Method]] = {}
@@ -49,7 +49,7 @@ class Prepared:
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
         """What a draft pass of a round at ``position`` costs."""
-        return PassCost()
+        return NOTHING
 
     def verify_cost(self, position: int, nodes: int) -> PassCost:
         """What the verification of ``nodes`` nodes in a round at ``position`` costs."""
@@ -73,6 +73,8 @@ class Method:
 
     name: ClassVar[str]
     greedy_only: ClassVar[bool] = False  # drafts trees, which Eq. 1 cannot verify
+    compared: ClassVar[tuple[str, ...]] = ()  # what `casspec compare` runs by default
+    claim: ClassVar[str] = ""  # of the paper, for the table of claims
 
     def __init_subclass__(cls, *, name: str = "", **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

@@ -45,6 +45,9 @@ class Fractal(Method, name="fractal"):
 
     greedy_only = True
 
+    compared = ("fractal", "fractal:n=8:w=8")
+    claim = "7.74 accepted per verification at n = w = 7; 1.20 to 2.47 times as fast"
+
     n: int = 7
     w: int = 7
     bits: int = 8

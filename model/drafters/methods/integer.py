@@ -34,9 +34,11 @@ class Int8(_Integer, name="int8"):
     """An 8-bit copy."""
 
     bits = 8
+    compared = ("int8", "int8@8")
 
 
 class Int4(_Integer, name="int4"):
     """A 4-bit copy."""
 
     bits = 4
+    compared = ("int4",)

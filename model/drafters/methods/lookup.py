@@ -13,6 +13,8 @@ from cassandra_spec.model.speculative import CassandraForCausalLM
 class Lookup(Method, name="lookup"):
     """A chain of gamma copies, each of the longest run of up to six tokens that occurred before."""
 
+    compared = ("lookup@7",)
+
     def prepare(self, lm: CassandraForCausalLM) -> PreparedLow:
         """Nothing to prepare."""
         return PreparedLow(lm, sources=(COPIES,))

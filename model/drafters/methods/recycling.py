@@ -15,6 +15,8 @@ from cassandra_spec.model.speculative import CassandraForCausalLM
 class Recycling(Method, name="recycling"):
     """The adjacency matrix is that of one reply, and holds the target's four best tokens."""
 
+    compared = ("recycling",)
+
     nodes: int = 15  # of a tree
     branches: int = BRANCHES  # candidates of one place
 

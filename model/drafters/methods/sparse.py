@@ -20,6 +20,9 @@ class Sparse(Method, name="sparse"):
     These are chosen for each key head by the largest product of a key with its queries.
     """
 
+    compared = ("sparse", "sparse:window=16:top=16")
+    claim = "at times slower than no speculation, at low batch (Cassandra, section VII.B)"
+
     sinks: int = 4
     window: int = 64
     top: int = 0

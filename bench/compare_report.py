@@ -1,0 +1,146 @@
+"""The comparison of draft methods as tables, plots, and one page of HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+
+from cassandra_spec.bench.compare import Figures
+from cassandra_spec.bench.levels import ALL
+from cassandra_spec.model.output import write_file, write_json
+from cassandra_spec.model.study.figure import draw_bars
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import Table
+
+_HEADER = (
+    *("method", "identical", "accepted / drafted", "conditional", "per verification"),
+    *("MB / token", "MFLOP / token", "of plain", "traffic, weights", "traffic, all"),
+    *("extra MB", "training s", "one pass"),
+)
+_BY_CATEGORY: dict[str, Callable[[Figures], str]] = {
+    "traffic speed-up": lambda one: f"{one.speedup:.2f}",
+    "tokens per verification": lambda one: f"{one.tokens_per_verification:.2f}",
+}
+
+
+def tables(found: Sequence[Figures]) -> list[Table]:
+    """All turns; two figures by category; what the papers claim."""
+    whole = [each for each in found if each.category == ALL]
+    categories = [c for c in dict.fromkeys(each.category for each in found) if c != ALL]
+    made = [
+        Table(
+            title=f"Draft methods, {whole[0].turns} replies, {whole[0].tokens} tokens",
+            header=_HEADER,
+            rows=tuple(_cells(each) for each in whole),
+            notes=(_NOTE,),
+        )
+    ]
+    by_place = {(each.label, each.category): each for each in found}
+    for title, cell in _BY_CATEGORY.items():
+        rows = tuple(
+            (each.label, *(cell(by_place[each.label, category]) for category in categories))
+            for each in whole
+        )
+        made.append(Table(title=f"By category: {title}", header=("method", *categories), rows=rows))
+    claims = [(each.label, each.claim, _measured(each), each.about) for each in whole]
+    header = ("method", "the paper says", "here", "found while preparing")
+    made.append(Table(title="Claims", header=header, rows=tuple(c for c in claims if c[1])))
+    return made
+
+
+_NOTE = (
+    "Traffic speed-ups are over plain decoding in BF16. `one pass`: replies whose rounds follow"
+    " from one teacher-forced pass as the loop has them."
+)
+
+
+def _cells(one: Figures) -> tuple[str, ...]:
+    return (
+        one.label,
+        f"{one.identical}/{one.turns}",
+        _rate(one.acceptance),
+        _rate(one.conditional),
+        f"{one.tokens_per_verification:.2f}",
+        f"{one.bytes_per_token / 1e6:.1f}",
+        f"{one.flops_per_token / 1e6:.0f}",
+        f"{one.flops_of_plain:.2f}",
+        f"{one.weights_speedup:.2f}",
+        f"{one.speedup:.2f}",
+        f"{one.memory / 1e6:.0f}",
+        f"{one.training_seconds:.0f}",
+        f"{one.forced_equal}/{one.forced}" if one.forced else "-",
+    )
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.3f}"
+
+
+def _measured(one: Figures) -> str:
+    return (
+        f"{one.tokens_per_verification:.2f} tokens per verification, accepted / drafted"
+        f" {_rate(one.acceptance)}, traffic {one.speedup:.2f}"
+    )
+
+
+def plots(found: Sequence[Figures], *, title: str) -> bytes:
+    """Bars as an SVG: tokens per verification, and traffic with keys and values."""
+    whole = [each for each in found if each.category == ALL]
+    columns = {
+        "tokens per verification": [each.tokens_per_verification for each in whole],
+        "traffic speed-up over BF16": [each.speedup for each in whole],
+    }
+    return draw_bars([each.label for each in whole], columns, title=title)
+
+
+def page(found: Sequence[Figures], *, title: str) -> str:
+    """One page of HTML with everything; it needs no other file."""
+    picture = plots(found, title=title).decode()
+    body = "\n".join(table.html() for table in tables(found))
+    return _PAGE.format(title=escape(title), picture=picture[picture.index("<svg") :], body=body)
+
+
+def save(
+    found: Sequence[Figures],
+    *,
+    title: str,
+    json_file: Path | None = None,
+    figure: Path | None = None,
+    page_file: Path | None = None,
+    document: Path | None = None,
+) -> None:
+    """Write figures as JSON, bars, one page, and the tables into a block of a document."""
+    if json_file:
+        write_json(json_file, [dataclasses.asdict(each) for each in found])
+    if figure:
+        write_file(figure, plots(found, title=title))
+    if page_file:
+        write_file(page_file, page(found, title=title).encode())
+    if document:
+        text = "\n\n".join(table.markdown() for table in tables(found))
+        fill_file(document, {"compare": text})
+
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font-family: sans-serif; margin: 2em; }}
+table {{ border-collapse: collapse; }}
+td, th {{ border-bottom: 1px solid #ccc; padding: .2em .6em; text-align: right; }}
+td:first-child, th:first-child {{ text-align: left; }}
+svg {{ max-width: 100%; height: auto; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{picture}
+{body}
+</body>
+</html>
+"""

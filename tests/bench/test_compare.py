@@ -1,0 +1,135 @@
+"""Draft methods compared: figures that agree with the loop's, tables, one page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cassandra_spec.bench import compare, compare_report
+from cassandra_spec.bench.levels import ALL, Question
+from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.drafting import Counters
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.weights.sources import open_source
+from tests.model.speculative.conftest import RECIPE
+from tests.model.tiny import write_model
+
+QUESTIONS = [
+    Question(category="one", turns=("word5 word7 word5 word7", "word9")),
+    Question(category="two", turns=("word3 word4",)),
+]
+METHODS = ("cassandra@3", "cassandra:own=yes@3", "int4@2+low", "lookup", "fractal:n=2:w=2")
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    source = write_model(folder / "plain", max_position_embeddings=256)
+    pack_model(open_source(source), folder / "packed", RECIPE, jobs=1)
+    return folder / "packed"
+
+
+@pytest.fixture(scope="module")
+def found(packed: Path) -> list[compare.Figures]:
+    contenders = [compare.Contender.read(text, gamma=4, max_tokens=12) for text in METHODS]
+    run = compare.Run([packed], contenders)
+    lines: list[str] = []
+    assert run.run(QUESTIONS, lines.append) == 2
+    assert lines[-1] == "2 of 2 questions, two"
+    return run.figures()
+
+
+def test_every_reply_is_that_of_plain_decoding(found: list[compare.Figures]) -> None:
+    whole = [each for each in found if each.category == ALL]
+    assert [each.label for each in whole] == list(METHODS)
+    assert all(each.identical == each.turns == 3 for each in whole)
+    assert {each.category for each in found} == {ALL, "one", "two"}
+
+
+def test_one_teacher_forced_pass_agrees_with_the_loop(found: list[compare.Figures]) -> None:
+    forced = {each.label: (each.forced, each.forced_equal) for each in found[: len(METHODS)]}
+    assert forced["cassandra:own=yes@3"] == (3, 3)
+    assert forced["cassandra@3"] == forced["lookup"] == (0, 0)
+
+
+def test_traffic_is_that_of_the_models_own_report(
+    packed: Path, found: list[compare.Figures]
+) -> None:
+    lm = CassandraForCausalLM.from_pretrained(packed)
+    contender = compare.Contender.read("cassandra@3", gamma=4, max_tokens=12)
+    run = compare.Run([packed], [contender])
+    run.run(QUESTIONS[1:], lambda text: None)
+    one, counters = run.figures()[0], Counters()
+    settings = contender.settings
+    list(lm.rounds(lm.encode_prompt("word3 word4"), settings, counters))
+    report = lm.make_report(counters, settings).traffic["all"]
+    if counters.tokens == one.tokens:  # no stop token ended the reply
+        assert one.speedup == pytest.approx(report.speedup)
+        assert one.bytes_per_token == pytest.approx(report.speculative)
+
+
+def test_low_drafters_read_nothing_as_drafts(found: list[compare.Figures]) -> None:
+    by_label = {each.label: each for each in found if each.category == ALL}
+    assert by_label["lookup"].draft_bytes_per_token == 0
+    assert by_label["lookup"].memory == 0 < by_label["int4@2+low"].memory
+    assert by_label["fractal:n=2:w=2"].flops_of_plain > 1
+
+
+def test_what_cannot_be_compared_is_one_line() -> None:
+    for text, message in {
+        "nothing@3": "method must be one of",
+        "int8:group=0@3": "group must be at least 1, not 0",
+        "int8@9999": "gamma must be from 0 to 4096",
+    }.items():
+        with pytest.raises(CassandraError, match=message):
+            compare.Contender.read(text, gamma=4, max_tokens=12)
+
+
+def test_the_defaults_are_methods() -> None:
+    texts = compare.default_contenders()
+    assert {"cassandra", "fractal", "int8@8"} <= set(texts)
+    assert all(compare.Contender.read(text, gamma=4, max_tokens=12) for text in texts)
+
+
+def test_the_page_and_the_document_have_everything(
+    found: list[compare.Figures], tmp_path: Path
+) -> None:
+    document = tmp_path / "doc.md"
+    document.write_text("<!-- compare -->\n\n<!-- /compare -->\n")
+    page, figure, file = (tmp_path / name for name in ("page.html", "bars.svg", "all.json"))
+    compare_report.save(
+        found,
+        title="A < B",
+        json_file=file,
+        figure=figure,
+        page_file=page,
+        document=document,
+    )
+    text = page.read_text()
+    assert "A &lt; B" in text
+    assert "<svg" in text
+    assert all(f"<td>{method}</td>" in text for method in METHODS)
+    assert "| fractal:n=2:w=2 |" in document.read_text()
+    assert json.loads(file.read_text())[0]["label"] == METHODS[0]
+    assert "traffic speed-up" in figure.read_text()
+
+
+def test_the_command_ends_with_what_all_have_answered(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers, asked = compare.Run._answers, list[Question]()
+
+    def interrupted(run: compare.Run, question: Question, say: object) -> object:
+        asked.append(question)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return answers(run, question, lambda text: None)
+
+    monkeypatch.setattr(compare.Run, "_answers", interrupted)
+    arguments = ["compare", str(packed), "--methods", "lookup", "--max-tokens", "4", "--quiet"]
+    assert main(arguments) == 130
+    assert "1 replies" in capsys.readouterr().out
