@@ -53,12 +53,12 @@ class Align(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes = self.config.lanes
-        self.present, bad = Signal(lanes), Signal(lanes)
+        present, bad = Signal(lanes), Signal(lanes)
         for lane in range(lanes):
-            self._lane(m, lane, bad)
+            self._lane(m, lane, present[lane], bad)
         m.d.comb += [
             self.bad_window.eq(bad.any()),
-            self.present.eq(present_lanes(self.command, self.beat.last, lanes)),
+            present.eq(present_lanes(self.command, self.beat.last, lanes)),
             self.aligned.last.eq(self.beat.last),
             self.aligned.most.eq(
                 _rows_of(popcount(self.aligned.raw | self.aligned.flagged), lanes)
@@ -70,7 +70,7 @@ class Align(wiring.Component):
             m.d.comb += self.aligned.needs[part].eq(total(widths))
         return m
 
-    def _lane(self, m: Module, lane: int, bad: Signal) -> None:
+    def _lane(self, m: Module, lane: int, present: Value, bad: Signal) -> None:
         m.submodules[f"concat_{lane}"] = concat = MantissaConcat()
         command, beat = self.command, self.beat
         unary = self.config.selects(command.scheme, "unary")
@@ -87,7 +87,7 @@ class Align(wiring.Component):
         if self.config.has("mx") or self.config.has("exact"):
             self._shift(m, lane, concat, ~unary, exponent, mantissa, escape, bad)
         value = Mux(kept, Cat(mantissa, exponent, concat.sign), 0)
-        missing = self.present[lane] & ~kept
+        missing = present & ~kept
         m.d.comb += [
             self.aligned.values[lane].eq(value),
             self.aligned.raw[lane].eq(command.target & (missing | escape)),

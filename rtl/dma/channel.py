@@ -73,37 +73,38 @@ class Channel(wiring.Component):
             decoder.clear_error.eq(1),  # so that causes are pulses
             self.errors.eq(decoder.error),
         ]
-        self._count(m)
-        self._flag(m)
+        self._flag(m, self._count(m))
         return m
 
-    def _count(self, m: Module) -> None:
+    def _count(self, m: Module) -> Signal:
+        """Segments inside; returns whether one has gone."""
         orders, loader = self.orders, self.loader.orders
         begun = orders.valid & orders.ready
-        self.gone = Signal()
+        gone = Signal()
         m.d.comb += [
             orders.ready.eq(self.flying != IN_FLIGHT),
             loader.payload.eq(orders.payload),
             loader.valid.eq(begun),
-            self.gone.eq(self.values.valid & self.values.ready & self.values.payload.last),
+            gone.eq(self.values.valid & self.values.ready & self.values.payload.last),
         ]
         m.d.sync += [
-            self.flying.eq(self.flying + begun - self.gone),
+            self.flying.eq(self.flying + begun - gone),
             self.tag.eq(self.tag + begun),
         ]
+        return gone
 
-    def _flag(self, m: Module) -> None:
+    def _flag(self, m: Module, gone: Signal) -> None:
         flags = Signal(IN_FLIGHT)
         leaving = Signal(range(IN_FLIGHT))  # the tag of the segment whose values come out
         beat, failed = self.decoder.values.payload, Signal()
-        with m.If(self.gone):
+        with m.If(gone):
             m.d.sync += leaving.eq(leaving + 1)
         mine = Cat(leaving == tag for tag in range(IN_FLIGHT))
         for tag in range(IN_FLIGHT):
             hits = [self.fault_valid[place] & (self.fault[place] == tag) for place in range(2)]
             with m.If(Cat(hits).any()):
                 m.d.sync += flags[tag].eq(1)
-            with m.Elif(self.gone & mine[tag]):
+            with m.Elif(gone & mine[tag]):
                 m.d.sync += flags[tag].eq(0)
         m.d.comb += [
             failed.eq(beat.last & (flags & mine).any()),

@@ -10,13 +10,13 @@ from amaranth.lib.wiring import Out
 
 from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.rtl.common.command import VALUE
+from cassandra_spec.rtl.common.guard import check_of
 from cassandra_spec.rtl.common.networks import popcount
 from cassandra_spec.rtl.common.wires import axi_channel, values_out
 from cassandra_spec.rtl.dma.axi import connect_reads, read_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.config import REGIONS, DmaConfig
 from cassandra_spec.rtl.dma.descriptors import Dispatcher
-from cassandra_spec.rtl.dma.guard import check_of
 from cassandra_spec.rtl.dma.merge import InOrder
 from cassandra_spec.rtl.dma.peripheral import Activity, Peripheral, RegionCheck
 from cassandra_spec.rtl.dma.read_master import ReadMaster

@@ -8,9 +8,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.common.guard import GuardedQueue
 from cassandra_spec.rtl.dma.codebooks import order_layout
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, DmaConfig, StoreConfig
-from cassandra_spec.rtl.dma.guard import GuardedQueue
 from cassandra_spec.rtl.dma.read_master import region_layout
 from cassandra_spec.rtl.dma.write_master import place_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout

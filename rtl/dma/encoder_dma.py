@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In
 
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
 from cassandra_spec.rtl.common.command import VALUE
+from cassandra_spec.rtl.common.guard import check_of
 from cassandra_spec.rtl.common.networks import popcount
 from cassandra_spec.rtl.common.wires import axi_channel, values_in
 from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader
 from cassandra_spec.rtl.dma.config import REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.descriptors import EncoderDispatcher
-from cassandra_spec.rtl.dma.guard import check_of
 from cassandra_spec.rtl.dma.peripheral import Activity, Peripheral, RegionCheck
 from cassandra_spec.rtl.dma.store import Store, entry_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout

@@ -91,15 +91,16 @@ class Peripheral(wiring.Component):
     readers: int = 1
     """Read ports of the codebooks."""
 
-    registers: RegisterFile
-    codebooks: Codebooks
-    busy: Signal  # a segment is in the queue or on its way
-    number: Signal  # of the next segment that is done
-    intact: Signal  # no bit of what describes a segment has changed by itself
-
     def __init__(self, config: BusConfig, ports: dict[str, object]) -> None:
         self._bus = config
         super().__init__({**lite_ports(), **ports, "irq": Out(1)})
+        self.registers = RegisterFile(registers_for(self.top))
+        self.codebooks = Codebooks(
+            books=config.books, entries=config.engine.codebook, readers=self.readers
+        )
+        self.busy = Signal()  # a segment is in the queue or on its way
+        self.number = Signal(32)  # of the next segment that is done
+        self.intact = Signal()  # no bit of what describes a segment has changed by itself
 
     @property
     def module_name(self) -> str:
@@ -108,13 +109,8 @@ class Peripheral(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, engine = self._bus, self._bus.engine
-        m.submodules.registers = self.registers = RegisterFile(registers_for(self.top))
-        m.submodules.codebooks = self.codebooks = Codebooks(
-            books=config.books, entries=engine.codebook, readers=self.readers
-        )
+        m.submodules.registers, m.submodules.codebooks = self.registers, self.codebooks
         m.submodules.queue = queue = self._queue()
-        self.busy, self.number, self.intact = Signal(), Signal(32), Signal()
         connect_lite(m, self, self.registers)
         activity = self._engine(m, queue)
         self._constants(m)

@@ -6,9 +6,9 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.common.guard import GuardedQueue, GuardedRegister, check_of
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
-from cassandra_spec.rtl.dma.guard import GuardedQueue, GuardedRegister, check_of
 
 RESPONSE_ERROR = 1
 """Bit of RRESP that is set in SLVERR and DECERR."""
@@ -184,14 +184,15 @@ class RegionReceiver(wiring.Component):
                 region.address.eq(region.address + 1),
                 dropping.eq((dropping | bad) & ~final),
             ]
-        self._next_region(m, region, final)
-        self._fault(m, region, bad & ~dropping)
+        first = self._next_region(m, region, final)
+        self._fault(m, region, first, bad & ~dropping)
         return m
 
-    def _next_region(self, m: Module, region: data.View, final: Signal) -> None:
+    def _next_region(self, m: Module, region: data.View, final: Signal) -> Signal:
+        """Returns the address of the first word of a region."""
         layout = region_layout(self.config)
         m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
-        self.first = Signal(self.config.address - self.config.word_bits)
+        first = Signal(self.config.address - self.config.word_bits)
         m.d.comb += [
             queue.w_data.eq(self.regions.payload),
             queue.w_en.eq(self.regions.valid & self.regions.ready),
@@ -200,17 +201,18 @@ class RegionReceiver(wiring.Component):
         ]
         with m.If(queue.r_en):
             head = data.View(layout, queue.r_data)
-            m.d.sync += [region.eq(head), self.first.eq(head.address)]
+            m.d.sync += [region.eq(head), first.eq(head.address)]
+        return first
 
-    def _fault(self, m: Module, region: data.View, bad: Signal) -> None:
+    def _fault(self, m: Module, region: data.View, first: Signal, bad: Signal) -> None:
         """The burst began at the border before this word, or with the region."""
         low = (self.config.burst // self.config.bus - 1).bit_length()
-        begins = region.address[low:] == self.first[low:]
+        begins = region.address[low:] == first[low:]
         m.d.comb += [
             self.fault_valid.eq(self.beat_valid & bad),
             self.fault.tag.eq(region.tag),
             self.fault.decode.eq(self.beat.resp[0]),
-            self.fault.address.eq(Mux(begins, self.first, region.address[low:] << low)),
+            self.fault.address.eq(Mux(begins, first, region.address[low:] << low)),
         ]
 
 

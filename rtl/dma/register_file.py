@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.dma.guard import check_of
+from cassandra_spec.rtl.common.guard import check_of
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, REGISTERS, Field, Register, check
 
 RESPONSE_OKAY, RESPONSE_SLVERR = 0, 2
@@ -63,23 +63,21 @@ class RegisterFile(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self.mask = Signal(32)  # bits that are written in this cycle
-        self.bits, self.strobe = Signal(32), Signal(4)
-        self._write_port(m)
+        write = self._write_port(m)
         self._read_port(m)
         for register in self.registers:
             selected = Signal(name=f"write_{register.name}")
-            strobed = self.strobe.all() if register.whole else self.strobe.any()
-            m.d.comb += selected.eq(self.acts & strobed & (self.place == register.offset // 4))
+            strobed = write.strobe.all() if register.whole else write.strobe.any()
+            m.d.comb += selected.eq(write.acts & strobed & (write.place == register.offset // 4))
             for field, low in register.places():
-                self._field(m, register, field, low, selected)
+                self._field(m, f"{register.name}_{field.name}", field, low, write, selected)
             if _acts(register):
                 m.d.comb += getattr(self, f"{register.name}_written").eq(selected)
             if register.guarded:
-                self._guard(m, register, selected)
+                self._guard(m, register, write, selected)
         return m
 
-    def _guard(self, m: Module, register: Register, selected: Signal) -> None:
+    def _guard(self, m: Module, register: Register, write: _Write, selected: Signal) -> None:
         """A check for each byte: bytes are written one by one."""
         fields = Signal(32, name=f"bits_of_{register.name}")
         kept = 0
@@ -92,52 +90,52 @@ class RegisterFile(wiring.Component):
         for byte in range(4):
             bits = slice(8 * byte, 8 * byte + 8)
             held = Signal(init=1, name=f"check_{register.name}_{byte}")
-            with m.If(selected & self.strobe[byte]):
-                m.d.sync += held.eq(check_of((self.bits & kept)[bits]))
+            with m.If(selected & write.strobe[byte]):
+                m.d.sync += held.eq(check_of((write.bits & kept)[bits]))
             right.append(held == check_of(fields[bits]))
         m.d.comb += getattr(self, f"{register.name}_intact").eq(Cat(right).all())
 
     def _known(self, place: Value) -> Value:
         return Cat(place == register.offset // 4 for register in self.registers).any()
 
-    def _write_port(self, m: Module) -> None:
+    def _write_port(self, m: Module) -> _Write:
         """Address and data wait for each other, and for the response before them to be taken.
 
         Each has a check, which is wrong again when it has been used: so neither is used twice.
         """
-        self.write, self.acts = Signal(), Signal()
-        self.place = Signal(ADDRESS_BITS - 2)
+        write, answers = _Write(), Signal(name="write")
         word = Signal(self.write_layout)
         addressed, filled = Signal(), Signal()
         address_check, word_check = Signal(), Signal()
-        sound = (address_check == check_of(self.place)) & (word_check == check_of(word))
+        sound = (address_check == check_of(write.place)) & (word_check == check_of(word))
         m.d.comb += [
-            self.acts.eq(self.write & sound),
+            write.acts.eq(answers & sound),
             self.aw.ready.eq(~addressed),
             self.w.ready.eq(~filled),
-            self.write.eq(addressed & filled & (~self.b.valid | self.b.ready)),
-            self.bits.eq(word.data),
-            self.strobe.eq(word.strobe),
-            self.mask.eq(Cat(bit.replicate(8) for bit in word.strobe)),
+            answers.eq(addressed & filled & (~self.b.valid | self.b.ready)),
+            write.bits.eq(word.data),
+            write.strobe.eq(word.strobe),
+            write.mask.eq(Cat(bit.replicate(8) for bit in word.strobe)),
         ]
         with m.If(self.b.ready):
             m.d.sync += self.b.valid.eq(0)
-        with m.If(self.write & ~sound):
+        with m.If(answers & ~sound):
             m.d.sync += self.unsound.eq(1)
-        with m.If(self.write):
-            known = self._known(self.place)
+        with m.If(answers):
+            known = self._known(write.place)
             m.d.sync += [
                 *(addressed.eq(0), filled.eq(0), self.b.valid.eq(1)),
                 self.b.payload.eq(_response(known & sound)),
-                address_check.eq(~check_of(self.place)),
+                address_check.eq(~check_of(write.place)),
                 word_check.eq(~check_of(word)),
             ]
         with m.If(self.aw.valid & self.aw.ready):
             place = self.aw.payload[2:]
-            m.d.sync += [self.place.eq(place), address_check.eq(check_of(place)), addressed.eq(1)]
+            m.d.sync += [write.place.eq(place), address_check.eq(check_of(place)), addressed.eq(1)]
         with m.If(self.w.valid & self.w.ready):
             payload = self.w.payload
             m.d.sync += [word.eq(payload), word_check.eq(check_of(payload)), filled.eq(1)]
+        return write
 
     def _read_port(self, m: Module) -> None:
         place = Signal(ADDRESS_BITS - 2)
@@ -179,11 +177,10 @@ class RegisterFile(wiring.Component):
         return Cat(parts)
 
     def _field(
-        self, m: Module, register: Register, field: Field, low: int, selected: Signal
+        self, m: Module, name: str, field: Field, low: int, write: _Write, selected: Signal
     ) -> None:
-        name = f"{register.name}_{field.name}"
         signal = getattr(self, name)
-        bits, mask = (whole[low : low + field.width] for whole in (self.bits, self.mask))
+        bits, mask = (whole[low : low + field.width] for whole in (write.bits, write.mask))
         if field.access == "rw":
             with m.If(selected):
                 m.d.sync += signal.eq((signal & ~mask) | (bits & mask))
@@ -192,6 +189,16 @@ class RegisterFile(wiring.Component):
             m.d.sync += signal.eq((signal & ~clear) | getattr(self, f"{name}_set"))
         elif field.access == "wo":
             m.d.comb += signal.eq(bits & mask & selected.replicate(field.width))
+
+
+class _Write:
+    """A write, in the cycle in which it is answered."""
+
+    def __init__(self) -> None:
+        self.acts = Signal()  # no bit of it has changed on the way
+        self.place = Signal(ADDRESS_BITS - 2)
+        self.bits, self.strobe = Signal(32), Signal(4)
+        self.mask = Signal(32)  # bits that are written
 
 
 def _acts(register: Register) -> bool:

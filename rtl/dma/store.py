@@ -65,6 +65,8 @@ class Store(wiring.Component):
     def __init__(self, config: StoreConfig) -> None:
         self.config = config
         self.master = WriteMaster(config)
+        self._follows = fifo.SyncFIFO(width=1, depth=IN_FLIGHT)
+        self._waiting = fifo.SyncFIFO(width=EncodeResult().size, depth=IN_FLIGHT)
         master = self.master.signature.members
         names = ("words", "aw", "w", "b", "writing", "wrong", "fault", "fault_valid")
         super().__init__(
@@ -92,34 +94,32 @@ class Store(wiring.Component):
                 self.fault[place].eq(master.fault[place]),
                 self.fault_valid[place].eq(master.fault_valid[place]),
             ]
-        self.taken = Signal()  # an entry
-        self._begin(m)
+        m.submodules.follows, m.submodules.results = self._follows, self._waiting
+        taken = Signal()  # an entry
+        self._begin(m, taken)
         self._learn(m)
-        self._finish(m)
+        self._finish(m, taken)
         return m
 
-    def _begin(self, m: Module) -> None:
+    def _begin(self, m: Module, taken: Signal) -> None:
         """Take a segment's places while all that may follow from it has room."""
         places = self.master.places
-        m.submodules.follows = self.follows = fifo.SyncFIFO(width=1, depth=IN_FLIGHT)
         begun = self.places.valid & self.places.ready
         m.d.comb += [
             self.places.ready.eq(self.flying != IN_FLIGHT),
-            self.follows.w_data.eq(self.places.payload[0].follow),
-            self.follows.w_en.eq(begun),
+            self._follows.w_data.eq(self.places.payload[0].follow),
+            self._follows.w_en.eq(begun),
         ]
         for place, region in enumerate(places):
             m.d.comb += [
                 region.payload.eq(self.places.payload[place]),
                 region.valid.eq(begun),
             ]
-        m.d.sync += self.flying.eq(self.flying + begun - self.taken)
+        m.d.sync += self.flying.eq(self.flying + begun - taken)
 
     def _learn(self, m: Module) -> None:
         """Results wait for ends of regions; the master learns at once which regions are empty."""
-        width = EncodeResult().size
-        m.submodules.results = self.waiting = waiting = fifo.SyncFIFO(width=width, depth=IN_FLIGHT)
-        known, taken = self.master.known, Signal()
+        waiting, known, taken = self._waiting, self.master.known, Signal()
         m.d.comb += [
             taken.eq(self.results.valid & self.results.ready),
             self.results.ready.eq(waiting.w_rdy & Cat(region.ready for region in known).all()),
@@ -133,31 +133,29 @@ class Store(wiring.Component):
                 self.master.pending[place].eq(self.results.valid),
             ]
 
-    def _finish(self, m: Module) -> None:
+    def _finish(self, m: Module, taken: Signal) -> None:
         """Both ends and the result of the oldest segment make its entry."""
-        result = data.View(EncodeResult(), self.waiting.r_data)
+        result = data.View(EncodeResult(), self._waiting.r_data)
         entry, ends = self.entries.payload, self.master.ends
-        complete = Cat(self.waiting.r_rdy, self.follows.r_rdy, *(end.valid for end in ends)).all()
+        complete = Cat(self._waiting.r_rdy, self._follows.r_rdy, *(end.valid for end in ends)).all()
         drive(m, entry, result, "mask", "errors", "saturated")
         m.d.comb += [
             self.entries.valid.eq(complete),
-            self.taken.eq(self.entries.valid & self.entries.ready),
-            self.waiting.r_en.eq(self.taken),
-            self.follows.r_en.eq(self.taken),
+            taken.eq(self.entries.valid & self.entries.ready),
+            self._waiting.r_en.eq(taken),
+            self._follows.r_en.eq(taken),
             entry.failed.eq(Cat(end.payload.failed for end in ends).any()),
             entry.room.eq(Cat(end.payload.room for end in ends).any()),
         ]
         for place, name in enumerate(REGIONS):
-            previous = Signal(
-                OFFSET_BITS, name=f"previous_{name}"
-            )  # the end of the previous segment
+            previous = Signal(OFFSET_BITS, name=f"previous_{name}")  # where the last segment ended
             offset, length = entry.offsets[place], entry.lengths[place]
             m.d.comb += [
-                ends[place].ready.eq(self.taken),
-                offset.eq(Mux(self.follows.r_data, previous, 0)),
+                ends[place].ready.eq(taken),
+                offset.eq(Mux(self._follows.r_data, previous, 0)),
                 length.eq(getattr(result, name)),
             ]
-            with m.If(self.taken):
+            with m.If(taken):
                 m.d.sync += previous.eq(offset + length)
 
 

@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.rtl.common.guard import GuardedQueue, GuardedRegister, check_of
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
-from cassandra_spec.rtl.dma.guard import GuardedQueue, GuardedRegister, check_of
 
 RESPONSE_ERROR = 1
 """Bit of BRESP that is set in SLVERR and DECERR."""
@@ -153,7 +153,7 @@ class BurstFormer(wiring.Component):
         place = self.places.payload
         burst = Signal(write_burst_layout(self.config))  # the one that is being formed
         room = Signal(self.config.count_bits)
-        self.check = check = Signal(init=1)  # of the burst's address and words, and of the room
+        check = Signal(init=1)  # of the burst's address and words, and of the room
         overrun = Signal()
         load, fresh = Signal(), Signal(init=1)  # fresh: the place has not been loaded
         placed = place.check == check_of(place.address, place.room, place.follow)
@@ -171,7 +171,7 @@ class BurstFormer(wiring.Component):
                     m.d.comb += load.eq(1)
                     m.next = "OPEN"
             with m.State("OPEN"):
-                self._form(m, burst, room, overrun, fresh)
+                self._form(m, burst, room, check, overrun, fresh)
                 with m.If(self.words.valid & self.words.ready & self.words.payload.last):
                     m.next = "CLOSE"
             with m.State("EMPTY"):
@@ -203,7 +203,13 @@ class BurstFormer(wiring.Component):
         return m
 
     def _form(
-        self, m: Module, burst: data.View, room: Signal, overrun: Signal, fresh: Signal
+        self,
+        m: Module,
+        burst: data.View,
+        room: Signal,
+        check: Signal,
+        overrun: Signal,
+        fresh: Signal,
     ) -> None:
         """Pass words on; a burst goes out with the word that completes it."""
         words, longest = self.words, self.config.longest
@@ -211,7 +217,7 @@ class BurstFormer(wiring.Component):
         after = Signal.like(burst.address)  # of this word
         offered = self.bursts.payload
         m.d.comb += [
-            right.eq((self.check == check_of(burst.address, burst.words, room)) & ~fresh),
+            right.eq((check == check_of(burst.address, burst.words, room)) & ~fresh),
             self.wrong.eq(~right),
             fits.eq(room != 0),
             after.eq(burst.address + burst.words + 1),
@@ -239,7 +245,7 @@ class BurstFormer(wiring.Component):
                 room.eq(left),
                 burst.address.eq(address),
                 burst.words.eq(count),
-                self.check.eq(check_of(address, count, left)),
+                check.eq(check_of(address, count, left)),
             ]
         with m.If(moved & ~fits):
             m.d.sync += overrun.eq(1)

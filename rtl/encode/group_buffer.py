@@ -61,6 +61,10 @@ class GroupBuffer(wiring.Component):
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
         self.depth = max(2 * config.group // config.lanes, 16)
+        size = StoredBeat(config).size
+        self._values = BeatMemory(width=size, depth=self.depth, ports=2)
+        self._choice = BeatMemory(width=config.lanes, depth=self.depth)
+        self._shared = BeatMemory(width=8, depth=self.depth)
         super().__init__(
             {
                 "issued": In(1),
@@ -75,14 +79,10 @@ class GroupBuffer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        size = StoredBeat(self.config).size
-        m.submodules.values = self.values = BeatMemory(width=size, depth=self.depth, ports=2)
-        m.submodules.choice = self.choice = BeatMemory(width=self.config.lanes, depth=self.depth)
-        m.submodules.shared = self.shared = BeatMemory(width=8, depth=self.depth)
-        self.committed = Signal(range(2 * self.depth))
+        m.submodules.values, m.submodules.choice = self._values, self._choice
+        m.submodules.shared = self._shared
         self._write(m)
-        self._exponents(m)
-        self._read(m)
+        self._read(m, self._exponents(m))
         return m
 
     def _delayed(
@@ -100,17 +100,20 @@ class GroupBuffer(wiring.Component):
         place, chosen_place = Signal(range(self.depth)), Signal(range(self.depth))
         late = self._delayed(m, self.valid, "choice_valid", CHOICE_LATENCY)
         m.d.comb += [
-            self.values.write_address.eq(place),
-            self.values.write_data.eq(self.beat),
-            self.values.write_enable.eq(self.valid),
-            self.choice.write_address.eq(chosen_place),
-            self.choice.write_data.eq(self.chosen),
-            self.choice.write_enable.eq(late),
+            self._values.write_address.eq(place),
+            self._values.write_data.eq(self.beat),
+            self._values.write_enable.eq(self.valid),
+            self._choice.write_address.eq(chosen_place),
+            self._choice.write_data.eq(self.chosen),
+            self._choice.write_enable.eq(late),
         ]
         m.d.sync += [place.eq(place + self.valid), chosen_place.eq(chosen_place + late)]
 
-    def _exponents(self, m: Module) -> None:
-        """The exponent of each group, stored at the place of the group's first beat."""
+    def _exponents(self, m: Module) -> Signal:
+        """The exponent of each group, stored at the place of the group's first beat.
+
+        Returns where the groups end whose exponent is stored.
+        """
         lanes = self.config.lanes
         exact = self.config.selects(self.beat.scheme, "exact")
         values = [self.beat.values[lane] for lane in range(lanes)]
@@ -136,7 +139,7 @@ class GroupBuffer(wiring.Component):
         ]
         valid = self._delayed(m, self.valid, "late_valid", CHOICE_LATENCY + 1)
         ends = self._delayed(m, self.beat.ends, "late_ends", CHOICE_LATENCY + 1)
-        self._accumulate(m, candidate, floored, valid, ends)
+        return self._accumulate(m, candidate, floored, valid, ends)
 
     def _largest(self, m: Module, keys: Sequence[Value]) -> Signal:
         """The largest key, ``CHOICE_LATENCY`` cycles later: half of the levels in each."""
@@ -152,34 +155,36 @@ class GroupBuffer(wiring.Component):
 
     def _accumulate(
         self, m: Module, candidate: Signal, floored: Signal, valid: Signal, ends: Signal
-    ) -> None:
+    ) -> Signal:
         """Over the beats of a group; its end makes the group readable."""
         place, first = Signal(range(2 * self.depth)), Signal(range(self.depth))
         most, low = Signal(8), Signal()
         joined, any_low = Signal(8), Signal()
+        committed = Signal(range(2 * self.depth))
         m.d.comb += [joined.eq(larger(most, candidate)), any_low.eq(low | floored)]
         with m.If(valid):
             m.d.sync += place.eq(place + 1)
             with m.If(ends):
                 m.d.sync += [most.eq(0), low.eq(0), first.eq(place + 1)]
-                m.d.sync += self.committed.eq(place + 1)
+                m.d.sync += committed.eq(place + 1)
             with m.Else():
                 m.d.sync += [most.eq(joined), low.eq(any_low)]
         least = Mux(any_low, _SUBNORMAL_FLOOR, 1)
         saturated = Mux(joined == _NOT_FINITE, _LARGEST, joined)  # mx: as if it were finite
         m.d.comb += [
-            self.shared.write_address.eq(first),
-            self.shared.write_data.eq(larger(saturated, least)),
-            self.shared.write_enable.eq(valid & ends),
+            self._shared.write_address.eq(first),
+            self._shared.write_data.eq(larger(saturated, least)),
+            self._shared.write_enable.eq(valid & ends),
         ]
+        return committed
 
-    def _read(self, m: Module) -> None:
+    def _read(self, m: Module, committed: Signal) -> None:
         """Beats of whole groups leave; the memories hold the one that waits."""
         place, held = Signal(range(2 * self.depth)), Signal(range(self.depth + 1))
         move, ended, shared = Signal(), Signal(init=1), Signal(8, reset_less=True)
         taken, shown = Signal(), Signal(range(self.depth))
         m.d.comb += [
-            move.eq((place != self.committed) & (~self.beats.valid | self.beats.ready)),
+            move.eq((place != committed) & (~self.beats.valid | self.beats.ready)),
             self.grant.eq(held != self.depth),
             taken.eq(self.beats.valid & self.beats.ready),
         ]
@@ -188,23 +193,23 @@ class GroupBuffer(wiring.Component):
             m.d.sync += shown.eq(place)
         with m.If(move | self.beats.ready):
             m.d.sync += self.beats.valid.eq(move)
-        for memory in (self.values, self.choice, self.shared):
+        for memory in (self._values, self._choice, self._shared):
             m.d.comb += [
                 memory.read_address[0].eq(place),
                 memory.read_enable[0].eq(move),
             ]
-        again = data.View(StoredBeat(self.config), self.values.read_data[1])
+        again = data.View(StoredBeat(self.config), self._values.read_data[1])
         m.d.comb += [
-            self.values.read_address[1].eq(shown),
-            self.values.read_enable[1].eq(taken),
+            self._values.read_address[1].eq(shown),
+            self._values.read_enable[1].eq(taken),
             self.again.eq(again.values),
         ]
         out = self.beats.payload
         m.d.comb += [
-            out.stored.eq(self.values.read_data[0]),
-            out.chosen.eq(self.choice.read_data[0]),
+            out.stored.eq(self._values.read_data[0]),
+            out.chosen.eq(self._choice.read_data[0]),
             out.begins.eq(ended),
-            out.shared.eq(Mux(ended, self.shared.read_data[0], shared)),
+            out.shared.eq(Mux(ended, self._shared.read_data[0], shared)),
         ]
         with m.If(taken):
             m.d.sync += [ended.eq(out.stored.ends), shared.eq(out.shared)]

@@ -138,9 +138,9 @@ class ResiduePacker(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         starts, need = self._starts(m)
-        fields, begins = self._stage(m, starts, need)
-        turned = self._turned(m, fields, begins)
-        self._cut(m, Cat(compact(m, turned, _of_bits(begins), "placed", BUS_ROWS)))
+        stage = self._stage(m, starts, need)
+        turned = self._turned(m, stage)
+        self._cut(m, stage, Cat(compact(m, turned, _of_bits(stage.begins), "placed", BUS_ROWS)))
         return m
 
     def _starts(self, m: Module) -> tuple[list[Signal], Value]:
@@ -155,45 +155,39 @@ class ResiduePacker(wiring.Component):
             m.d.sync += level.eq(Mux(beat.last, 0, level + ends[-1]))
         return starts, ends[-1]
 
-    def _stage(
-        self, m: Module, starts: Sequence[Value], need: Value
-    ) -> tuple[data.View, data.View]:
-        """A register in the middle of the way: the fields, and where they begin."""
-        beat = self.beats.payload
-        fields = Signal(beat.fields.shape(), reset_less=True)
-        begins = Signal(data.ArrayLayout(self.place, self.lanes), reset_less=True)
-        self.end = Signal(self.place + 1, reset_less=True)
-        self.valid, self.ready, self.last = Signal(), Signal(), Signal(reset_less=True)
-        m.d.comb += self.beats.ready.eq(~self.valid | self.ready)
+    def _stage(self, m: Module, starts: Sequence[Value], need: Value) -> _PlacedFields:
+        """A register in the middle of the way."""
+        beat, stage = self.beats.payload, _PlacedFields(self.lanes, self.place)
+        m.d.comb += self.beats.ready.eq(~stage.valid | stage.ready)
         with m.If(self.beats.ready):
-            m.d.sync += self.valid.eq(self.beats.valid)
+            m.d.sync += stage.valid.eq(self.beats.valid)
         with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += [
-                *(fields.eq(beat.fields), self.last.eq(beat.last)),
-                *(begins.eq(Cat(starts)), self.end.eq(starts[0] + need)),
+                *(stage.fields.eq(beat.fields), stage.last.eq(beat.last)),
+                *(stage.begins.eq(Cat(starts)), stage.end.eq(starts[0] + need)),
             ]
-        return fields, begins
+        return stage
 
-    def _turned(self, m: Module, fields: data.View, begins: data.View) -> list[Value]:
+    def _turned(self, m: Module, stage: _PlacedFields) -> list[Value]:
         """Each field in eight places, turned to where it begins; the others are zero."""
         turned: list[Value] = []
-        for lane, begin in enumerate(begins):
-            places = list(Cat(fields[lane], 0))
+        for lane, begin in enumerate(stage.begins):
+            places = list(Cat(stage.fields[lane], 0))
             turned += rotate(m, places, (-begin)[:3], BUS_ROWS, f"turned_{lane}")
         return turned
 
-    def _cut(self, m: Module, placed: Value) -> None:
+    def _cut(self, m: Module, stage: _PlacedFields, placed: Value) -> None:
         """Rows that are whole stay in the word; a beat's last row is completed by the next one.
 
         A beat has less than a word: what it has of the next word ends before the row in which it
         began.
         """
         flushing, row = Signal(), Signal(3)  # where the held bits end
-        full = self.end[self.place]
-        move = self.valid & self.ready
+        full = stage.end[self.place]
+        move = stage.valid & stage.ready
         m.d.comb += [
-            self.words.valid.eq(flushing | (self.valid & full)),
-            self.ready.eq(~flushing & (~full | self.words.ready)),
+            self.words.valid.eq(flushing | (stage.valid & full)),
+            stage.ready.eq(~flushing & (~full | self.words.ready)),
         ]
         for i in range(BUS_ROWS):
             held = Signal(self.lanes, name=f"held_{i}", reset_less=i > 0)
@@ -209,11 +203,21 @@ class ResiduePacker(wiring.Component):
                     m.d.sync += held.eq(0)
         with m.If(move):
             m.d.sync += [
-                flushing.eq(self.last & (self.end[: self.place] != 0)),
-                row.eq(self.end[self.place - 3 : self.place]),
+                flushing.eq(stage.last & (stage.end[: self.place] != 0)),
+                row.eq(stage.end[self.place - 3 : self.place]),
             ]
         with m.If(flushing & self.words.ready):
             m.d.sync += [flushing.eq(0), row.eq(0)]
+
+
+class _PlacedFields:
+    """The fields of a beat, and where each begins in its word."""
+
+    def __init__(self, lanes: int, place: int) -> None:
+        self.fields = Signal(data.ArrayLayout(FIELD_MAX, lanes), reset_less=True)
+        self.begins = Signal(data.ArrayLayout(place, lanes), reset_less=True)
+        self.end = Signal(place + 1, reset_less=True)  # of the last one
+        self.valid, self.ready, self.last = Signal(), Signal(), Signal(reset_less=True)
 
 
 class UnaryPacker(wiring.Component):
@@ -248,16 +252,15 @@ class UnaryPacker(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self.valid, self.ready, self.flushing = Signal(), Signal(), Signal()
+        hand, flushing = self._place(m), Signal()
         m.d.comb += [
-            self.beats.ready.eq(~self.valid | self.ready),
-            self.busy.eq(self.valid | self.flushing),
+            self.beats.ready.eq(~hand.valid | hand.ready),
+            self.busy.eq(hand.valid | flushing),
         ]
-        self._place(m)
-        self._cut(m)
+        self._cut(m, hand, flushing)
         return m
 
-    def _place(self, m: Module) -> None:
+    def _place(self, m: Module) -> _PlacedRanks:
         """Behind which place each lane has its one, counted from the window that is filled."""
         lanes, beat, size = self.lanes, self.beats.payload, self.window_bits
         most = lanes * self.limit
@@ -265,56 +268,50 @@ class UnaryPacker(wiring.Component):
         reach = Shape.cast(range(most + 4 * size)).width
         terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
         total = prefix_sums(m, terms, reach, "sum")[-1]
-        self.places = [
-            Signal(reach, name=f"place_{i}", reset_less=i < lanes - 1) for i in range(lanes)
-        ]
-        self.kept, self.last = Signal(lanes, reset_less=True), Signal()
-        self.end = self.places[-1]  # all lanes count in the last sum
-        self.level, begin = Signal(range(size)), Signal(range(size))  # of the latest one, and now
-        self.origin = Signal(range(size))  # where the beat in hand begins, or the codes have ended
-        self.long = Signal()  # it has more than two windows
-        over = Mux(self.end >= size, size, 0)
+        hand, begin = _PlacedRanks(lanes, reach, size), Signal(range(size))
+        over = Mux(hand.end >= size, size, 0)
         m.d.comb += [
-            self.level.eq(self.end - Mux(self.end >= 2 * size, 2 * size, over)),
-            begin.eq(Mux(self.last, 0, self.level)),
+            hand.level.eq(hand.end - Mux(hand.end >= 2 * size, 2 * size, over)),
+            begin.eq(Mux(hand.last, 0, hand.level)),
         ]
         sums = prefix_sums_from(m, begin, terms, reach, "behind")
         with m.If(self.beats.ready):
-            m.d.sync += self.valid.eq(self.beats.valid)
+            m.d.sync += hand.valid.eq(self.beats.valid)
         with m.If(self.beats.valid & self.beats.ready):
             m.d.sync += [
-                *(self.kept.eq(beat.kept), self.last.eq(beat.last)),
-                *(place.eq(behind) for place, behind in zip(self.places, sums, strict=True)),
-                self.long.eq(total > 2 * size),
+                *(hand.kept.eq(beat.kept), hand.last.eq(beat.last)),
+                *(place.eq(behind) for place, behind in zip(hand.places, sums, strict=True)),
+                hand.long.eq(total > 2 * size),
             ]
+        return hand
 
-    def _cut(self, m: Module) -> None:
+    def _cut(self, m: Module, hand: _PlacedRanks, flushing: Signal) -> None:
         """Up to two windows leave at once; a beat stays as long as it has more than two."""
         size, (one, two) = self.window_bits, self.windows.payload.items
-        held, full = Signal(size), self.end >= size
-        again = self.end >= 2 * size
-        this, following, third = self._ones(m)
+        held, full = Signal(size), hand.end >= size
+        again = hand.end >= 2 * size
+        this, following, third = self._ones(m, hand, flushing)
         free = self.windows.ready
-        moves = self.valid & ~self.flushing & (~full | free)
+        moves = hand.valid & ~flushing & (~full | free)
         m.d.comb += [
-            self.ready.eq(~self.flushing & (~full | free) & ~self.long),
-            self.windows.valid.eq(self.flushing | (self.valid & full)),
-            self.windows.payload.two.eq(~self.flushing & again),
-            *(one.bits.eq(held | this), one.last.eq(self.flushing)),
+            hand.ready.eq(~flushing & (~full | free) & ~hand.long),
+            self.windows.valid.eq(flushing | (hand.valid & full)),
+            self.windows.payload.two.eq(~flushing & again),
+            *(one.bits.eq(held | this), one.last.eq(flushing)),
             *(two.bits.eq(following), two.last.eq(0)),
             *(window.ones.eq(popcount(window.bits)) for window in (one, two)),
         ]
         with m.If(moves):
             m.d.sync += held.eq(Mux(again, third, Mux(full, following, held | this)))
-        with m.If(moves & self.long):
-            m.d.sync += [place.eq(place - 2 * size) for place in self.places]
-            m.d.sync += [self.origin.eq(0), self.long.eq(self.end > 4 * size)]
-        with m.If(self.valid & self.ready):
-            m.d.sync += [self.origin.eq(self.level), self.flushing.eq(self.last)]
-        with m.If(self.flushing & free):
-            m.d.sync += [held.eq(0), self.flushing.eq(0), self.origin.eq(0)]
+        with m.If(moves & hand.long):
+            m.d.sync += [place.eq(place - 2 * size) for place in hand.places]
+            m.d.sync += [hand.origin.eq(0), hand.long.eq(hand.end > 4 * size)]
+        with m.If(hand.valid & hand.ready):
+            m.d.sync += [hand.origin.eq(hand.level), flushing.eq(hand.last)]
+        with m.If(flushing & free):
+            m.d.sync += [held.eq(0), flushing.eq(0), hand.origin.eq(0)]
 
-    def _ones(self, m: Module) -> tuple[Value, Signal, Value]:
+    def _ones(self, m: Module, hand: _PlacedRanks, flushing: Signal) -> tuple[Value, Signal, Value]:
         """The ones in the window that is filled and in the two behind it.
 
         A beat that is not long has no ones a pair of windows apart. So those of the third window
@@ -325,19 +322,34 @@ class UnaryPacker(wiring.Component):
         fine = 2 if size % 2 == 0 else 0  # a place is decoded in two parts
         places = (2 * size) >> fine
         lines: list[list[Value]] = [[] for _ in range(2 * size)]
-        for kept, place in zip(self.kept, self.places, strict=True):
+        for kept, place in zip(hand.kept, hand.places, strict=True):
             low, high = Const(1) << place[:fine], kept << place[fine:]
             for j, line in enumerate(lines, 1):
                 part = high[j >> fine]
                 if j <= size:
-                    part |= high[(j >> fine) + places] & ~self.long
+                    part |= high[(j >> fine) + places] & ~hand.long
                 line.append(part & low[j % (1 << fine)])
         this, following, behind = Signal(size), Signal(size), Signal(size)
         m.d.comb += [
             Cat(this, following).eq(Cat(Cat(line).any() for line in lines)),
-            behind.eq(Cat(self.origin <= i for i in range(size))),
+            behind.eq(Cat(hand.origin <= i for i in range(size))),
         ]
-        return (this | self.flushing.replicate(size)) & behind, following, this & ~behind
+        return (this | flushing.replicate(size)) & behind, following, this & ~behind
+
+
+class _PlacedRanks:
+    """The beat in hand: which lanes are kept, and where their codes end."""
+
+    def __init__(self, lanes: int, reach: int, size: int) -> None:
+        self.valid, self.ready = Signal(), Signal()
+        self.places = [
+            Signal(reach, name=f"place_{i}", reset_less=i < lanes - 1) for i in range(lanes)
+        ]
+        self.kept, self.last = Signal(lanes, reset_less=True), Signal()
+        self.end = self.places[-1]  # all lanes count in the last sum
+        self.level = Signal(range(size))  # of the window that its last code begins
+        self.origin = Signal(range(size))  # where the beat begins, or the codes have ended
+        self.long = Signal()  # it has more than two windows
 
 
 class SharedPacker(wiring.Component):

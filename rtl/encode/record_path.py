@@ -23,6 +23,28 @@ _LARGEST = 0x7F7F
 _CONTROL = ("last", "abort", "scheme", "truncated", "mask")
 
 
+def _middle(config: EncoderConfig) -> data.StructLayout:
+    """What the second stage knows of a beat."""
+    step = max(4, (config.codebook - 1).bit_length())
+    return data.StructLayout(
+        {
+            "step": data.ArrayLayout(step, config.lanes),  # rank, or distance to the group
+            "infinite": config.lanes,  # not finite
+            "kept": config.lanes,
+            "present": config.lanes,
+            "shared": 8,
+            "begins": 1,
+            "errors": EncodeErrorLayout,
+            "replaced": range(config.lanes + 1),
+            "last": 1,
+            "abort": 1,
+            "scheme": 2,
+            "truncated": 3,
+            "mask": 1,
+        }
+    )
+
+
 class RecordPath(wiring.Component):
     """The exponent paths of all schemes, in two stages.
 
@@ -59,51 +81,34 @@ class RecordPath(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self.config
-        step = max(4, (config.codebook - 1).bit_length())
-        middle = data.StructLayout(
-            {
-                "step": data.ArrayLayout(step, config.lanes),  # rank, or distance to the group
-                "infinite": config.lanes,  # not finite
-                "kept": config.lanes,
-                "present": config.lanes,
-                "shared": 8,
-                "begins": 1,
-                "errors": EncodeErrorLayout,
-                "replaced": range(config.lanes + 1),
-                "last": 1,
-                "abort": 1,
-                "scheme": 2,
-                "truncated": 3,
-                "mask": 1,
-            }
-        )
-        self.stage = Signal(middle, reset_less=True)
-        self.stage_valid = Signal()
-        self.move, self.advance = Signal(), Signal()
-        self.more = Signal()  # the beat stays: another part of the codebook is looked at
+        stage, stage_valid = Signal(_middle(config), reset_less=True), Signal()
+        move, advance = Signal(), Signal()
+        m.d.comb += advance.eq(~self.records.valid | self.records.ready)
+        more = self._look_up(m, stage, move & self.beats.valid)
         m.d.comb += [
-            self.advance.eq(~self.records.valid | self.records.ready),
-            self.move.eq(~self.stage_valid | self.advance),
-            self.beats.ready.eq(self.move & ~self.more),
+            move.eq(~stage_valid | advance),
+            self.beats.ready.eq(move & ~more),
         ]
-        with m.If(self.move):
-            m.d.sync += self.stage_valid.eq(self.beats.valid & ~self.more)
-        with m.If(self.advance):
-            m.d.sync += self.records.valid.eq(self.stage_valid)
-        self._look_up(m)
-        self._finish(m)
+        with m.If(move):
+            m.d.sync += stage_valid.eq(self.beats.valid & ~more)
+        with m.If(advance):
+            m.d.sync += self.records.valid.eq(stage_valid)
+        self._finish(m, stage, advance & stage_valid)
         return m
 
-    def _look_up(self, m: Module) -> None:
-        """First stage: saturation (mx), rank (unary), distance to the group's exponent."""
+    def _look_up(self, m: Module, stage: data.View, moves: Value) -> Signal:
+        """First stage: saturation (mx), rank (unary), distance to the group's exponent.
+
+        Returns whether the beat stays, because another part of the codebook is looked at.
+        """
         config = self.config
         beat, stored = self.beats.payload, self.beats.payload.stored
         mx = config.selects(stored.scheme, "mx")
         unary = config.selects(stored.scheme, "unary")
         infinite, kept = Signal(config.lanes), Signal(config.lanes)
         known, missing = Signal(config.lanes), Signal(config.lanes)  # in the codebook, and not yet
-        first, moves = self.part == 0, self.move & self.beats.valid
-        following = Signal(self.stage.shape())
+        first, more = self.part == 0, Signal()
+        following = Signal(stage.shape())
         for lane in range(config.lanes):
             value = stored.values[lane]
             m.submodules[f"distance_{lane}"] = distance = Distance()
@@ -116,12 +121,12 @@ class RecordPath(wiring.Component):
             ]
             with m.If(moves & (first | self.found[lane])):
                 step = Mux(unary, self.ranks[lane], distance.distance)
-                m.d.sync += self.stage.step[lane].eq(step)
+                m.d.sync += stage.step[lane].eq(step)
         drive(m, following, beat, "shared", "begins")
         m.d.comb += [
-            known.eq(Mux(first, 0, self.stage.kept)),
+            known.eq(Mux(first, 0, stage.kept)),
             missing.eq(beat.chosen & ~self.found & ~known),
-            self.more.eq(unary & missing.any() & (self.part != self.parts - 1)),
+            more.eq(unary & missing.any() & (self.part != self.parts - 1)),
             kept.eq(Mux(unary, (beat.chosen & self.found) | known, beat.chosen)),
             following.infinite.eq(infinite),
             following.kept.eq(kept),
@@ -136,23 +141,23 @@ class RecordPath(wiring.Component):
         m.d.comb += [following[name].eq(stored[name]) for name in _CONTROL]
         part = Signal.like(self.part)
         m.d.comb += self.part.eq(part)
-        names = [name for name in self.stage.shape().members if name != "step"]
+        names = [name for name in stage.shape().members if name != "step"]
         with m.If(moves):
-            m.d.sync += [self.stage[name].eq(following[name]) for name in names]
-            m.d.sync += part.eq(Mux(self.more, part + 1, 0))
+            m.d.sync += [stage[name].eq(following[name]) for name in names]
+            m.d.sync += part.eq(Mux(more, part + 1, 0))
+        return more
 
-    def _finish(self, m: Module) -> None:
+    def _finish(self, m: Module, stage: data.View, move: Value) -> None:
         """Second stage: the record. Rank and width are never of use together."""
-        config, stage = self.config, self.stage
+        config = self.config
         exact = config.selects(stage.scheme, "exact")
         unary = config.selects(stage.scheme, "unary")
         mx = config.selects(stage.scheme, "mx")
         lanes = config.lanes
         record = Signal(RecordBeat(config), reset_less=True)
-        steps = data.ArrayLayout(self.stage.step[0].shape(), lanes)
+        steps = data.ArrayLayout(stage.step[0].shape(), lanes)
         step, lowest = Signal(steps, reset_less=True), Signal(lanes, reset_less=True)
         following = Signal(record.shape())
-        move = self.advance & self.stage_valid
         for lane in range(lanes):
             m.submodules[f"aligner_{lane}"] = aligner = Aligner()
             kept = stage.kept[lane]
@@ -180,7 +185,7 @@ class RecordPath(wiring.Component):
             following.count.eq(popcount(stage.kept)),
         ]
         m.d.comb += [following[name].eq(stage[name]) for name in _CONTROL]
-        self._collect(m, following)
+        self._collect(m, stage, following, move)
         names = [
             name for name in record.shape().members if name not in ("rank", "residue", "width")
         ]
@@ -201,14 +206,14 @@ class RecordPath(wiring.Component):
                 record.residue[lane].eq(Cat(bit & (width > i) for i, bit in enumerate(bits))),
             ]
 
-    def _collect(self, m: Module, record: Value) -> None:
+    def _collect(self, m: Module, stage: data.View, record: Value, move: Value) -> None:
         """Causes and replaced values of the whole segment, up to the last record."""
         errors, saturated = Signal(EncodeErrorLayout), Signal(COUNT_WIDTH)
         m.d.comb += [
-            record.errors.eq(errors.as_value() | self.stage.errors.as_value()),
-            record.saturated.eq(saturated + self.stage.replaced),
+            record.errors.eq(errors.as_value() | stage.errors.as_value()),
+            record.saturated.eq(saturated + stage.replaced),
         ]
-        with m.If(self.advance & self.stage_valid):
+        with m.If(move):
             m.d.sync += [errors.eq(record.errors), saturated.eq(record.saturated)]
-            with m.If(self.stage.last):
+            with m.If(stage.last):
                 m.d.sync += [errors.eq(0), saturated.eq(0)]

@@ -105,51 +105,53 @@ class RegionWriter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self.level = Signal(range(BUS_ROWS + 1))  # rows that are held: none, or 1 to 8
-        self.flushing, self.done = Signal(), Signal()
+        level = Signal(range(BUS_ROWS + 1))  # rows that are held: none, or 1 to 8
+        flushing, done = Signal(), Signal()
         place = Signal(range(self.words_per_superblock))
         final = place == self.words_per_superblock - 1
         free, send, total = Signal(), Signal(), Signal(range(2 * BUS_ROWS + 1))
         move = self.rows.valid & self.rows.ready
         over = total > BUS_ROWS
         m.d.comb += [
-            total.eq(self.level + self.rows.payload.count),
+            total.eq(level + self.rows.payload.count),
             free.eq(~self.words.valid | self.words.ready),
             # Not even if they fit beside a word that waits: ready would come as late as the rows.
-            self.rows.ready.eq(~self.flushing & ~self.done & free),
-            send.eq((free & self.flushing) | (move & over)),
-            self.ended.eq(self.done & ~self.words.valid),
+            self.rows.ready.eq(~flushing & ~done & free),
+            send.eq((free & flushing) | (move & over)),
+            self.ended.eq(done & ~self.words.valid),
         ]
-        self._words(m, move, over, send)
+        self._words(m, level, flushing, move, over, send)
         with m.If(move):
-            m.d.sync += self.level.eq(Mux(over, total - BUS_ROWS, total))
+            m.d.sync += level.eq(Mux(over, total - BUS_ROWS, total))
             with m.If(self.rows.payload.end):
-                m.d.sync += [self.flushing.eq(total != 0), self.done.eq(total == 0)]
+                m.d.sync += [flushing.eq(total != 0), done.eq(total == 0)]
         with m.If(self.words.ready):
             m.d.sync += self.words.valid.eq(0)
         with m.If(send):
             m.d.sync += [
                 self.words.valid.eq(1),
-                self.words.payload.last.eq(self.flushing & final),
+                self.words.payload.last.eq(flushing & final),
                 place.eq(Mux(final, 0, place + 1)),
                 self.length.eq(self.length + final),
             ]
-            with m.If(self.flushing):  # nothing but zeros follow
-                m.d.sync += [self.level.eq(0), self.flushing.eq(~final), self.done.eq(final)]
+            with m.If(flushing):  # nothing but zeros follow
+                m.d.sync += [level.eq(0), flushing.eq(~final), done.eq(final)]
         with m.If(self.next):
-            m.d.sync += [self.done.eq(0), self.length.eq(0), self.level.eq(0)]
+            m.d.sync += [done.eq(0), self.length.eq(0), level.eq(0)]
         return m
 
-    def _words(self, m: Module, move: Value, over: Value, send: Value) -> None:
+    def _words(
+        self, m: Module, level: Signal, flushing: Signal, move: Value, over: Value, send: Value
+    ) -> None:
         """The rows are turned to their places behind those that are held."""
         lanes, rows = self.lanes, self.rows.payload.rows
         word = Signal(BUS_ROWS * lanes, reset_less=True)
-        turned = rotate(m, [rows[i] for i in range(BUS_ROWS)], (-self.level)[:3], BUS_ROWS, "row")
+        turned = rotate(m, [rows[i] for i in range(BUS_ROWS)], (-level)[:3], BUS_ROWS, "row")
         for i, row in enumerate(turned):
             held = Signal(lanes, name=f"held_{i}", reset_less=True)
-            new = Mux(self.flushing, 0, row)
+            new = Mux(flushing, 0, row)
             with m.If(send):
-                m.d.sync += word.word_select(i, lanes).eq(Mux(self.level > i, held, new))
-            with m.If(move & (over | (self.level <= i))):
+                m.d.sync += word.word_select(i, lanes).eq(Mux(level > i, held, new))
+            with m.If(move & (over | (level <= i))):
                 m.d.sync += held.eq(row)
         m.d.comb += self.words.payload.data.eq(word)

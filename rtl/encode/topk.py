@@ -92,6 +92,7 @@ class RadixSelect(wiring.Component):
 
     def __init__(self, shape: SelectShape) -> None:
         self.shape = shape
+        self._contexts = [_Context(shape, i) for i in range(_CONTEXTS)]
         super().__init__(
             {
                 "vectors": In(stream.Signature(shape.vector)),
@@ -104,7 +105,6 @@ class RadixSelect(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._contexts = [_Context(self.shape, i) for i in range(_CONTEXTS)]
         tag = self._issue(m)
         digits, active, tag = self._match(m, tag)
         totals, tag = self._count(m, digits, active, tag)

@@ -105,18 +105,12 @@ class VectorLoader(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self.state = Signal(_State)
-        self.remaining = Signal(COUNT_WIDTH)
-        self.word_taken = Signal()
-        self.segment_ends, self.vector_ends = Signal(), Signal()
-        self.held = Signal(EncodeCommandLayout, reset_less=True)
-        used = Signal(range(_SLOTS + 1))
-        self.room = Signal()  # a slot for a new vector
-        m.d.comb += [self.room.eq(used != _SLOTS), self.idle.eq(self.state == _State.IDLE)]
-        self._sequence(m)
-        self._fill(m)
-        self._place(m)
-        self._announce(m)
+        segment, used = _Segment(), Signal(range(_SLOTS + 1))
+        room = Signal()  # a slot for a new vector
+        m.d.comb += [room.eq(used != _SLOTS), self.idle.eq(segment.state == _State.IDLE)]
+        self._sequence(m, segment, room)
+        self._fill(m, segment)
+        self._announce(m, segment, self._place(m, segment))
         opened = self.write & (self.place == 0)
         m.d.sync += used.eq(used + opened - self.free)
         return m
@@ -145,100 +139,101 @@ class VectorLoader(wiring.Component):
         names = ("unary", "mx", "exact")
         return command.scheme == names.index(self.config.schemes[0])
 
-    def _sequence(self, m: Module) -> None:
+    def _sequence(self, m: Module, segment: _Segment, room: Signal) -> None:
         """From command to command."""
-        word = self.values.payload
+        word, word_taken = self.values.payload, Signal()
         lanes = self.config.lanes
-        with m.Switch(self.state):
+        with m.Switch(segment.state):
             with m.Case(_State.IDLE):
                 m.d.comb += self.command.ready.eq(self.enable)
                 with m.If(self.command.valid & self.enable):
                     payload = self.command.payload
                     m.d.sync += [
-                        self.held.eq(payload),
-                        self.remaining.eq(payload.count + 1),
-                        self.state.eq(Mux(self._legal(payload), _State.LOAD, _State.ABORT)),
+                        segment.held.eq(payload),
+                        segment.remaining.eq(payload.count + 1),
+                        segment.state.eq(Mux(self._legal(payload), _State.LOAD, _State.ABORT)),
                     ]
             with m.Case(_State.LOAD):
                 m.d.comb += [
-                    self.values.ready.eq(self.room | (self.place != 0)),
-                    self.word_taken.eq(self.values.valid & self.values.ready),
-                    self.write.eq(self.word_taken),
+                    self.values.ready.eq(room | (self.place != 0)),
+                    word_taken.eq(self.values.valid & self.values.ready),
+                    self.write.eq(word_taken),
                 ]
-                with m.If(self.word_taken):
-                    m.d.sync += self.remaining.eq(self.remaining - lanes)
-                with m.If(self.word_taken & self.segment_ends):
-                    m.d.sync += self.state.eq(Mux(word.last, _State.IDLE, _State.DRAIN))
+                with m.If(word_taken):
+                    m.d.sync += segment.remaining.eq(segment.remaining - lanes)
+                with m.If(word_taken & segment.ends):
+                    m.d.sync += segment.state.eq(Mux(word.last, _State.IDLE, _State.DRAIN))
             with m.Case(_State.ABORT):
-                m.d.comb += self.write.eq(self.room)
-                with m.If(self.room):
-                    m.d.sync += self.state.eq(_State.DRAIN)
+                m.d.comb += self.write.eq(room)
+                with m.If(room):
+                    m.d.sync += segment.state.eq(_State.DRAIN)
             with m.Case(_State.DRAIN):
                 m.d.comb += self.values.ready.eq(1)
                 with m.If(self.values.valid & word.last):
-                    m.d.sync += self.state.eq(_State.IDLE)
+                    m.d.sync += segment.state.eq(_State.IDLE)
 
-    def _fill(self, m: Module) -> None:
+    def _fill(self, m: Module, segment: _Segment) -> None:
         """The beat: which of its lanes exist, and what ends with it."""
         word, lanes = self.values.payload, self.config.lanes
-        abort = self.state == _State.ABORT
+        abort = segment.state == _State.ABORT
         wanted, given = Signal(lanes), Signal(lanes)
         final = Signal()  # of the segment, by the command
         short = Signal()
-        m.d.comb += final.eq(self.remaining <= lanes)
+        m.d.comb += final.eq(segment.remaining <= lanes)
         for lane in range(lanes):
-            m.d.comb += wanted[lane].eq(self.remaining > lane)
+            m.d.comb += wanted[lane].eq(segment.remaining > lane)
             m.d.comb += given[lane].eq(~word.last | word.keep[1 : lane + 1].all())
         m.d.comb += [
             short.eq(word.last & (~final | (wanted & ~given).any())),
-            self.segment_ends.eq(word.last | final | abort),
+            segment.ends.eq(word.last | final | abort),
             self.beat.values.eq(word.values),
             self.beat.present.eq(Mux(abort, 0, wanted & given)),
-            self.beat.last.eq(self.segment_ends),
+            self.beat.last.eq(segment.ends),
             self.beat.abort.eq(abort),
             self.beat.short.eq(short & ~abort),
             self.beat.long.eq(final & ~short & ~abort & (~word.last | (given & ~wanted).any())),
-            self.beat.scheme.eq(self.held.scheme),
-            self.beat.truncated.eq(self.held.truncated),
-            self.beat.saturate.eq(self.held.saturate),
-            self.beat.mask.eq(self.held.mask),
+            self.beat.scheme.eq(segment.held.scheme),
+            self.beat.truncated.eq(segment.held.truncated),
+            self.beat.saturate.eq(segment.held.saturate),
+            self.beat.mask.eq(segment.held.mask),
         ]
 
-    def _place(self, m: Module) -> None:
-        """Slots, beats of a vector, and beats of a group."""
+    def _place(self, m: Module, segment: _Segment) -> Signal:
+        """Slots, beats of a vector, and beats of a group; returns whether a vector ends."""
         lanes_log2 = (self.config.lanes - 1).bit_length()
         most = max(self.config.group // self.config.lanes, 2)
-        in_group = Signal(range(most))
+        in_group, vector_ends = Signal(range(most)), Signal()
         final = Signal(range(most))
         for log2 in range((self.config.group - 1).bit_length() - lanes_log2 + 1):
-            with m.If(self.held.log2_group == lanes_log2 + log2):
+            with m.If(segment.held.log2_group == lanes_log2 + log2):
                 m.d.comb += final.eq((1 << log2) - 1)
-        whole = self.place == self.held.vector[lanes_log2:]
+        whole = self.place == segment.held.vector[lanes_log2:]
         m.d.comb += [
-            self.vector_ends.eq(self.segment_ends | whole),
-            self.beat.ends.eq(self.segment_ends | (in_group == final)),
+            vector_ends.eq(segment.ends | whole),
+            self.beat.ends.eq(segment.ends | (in_group == final)),
         ]
         with m.If(self.write):
             m.d.sync += [
-                self.place.eq(Mux(self.vector_ends, 0, self.place + 1)),
-                self.slot.eq(self.slot + self.vector_ends),
+                self.place.eq(Mux(vector_ends, 0, self.place + 1)),
+                self.slot.eq(self.slot + vector_ends),
                 in_group.eq(Mux(self.beat.ends, 0, in_group + 1)),
             ]
+        return vector_ends
 
-    def _announce(self, m: Module) -> None:
+    def _announce(self, m: Module, segment: _Segment, vector_ends: Signal) -> None:
         """A queue of vectors; it has room for one in each slot."""
         shape, lanes = self.shape, self.config.lanes
         ended = Signal()
         slot = Signal(range(_SLOTS), reset_less=True)
         final = Signal(shape.beat, reset_less=True)
         count = Signal(shape.counter, reset_less=True)
-        keep = Signal(len(self.held.keep), reset_less=True)
+        keep = Signal(len(segment.held.keep), reset_less=True)
         m.d.sync += [
-            ended.eq(self.write & self.vector_ends),
+            ended.eq(self.write & vector_ends),
             slot.eq(self.slot),
             final.eq(self.place),
             count.eq(self.place * lanes + popcount(self.beat.present)),
-            keep.eq(self.held.keep),
+            keep.eq(segment.held.keep),
         ]
         entries = [Signal(shape.vector, name=f"entry_{i}", reset_less=True) for i in range(_SLOTS)]
         for i, entry in enumerate(entries):
@@ -257,6 +252,16 @@ class VectorLoader(wiring.Component):
             self.vectors.payload.eq(Array(entries)[head]),
         ]
         m.d.sync += [head.eq(head + taken), waiting.eq(waiting + ended - taken)]
+
+
+class _Segment:
+    """The segment that is loaded."""
+
+    def __init__(self) -> None:
+        self.state = Signal(_State)
+        self.held = Signal(EncodeCommandLayout, reset_less=True)  # its command
+        self.remaining = Signal(COUNT_WIDTH)  # values
+        self.ends = Signal(name="segment_ends")  # with this beat
 
 
 class VectorBuffer(wiring.Component):

@@ -7,9 +7,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.common.guard import Corrector, check_of
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, BusConfig, DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
-from cassandra_spec.rtl.dma.guard import Corrector, check_of
 from cassandra_spec.rtl.dma.peripheral import RegionCheck
 from cassandra_spec.rtl.dma.store import CassandraStore, Store
 from cassandra_spec.rtl.dma.write_master import BurstFormer, RegionStore, WriteMaster
