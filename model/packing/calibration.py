@@ -150,7 +150,7 @@ def calibrate(
     text = read_text(settings.text)
     with tempfile.TemporaryDirectory() as folder:
         source.save_companions(Path(folder))
-        samples = _samples(Path(folder), text, settings)
+        samples = spread(load_tokenizer(folder), text, settings)
         squares = _gather(source, Path(folder), samples, progress)
     values = {name: np.sqrt(total).astype(np.float32) for name, total in squares.items()}
     for name, found in values.items():
@@ -165,9 +165,8 @@ def calibrate(
     return Norms(values=values, tokens=int(samples.size), origin=origin)
 
 
-def _samples(folder: Path, text: str, settings: Calibration) -> NDArray[np.int64]:
+def spread(tokenizer: Any, text: str, settings: Calibration) -> NDArray[np.int64]:
     """Tokens of the samples, [samples, length]; they overlap if the text is short."""
-    tokenizer = load_tokenizer(folder)
     tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)
     room = tokens.size - settings.length
     if room < 0:

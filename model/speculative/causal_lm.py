@@ -115,7 +115,7 @@ class CassandraForCausalLM:
         table: Candidates | None = None,
         verify: bool = False,
         stops: frozenset[int] = frozenset(),
-        digest: str = "",
+        folder: Path = Path(),
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
@@ -126,7 +126,7 @@ class CassandraForCausalLM:
         self.costs = costs
         self.kv = kv
         self.table = table  # of the low drafter
-        self.digest = digest  # of the packed weights; empty: unknown
+        self.folder = folder  # of the packed model
         self.report: Report | None = None  # of the last call of generate()
         self.mode = mode
         self._rows = rows
@@ -179,6 +179,7 @@ class CassandraForCausalLM:
             rows=rows,
             table=table,
             verify=verify,
+            folder=folder,
         )
 
     @classmethod
@@ -205,7 +206,6 @@ class CassandraForCausalLM:
             mode=mode,
             costs=costs,
             codec=codec,
-            digest=packed.digest,
             **options,
         )
 

@@ -21,6 +21,7 @@ from cassandra_spec.model.packing.calibration import (
     load_or_calibrate,
     read_text,
 )
+from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.speculative import memory
 from cassandra_spec.model.weights.sources import EMBEDDING, HEAD, open_source, packed_tensors
 from tests.model.tiny import MODEL_TYPES, replace_tensors, tensors_of, write_model
@@ -68,7 +69,7 @@ def test_norms_are_those_of_the_inputs_of_every_product(
     path = write_model(tmp_path / "m", model_type=model_type, tied=tied)
     source = open_source(path)
     samples = np.arange(2, 62).reshape(3, 20)
-    monkeypatch.setattr(calibration, "_samples", lambda *_: samples)
+    monkeypatch.setattr(calibration, "spread", lambda *_: samples)
     norms = calibrate(source, settings(text))
     expected = squares_by_matrix(path, samples.tolist(), monkeypatch)
     assert set(norms.values) == {tensor.name for tensor in packed_tensors(source)} == set(expected)
@@ -81,9 +82,11 @@ def test_norms_are_those_of_the_inputs_of_every_product(
 
 def test_samples_are_spread_over_the_text(llama: Path, text: Path) -> None:
     words = [2 + (number * 7) % 94 for number in range(50)]
-    found = calibration._samples(llama, WORDS, settings(text))
+    found = calibration.spread(load_tokenizer(llama), WORDS, settings(text))
     assert found.tolist() == [words[:20], words[15:35], words[30:]]
-    assert calibration._samples(llama, WORDS, settings(text, samples=1)).tolist() == [words[:20]]
+    assert calibration.spread(load_tokenizer(llama), WORDS, settings(text, samples=1)).tolist() == [
+        words[:20]
+    ]
 
 
 def test_passes_add_up(llama: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from cassandra_spec.model.drafters.method import Method
 from cassandra_spec.model.drafters.networks import PassBytes, PreparedNetwork, clone
 from cassandra_spec.model.exits import Exit, Exits
 from cassandra_spec.model.exits.cascade import Cascade, Segment, logit
+from cassandra_spec.model.exits.run import open_exits
 from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
 from cassandra_spec.model.speculative.drafters import MOST, PassView
 
@@ -55,13 +56,7 @@ def _at_exit(network: Any, exits: Exits, layer: int) -> Any:
 
 def _read(path: Path, lm: CassandraForCausalLM) -> Exits:
     """Exits of a file for a model, in BF16."""
-    config = lm.network.config
-    exits = Exits.load(
-        path,
-        layers=config.num_hidden_layers,
-        width=config.hidden_size,
-        model_digest=lm.digest,
-    )
+    exits = open_exits(path, lm.folder)
     for head in exits.heads.values():
         head.bfloat16()
     return exits

@@ -16,6 +16,7 @@ from cassandra_spec.model.exits import Exits
 from cassandra_spec.model.exits.cascade import Cascade, generate
 from cassandra_spec.model.exits.cost import break_even, speed_up
 from cassandra_spec.model.exits.partial import embed, head, run_layers
+from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.speculative import CassandraForCausalLM, run_pass
 from tests.model.drafters.replies import PROMPTS, check_lossless, reply
 
@@ -34,11 +35,11 @@ def exits(lm: CassandraForCausalLM) -> Exits:
 
 
 @pytest.fixture(scope="session")
-def file(lm: CassandraForCausalLM, exits: Exits, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(six_layers: Path, exits: Exits, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("exits") / "exits.safetensors"
     thresholds = {2: 0.6, 4: 0.5}
     made = Exits(heads=exits.heads, thresholds=thresholds, seconds=3.0)
-    made.save(path, {"model_digest": lm.digest})
+    made.save(path, {"model_digest": open_packed(six_layers).digest})
     return path
 
 

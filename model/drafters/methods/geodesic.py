@@ -1,0 +1,47 @@
+"""Geodesic projection: low-rank attention drafts (HyperTensor, section 2)."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Literal
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters.method import Method
+from cassandra_spec.model.drafters.networks import PreparedNetwork
+from cassandra_spec.model.geodesic.low_rank import LowRank, check_rank, gather_grams, project
+from cassandra_spec.model.packing.calibration import Calibration, read_text, spread
+from cassandra_spec.model.speculative import CassandraForCausalLM
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Geodesic(Method, name="geodesic"):
+    """Low-rank attention; everything else is the target's."""
+
+    rank: int = 256
+    by: Literal["weights", "activations"] = "weights"
+    text: str = ""  # a file for the activations; empty: the bundled calibration text
+    samples: int = 32  # of the text
+    length: int = 256  # tokens of a sample
+    own: bool = False  # keys and values of its own instead of the target's
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """Factors are computed here; that is the training."""
+        check_rank(self.rank, lm.network)
+        begin, grams = time.monotonic(), None
+        if self.by == "activations":
+            if lm.tokenizer is None:
+                raise CassandraError("tokenizer must be there to read a text, and is not")
+            asked = Calibration(samples=self.samples, length=self.length)
+            text = read_text(Path(self.text) if self.text else None)
+            grams = gather_grams(lm.network, spread(lm.tokenizer, text, asked).tolist())
+        network = project(lm, self.rank, grams)
+        made = [module for module in network.modules() if isinstance(module, LowRank)]
+        return PreparedNetwork(
+            lm,
+            network,
+            own=self.own,
+            memory=sum(each.weight_bytes for each in made),
+            training_seconds=time.monotonic() - begin,
+        )

@@ -1,0 +1,130 @@
+"""Drafts of the baked table (OneDecode): OTT-OD verifies a chain of it, OTT-SWARM more of each slot
+(HyperTensor, "Three drafter modes").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cassandra_spec.drafting import (
+    COPIES,
+    ROOT,
+    TABLE,
+    Candidates,
+    Drafter,
+    Node,
+    Outcome,
+    Proposal,
+    Settings,
+)
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.baking import open_table
+from cassandra_spec.model.drafters.low import PreparedLow
+from cassandra_spec.model.drafters.method import Method, Prepared
+from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
+
+_MOST = 8  # candidates of a slot
+_REACH = 3  # last tokens that a table looks at
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OfTable(Method):
+    """A method that needs a table."""
+
+    table: Path | None = None  # of `casspec bake-table`; None: the model's
+
+    def _table(self, lm: CassandraForCausalLM) -> Candidates:
+        """The table, checked to be of the model."""
+        if self.table is not None:
+            return open_table(self.table, lm.folder)
+        if lm.table is None:
+            raise CassandraError(f"table must be given with {self.name}, and is not")
+        return lm.table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableChain(_OfTable, name="ott-od"):
+    """A chain of the table, the likeliest token at each place; it ends where no path is likely."""
+
+    threshold: float = 0.0  # least probability of a node's path
+    copies: bool = False  # copies of the context, too: at each place the likelier token
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedLow:
+        """No pass drafts."""
+        sources = (COPIES, TABLE) if self.copies else (TABLE,)
+        return PreparedLow(lm, sources=sources, table=self._table(lm), least=self.threshold)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSwarm(_OfTable, name="ott-swarm"):
+    """The chain of the table, and the next likeliest tokens beside each of its nodes."""
+
+    greedy_only = True
+    branches: int = 4  # K, candidates of a slot
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.branches <= _MOST:
+            raise CassandraError(f"branches must be from 1 to {_MOST}, not {self.branches}")
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedSwarm:
+        """No pass drafts."""
+        return PreparedSwarm(lm, self._table(lm), self.branches)
+
+
+class PreparedSwarm(Prepared):
+    """Combs of a table (:class:`cassandra_spec.model.drafters.Prepared`)."""
+
+    def __init__(self, lm: CassandraForCausalLM, table: Candidates, branches: int) -> None:
+        super().__init__(lm)
+        self._table, self._branches = table, branches
+
+    def drafter(
+        self,
+        session: ModelSession,
+        settings: Settings,
+        random: np.random.Generator,
+        table: Candidates | None = None,
+    ) -> Drafter:
+        """A chain of gamma slots at most."""
+        length = settings.levels.rows if settings.gamma == "adaptive" else int(settings.gamma)
+        return SwarmDrafter(self._table, length, self._branches, settings.stop_tokens)
+
+
+class SwarmDrafter:
+    """The likeliest chain, and up to ``branches`` - 1 leaves beside each node of it
+    (:class:`cassandra_spec.drafting.Drafter`).
+
+    A proposal has all nodes of one with fewer branches, so from the same context it is never
+    accepted less. With one branch it is the chain.
+    """
+
+    def __init__(
+        self, table: Candidates, length: int, branches: int, stop_tokens: frozenset[int]
+    ) -> None:
+        self._table, self._length, self._branches = table, length, branches
+        self._stops = stop_tokens
+
+    def propose(self, context: Sequence[int], budget: int) -> Proposal:
+        """The chain first, then the leaves by rank; at most ``budget`` nodes."""
+        tail, chain, sure = list(context[-_REACH:]), list[Node](), 1.0
+        beside: list[list[Node]] = [[] for _ in range(self._branches - 1)]  # by rank
+        while len(chain) < min(self._length, budget):
+            ranked = sorted(self._table.candidates(tail), key=lambda found: -found[1])
+            if not ranked or (chain and chain[-1].token in self._stops):
+                break
+            parent = len(chain) - 1 if chain else ROOT
+            for rank, (token, share) in zip(beside, ranked[1:], strict=False):
+                rank.append(Node(token, parent, sure * share, TABLE))
+            sure *= ranked[0][1]
+            chain.append(Node(ranked[0][0], parent, sure, TABLE))
+            tail.append(chain[-1].token)
+        leaves = itertools.chain.from_iterable(beside)
+        return Proposal(nodes=tuple([*chain, *leaves][:budget]))
+
+    def observe(self, outcome: Outcome) -> None:
+        """A table does not change."""
