@@ -32,7 +32,14 @@ from cassandra_spec.drafting.proposal import (
     Outcome,
     Proposal,
 )
-from cassandra_spec.drafting.replies import Backend, Generation, Replies, cut_at_end
+from cassandra_spec.drafting.replies import (
+    Backend,
+    Emitted,
+    Generation,
+    Replies,
+    Sequences,
+    cut_at_end,
+)
 from cassandra_spec.drafting.report import (
     Costs,
     NativeFigures,
@@ -82,6 +89,7 @@ __all__ = [
     "DraftKind",
     "DraftPass",
     "Drafter",
+    "Emitted",
     "FixedPolicy",
     "Gamma",
     "Generation",
@@ -105,6 +113,7 @@ __all__ = [
     "ReplyText",
     "Report",
     "Sampling",
+    "Sequences",
     "Settings",
     "TableOrder",
     "Traffic",

@@ -44,6 +44,29 @@ class Backend(Protocol):
         """The model's own stop tokens."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Emitted:
+    """The next token of a sequence."""
+
+    slot: int
+    token: int
+    over: bool  # whether the sequence ends with it: the slot is free again
+
+
+class Sequences(Protocol):
+    """Prompts and their replies, side by side."""
+
+    @property
+    def free(self) -> int:
+        """Sequences that can begin now."""
+
+    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+        """Begin a sequence with a prompt, and return its slot, which it has until it ends."""
+
+    def step(self) -> list[Emitted]:
+        """Go on with all sequences: some tokens of some of them, in order."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
     """Replies to prompts, and the figures over all of them."""

@@ -42,6 +42,9 @@ def probabilities(logits: ArrayLike, sampling: Sampling) -> Probabilities:
 
 def _distribution(logits: Probabilities, sampling: Sampling) -> Probabilities:
     """Top-k, then top-p of the rest, for the scaled logits of one position."""
+    if sampling.top_k is None and sampling.top_p is None:
+        every = np.exp(logits - logits.max())
+        return np.asarray(every / every.sum())
     order = np.argsort(-logits, kind="stable")[: sampling.top_k]
     likely = np.exp(logits[order] - logits[order[0]])
     likely /= likely.sum()

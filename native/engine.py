@@ -42,7 +42,7 @@ from cassandra_spec.golden import CassandraError, Packed, bf16
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_config
-from cassandra_spec.native.arrays import pointer
+from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine_binding import (
@@ -51,8 +51,10 @@ from cassandra_spec.native.engine_binding import (
     NOT_FINITE,
     ModelShape,
     RoundResult,
+    Row,
     engine_library,
     outcome_of,
+    pass_rows,
     round_request,
     table_orders,
 )
@@ -81,7 +83,11 @@ ADAPTIVE_NODES = 7
 
 
 class Engine:
-    """A model with its keys and values, for one sequence at a time.
+    """A model with the keys and values of sequences.
+
+    Slot 0 is that of :meth:`forward` and :meth:`rounds`, which run one sequence at a time. More
+    ``slots`` are for sequences that are decoded side by side (:mod:`cassandra_spec.native.batch`);
+    each takes memory as positions are written, and keeps it.
 
     ``tensors`` gives the model's tensors by Hugging Face's names: BF16 patterns (uint16, of any
     shape), or packed. ``target`` says how the target's values are kept; ``draft`` makes the draft
@@ -108,6 +114,7 @@ class Engine:
         draft: bool = True,
         threads: int | None = None,
         context: int | None = None,
+        slots: int = 1,
         pin: bool = True,
         verify: bool = False,
     ) -> None:
@@ -126,6 +133,8 @@ class Engine:
             raise CassandraError(
                 f"context must be from 1 to the model's {config.positions} positions, not {context}"
             )
+        self.slots = int32("slots", slots, 0, MAX_ROWS)
+        self._free_slots = list(range(self.slots, 0, -1))  # the next one last
         self.costs: Costs | None = None  # of a packed file
         self._handle: int | None = None
         self._library = engine_library()
@@ -174,7 +183,7 @@ class Engine:
     def _make(self, pin: bool) -> int | None:
         config = self.config
         sizes = {field[0]: getattr(config, field[0], None) for field in ModelShape._fields_}
-        shape = ModelShape(**sizes | {"context": self.context})
+        shape = ModelShape(**sizes | {"context": self.context, "slots": 1 + self.slots})
         handle: int | None = self._library.cassandra_engine_new(
             shape,
             pointer("frequencies", config.frequencies(), np.float32, config.head_size // 2),
@@ -304,6 +313,62 @@ class Engine:
         self._require_pass(status)
         return logits
 
+    def run_rows(
+        self,
+        rows: Sequence[Row],
+        *,
+        draft: bool = False,
+        last: int | None = None,
+        drawn: int = 0,
+    ) -> tuple[list[int], NDArray[np.float32]]:
+        """One pass over rows of any slots: the best tokens after the ``last`` rows (all).
+
+        And the logits, float32 [``drawn``, vocabulary], of the last of them. Rows of a slot are a
+        tree, whose keys and values take as many positions as it has rows; those of all positions
+        before its first row must be there. Raises :class:`CassandraError` as
+        :func:`~cassandra_spec.native.engine_binding.pass_rows`, or if logits are not finite.
+        """
+        vocabulary = self.config.vocabulary
+        checked = pass_rows(rows, slots=1 + self.slots, context=self.context, vocabulary=vocabulary)
+        self._require_draft(draft)
+        last = int32("last", len(rows) if last is None else last, 0, len(rows))
+        best = np.empty(last, np.int32)
+        logits = np.empty((int32("drawn", drawn, 0, last), vocabulary), np.float32)
+        status = self._library.cassandra_engine_run_rows(
+            self._open(),
+            pointer("rows", checked, np.int32, len(rows), len(Row._fields)),
+            len(rows),
+            int(draft),
+            last,
+            pointer("best", best, np.int32, last, writable=True),
+            drawn,
+            pointer("logits", logits, np.float32, drawn, vocabulary, writable=True),
+        )
+        self._require_pass(status)
+        return best.tolist(), logits
+
+    def claim_slot(self) -> int:
+        """A free slot for a sequence. Raises :class:`CassandraError` if there is none."""
+        if not self._free_slots:
+            raise CassandraError(f"a slot must be free, not all {self.slots} be claimed")
+        return self._free_slots.pop()
+
+    def release_slot(self, slot: int) -> None:
+        """Give a claimed slot back; its sequence is lost."""
+        int32("slot", slot, 1, self.slots)
+        if slot in self._free_slots:
+            raise CassandraError(f"slot must be one that is claimed, not {slot}")
+        self._free_slots.append(slot)
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that can be claimed."""
+        return len(self._free_slots)
+
+    def _require_draft(self, draft: bool) -> None:
+        if draft and not self.has_draft:
+            raise CassandraError("draft must be true of an engine whose draft is to run")
+
     def _ids(self, tokens: Sequence[int], position: int, draft: bool) -> NDArray[np.int32]:
         vocabulary = self.config.vocabulary
         if not len(tokens) or not 0 <= min(tokens) <= max(tokens) < vocabulary:
@@ -313,8 +378,7 @@ class Engine:
                 f"positions must be from 0 to below the engine's {self.context}, "
                 f"not {position} to {position + len(tokens) - 1}"
             )
-        if draft and not self.has_draft:
-            raise CassandraError("draft must be true of an engine whose draft is to run")
+        self._require_draft(draft)
         return np.asarray(tokens, np.int32)
 
     def _open(self) -> int:
@@ -340,7 +404,7 @@ class Engine:
         another reason than a stop token (stop strings are not looked for). ``counters`` go on
         counting. Ctrl-C takes effect between two passes, when the threads stand still.
         """
-        self._require_room(prompt, settings)
+        self.require_room(prompt, settings)
         self._check(settings)
         emitted, over = cut_at_end(
             [self._read_prompt(prompt, counters)], settings.stop_tokens, ends
@@ -373,7 +437,8 @@ class Engine:
         if settings.uses_draft_view and not self.has_draft:
             raise CassandraError("draft must be lookup or none: this engine has no draft model")
 
-    def _require_room(self, prompt: Sequence[int], settings: Settings) -> None:
+    def require_room(self, prompt: Sequence[int], settings: Settings) -> None:
+        """Raise :class:`CassandraError` unless a prompt, and the reply to it, can be run here."""
         self._ids(prompt, 0, False)
         needed = len(prompt) + settings.max_tokens
         if needed > self.context:

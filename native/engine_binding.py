@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,10 @@ from cassandra_spec.drafting import (
     Proposal,
     Settings,
 )
+from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.drafting.table import CONTINUATIONS
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.format import is_integer
 from cassandra_spec.native.arrays import CheckedStructure, pointer
 from cassandra_spec.native.library import declare, load
 
@@ -45,7 +50,7 @@ class ModelShape(CheckedStructure):
 
     _fields_ = (
         *((name, c_int32) for name in ("layers", "hidden", "intermediate", "heads", "kv_heads")),
-        *((name, c_int32) for name in ("head_size", "vocabulary", "context")),
+        *((name, c_int32) for name in ("head_size", "vocabulary", "context", "slots")),
         ("epsilon", c_float),
     )
 
@@ -123,6 +128,10 @@ _SIGNATURES = {
         c_int,
         (c_void_p, c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p),
     ),
+    "engine_run_rows": (
+        c_int,
+        (c_void_p, c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_void_p),
+    ),
     "engine_round": (
         c_int,
         (c_void_p, c_void_p, c_int, POINTER(RoundRequest), POINTER(RoundResult)),
@@ -149,6 +158,53 @@ def engine_library() -> ctypes.CDLL:
     library = load()
     declare(library, _SIGNATURES)
     return library
+
+
+class Row(NamedTuple):
+    """A row of a pass; its fields are those of ``PassRow`` of engine.h."""
+
+    slot: int
+    position: int  # in its sequence; branches have the same
+    token: int
+    parent: int = ROOT  # the earlier row of the pass that it follows; none: one before the pass
+
+
+def pass_rows(
+    rows: Sequence[Row], *, slots: int, context: int, vocabulary: int
+) -> NDArray[np.int32]:
+    """Rows of one pass, int32 [rows, 4], checked.
+
+    Raises :class:`CassandraError` if there are none or too many, a number is out of its range, or
+    the rows of a slot are no tree: only its first has no parent, and each other one follows an
+    earlier row of the slot by one position.
+    """
+    if not 1 <= len(rows) <= MAX_ROWS:
+        raise CassandraError(f"rows must be from 1 to {MAX_ROWS}, not {len(rows)}")
+    first: dict[int, int] = {}  # position of the first row of a slot
+    count: dict[int, int] = {}
+    for at, row in enumerate(rows):
+        limits = {"slot": slots, "position": context, "token": vocabulary}
+        for name, limit in limits.items():
+            if not is_integer(getattr(row, name), 0, limit - 1):
+                value = getattr(row, name)
+                raise CassandraError(f"{name} must be from 0 to below {limit}, not {value!r}")
+        if not is_integer(row.parent, ROOT, at - 1) or (row.parent == ROOT) == (row.slot in first):
+            raise CassandraError(
+                f"parent must be an earlier row of slot {row.slot}, or {ROOT} for "
+                f"its first, not {row.parent!r} for row {at}"
+            )
+        if row.parent != ROOT:
+            above = rows[row.parent]
+            if (above.slot, above.position + 1) != (row.slot, row.position):
+                raise CassandraError(
+                    f"row {at} must follow its parent in the same slot, not {above}"
+                )
+        number = count[row.slot] = count.get(row.slot, -1) + 1
+        if first.setdefault(row.slot, row.position) + number >= context:
+            raise CassandraError(
+                f"positions and branches must fit the engine's {context}, not row {at}"
+            )
+    return np.array(rows, np.int32)
 
 
 # --- rounds and tables ---------------------------------------------------------------------------

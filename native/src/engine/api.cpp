@@ -63,6 +63,19 @@ CASSANDRA_API int cassandra_engine_forward(void* engine, const int32_t* tokens, 
     return best;
 }
 
+// One pass over rows of any slots: best [wanted] of the last rows, logits [drawn, vocabulary] of
+// the last of them. 0, or FAILED, NOT_FINITE.
+CASSANDRA_API int cassandra_engine_run_rows(void* engine, const PassRow* rows, int count, int draft,
+                                            int wanted, int32_t* best, int drawn, float* logits) {
+    const Pass pass = draft ? Pass::draft : Pass::target;
+    bool finite = false;
+    const bool done = attempt([&] {
+        Engine& own = *static_cast<Engine*>(engine);
+        finite = own.run_rows(rows, count, pass, wanted, best, drawn, logits);
+    });
+    return !done ? FAILED : finite ? 0 : NOT_FINITE;
+}
+
 // 0, or FAILED, NOT_FINITE.
 CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, int position,
                                          const RoundRequest* request, RoundResult* result) {

@@ -38,11 +38,18 @@ Pages::Pages(size_t bytes) : bytes_(bytes) {
 
 Pages::~Pages() { munmap(data_, bytes_); }
 
-void RowTree::add(int32_t token, int parent) {
-    tokens[rows] = token;
-    depths[rows] = parent < 0 ? 0 : depths[parent] + 1;
-    if (parent >= 0) std::copy_n(paths[parent], depths[rows], paths[rows]);
-    paths[rows][depths[rows]] = rows;
+void RowTrees::begin(int32_t token, int slot, int position) {
+    tokens[rows] = token, slots[rows] = slot, starts[rows] = position;
+    numbers[rows] = depths[rows] = paths[rows][0] = 0;
+    ++rows;
+}
+
+void RowTrees::add(int32_t token, int parent) {
+    const int slot = slots[parent], depth = depths[parent] + 1;
+    tokens[rows] = token, slots[rows] = slot, starts[rows] = starts[parent], depths[rows] = depth;
+    numbers[rows] = static_cast<int32_t>(std::count(slots, slots + rows, slot));
+    std::copy_n(paths[parent], depth, paths[rows]);
+    paths[rows][depth] = numbers[rows];
     ++rows;
 }
 
@@ -98,8 +105,8 @@ Engine::Engine(const ModelShape& shape, const float* frequencies, const uint16_t
       blocks_((shape.context + LANES - 1) / LANES), kernels_(engine_kernels()),
       frequencies_(frequencies, frequencies + shape.head_size / 2), embedding_(embedding),
       target_(threads), draft_(threads), layers_(shape.layers + 1),
-      cache_(position_bytes() * blocks_ * LANES), tops_(static_cast<size_t>(threads) * MAX_ROWS),
-      pool_(threads, pin) {
+      cache_(position_bytes() * blocks_ * LANES * shape.slots),
+      tops_(static_cast<size_t>(threads) * MAX_ROWS), pool_(threads, pin) {
     const int q = shape.heads * shape.head_size, kv = shape.kv_heads * shape.head_size;
     for (auto [rows, width] : {std::pair{&x_, shape.hidden},
                                {&q_, q},
@@ -139,13 +146,14 @@ size_t Engine::position_bytes() const {
 }
 
 // Keys of a head: [blocks, head size, 16 positions]; its values follow: [positions, padded].
-uint16_t* Engine::keys(int layer, int head) const {
-    const size_t place = static_cast<size_t>(layer) * shape_.kv_heads + head;
+uint16_t* Engine::keys(int slot, int layer, int head) const {
+    const size_t in_slots = static_cast<size_t>(slot) * shape_.layers + layer;
+    const size_t place = in_slots * shape_.kv_heads + head;
     return cache_.get() + place * blocks_ * LANES * (shape_.head_size + padded_);
 }
 
-uint16_t* Engine::values(int layer, int head) const {
-    return keys(layer, head) + static_cast<size_t>(blocks_) * LANES * shape_.head_size;
+uint16_t* Engine::values(int slot, int layer, int head) const {
+    return keys(slot, layer, head) + static_cast<size_t>(blocks_) * LANES * shape_.head_size;
 }
 
 // A barrier; who waits fetches the beginning of its part of the next matrix.
@@ -155,15 +163,15 @@ void Engine::wait_before(int thread, const Linear& next) {
 }
 
 // Embeddings and angles of the rows. Ends with a barrier.
-void Engine::begin(int thread, const RowTree& tree, int position) {
+void Engine::begin(int thread, const RowTrees& trees) {
     const int half = shape_.head_size / 2;
-    const Share share(tree.rows, thread, threads());
+    const Share share(trees.rows, thread, threads());
     for (int row = share.first; row < share.last; ++row) {
-        const uint16_t* from = embedding_ + static_cast<size_t>(tree.tokens[row]) * shape_.hidden;
+        const uint16_t* from = embedding_ + static_cast<size_t>(trees.tokens[row]) * shape_.hidden;
         float* x = &x_[static_cast<size_t>(row) * shape_.hidden];
         for (int i = 0; i < shape_.hidden; ++i) x[i] = to_float(from[i]);
         for (int i = 0; i < half; ++i) {
-            const float angle = static_cast<float>(position + tree.depths[row]) * frequencies_[i];
+            const float angle = static_cast<float>(trees.position(row)) * frequencies_[i];
             cosines_[row * half + i] = std::cos(angle);
             sines_[row * half + i] = std::sin(angle);
         }
@@ -212,41 +220,41 @@ void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
     wait_before(thread, layer.matrices[SLOT_O].of(pass));
 }
 
-void Engine::write_keys_values(int thread, int rows, int position, Pass pass, int index) {
+void Engine::write_keys_values(int thread, const RowTrees& trees, Pass pass, int index) {
     const int size = shape_.head_size;
     const std::vector<float>& weight = layers_[index].vectors[VECTOR_K_NORM];
-    const Share share(rows * shape_.kv_heads, thread, threads());
+    const Share share(trees.rows * shape_.kv_heads, thread, threads());
     for (int task = share.first; task < share.last; ++task) {
         const int row = task / shape_.kv_heads, head = task % shape_.kv_heads;
         float* key = &k_[static_cast<size_t>(task) * size];
         const float* value = &v_[static_cast<size_t>(task) * size];
         if (!weight.empty()) kernels_.norm(key, weight.data(), size, shape_.epsilon, key);
         rotate(key, row);
-        const int at = position + row;
-        uint16_t* to =
-            keys(index, head) + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
+        const int slot = trees.slots[row], at = trees.place(row);
+        uint16_t* to = keys(slot, index, head) + static_cast<size_t>(at / LANES) * LANES * size;
+        to += at % LANES;
         for (int i = 0; i < size; ++i) to[i * LANES] = to_bf16(key[i]);
-        to = values(index, head) + static_cast<size_t>(at) * padded_;
+        to = values(slot, index, head) + static_cast<size_t>(at) * padded_;
         for (int i = 0; i < size; ++i) to[i] = to_bf16(value[i]);
     }
     wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
 
 // Attention of the heads of a thread, up to four of a group together.
-void Engine::attend(int thread, const RowTree& tree, int position, Pass pass, int index) {
+void Engine::attend(int thread, const RowTrees& trees, Pass pass, int index) {
     const int group = shape_.heads / shape_.kv_heads;
-    const Share share(tree.rows * shape_.heads, thread, threads());
+    const Share share(trees.rows * shape_.heads, thread, threads());
     for (int task = share.first; task < share.last;) {
         const int row = task / shape_.heads, head = task % shape_.heads;
         const int count = std::min({TOGETHER, group - head % group, share.last - task});
-        attend_together(thread, tree, row, position, index, head, count);
+        attend_together(thread, trees, row, index, head, count);
         task += count;
     }
     wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
 
-void Engine::attend_together(int thread, const RowTree& tree, int row, int position, int index,
-                             int head, int count) {
+void Engine::attend_together(int thread, const RowTrees& trees, int row, int index, int head,
+                             int count) {
     Scratch& own = *scratch_[thread];
     const int size = shape_.head_size, group = shape_.heads / shape_.kv_heads;
     const float scale = 1.0f / std::sqrt(static_cast<float>(size));
@@ -259,9 +267,10 @@ void Engine::attend_together(int thread, const RowTree& tree, int row, int posit
         rotate(query, row);
         for (int d = 0; d < size; ++d) query[d] *= scale;
     }
-    kernels_.attend({own.queries.data(), count, keys(index, head / group),
-                     values(index, head / group), position + tree.depths[row] + 1, position,
-                     tree.paths[row], size, padded_, own.scores.data(), &attended_[at]});
+    const int slot = trees.slots[row], shared = head / group;
+    kernels_.attend({own.queries.data(), count, keys(slot, index, shared),
+                     values(slot, index, shared), trees.position(row) + 1, trees.starts[row],
+                     trees.paths[row], size, padded_, own.scores.data(), &attended_[at]});
 }
 
 // Adds the product of a matrix to the residual stream; the parts of x that a thread adds to are its
@@ -323,14 +332,14 @@ Top Engine::best(int row) const {
 }
 
 // All threads call it; logits of the rows from first_row on are there when it returns.
-void Engine::step(int thread, const RowTree& tree, int position, Pass pass, int first_row) {
-    const int rows = tree.rows;
-    begin(thread, tree, position);
+void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
+    const int rows = trees.rows;
+    begin(thread, trees);
     for (int index = 0; index < shape_.layers; ++index) {
         const Layer& layer = layers_[index];
         project(thread, rows, pass, layer);
-        write_keys_values(thread, rows, position, pass, index);
-        attend(thread, tree, position, pass, index);
+        write_keys_values(thread, trees, pass, index);
+        attend(thread, trees, pass, index);
         Operand& attended = scratch_[thread]->attended;
         attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
         add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
@@ -346,9 +355,10 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
     for (int done = 0; done < count;) {
         const int now_rows = std::min(rows, count - done);
         const int first_row = std::max(0, count - wanted - done);
-        RowTree chain;
-        for (int row = 0; row < now_rows; ++row) chain.add(tokens[done + row], row - 1);
-        pool_.run([&](int thread) { step(thread, chain, position + done, pass, first_row); });
+        RowTrees chain;
+        chain.begin(tokens[done], 0, position + done);
+        for (int row = 1; row < now_rows; ++row) chain.add(tokens[done + row], row - 1);
+        pool_.run([&](int thread) { step(thread, chain, pass, first_row); });
         for (int row = first_row; row < now_rows; ++row) {
             const Top top = best(row - first_row);
             if (!top.finite) return NOT_FINITE;
@@ -362,8 +372,28 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
     return found;
 }
 
-// Moves the keys and values of rows, ascending, to the places from position + 1 on. All threads
-// call it; whoever reads them has passed a barrier since.
+bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int32_t* best_tokens,
+                      int drawn, float* logits) {
+    RowTrees trees;
+    for (const PassRow* row = rows; row < rows + count; ++row) {
+        if (row->parent == ROOT)
+            trees.begin(row->token, row->slot, row->position);
+        else
+            trees.add(row->token, row->parent);
+    }
+    pool_.run([&](int thread) { step(thread, trees, pass, count - wanted); });
+    for (int row = 0; row < wanted; ++row) {
+        const Top top = best(row);
+        if (!top.finite) return false;
+        best_tokens[row] = top.index[0];
+    }
+    const size_t size = static_cast<size_t>(shape_.vocabulary);
+    std::copy_n(logits_.data() + (wanted - drawn) * size, drawn * size, logits);
+    return true;
+}
+
+// Moves the keys and values of rows, ascending, to the places from position + 1 on of slot 0. All
+// threads call it; whoever reads them has passed a barrier since.
 void Engine::keep(int thread, int position, const int32_t* rows, int count) {
     const int size = shape_.head_size;
     const Share share(shape_.layers * shape_.kv_heads, thread, threads());
@@ -372,12 +402,12 @@ void Engine::keep(int thread, int position, const int32_t* rows, int count) {
         if (from == to) continue;
         for (int task = share.first; task < share.last; ++task) {
             const int layer = task / shape_.kv_heads, head = task % shape_.kv_heads;
-            uint16_t* all = keys(layer, head);
+            uint16_t* all = keys(0, layer, head);
             const auto place = [&](int at) {
                 return all + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
             };
             for (int d = 0; d < size; ++d) place(to)[d * LANES] = place(from)[d * LANES];
-            uint16_t* value = values(layer, head);
+            uint16_t* value = values(0, layer, head);
             std::copy_n(value + static_cast<size_t>(from) * padded_, size,
                         value + static_cast<size_t>(to) * padded_);
         }

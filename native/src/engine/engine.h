@@ -25,7 +25,8 @@ struct ModelShape {
     int32_t kv_heads;
     int32_t head_size;
     int32_t vocabulary;
-    int32_t context;  // most positions
+    int32_t context;  // most positions of a sequence
+    int32_t slots;    // sequences that have keys and values
     float epsilon;
 };
 
@@ -108,15 +109,31 @@ class Pages {
     uint16_t* data_;
 };
 
-// The rows of a pass: row 0 and the rows below it. Each has the keys and values of its own at the
-// place of its number, and sees those of the rows above it.
-struct RowTree {
+// A row of a pass as a caller gives it. Also in native/engine_binding.py.
+struct PassRow {
+    int32_t slot;
+    int32_t position;
+    int32_t token;
+    int32_t parent;  // an earlier row of the slot, or ROOT
+};
+
+// The rows of a pass: a tree in each slot that takes part. A row has the keys and values of its own
+// at the place of its number in its tree, and sees those of the rows above it.
+struct RowTrees {
     int rows = 0;
     int32_t tokens[MAX_ROWS];
+    int32_t slots[MAX_ROWS];
+    int32_t starts[MAX_ROWS];   // position where the row's tree begins
+    int32_t numbers[MAX_ROWS];  // of the row in its tree
     int32_t depths[MAX_ROWS];
-    int32_t paths[MAX_ROWS][MAX_ROWS];  // the rows above a row and itself, by depth
+    int32_t paths[MAX_ROWS][MAX_ROWS];  // numbers of the rows above a row and its own, by depth
 
-    // Adds a row below another one, which is -1 for the first.
+    int place(int row) const { return starts[row] + numbers[row]; }
+    int position(int row) const { return starts[row] + depths[row]; }
+
+    // Adds a row that begins the tree of a slot.
+    void begin(int32_t token, int slot, int position);
+    // Adds a row below another one.
     void add(int32_t token, int parent);
 };
 
@@ -137,14 +154,20 @@ class Engine {
     size_t weight_bytes(Pass pass) const { return streams(pass).bytes(); }
     std::vector<float>& vector(int layer, int slot);
 
-    // Runs `count` consecutive tokens, the first at `position`, in passes of up to `rows` rows.
+    // Runs `count` consecutive tokens in slot 0, the first at `position`, in passes of up to `rows`
+    // rows.
     // Fills logits [wanted, vocabulary] of the last `wanted` tokens, if not null. Returns the best
     // token of the last position, -1 if wanted is 0, or NOT_FINITE.
     int forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
                 float* logits);
 
-    // One round that begins with history[position], which was emitted and not yet seen by the
-    // target: all earlier tokens were. False if logits are not finite.
+    // One pass over rows of any slots. Fills best [wanted], the tokens after the last rows, and
+    // logits [drawn, vocabulary] of the last of them. False if logits are not finite.
+    bool run_rows(const PassRow* rows, int count, Pass pass, int wanted, int32_t* best, int drawn,
+                  float* logits);
+
+    // One round in slot 0 that begins with history[position], which was emitted and not yet seen by
+    // the target: all earlier tokens were. False if logits are not finite.
     bool round(const int32_t* history, int position, const RoundRequest& request,
                RoundResult& result);
 
@@ -159,17 +182,17 @@ class Engine {
 
     class Round;  // of one thread
 
-    void step(int thread, const RowTree& tree, int position, Pass pass, int first_row);
-    void begin(int thread, const RowTree& tree, int position);
+    void step(int thread, const RowTrees& trees, Pass pass, int first_row);
+    void begin(int thread, const RowTrees& trees);
     void wait_before(int thread, const Linear& next);
     void normalise(int thread, int rows, const std::vector<float>& weight, int first_row = 0);
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
-    void write_keys_values(int thread, int rows, int position, Pass pass, int index);
-    void attend(int thread, const RowTree& tree, int position, Pass pass, int index);
-    void attend_together(int thread, const RowTree& tree, int row, int position, int index,
-                         int head, int count);
+    void write_keys_values(int thread, const RowTrees& trees, Pass pass, int index);
+    void attend(int thread, const RowTrees& trees, Pass pass, int index);
+    void attend_together(int thread, const RowTrees& trees, int row, int index, int head,
+                         int count);
     void keep(int thread, int position, const int32_t* rows, int count);
     void add_product(int thread, const Linear& linear, int rows, Operand& operand,
                      const Linear& next);
@@ -179,8 +202,8 @@ class Engine {
     void rotate(float* head, int row) const;
 
     const Streams& streams(Pass pass) const { return pass == Pass::draft ? draft_ : target_; }
-    uint16_t* keys(int layer, int head) const;
-    uint16_t* values(int layer, int head) const;
+    uint16_t* keys(int slot, int layer, int head) const;
+    uint16_t* values(int slot, int layer, int head) const;
 
     ModelShape shape_;
     int padded_;  // head size, up to a multiple of 16

@@ -83,8 +83,9 @@ class Engine::Round {
         TreeNode tree[MAX_ROWS];
         const int count = low_tree(std::min(request_.low, request_.budget - drafted_),
                                    most_ - drafted_ - 1, 0.0, tree);
-        const RowTree rows = rows_of(tail_[recent_ + drafted_ - 1], tree, count);
-        engine_.step(thread_, rows, position_ + start, Pass::draft, 0);
+        const int32_t pending = tail_[recent_ + drafted_ - 1];
+        const RowTrees rows = rows_of(pending, position_ + start, tree, count);
+        engine_.step(thread_, rows, Pass::draft, 0);
         int32_t path[MAX_ROWS];
         int kept = 0;
         for (int row = 0;;) {
@@ -139,8 +140,8 @@ class Engine::Round {
 
     bool verify() {
         const double begun = now();
-        verified_ = rows_of(tail_[recent_ - 1], nodes_, count_);
-        engine_.step(thread_, verified_, position_, Pass::target, 0);
+        verified_ = rows_of(tail_[recent_ - 1], position_, nodes_, count_);
+        engine_.step(thread_, verified_, Pass::target, 0);
         for (int row = 0; row <= count_; ++row)
             if (!engine_.best(row).finite) return false;
         for (int row = 0;;) {
@@ -154,9 +155,9 @@ class Engine::Round {
         return true;
     }
 
-    static RowTree rows_of(int32_t pending, const TreeNode* nodes, int count) {
-        RowTree rows;
-        rows.add(pending, -1);
+    static RowTrees rows_of(int32_t pending, int position, const TreeNode* nodes, int count) {
+        RowTrees rows;
+        rows.begin(pending, 0, position);
         for (int i = 0; i < count; ++i) rows.add(nodes[i].token, nodes[i].parent + 1);
         return rows;
     }
@@ -179,7 +180,7 @@ class Engine::Round {
     bool ended_ = false, stopped_ = false;
     TreeNode nodes_[MAX_ROWS];
     int count_ = 0;
-    RowTree verified_;
+    RowTrees verified_;
     int32_t path_[MAX_ROWS];  // rows
     int accepted_ = 0;
     int32_t next_ = 0;
