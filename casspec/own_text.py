@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.casspec import model_flags
 from cassandra_spec.report import flags
+from cassandra_spec.report.commands import integer
 
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Backend, Settings
@@ -26,6 +27,10 @@ def add_flags(parser: flags.Flags, *, tokens: int) -> None:
     flags.add_count(parser, "max-tokens", "of each reply", 128)
     flags.add_seed(parser, "default 0", 0)
     flags.add_choice(parser, "backend", ("native", "torch"), "as for `casspec generate`")
+    text = "conversations that the native backend holds side by side; the text is the same"
+    parser.add_argument(
+        "--batch", type=integer(1, 16), default=16, metavar="N", help=f"{text} (default 16)"
+    )
     flags.add_count(parser, "threads", "of the native backend (default: all processors)")
     flags.add_quiet(parser)
 
@@ -50,7 +55,8 @@ def backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]:
     from cassandra_spec.drafting import ADAPTIVE, Settings
     from cassandra_spec.model.backends import BACKENDS, Opening
 
-    native = args.backend == "native"
-    reply = Settings(gamma=ADAPTIVE, min_margin=0.75) if native else Settings(gamma=0)
-    with BACKENDS[args.backend](args.source, Opening(threads=args.threads), reply) as made:
+    alone = args.backend == "native" and args.batch == 1
+    reply = Settings(gamma=ADAPTIVE, min_margin=0.75) if alone else Settings(gamma=0)
+    opening = Opening(threads=args.threads, sequences=args.batch)
+    with BACKENDS[args.backend](args.source, opening, reply) as made:
         yield made, reply

@@ -38,6 +38,7 @@ from cassandra_spec.drafting.replies import (
     Generation,
     Replies,
     Sequences,
+    SideBySide,
     cut_at_end,
 )
 from cassandra_spec.drafting.report import (
@@ -115,6 +116,7 @@ __all__ = [
     "Sampling",
     "Sequences",
     "Settings",
+    "SideBySide",
     "TableOrder",
     "Traffic",
     "View",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from traceback import clear_frames
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from cassandra_spec.drafting.counters import Counters
 from cassandra_spec.drafting.report import Report
@@ -65,6 +65,14 @@ class Sequences(Protocol):
 
     def step(self) -> list[Emitted]:
         """Go on with all sequences: some tokens of some of them, in order."""
+
+
+@runtime_checkable
+class SideBySide(Protocol):
+    """A backend that runs several sequences at once."""
+
+    def sequences(self) -> Sequences:
+        """Room for them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

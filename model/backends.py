@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cassandra_spec.drafting import Backend, Counters, NgramTable, Settings, stop_tokens
+from cassandra_spec.drafting import Backend, Counters, NgramTable, Sequences, Settings, stop_tokens
 from cassandra_spec.golden import CassandraError, Codec, Encoder
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.native.batch import Batch
 from cassandra_spec.native.engine import Engine, Target
 from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.llama import read_llama_config
@@ -38,6 +39,7 @@ class Opening:
     verify: bool = False  # keep checksums of the weights in memory
     native_target: Target = "bf16"  # how the native target's weights are kept
     threads: int | None = None  # of the native engine
+    sequences: int = 1  # side by side, of the native engine
     codec: Codec | None = None  # what decodes for torch; None: golden's
     encoder: Encoder | None = None  # what packs torch's keys and values; None: golden's
     kv: KeyValueFormat | None = None  # of torch's keys and values; None: BF16
@@ -67,11 +69,13 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
         target=opening.native_target,
         threads=opening.threads,
         draft=settings.uses_draft_view,
+        slots=opening.sequences,
         verify=opening.verify,
     ) as engine:
         engine.use_table(_table(source, opening))
         tokenizer = load_tokenizer(source)
-        yield _Native(engine, tokenizer, stop_tokens(tokenizer, source))
+        kind = _Native if opening.sequences == 1 else _NativeBatch
+        yield kind(engine, tokenizer, stop_tokens(tokenizer, source))
 
 
 def _table(source: Path, opening: Opening) -> NgramTable | None:
@@ -99,6 +103,14 @@ class _Native:
     def stop_tokens(self) -> frozenset[int]:
         """Tokens that end a reply, by the tokenizer and by the model's files."""
         return self._stops
+
+
+class _NativeBatch(_Native):
+    """An engine that also runs several sequences at once (:class:`SideBySide`)."""
+
+    def sequences(self) -> Sequences:
+        """In the slots of the engine."""
+        return Batch(self._engine)
 
 
 BACKENDS: dict[str, Callable[[Path, Opening, Settings], AbstractContextManager[CheckedBackend]]] = {

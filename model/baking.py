@@ -11,9 +11,10 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 import reprlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,12 @@ from tqdm import tqdm
 from cassandra_spec.drafting import (
     Backend,
     Counters,
+    Emitted,
     NgramTable,
     Sampling,
+    Sequences,
     Settings,
+    SideBySide,
     encode_opening,
     encode_prompt,
     encode_text,
@@ -126,20 +130,49 @@ class OwnText:
         self.key = _key(baking, digest, self._prompts)
 
     def make(self, store: Path, *, progress: bool = False) -> MadeText:
-        """The text; conversations that an interrupted run has put into ``store`` are taken over."""
-        made = _Conversations(self._backend, self._baking, self._reply, _open_journal(store))
-        resumed = len(made)
-        given = [*self._texts, *made.replies(self._prompts, progress)]
-        own = made.own(len(self._prompts), progress)
+        """The text; conversations that an interrupted run has put into ``store`` are taken over.
+
+        A backend that is :class:`SideBySide` holds several at once, which makes the same text.
+        """
+        journal, backend = _open_journal(store), self._backend
+        resumed = len(journal.lines)
+        sequences = backend.sequences() if isinstance(backend, SideBySide) else _OneByOne(backend)
+        talks = _Conversations(
+            backend, self._baking, self._reply, self._prompts, journal, sequences
+        ).in_order()
+        given, own = list(self._texts), list[list[int]]()
+        with _bar("replying", self._prompts, len(self._prompts), " prompts", progress) as bar:
+            given += [next(talks) for _ in bar]
+        with _bar("baking", None, self._baking.tokens, " tokens", progress) as bar:
+            while _total(own) < self._baking.tokens:
+                own.append(next(talks))
+                bar.update(len(own[-1]))
         return MadeText(given=given, own=own, resumed=resumed)
 
 
-class _Conversations:
-    """Tokens of conversations by number, from the journal or made now."""
+_Talk = Generator[tuple[list[int], Settings], list[int], list[int]]
+"""Asks for replies to tokens, and returns the tokens of a conversation."""
 
-    def __init__(self, backend: Backend, baking: Baking, reply: Settings, journal: Journal) -> None:
+
+class _Conversations:
+    """Tokens of conversations by number, from the journal or made now.
+
+    The first ones begin with ``prompts``, the others with turns that the model samples. They are
+    written in order, so an interrupt costs those that are finished before an earlier one is.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        baking: Baking,
+        reply: Settings,
+        prompts: Sequence[str],
+        journal: Journal,
+        sequences: Sequences,
+    ) -> None:
         stops = reply.stop_tokens | backend.stop_tokens()
-        self._backend, self._baking, self._journal = backend, baking, journal
+        self._tokenizer, self._seed = backend.tokenizer, baking.seed
+        self._prompts, self._journal, self._sequences = prompts, journal, sequences
         self._reply = dataclasses.replace(reply, max_tokens=baking.reply_tokens, stop_tokens=stops)
         self._turn = Settings(
             gamma=0,
@@ -149,46 +182,84 @@ class _Conversations:
             sampling=Sampling(temperature=1.0),
         )
         self._opening = encode_opening(backend.tokenizer)
+        self._begun = len(journal.lines)
+        self._most = math.inf if baking.tokens else len(prompts)
+        self._talks: dict[int, tuple[int, _Talk, list[int]]] = {}  # by slot
+        self._finished: dict[int, list[int]] = {}  # not written yet
 
-    def __len__(self) -> int:
-        return len(self._journal.lines)
+    def in_order(self) -> Iterator[list[int]]:
+        """All conversations by number; without own ones, those with prompts."""
+        for number in itertools.count():
+            while number >= len(self._journal.lines):
+                self._go_on()
+            yield list(self._journal.lines[number]["tokens"])
 
-    def replies(self, prompts: Sequence[str], progress: bool) -> list[list[int]]:
-        """Conversations that begin with these prompts."""
-        with _bar("replying", prompts, len(prompts), " prompts", progress) as bar:
-            return [self.reply(number, prompt) for number, prompt in enumerate(bar)]
+    def _go_on(self) -> None:
+        """Begin what there is room for, and take a step with all."""
+        while self._sequences.free and self._begun < self._most:
+            number, self._begun = self._begun, self._begun + 1
+            self._ask(number, self._talk(number), None)
+        answered = []
+        for emitted in self._sequences.step():
+            self._talks[emitted.slot][2].append(emitted.token)
+            if emitted.over:
+                answered.append(self._talks.pop(emitted.slot))
+        for talk in answered:  # each may claim the slot of any of them
+            self._ask(*talk)
 
-    def own(self, first: int, progress: bool) -> list[list[int]]:
-        """Conversations from number ``first`` on, until there are tokens enough."""
-        found: list[list[int]] = []
-        with _bar("baking", None, self._baking.tokens, " tokens", progress) as bar:
-            while _total(found) < self._baking.tokens:
-                found.append(self.reply(first + len(found)))
-                bar.update(len(found[-1]))
-        return found
+    def _ask(self, number: int, talk: _Talk, answer: list[int] | None) -> None:
+        """Take a conversation to the next reply that it asks for, or to its end."""
+        try:
+            request = talk.send(answer)  # type: ignore[arg-type]  # None begins it
+        except StopIteration as end:
+            self._finished[number] = end.value
+            while (first := len(self._journal.lines)) in self._finished:
+                self._journal.add({"tokens": self._finished.pop(first)})
+        else:
+            self._talks[self._sequences.claim(*request)] = (number, talk, [])
 
-    def reply(self, number: int, prompt: str | None = None) -> list[int]:
+    def _talk(self, number: int) -> _Talk:
         """A conversation that begins with a prompt, or with a turn that the model samples."""
-        if number == len(self):
-            turn = self._sampled(number) if prompt is None else prompt
-            tokens = encode_prompt(self._backend.tokenizer, turn)
-            self._journal.add({"tokens": [*tokens, *self._emitted(tokens, self._reply)]})
-        return list(self._journal.lines[number]["tokens"])
+        if number < len(self._prompts):
+            turn = self._prompts[number]
+        else:
+            turn = yield from self._sampled(number)
+        tokens = encode_prompt(self._tokenizer, turn)
+        return [*tokens, *(yield tokens, self._reply)]
 
-    def _sampled(self, number: int) -> str:
+    def _sampled(self, number: int) -> Generator[tuple[list[int], Settings], list[int], str]:
         """A user turn with some text in it."""
         for attempt in range(_MOST_EMPTY):
-            state = np.random.SeedSequence([self._baking.seed, number, attempt])
+            state = np.random.SeedSequence([self._seed, number, attempt])
             seed = int(state.generate_state(1)[0])
-            tokens = self._emitted(self._opening, dataclasses.replace(self._turn, seed=seed))
-            text: str = self._backend.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+            tokens = yield self._opening, dataclasses.replace(self._turn, seed=seed)
+            text: str = self._tokenizer.decode(tokens, skip_special_tokens=True).strip()
             if text:
                 return text
         raise CassandraError("the model must sample user turns with some text, and samples none")
 
-    def _emitted(self, tokens: Sequence[int], settings: Settings) -> list[int]:
-        rounds = self._backend.rounds(tokens, settings, Counters())
-        return list(itertools.chain.from_iterable(rounds))
+
+class _OneByOne:
+    """Sequences of a backend that runs one at a time, each as a whole."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._asked: tuple[Sequence[int], Settings] | None = None
+
+    @property
+    def free(self) -> int:
+        return self._asked is None
+
+    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+        self._asked = prompt, settings
+        return 0
+
+    def step(self) -> list[Emitted]:
+        assert self._asked is not None, "a sequence was claimed"
+        rounds = self._backend.rounds(*self._asked, Counters())
+        *tokens, last = itertools.chain.from_iterable(rounds)
+        self._asked = None
+        return [*(Emitted(0, token, False) for token in tokens), Emitted(0, last, True)]
 
 
 def _digests(model: Path) -> dict[str, str]:

@@ -39,6 +39,15 @@ def test_a_table_is_baked_with_either_backend(
     assert (tmp_path / "t").read_bytes() == (tmp_path / "u").read_bytes()
 
 
+def test_the_table_does_not_depend_on_the_batch(packed: Path, tmp_path: Path) -> None:
+    flags = [*FLAGS, "--tokens", "1200", "--quiet"]
+    for batch in ("1", "3", "16"):
+        command = ["bake-table", str(packed), str(tmp_path / batch), *flags, "--batch", batch]
+        assert main(command) == 0
+    one, three, sixteen = ((tmp_path / batch).read_bytes() for batch in ("1", "3", "16"))
+    assert one == three == sixteen
+
+
 def test_bad_input_is_one_line(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.drafting import Counters, NgramTable, Settings, encode_prompt
+from cassandra_spec.drafting import (
+    Counters,
+    Emitted,
+    NgramTable,
+    Sequences,
+    Settings,
+    encode_prompt,
+)
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.baking import Baked, Baking, bake_table, open_table
 from cassandra_spec.model.packing.packer import Recipe, pack_model
@@ -213,3 +220,54 @@ def test_turns_without_text_are_sampled_again(model: Path, tmp_path: Path) -> No
     with pytest.raises(CassandraError, match="must sample user turns with some text"):
         bake(Speaker(model, silent=10_000), model, tmp_path / "u")
     assert {path.name for path in tmp_path.iterdir()} == {"t"}
+
+
+class Crowd(Speaker):
+    """Speakers side by side, a token of each in a step; slots that are free serve again."""
+
+    def __init__(self, model: Path, width: int, *, fails: int = -1) -> None:
+        super().__init__(model, fails=fails)
+        self._width = width
+        self._replies: dict[int, list[int]] = {}
+
+    def sequences(self) -> Sequences:
+        return self
+
+    @property
+    def free(self) -> int:
+        return self._width - len(self._replies)
+
+    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+        slot = max(slot for slot in range(self._width) if slot not in self._replies)
+        rounds = self.rounds(prompt, settings, Counters())
+        self._replies[slot] = [token for (token,) in rounds]
+        return slot
+
+    def step(self) -> list[Emitted]:
+        emitted = [Emitted(slot, token, not rest) for slot, (token, *rest) in self._replies.items()]
+        self._replies = {slot: rest for slot, (_, *rest) in self._replies.items() if rest}
+        return emitted
+
+
+@pytest.mark.parametrize("width", [2, 5, 16])
+def test_conversations_side_by_side_make_the_same_table(
+    width: int, model: Path, tmp_path: Path
+) -> None:
+    prompts = tmp_path / "b.jsonl"
+    prompts.write_text('"word9 word3"\n"word4"\n"word5"\n')
+    for tokens in (0, 60):
+        baking = dataclasses.replace(BAKING, tokens=tokens, texts=(prompts,))
+        one, many = Speaker(model), Crowd(model, width)
+        expected = bake_table(one, model, tmp_path / "a", baking, REPLY)
+        assert bake_table(many, model, tmp_path / "b", baking, REPLY) == expected
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+        begun = len(many.prompts) - len(one.prompts)
+        assert 0 <= begun < width if tokens else begun == 0
+
+
+def test_what_was_interrupted_side_by_side_goes_on_alone(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        bake(Crowd(model, 3, fails=4), model, tmp_path / "t")
+    assert bake(Speaker(model), model, tmp_path / "t").resumed > 0
+    bake(Speaker(model), model, tmp_path / "whole")
+    assert (tmp_path / "t").read_bytes() == (tmp_path / "whole").read_bytes()
