@@ -34,13 +34,12 @@ from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
-from cassandra_spec.model.study.prompts import bundled_prompts
+from cassandra_spec.model.study.prompts import Use, bundled_prompts
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.report.tables import text_table
 
 PLAIN = "plain"
-_VIEW_MARGIN, _LEVELS_MARGIN = 0.75, 1.1
-_GAMMA = 7
+_VIEW_MARGIN = 0.75
 _CHAINS = Levels(branches=1, alternatives=0)
 
 
@@ -61,17 +60,26 @@ class Variant:
     table: bool = False  # whether low drafters have the table
 
 
-def variants(max_tokens: int) -> list[Variant]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What variants have in common."""
+
+    max_tokens: int = 128
+    gamma: int = 7  # of all but the adaptive ones
+    min_margin: float = 1.1  # of those with low drafters and the draft view
+
+
+def variants(sizes: Sizes) -> list[Variant]:
     """Levels added one after the other, at a fixed gamma and as the policy chooses."""
 
-    def make(draft: Any, levels: Levels | None = None, *, gamma: Any = _GAMMA) -> Settings:
-        margin = {"model": _VIEW_MARGIN, "hybrid": _LEVELS_MARGIN}.get(draft, 0.0)
+    def make(draft: Any, levels: Levels | None = None, *, gamma: Any = sizes.gamma) -> Settings:
+        margin = {"model": _VIEW_MARGIN, "hybrid": sizes.min_margin}.get(draft, 0.0)
         return Settings(
             gamma=gamma,
             draft=draft,
             min_margin=margin,
             levels=levels or Levels(),
-            max_tokens=max_tokens,
+            max_tokens=sizes.max_tokens,
         )
 
     return [
@@ -88,9 +96,9 @@ def variants(max_tokens: int) -> list[Variant]:
     ]
 
 
-def choose(patterns: Sequence[str], max_tokens: int) -> list[Variant]:
+def choose(patterns: Sequence[str], sizes: Sizes) -> list[Variant]:
     """Plain decoding, and the variants whose names match a glob."""
-    every = variants(max_tokens)
+    every = variants(sizes)
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(each.name, pattern) for each in every):
             known = "; ".join(each.name for each in every)
@@ -109,13 +117,15 @@ class Answer:
     counters: Counters
 
 
-def read_questions(path: Path | None, each: int | None = None) -> list[Question]:
-    """The questions of a file in Spec-Bench's form, or the bundled prompts for figures.
+def read_questions(
+    path: Path | None, each: int | None = None, *, use: Use = "bench"
+) -> list[Question]:
+    """The questions of a file in Spec-Bench's form, or the bundled prompts for some use.
 
     ``each`` is the most of a category, the first ones.
     """
     if path is None:
-        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts("bench")]
+        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts(use)]
     else:
         every = list(_questions(path))
     seen: dict[str, int] = {}

@@ -182,7 +182,14 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
     flags.add_file(parser, "questions", "of Spec-Bench (default: the bundled prompts)")
     flags.add_file(parser, "table", "of n-grams (casspec bake-table)")
     flags.add_count(parser, "each", "questions of a category, at most")
+    flags.add_choice(
+        parser, "prompts", ("bench", "development"), "bundled, without a file of questions"
+    )
     flags.add_count(parser, "max-tokens", "of each reply", 128)
+    text = "of all variants but the adaptive ones (default 7)"
+    parser.add_argument("--gamma", type=integer(1, 15), default=7, metavar="N", help=text)
+    text = "minimum margin of the variants with low drafters and the draft view (default 1.1)"
+    parser.add_argument("--min-margin", type=float, default=1.1, metavar="X", help=text)
     flags.add_count(parser, "threads", "(default: all cores)")
     flags.add_some(parser, "variants", "some of them (default: all)", ("*",), metavar="GLOB")
     flags.add_file(parser, "json", "write all figures")
@@ -196,8 +203,9 @@ def _levels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.decode.report import save
     from cassandra_spec.model.output import write_file
 
-    questions = levels.read_questions(args.questions, args.each)
-    chosen = levels.choose(args.variants, args.max_tokens)
+    questions = levels.read_questions(args.questions, args.each, use=args.prompts)
+    sizes = levels.Sizes(max_tokens=args.max_tokens, gamma=args.gamma, min_margin=args.min_margin)
+    chosen = levels.choose(args.variants, sizes)
     with levels.open_run(args.source, args.table, args.threads, chosen) as run:
         answers, whole = run.run(questions, lambda text: flags.say(args, text))
         found = run.figures(answers)
