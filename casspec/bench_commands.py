@@ -186,10 +186,9 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
         parser, "prompts", ("bench", "development"), "bundled, without a file of questions"
     )
     flags.add_count(parser, "max-tokens", "of each reply", 128)
-    text = "of all variants but the adaptive ones (default 7)"
-    parser.add_argument("--gamma", type=integer(1, 15), default=7, metavar="N", help=text)
+    flags.add_count(parser, "gamma", "of all variants but the adaptive ones", 7)
     text = "minimum margin of the variants with low drafters and the draft view (default 1.1)"
-    parser.add_argument("--min-margin", type=float, default=1.1, metavar="X", help=text)
+    flags.add_number(parser, "min-margin", text, 1.1)
     flags.add_count(parser, "threads", "(default: all cores)")
     flags.add_some(parser, "variants", "some of them (default: all)", ("*",), metavar="GLOB")
     flags.add_file(parser, "json", "write all figures")

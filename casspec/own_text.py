@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.casspec import model_flags
 from cassandra_spec.report import flags
-from cassandra_spec.report.commands import integer
 
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Backend, Settings
@@ -28,9 +27,7 @@ def add_flags(parser: flags.Flags, *, tokens: int) -> None:
     flags.add_seed(parser, "default 0", 0)
     flags.add_choice(parser, "backend", ("native", "torch"), "as for `casspec generate`")
     text = "conversations that the native backend holds side by side; the text is the same"
-    parser.add_argument(
-        "--batch", type=integer(1, 16), default=16, metavar="N", help=f"{text} (default 16)"
-    )
+    flags.add_count(parser, "batch", text, 16)
     flags.add_count(parser, "threads", "of the native backend (default: all processors)")
     flags.add_quiet(parser)
 
