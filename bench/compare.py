@@ -127,9 +127,9 @@ class _Ready:
 class Run:
     """Answers to questions by all contenders.
 
-    ``sources`` are packed models of the same tokens: all contenders run on the first one, and those
-    that are Cassandra on each of the others. All are prepared at once: what does not fit is refused
-    before anything is generated.
+    ``sources`` are packed models of the same tokens: all contenders run on the first one, and the
+    first that is Cassandra on each of the others. All are prepared at once: what does not fit is
+    refused before anything is generated.
     """
 
     def __init__(self, sources: Sequence[Path], contenders: Sequence[Contender]) -> None:
@@ -138,18 +138,20 @@ class Run:
             for source in sources
         }
         self._ready: list[_Ready] = []
+        views = [each for each in contenders if each.method.name == "cassandra"][:1]
         for number, (source, lm) in enumerate(self._lms.items()):
-            for each in contenders:
-                if number and each.method.name != "cassandra":
-                    continue
+            for each in views if number else contenders:
                 label = f"{each.label} ({source.name})" if number else each.label
                 prepared = each.method.prepare(lm)
                 self._ready.append(_Ready(contender=each, label=label, lm=lm, prepared=prepared))
         self.tallies: dict[tuple[str, str], Tally] = {}  # by label and category
 
     def run(self, questions: Sequence[Question], say: Callable[[str], object]) -> int:
-        """Ask all questions; how many were answered by all. Ctrl-C ends with those so far."""
-        for number, question in enumerate(questions):
+        """Ask all questions, a first one of each category, then a second one, and so on.
+
+        Ctrl-C ends with those so far. Returns how many were answered by all.
+        """
+        for number, question in enumerate(_in_turn(questions)):
             try:
                 found = list(self._answers(question, say))
             except KeyboardInterrupt:
@@ -229,6 +231,17 @@ class Run:
             for each in self._ready
             if (each.label, category) in self.tallies
         ]
+
+
+def _in_turn(questions: Sequence[Question]) -> list[Question]:
+    """The first questions of all categories, then the second ones, and so on."""
+    place: dict[str, int] = {}
+    order = []
+    for question in questions:
+        place[question.category] = place.get(question.category, 0) + 1
+        order.append(place[question.category])
+    pairs = sorted(zip(order, questions, strict=True), key=lambda pair: pair[0])
+    return [question for _, question in pairs]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ examples:
   casspec compare packed --questions question.jsonl --each 5 --max-tokens 64
 
 A method is NAME:option=value, then @GAMMA and +low (above low drafters), where wanted. All run on
-the first model, Cassandra on each. Ctrl-C ends with the prompts that all have answered.
+the first model, the first Cassandra on each. Ctrl-C ends with the prompts that all have answered.
 docs/drafters.md describes methods and figures.
 """
 

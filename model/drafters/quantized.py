@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -50,8 +51,12 @@ def rounded(weight: torch.Tensor, *, bits: int, group: int) -> torch.Tensor:
     return values.reshape(outputs, -1)[:, :inputs].to(torch.bfloat16)
 
 
+@functools.lru_cache(maxsize=2)
 def quantized_clone(lm: CassandraForCausalLM, *, bits: int, group: int) -> Any:
-    """A clone whose linear layers, head and embedding are rounded; a tied head is rounded once."""
+    """A clone whose linear layers, head and embedding are rounded; the same one for the same call.
+
+    A tied head is rounded once.
+    """
     network = clone(lm)
     for name, module in list(network.named_modules()):
         weight = _weight(module)

@@ -57,6 +57,7 @@ def test_networks_draft_within_levels(
         ("lookahead:window=300", "window and ngram must fit the model's 256 positions, not be 304"),
         ("fractal:n=7", "n must be at most the model's 6 layers, not 7"),
         ("fractal:n=2:w=280", "w and n must fit the model's 256 positions, not be 282"),
+        ("skip:search=1:share=1", r"share must be above 0 and below 1, not 1\.0"),
         ("skip", "layers must be the numbers of those to skip, not left out"),
         ("skip:layers=2:mlp=6", "layers must be from 0 to 5, not 6"),
         ("fractal:bits=5", "bits must be 4, 8 or 16, not 5"),
@@ -189,11 +190,14 @@ def test_skipped_parts_are_neither_read_nor_computed(lm: CassandraForCausalLM) -
     assert whole.weights - size.weights == 2 * (mlp + 2 * attention)
 
 
-def test_the_search_names_a_set_that_is_worth_it(lm: CassandraForCausalLM) -> None:
-    search = Search(lm, 2)
+def test_the_search_names_a_set_of_the_share_that_is_asked_for(lm: CassandraForCausalLM) -> None:
+    search = Search(lm, 2, 0.2)
     found = search.run()
-    assert search.speedup(found) >= 1.0
-    prepared = parse_method("skip:search=2").prepare(lm)
+    whole, left = (search.agreement(parts)[1] for parts in (set(), found))
+    largest = max(1 - search.agreement({part})[1] for part in found)
+    assert whole == 1
+    assert 0.8 - largest < left <= 0.8
+    prepared = parse_method("skip:search=2:share=.2").prepare(lm)
     assert prepared.about == written(found)
     assert prepared.training_seconds > 0
     assert search.agreement(set())[0] > 0.9  # the target itself, but for rounding
