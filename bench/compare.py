@@ -42,6 +42,7 @@ from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
 from cassandra_spec.native.codec import NativeCodec
 
 _CONTENDER = re.compile(r"(?P<method>.+?)(@(?P<gamma>\d+|adaptive))?(?P<low>\+low)?")
+_PATH = re.compile(r"=[^:]*/")  # labels name files without their folders
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class Contender:
         )
         method = parse_method(found["method"])
         method.check(settings)
-        return cls(label=text, method=method, settings=settings)
+        return cls(label=_PATH.sub("=", text), method=method, settings=settings)
 
 
 def default_contenders() -> list[str]:

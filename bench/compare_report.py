@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from html import escape
 from pathlib import Path
 
 from cassandra_spec.bench.compare import Figures
 from cassandra_spec.bench.levels import ALL
 from cassandra_spec.model.output import write_file, write_json
-from cassandra_spec.model.study.figure import draw_bars
 from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.page import Page
+from cassandra_spec.report.plots import draw_bars
 from cassandra_spec.report.tables import Table
 
 _HEADER = (
@@ -97,9 +97,13 @@ def plots(found: Sequence[Figures], *, title: str) -> bytes:
 
 def page(found: Sequence[Figures], *, title: str) -> str:
     """One page of HTML with everything; it needs no other file."""
-    picture = plots(found, title=title).decode()
-    body = "\n".join(table.html() for table in tables(found))
-    return _PAGE.format(title=escape(title), picture=picture[picture.index("<svg") :], body=body)
+    out = Page(title)
+    for table in tables(found):
+        out.table(table.title, table.header, table.rows)
+        for note in table.notes:
+            out.paragraph(note)
+    out.plot("tokens per verification, and traffic", plots(found, title=title).decode())
+    return out.html()
 
 
 def save(
@@ -121,26 +125,3 @@ def save(
     if document:
         text = "\n\n".join(table.markdown() for table in tables(found))
         fill_file(document, {"compare": text})
-
-
-_PAGE = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font-family: sans-serif; margin: 2em; }}
-table {{ border-collapse: collapse; }}
-td, th {{ border-bottom: 1px solid #ccc; padding: .2em .6em; text-align: right; }}
-td:first-child, th:first-child {{ text-align: left; }}
-svg {{ max-width: 100%; height: auto; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{picture}
-{body}
-</body>
-</html>
-"""

@@ -331,7 +331,7 @@ def _speed(one: Figures) -> str:
 
 def draw(found: Sequence[Figures], *, title: str) -> bytes:
     """Bars: speed and traffic by level added, as an SVG."""
-    from cassandra_spec.model.study.figure import draw_bars
+    from cassandra_spec.report.plots import draw_bars
 
     whole = [each for each in found if each.category == ALL]
     columns = {

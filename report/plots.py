@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -170,3 +171,18 @@ def described_svg(figure: Figure, *, title: str, text: str) -> bytes:
         figure.savefig(out, format="svg", metadata={"Title": title, "Date": None})
     head, mark, rest = out.getvalue().partition(b"</title>")
     return head + mark + f"\n <desc>{escape(text)}</desc>".encode() + rest
+
+
+def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[float]], *, title: str) -> bytes:
+    """An SVG with a bar for each name in each column, and a line at 1."""
+    figure = Figure(figsize=(4 * len(columns), 1 + 0.35 * len(names)), layout="constrained")
+    panels = figure.subplots(1, len(columns), sharey=True)
+    for axes, (label, values) in zip(panels, columns.items(), strict=True):
+        axes.barh(range(len(names)), values)
+        axes.set(xlabel=label, yticks=list(range(len(names))), yticklabels=names)
+        axes.axvline(1.0, color="grey", linestyle="--")
+    axes.invert_yaxis()  # of all
+    figure.suptitle(title)
+    rows = zip(names, *columns.values(), strict=True)
+    text = "; ".join(f"{name}: {', '.join(f'{v:.2f}' for v in found)}" for name, *found in rows)
+    return described_svg(figure, title=title, text=f"{', '.join(columns)}. {text}.")

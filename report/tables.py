@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from html import escape
 
 Row = tuple[str, ...]
 
@@ -69,16 +68,6 @@ class Table:
         notes = [f"\n{note}" for note in self.notes]
         above = [f"### {self.title}\n"] if heading else []
         return "\n".join([*above, markdown_table(self.header, self.rows), *notes])
-
-    def html(self) -> str:
-        """A heading of the second level, the table, the notes as paragraphs."""
-        rows = [_html_row(self.header, "th"), *(_html_row(row, "td") for row in self.rows)]
-        notes = [f"<p>{escape(note)}</p>" for note in self.notes]
-        return "\n".join([f"<h2>{escape(self.title)}</h2>", "<table>", *rows, "</table>", *notes])
-
-
-def _html_row(cells: Iterable[str], kind: str) -> str:
-    return f"<tr>{''.join(f'<{kind}>{escape(cell)}</{kind}>' for cell in cells)}</tr>"
 
 
 def difference(ours: float, reference: float) -> str:

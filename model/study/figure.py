@@ -63,21 +63,6 @@ def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
     return _finished(figure, axes)
 
 
-def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[float]], *, title: str) -> bytes:
-    """An SVG with a bar for each name in each column, and a line at 1."""
-    figure = Figure(figsize=(4 * len(columns), 1 + 0.35 * len(names)), layout="constrained")
-    panels = figure.subplots(1, len(columns), sharey=True)
-    for axes, (label, values) in zip(panels, columns.items(), strict=True):
-        axes.barh(range(len(names)), values)
-        axes.set(xlabel=label, yticks=list(range(len(names))), yticklabels=names)
-        axes.axvline(1.0, color="grey", linestyle="--")
-    axes.invert_yaxis()  # of all
-    figure.suptitle(title)
-    rows = zip(names, *columns.values(), strict=True)
-    text = "; ".join(f"{name}: {', '.join(f'{v:.2f}' for v in found)}" for name, *found in rows)
-    return described_svg(figure, title=title, text=f"{', '.join(columns)}. {text}.")
-
-
 def _finished(figure: Figure, axes: Axes) -> bytes:
     """The SVG, with a title and a description for those who cannot see it."""
     axes.grid(alpha=0.3)

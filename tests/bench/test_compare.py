@@ -79,6 +79,12 @@ def test_low_drafters_read_nothing_as_drafts(found: list[compare.Figures]) -> No
     assert by_label["fractal:n=2:w=2"].flops_of_plain > 1
 
 
+def test_labels_name_files_without_their_folders() -> None:
+    found = compare.Contender.read("model:path=/some/where/small@3+low", gamma=4, max_tokens=12)
+    assert found.label == "model:path=small@3+low"
+    assert (found.settings.gamma, found.settings.draft) == (3, "hybrid")
+
+
 def test_what_cannot_be_compared_is_one_line() -> None:
     for text, message in {
         "nothing@3": "method must be one of",
@@ -112,7 +118,7 @@ def test_the_page_and_the_document_have_everything(
     text = page.read_text()
     assert "A &lt; B" in text
     assert "<svg" in text
-    assert all(f"<td>{method}</td>" in text for method in METHODS)
+    assert all(f'<th scope="row">{method}</th>' in text for method in METHODS)
     assert "| fractal:n=2:w=2 |" in document.read_text()
     assert json.loads(file.read_text())[0]["label"] == METHODS[0]
     assert "traffic speed-up" in figure.read_text()
