@@ -40,21 +40,21 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import compare, compare_report
+    from cassandra_spec.bench.compare import report, run
     from cassandra_spec.bench.levels import ALL, read_questions
 
     questions = read_questions(args.questions, args.each)
     contenders = [
-        compare.Contender.read(text, gamma=args.gamma, max_tokens=args.max_tokens)
-        for text in args.methods or compare.default_contenders()
+        run.Contender.read(text, gamma=args.gamma, max_tokens=args.max_tokens)
+        for text in args.methods or run.default_contenders()
     ]
-    run = compare.Run(args.sources, contenders)
-    answered = run.run(questions, lambda text: flags.say(args, text))
+    compared = run.Run(args.sources, contenders)
+    answered = compared.run(questions, lambda text: flags.say(args, text))
     if not answered:
         return 130
-    found = run.figures()
-    print("\n\n".join(table.text() for table in compare_report.tables(found)))
-    compare_report.save(
+    found = compared.figures()
+    print("\n\n".join(table.text() for table in report.tables(found)))
+    report.save(
         found,
         title=f"Draft methods, {args.sources[0].name}",
         json_file=args.json,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.bench import compare, compare_report
+from cassandra_spec.bench.compare import report as compare_report
+from cassandra_spec.bench.compare import run as compare
 from cassandra_spec.bench.levels import ALL, Question
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import Counters
@@ -70,6 +71,12 @@ def test_traffic_is_that_of_the_models_own_report(
     if counters.tokens == one.tokens:  # no stop token ended the reply
         assert one.speedup == pytest.approx(report.speedup)
         assert one.bytes_per_token == pytest.approx(report.speculative)
+
+
+def test_rounds_at_the_end_of_a_reply_are_told_apart(found: list[compare.Figures]) -> None:
+    fractal = next(each for each in found if each.label.startswith("fractal"))
+    assert fractal.tokens_per_whole_round is not None
+    assert 2 <= fractal.tokens_per_whole_round <= 2 + 2 + 1 + 1
 
 
 def test_low_drafters_read_nothing_as_drafts(found: list[compare.Figures]) -> None:

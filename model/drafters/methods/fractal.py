@@ -43,8 +43,6 @@ FRACTAL = "fractal"
 class Fractal(Method, name="fractal"):
     """n fractal layers, a window of w slots; the copy has ``bits`` bits, or with 16 all of them."""
 
-    greedy_only = True
-
     compared = ("fractal", "fractal:n=8:w=8")
     claim = "7.74 accepted per verification at n = w = 7; 1.20 to 2.47 times as fast"
 

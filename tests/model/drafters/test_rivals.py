@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cassandra_spec.drafting import ADAPTIVE, ROOT, DraftPass, Outcome, Settings
+from cassandra_spec.drafting import ADAPTIVE, ROOT, DraftPass, Outcome, Sampling, Settings
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import NetworkSize, parse_method
 from cassandra_spec.model.drafters.methods.lookahead import (
@@ -44,6 +44,16 @@ def test_networks_draft_within_levels(
     lm: CassandraForCausalLM, method: str, settings: dict[str, Any]
 ) -> None:
     assert check_lossless(lm, method, **settings)
+
+
+@pytest.mark.parametrize("method", ["int4", "int4:own=yes", "lookup", "recycling", "fractal:n=2"])
+def test_samples_are_drawn_and_verified(lm: CassandraForCausalLM, method: str) -> None:
+    asked = Settings(gamma=3, max_tokens=12, sampling=Sampling(temperature=1.0), seed=3)
+    parse_method(method).check(asked)
+    tokens, outcomes = reply(lm, PROMPTS[0], asked, parse_method(method).prepare(lm))
+    assert len(tokens) == 12
+    assert all(each.proposal.is_chain for each in outcomes)
+    assert 1 + sum(each.accepted + 1 for each in outcomes) == 12
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ class Tally:
     identical: int = 0
     forced: int = 0  # replies that a teacher-forced pass was taken of
     forced_equal: int = 0  # those whose rounds it had as the loop had them
+    whole_rounds: int = 0  # whose proposals the end of the reply did not cut
+    whole_tokens: int = 0  # of these: accepted, and one more each
     counters: Counters = dataclasses.field(default_factory=Counters)
     draft: PassCost = NOTHING
     verify: PassCost = NOTHING
@@ -91,7 +93,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Count what another one has counted."""
         self.counters.add(other.counters)
-        for name in ("turns", "identical", "forced", "forced_equal", "draft", "verify", "plain"):
+        for name in vars(self).keys() - {"counters"}:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -100,17 +102,20 @@ class _Recorder:
 
     def __init__(self, inner: Drafter, prepared: Prepared, tally: Tally) -> None:
         self._inner, self._prepared, self._tally = inner, prepared, tally
-        self._position = 0
+        self._position = self._budget = 0
         self.accepted: list[int] = []  # of each round
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        self._position = len(context) - 1
+        self._position, self._budget = len(context) - 1, budget
         return self._inner.propose(context, budget)
 
     def observe(self, outcome: Outcome) -> None:
         for each in outcome.proposal.passes:
             self._tally.draft += self._prepared.draft_cost(self._position, each)
         self._tally.verify += self._prepared.verify_cost(self._position, outcome.drafted)
+        whole = outcome.drafted < self._budget
+        self._tally.whole_rounds += whole
+        self._tally.whole_tokens += whole * (outcome.accepted + 1)
         self.accepted.append(outcome.accepted)
         self._inner.observe(outcome)
 
@@ -259,6 +264,7 @@ class Figures:
     conditional: float | None  # accepted / drafted tokens whose predecessors were accepted
     tokens: int
     tokens_per_verification: float
+    tokens_per_whole_round: float | None  # of rounds that the end of the reply did not cut
     bytes_per_token: float  # drafts and verifications, keys and values included
     draft_bytes_per_token: float
     flops_per_token: float
@@ -288,6 +294,9 @@ def figures(label: str, category: str, tally: Tally, ready: _Ready) -> Figures:
         conditional=counters.accepted / counters.tested if counters.tested else None,
         tokens=counters.tokens,
         tokens_per_verification=counters.tokens / max(counters.rounds, 1),
+        tokens_per_whole_round=(
+            tally.whole_tokens / tally.whole_rounds if tally.whole_rounds else None
+        ),
         bytes_per_token=spent.bytes / tokens,
         draft_bytes_per_token=tally.draft.bytes / tokens,
         flops_per_token=spent.flops / tokens,

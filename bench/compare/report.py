@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cassandra_spec.bench.compare import Figures
+from cassandra_spec.bench.compare.run import Figures
 from cassandra_spec.bench.levels import ALL
 from cassandra_spec.model.output import write_file, write_json
 from cassandra_spec.report.documents import fill_file
@@ -15,7 +15,7 @@ from cassandra_spec.report.plots import draw_bars
 from cassandra_spec.report.tables import Table
 
 _HEADER = (
-    *("method", "identical", "accepted / drafted", "conditional", "per verification"),
+    *("method", "identical", "accepted / drafted", "conditional", "per verification", "uncut"),
     *("MB / token", "MFLOP / token", "of plain", "traffic, weights", "traffic, all"),
     *("extra MB", "training s", "one pass"),
 )
@@ -51,7 +51,8 @@ def tables(found: Sequence[Figures]) -> list[Table]:
 
 
 _NOTE = (
-    "Traffic speed-ups are over plain decoding in BF16. `one pass`: replies whose rounds follow"
+    "`uncut`: tokens per verification of the rounds that the end of the reply did not cut."
+    " Traffic speed-ups are over plain decoding in BF16. `one pass`: replies whose rounds follow"
     " from one teacher-forced pass as the loop has them."
 )
 
@@ -63,6 +64,7 @@ def _cells(one: Figures) -> tuple[str, ...]:
         _rate(one.acceptance),
         _rate(one.conditional),
         f"{one.tokens_per_verification:.2f}",
+        "-" if one.tokens_per_whole_round is None else f"{one.tokens_per_whole_round:.2f}",
         f"{one.bytes_per_token / 1e6:.1f}",
         f"{one.flops_per_token / 1e6:.0f}",
         f"{one.flops_of_plain:.2f}",

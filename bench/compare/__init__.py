@@ -1,0 +1,1 @@
+"""All draft methods on the same prompts (docs/drafters.md)."""
