@@ -178,11 +178,13 @@ class PreparedNetwork(Prepared):
         """What a draft pass of a round at ``position`` costs."""
         return self.size.cost(position + drafted.start, drafted.rows)
 
-    @torch.inference_mode()
     def predictions(self, tokens: Sequence[int]) -> list[int] | None:
         """The token after each prefix of ``tokens``; None with the target's keys and values."""
-        if not self.own:
-            return None
+        return self._forced(tokens) if self.own else None
+
+    @torch.inference_mode()
+    def _forced(self, tokens: Sequence[int]) -> list[int]:
+        """The token after each prefix of ``tokens``, on keys and values of the network's own."""
         cache = KeyValueCache(len(tokens))
         logits = run_pass(self.network, cache, tokens, 0, rows=ROWS, draft=True)
         return [int(token) for token in logits.argmax(-1)]

@@ -23,6 +23,11 @@ def accepted_lengths(
     if predicted is None:
         return None
     right = [a == b for a, b in zip(predicted, tokens[1:], strict=True)][len(prompt) :]
+    return played(right, gamma=gamma, max_tokens=max_tokens)
+
+
+def played(right: Sequence[bool], *, gamma: int, max_tokens: int) -> list[int]:
+    """Accepted tokens of each round, if the draft after token k of a reply is right or not."""
     found, place = [], 0  # the pending token of a round
     while place < len(right):
         most = min(gamma, max_tokens - place - 2)

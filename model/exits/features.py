@@ -32,6 +32,10 @@ class Features:
         """Tokens."""
         return len(self.labels)
 
+    def chosen(self, tokens: torch.Tensor) -> Features:
+        """Some of the tokens, by their numbers."""
+        return Features(**{name: each[tokens] for name, each in self.tensors().items()})
+
     def split(self, tokens: int) -> Iterator[Features]:
         """The same in pieces of so many tokens."""
         for parts in zip(*(each.split(tokens) for each in self.tensors().values()), strict=True):

@@ -36,6 +36,7 @@ from cassandra_spec.model.reply import build_model
 from cassandra_spec.model.weights.packed import PackedSource
 
 _HELD_OUT = 8  # every so many sequences one is left out of training
+_MOST = 8192  # tokens that exits are judged on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ def train_exits(
         made = text.make(store, progress=progress)
         network = build_model(model, PackedSource(model))
         found = gather(network, made.sequences, training.layers, store, progress=progress)
-        held_out = Features.joined(found[::_HELD_OUT])
+        held_out = next(Features.joined(found[::_HELD_OUT]).split(_MOST))
         train = Features.joined([f for n, f in enumerate(found) if n % _HELD_OUT] or found)
         trainer = Trainer(network, train, training)
         epochs, seconds = _train(trainer, training, store, progress)

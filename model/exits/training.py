@@ -30,6 +30,7 @@ from cassandra_spec.model.output import write_file
 _WARMUP = 0.05  # of all steps
 _CLIP = 1.0
 _PIECE = 512  # tokens of a pass without training
+_SAMPLE = 16384  # tokens that confidence is learned on, at most
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,13 +84,18 @@ class Trainer:
             _step(self._adapters, loss)
             update(loss.item())
 
-    def estimate(self, epochs: int = 2) -> None:
-        """Train the confidence estimators on what the adapters get right."""
-        right = agreement(self.exits, self._features, self.norm, self.rows)
+    def estimate(self, epochs: int = 8) -> None:
+        """Train the confidence estimators on what the adapters get right, on a part of the tokens:
+        only there the whole vocabulary is looked at.
+        """
+        sample = next(self._batches(self._training.epochs, _SAMPLE))[0]
+        some = self._features.chosen(sample)
+        right = agreement(self.exits, some, self.norm, self.rows)
         steps, at = epochs * -(-len(right) // self._training.batch), 0
         for number in range(epochs):
-            for chosen, _ in self._batches(self._training.epochs + number):
-                states = self._features.states[chosen]
+            order = torch.randperm(len(right), generator=torch.Generator().manual_seed(number))
+            for chosen in order.split(self._training.batch):
+                states = some.states[chosen]
                 said = torch.stack(
                     [head.confidence(states[:, n]) for n, head in enumerate(self._heads())], 1
                 )
@@ -125,11 +131,13 @@ class Trainer:
     def _heads(self) -> list[Any]:
         return list(self.exits.heads.values())
 
-    def _batches(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Generator]]:
+    def _batches(
+        self, number: int, batch: int | None = None
+    ) -> Iterator[tuple[torch.Tensor, torch.Generator]]:
         """Tokens of each step of an epoch, which depend on the seed and its number alone."""
         random = torch.Generator().manual_seed(self._training.seed * 1000 + number)
         order = torch.randperm(len(self._features.labels), generator=random)
-        yield from ((chosen, random) for chosen in order.split(self._training.batch))
+        yield from ((chosen, random) for chosen in order.split(batch or self._training.batch))
 
     def _distil(self, chosen: torch.Tensor, random: torch.Generator) -> torch.Tensor:
         """The loss of one step, all exits together."""
@@ -157,14 +165,24 @@ class Trainer:
 @torch.inference_mode()
 def agreement(exits: Exits, features: Features, norm: Any, rows: torch.Tensor) -> torch.Tensor:
     """Whether each exit's best token is the model's, float32 [tokens, exits]."""
+
+    def head(states: torch.Tensor) -> torch.Tensor:
+        return linear(states.to(rows.dtype), rows)
+
+    best = torch.cat([head(piece.final).argmax(-1) for piece in features.split(_PIECE)])
+    return (best_tokens(exits, features, norm, head) == best[:, None]).float()
+
+
+@torch.inference_mode()
+def best_tokens(exits: Exits, features: Features, norm: Any, head: Any) -> torch.Tensor:
+    """The best token of each exit, int64 [tokens, exits]; ``head`` gives the logits of states."""
     found = []
     for piece in features.split(_PIECE):
-        best = linear(piece.final, rows).argmax(-1)
         said = [
-            linear(norm(head(piece.states[:, n])).to(rows.dtype), rows).argmax(-1)
-            for n, head in enumerate(exits.heads.values())
+            head(norm(each(piece.states[:, n])).to(piece.states.dtype)).argmax(-1)
+            for n, each in enumerate(exits.heads.values())
         ]
-        found.append(torch.stack([each == best for each in said], 1).float())
+        found.append(torch.stack(said, 1))
     return torch.cat(found)
 
 

@@ -23,6 +23,9 @@ from cassandra_spec.model.speculative.linear import DecodedProducts
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 """Of attention; the first three have the same inputs."""
 
+KEY_VALUES = ("k_proj", "v_proj")
+"""Those whose outputs a cache holds."""
+
 Factors = tuple[torch.Tensor, torch.Tensor]
 """Outer and inner."""
 
@@ -119,17 +122,25 @@ def gather_grams(
     return grams
 
 
-def project(lm: CassandraForCausalLM, rank: int, grams: Grams | None = None) -> Any:
+def project(
+    lm: CassandraForCausalLM,
+    rank: int,
+    grams: Grams | None = None,
+    *,
+    only: tuple[str, ...] = PROJECTIONS,
+) -> Any:
     """A network with low-rank attention, and everything else in common with a model's target.
 
     By activations if there are ``grams``, else by weights. A matrix with a side that is no longer
-    than the rank stays whole.
+    than the rank stays whole, and so do projections that are not among ``only``. With keys and
+    values alone, a cache may hold ``rank`` numbers of each instead of all: the outer factor, and
+    the rotation of keys, are applied when they are read.
     """
     check_rank(rank, lm.network)
     made = clone(lm)
     for name, layer in list(projections(made)):
         weight = weight_of(layer)
-        if rank >= min(weight.shape):
+        if rank >= min(weight.shape) or not name.endswith(only):
             continue
         bias = layer._bias if isinstance(layer, PackedLinear) else layer.bias
         factors = (

@@ -62,6 +62,14 @@ def _read(path: Path, lm: CassandraForCausalLM) -> Exits:
     return exits
 
 
+class _PreparedExit(PreparedNetwork):
+    """An exit behind the target's own layers: what it drafts depends on the tokens alone."""
+
+    def predictions(self, tokens: Sequence[int]) -> list[int] | None:
+        """The token after each prefix: the target's keys and values are those of the exit."""
+        return self._forced(tokens)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EarlyExit(Method, name="exit"):
     """Chains of one exit: self-speculation with shared keys and values."""
@@ -77,7 +85,8 @@ class EarlyExit(Method, name="exit"):
         if layer not in exits.heads:
             raise CassandraError(f"layer must be one of {list(exits.layers)}, not {layer}")
         network = _at_exit(clone(lm, draft=self.view), exits, layer)
-        return PreparedNetwork(
+        prepared = PreparedNetwork if self.view else _PreparedExit
+        return prepared(
             lm,
             network,
             size=_view_size(lm, network) if self.view else None,

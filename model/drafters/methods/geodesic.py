@@ -10,7 +10,13 @@ from typing import Literal
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters.method import Method
 from cassandra_spec.model.drafters.networks import PreparedNetwork
-from cassandra_spec.model.geodesic.low_rank import LowRank, check_rank, gather_grams, project
+from cassandra_spec.model.geodesic.low_rank import (
+    Grams,
+    LowRank,
+    check_rank,
+    gather_grams,
+    project,
+)
 from cassandra_spec.model.packing.calibration import Calibration, read_text, spread
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
@@ -19,6 +25,7 @@ from cassandra_spec.model.speculative import CassandraForCausalLM
 class Geodesic(Method, name="geodesic"):
     """Low-rank attention; everything else is the target's."""
 
+    compared = ("geodesic", "geodesic:rank=144:by=activations")
     rank: int = 256
     by: Literal["weights", "activations"] = "weights"
     text: str = ""  # a file for the activations; empty: the bundled calibration text
@@ -29,14 +36,25 @@ class Geodesic(Method, name="geodesic"):
     def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
         """Factors are computed here; that is the training."""
         check_rank(self.rank, lm.network)
-        begin, grams = time.monotonic(), None
-        if self.by == "activations":
-            if lm.tokenizer is None:
-                raise CassandraError("tokenizer must be there to read a text, and is not")
-            asked = Calibration(samples=self.samples, length=self.length)
-            text = read_text(Path(self.text) if self.text else None)
-            grams = gather_grams(lm.network, spread(lm.tokenizer, text, asked).tolist())
-        network = project(lm, self.rank, grams)
+        begin = time.monotonic()
+        return self.of_grams(lm, self.grams(lm), begin)
+
+    def grams(self, lm: CassandraForCausalLM) -> Grams | None:
+        """What the activations say; None by weights."""
+        if self.by == "weights":
+            return None
+        if lm.tokenizer is None:
+            raise CassandraError("tokenizer must be there to read a text, and is not")
+        asked = Calibration(samples=self.samples, length=self.length)
+        text = read_text(Path(self.text) if self.text else None)
+        return gather_grams(lm.network, spread(lm.tokenizer, text, asked).tolist())
+
+    def of_grams(
+        self, lm: CassandraForCausalLM, grams: Grams | None, begin: float | None = None
+    ) -> PreparedNetwork:
+        """The draft of Gram matrices that are known, since a time on the monotonic clock."""
+        begin = time.monotonic() if begin is None else begin
+        network = project(lm, self.rank, grams if self.by == "activations" else None)
         made = [module for module in network.modules() if isinstance(module, LowRank)]
         return PreparedNetwork(
             lm,

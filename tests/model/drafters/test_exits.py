@@ -12,6 +12,7 @@ import torch
 from cassandra_spec.drafting import Counters, Sampling, Settings
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import parse_method
+from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
 from cassandra_spec.model.exits import Exits
 from cassandra_spec.model.exits.cascade import Cascade, generate
 from cassandra_spec.model.exits.cost import break_even, speed_up
@@ -56,6 +57,19 @@ def test_replies_are_those_of_plain_decoding(
     name, _, options = method.partition(":")
     found = check_lossless(lm, f"{name}:file={file}" + (f":{options}" if options else ""))
     assert sum(each.drafted for each in found)
+
+
+@pytest.mark.parametrize("method", ["exit:file={file}:layer=2", "geodesic:rank=24:own=yes"])
+def test_one_teacher_forced_pass_has_the_acceptance_of_the_loop(
+    lm: CassandraForCausalLM, file: Path, method: str
+) -> None:
+    prepared = parse_method(method.format(file=file)).prepare(lm)
+    for prompt in PROMPTS:
+        tokens, outcomes = reply(lm, prompt, Settings(gamma=3, max_tokens=40), prepared)
+        found = accepted_lengths(prepared, prompt, tokens, gamma=3, max_tokens=40)
+        assert [each.accepted for each in outcomes] == found
+    view = parse_method(f"exit:file={file}:view=yes").prepare(lm)
+    assert view.predictions([1, 2]) is None
 
 
 def test_levels_run_below_an_exit(lm: CassandraForCausalLM, file: Path) -> None:

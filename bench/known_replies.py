@@ -1,0 +1,82 @@
+"""Greedy replies to the prompts for figures, for measurements that follow known replies."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cassandra_spec.drafting import ADAPTIVE, Counters, Settings, encode_prompt
+from cassandra_spec.model.backends import BACKENDS, Opening
+from cassandra_spec.model.drafters.teacher_forced import played
+from cassandra_spec.model.study.prompts import Use, bundled_prompts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnownReply:
+    """A prompt and the greedy reply to it, as tokens."""
+
+    prompt: list[int]
+    reply: list[int]
+
+    @property
+    def tokens(self) -> list[int]:
+        """Both."""
+        return [*self.prompt, *self.reply]
+
+
+def known_replies(
+    source: Path, use: Use, *, max_tokens: int, threads: int | None = None
+) -> list[KnownReply]:
+    """Replies of a packed model to the prompts of one use, by the native engine."""
+    asked = Settings(gamma=ADAPTIVE, min_margin=0.75, max_tokens=max_tokens)
+    with BACKENDS["native"](source, Opening(threads=threads), asked) as backend:
+        asked = dataclasses.replace(asked, stop_tokens=backend.stop_tokens())
+        found = []
+        for each in bundled_prompts(use):
+            prompt = encode_prompt(backend.tokenizer, each.text)
+            rounds = backend.rounds(prompt, asked, Counters())
+            reply = list(itertools.chain.from_iterable(rounds))
+            found.append(KnownReply(prompt=prompt, reply=reply))
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chains:
+    """Rounds of a drafter whose tokens depend on the tokens before them alone."""
+
+    agreement: float  # share of all places of the replies at which its token is the reply's
+    acceptance: float  # accepted / (rounds x length)
+    per_verification: float  # tokens
+
+    @classmethod
+    def of(cls, right: Sequence[Sequence[bool]], length: int, max_tokens: int) -> Chains:
+        """From what was right at each place of each reply after the first token."""
+        accepted = [played(each, gamma=length, max_tokens=max_tokens) for each in right]
+        rounds, places = sum(map(len, accepted)), sum(map(len, right))
+        return cls(
+            agreement=sum(map(sum, right)) / places,
+            acceptance=sum(map(sum, accepted)) / (rounds * length),
+            per_verification=places / rounds,
+        )
+
+
+@torch.inference_mode()
+def forced_logits(network: Any, known: KnownReply) -> torch.Tensor:
+    """A network's logits, float32 [reply - 1, vocabulary], after each token of a reply."""
+    tokens = known.tokens[:-1]
+    out = network(
+        input_ids=torch.tensor([tokens]), use_cache=False, logits_to_keep=len(known.reply) - 1
+    )
+    logits: torch.Tensor = out.logits[0].float()
+    return logits
+
+
+def surprise(logits: torch.Tensor, tokens: Sequence[int]) -> float:
+    """Minus the sum of the logarithms of the probabilities of tokens, a row of logits each."""
+    chances = logits.log_softmax(-1)
+    return -float(chances[torch.arange(len(tokens)), torch.tensor(tokens)].sum())

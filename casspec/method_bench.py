@@ -1,0 +1,92 @@
+"""``casspec bench exits`` and ``casspec bench projection``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.casspec import model_flags
+from cassandra_spec.report import flags
+
+EXITS_EPILOG = """\
+examples:
+  casspec bench exits packed exits.safetensors
+  casspec bench exits packed exits.safetensors --free 8 --json exits.json --figure exits.svg
+
+Known replies are followed in one pass of the model: what an exit would draft after each token, how
+many tokens a verification would emit, and how often the exit is right when it is sure. The cascade
+replies to some prompts without a verifier, with thresholds for the largest F1 and for a precision.
+docs/drafters.md says what the figures mean.
+"""
+
+PROJECTION_EPILOG = """\
+examples:
+  casspec bench projection packed
+  casspec bench projection packed --ranks 256 144 --json projection.json
+
+Attention of low rank drafts, by weights and by activations, along known replies; so do keys and
+values of low rank, and block attention residuals. The perplexity is that of the draft alone,
+without a verifier. docs/drafters.md says what the figures mean.
+"""
+
+
+def add_exits(subparsers: flags.Subparsers) -> None:
+    """``casspec bench exits``."""
+    text = "early exits: agreement, rounds, confidence, the lossy cascade"
+    parser = flags.add_command(subparsers, "exits", text, EXITS_EPILOG, _exits)
+    model_flags.add_packed(parser)
+    parser.add_argument("file", metavar="EXITS", type=Path, help="of casspec train-exits")
+    flags.add_count(parser, "free", "replies without a verifier", 4, low=0)
+    _add_common(parser)
+    flags.add_file(parser, "figure", "reliability, as SVG")
+
+
+def add_projection(subparsers: flags.Subparsers) -> None:
+    """``casspec bench projection``."""
+    text = "low-rank attention as a draft, by rank"
+    parser = flags.add_command(subparsers, "projection", text, PROJECTION_EPILOG, _projection)
+    model_flags.add_packed(parser)
+    flags.add_count(parser, "ranks", "(default: 256 192 144)", many="+")
+    _add_common(parser)
+
+
+def _add_common(parser: flags.Flags) -> None:
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_count(parser, "threads", "of the native engine (default: all cores)")
+    flags.add_file(parser, "json", "write all figures")
+    flags.add_file(parser, "document", "put the tables between its markers")
+    flags.add_quiet(parser)
+
+
+def _exits(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench import exits
+    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.model.output import write_file
+
+    bench = exits.Bench(args.source, args.file, max_tokens=args.max_tokens, threads=args.threads)
+    found = bench.run(args.free, lambda line: flags.say(args, line))
+    text = f"{exits.exit_lines(found.exits)}\n\n{exits.cascade_lines(found.cascades)}"
+    print(text)
+    body: dict[str, Sequence[Any]] = {"exits": found.exits, "cascades": found.cascades}
+    save(body, args.json, {"exits": text}, args.document)
+    if args.figure:
+        write_file(
+            args.figure, exits.draw(found.exits, title=f"Confidence of exits, {args.source.name}")
+        )
+    return 0
+
+
+def _projection(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench import projection
+    from cassandra_spec.bench.decode.report import save
+
+    ranks = args.ranks or (256, 192, 144)
+    options = {"max_tokens": args.max_tokens, "threads": args.threads}
+    bench = projection.Bench(args.source, ranks, **options)
+    found = bench.run(lambda line: flags.say(args, line))
+    text = projection.lines(found)
+    print(text)
+    save({"projection": [found]}, args.json, {"projection": text}, args.document)
+    return 0
