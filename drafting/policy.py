@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Protocol
@@ -109,9 +110,9 @@ class _Seconds:
 class _SecondsByRows:
     """Times of passes of one model, as measured lately.
 
-    A pass over r rows takes as long as the last ones over r rows did. If there were none, it is
-    estimated from the nearest number of rows: each row between them counts ``ROW`` of the time of
-    one row.
+    A pass over r rows takes as long as the last ones over r rows did. If there were none, it lies
+    between those of fewer and of more rows. Beyond all that were measured, each row counts ``ROW``
+    of the time of one row.
     """
 
     ROW = 0.05
@@ -123,12 +124,16 @@ class _SecondsByRows:
         self._times.setdefault(rows, _Seconds()).add(seconds)
 
     def estimate(self, rows: int) -> float | None:
-        known = {at: time.value for at, time in self._times.items() if time.value is not None}
+        known = sorted((at, time.value) for at, time in self._times.items() if time.value)
         if not known:
             return None
-        near = min(known, key=lambda at: (abs(at - rows), at))
-        one = known[near] / (1 + self.ROW * (near - 1))
-        return known[near] + self.ROW * (rows - near) * one
+        below = max((one for one in known if one[0] <= rows), default=None)
+        above = min((one for one in known if one[0] >= rows), default=None)
+        if below and above:
+            share = (rows - below[0]) / max(above[0] - below[0], 1)
+            return below[1] + share * (above[1] - below[1])
+        at, seconds = below or above or known[0]
+        return seconds * (1 + self.ROW * (rows - 1)) / (1 + self.ROW * (at - 1))
 
 
 class MeasuredSeconds:
@@ -168,7 +173,9 @@ class AdaptivePolicy:
     taken, the smaller one of equals.
 
     A tree of the low drafter goes to the target alone if the tokens that it promises, per cost, are
-    more than those of that plan. What it promises is corrected by what such nodes have kept.
+    more than those of that plan. What it promises is corrected by what such nodes have kept. How
+    large a tree is without the draft view follows from how often its first, second, ... node was
+    accepted.
     ``settings`` says which drafts may be made, ``most`` how many nodes at most.
 
     ``plans`` counts what was chosen.
@@ -184,9 +191,11 @@ class AdaptivePolicy:
         self._rows = min(most, levels.rows)
         self._costs = costs
         self._accepted, self._going_on = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
-        self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4)  # b, m
+        self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
         self._tail, self._beside = _Mean(0.3), _Mean(0.05)  # tokens that free rows add
         self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter by those that it promised
+        priors = (0.8 ** (place + 1) for place in range(self._rows))
+        self._places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
         self.plans: dict[str, int] = {}
 
     @property
@@ -217,16 +226,28 @@ class AdaptivePolicy:
         A row is worth its cost if what it promises, at the worth of the plan, is more. If trees
         keep more than they promise, nodes far down do so by more than the tree as a whole.
         """
-        rows = max(chosen.rows, self._rows) if True in self._fills else chosen.rows or self._rows
+        if chosen.model:
+            rows = max(chosen.rows, self._rows) if True in self._fills else chosen.rows
+        else:
+            rows = self._best_tree(verify)
         kept = max(self._kept.value, 0.05)
         slope = max(verify[rows] - verify[0], 0.0) / max(rows, 1)
         promised = (worth * verify[rows] - 1) / kept + 1
         least = min(worth * slope / (kept * max(kept, 1.0)), 1.0)
         return dataclasses.replace(chosen, rows=rows, direct=promised, least=least)
 
+    def _best_tree(self, verify: Sequence[float]) -> int:
+        """The size of a tree of the low drafter with the most tokens per cost, at least 1."""
+        tokens = itertools.accumulate((place.value for place in self._places), initial=1.0)
+        worth = {rows: found / verify[rows] for rows, found in enumerate(tokens) if rows}
+        return max(worth, key=lambda rows: worth[rows])
+
     def observe(self, outcome: Outcome) -> None:
         """Take what became of a round."""
         self._costs.observe(outcome)
+        if outcome.proposal.nodes and not outcome.proposal.passes:
+            for place, mean in enumerate(self._places):
+                mean.add(place in outcome.path, place < outcome.drafted)
         view, passes = outcome.counts().get(DRAFT_VIEW, Count()), outcome.proposal.passes
         stopped = view.drafted > 0 and outcome.proposal.stopped
         sure, whole = view.drafted - stopped, view.tested == view.drafted

@@ -152,10 +152,13 @@ def test_a_pass_costs_what_those_of_as_many_rows_have_cost() -> None:
     assert costs.draft(0, 1) == 0.4 * costs.verify(0, 1)
     costs.observe(drafted(3, 0, draft=0.5, verify=2.0))
     assert (costs.draft(0, 1), costs.verify(0, 4)) == (0.5, 2.0)
-    assert costs.verify(0, 8) == pytest.approx(2.0 + 4 * 0.05 * 2.0 / 1.15)
+    one = 2.0 / 1.15  # a row
+    assert costs.verify(0, 8) == pytest.approx(1.35 * one)
+    assert costs.verify(0, 1) == pytest.approx(one)
     costs.observe(drafted(7, 0, draft=0.5, verify=4.0))
     assert costs.verify(0, 8) == 4.0
-    assert costs.verify(0, 5) == pytest.approx(2.0 + 0.05 * 2.0 / 1.15)
+    assert [costs.verify(0, rows) for rows in (5, 6)] == pytest.approx([2.5, 3.0])  # between both
+    assert costs.verify(0, 9) == pytest.approx(4.0 * 1.4 / 1.35)
 
 
 # --- costs in bytes -------------------------------------------------------------------------------
