@@ -7,7 +7,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from cassandra_spec.casspec import model_flags
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 EPILOG = """\

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import cassandra_spec
+from cassandra_spec.bench.commands import compare, measure
 from cassandra_spec.casspec import (
     accuracy_commands,
-    bench_commands,
-    compare_command,
     exits_command,
     generate_command,
     pack_commands,
@@ -51,7 +50,7 @@ def build_parser() -> CommandParser:
     accuracy_commands.register(subparsers)
     rtl_command.register(subparsers)
     tune_command.register(subparsers)
-    bench_commands.register(subparsers)
-    compare_command.register(subparsers)
+    measure.register(subparsers)
+    compare.register(subparsers)
     system_commands.register(subparsers)
     return parser

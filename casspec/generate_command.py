@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cassandra_spec.casspec import model_flags
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
 from cassandra_spec.casspec.generate_flags import (
     BF16,
@@ -21,6 +20,7 @@ from cassandra_spec.casspec.generate_flags import (
 )
 from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:

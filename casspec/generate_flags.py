@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from cassandra_spec.casspec import model_flags
-from cassandra_spec.casspec.model_flags import LEVEL_FLAGS, VIEW_FLAGS
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma, Sampling, Settings
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.model import flags as model_flags
+from cassandra_spec.model.flags import LEVEL_FLAGS, VIEW_FLAGS
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cassandra_spec.casspec import model_flags
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from cassandra_spec.casspec import model_flags
 from cassandra_spec.golden import CassandraError, GoldenCodec, Packer
 from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from cassandra_spec.casspec import model_flags
 from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 EPILOG = """\

@@ -10,8 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cassandra_spec.casspec import decode_command, method_bench, model_flags
+from cassandra_spec.bench.commands import decode, methods
 from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.native.linear import FORMS, MAX_ROWS
 from cassandra_spec.report import flags
 
@@ -105,11 +106,11 @@ def register(subparsers: flags.Subparsers) -> None:
     inner = flags.add_command(subparsers, "bench", "measure drafts", EPILOG).add_subparsers(
         metavar="WHAT", required=True
     )
-    for add in (_add_acceptance, _add_small_model, decode_command.register, _add_levels):
+    for add in (_add_acceptance, _add_small_model, decode.register, _add_levels):
         add(inner)
     for add in (_add_kernels, _add_codec, _add_pack):
         add(inner)
-    for add in (method_bench.add_exits, method_bench.add_projection):
+    for add in (methods.add_exits, methods.add_projection):
         add(inner)
 
 

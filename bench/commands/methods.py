@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.casspec import model_flags
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 EXITS_EPILOG = """\

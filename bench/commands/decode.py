@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cassandra_spec.casspec import model_flags
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 EPILOG = """\
