@@ -11,6 +11,9 @@ from typing import Protocol
 from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
 from cassandra_spec.drafting.settings import ADAPTIVE, Settings
 
+MOST_FILLED = 15
+"""Nodes that a verification is filled to: with the token before them they are a pass of 16 rows."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -294,15 +297,15 @@ def make_policy(settings: Settings, costs: PassCosts, *, most: int) -> Policy:
     """The policy of such settings; an adaptive one plans up to ``most`` nodes."""
     if settings.gamma == ADAPTIVE:
         return AdaptivePolicy(settings, costs, most=most)
-    return FixedPolicy(fixed_plan(settings, int(settings.gamma), most))
+    return FixedPolicy(fixed_plan(settings, int(settings.gamma)))
 
 
-def fixed_plan(settings: Settings, gamma: int, most: int) -> Plan:
+def fixed_plan(settings: Settings, gamma: int) -> Plan:
     """The plan of a fixed gamma: with low drafters, free rows up to those of the settings."""
     levels = settings.levels
     if not settings.uses_draft_view:
         return Plan(rows=gamma if settings.uses_low_drafter else 0)
     if not settings.uses_low_drafter:
         return Plan(model=gamma, rows=gamma)
-    rows = max(gamma, min(most, levels.rows)) if levels.tail else gamma
+    rows = max(gamma, min(MOST_FILLED, levels.rows)) if levels.tail else gamma
     return Plan(model=gamma, low=levels.low, rows=rows)

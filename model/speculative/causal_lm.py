@@ -269,8 +269,9 @@ class CassandraForCausalLM:
                 f"prompt must have at least one token, all from 0 to below {vocabulary}"
             )
         if self.kv is not None:
-            gamma = MOST if settings.gamma == ADAPTIVE else int(settings.gamma)
-            self.kv.check_nodes(fixed_plan(settings, gamma, MOST).rows)
+            adaptive = settings.gamma == ADAPTIVE
+            rows = fixed_plan(settings, MOST if adaptive else int(settings.gamma)).rows
+            self.kv.check_nodes(min(rows, MOST) if adaptive else rows)
         session = self.session(len(prompt) + settings.max_tokens)
         return decode(session, prompt, settings, counters, ends=ends, table=self.table, make=make)
 

@@ -33,7 +33,6 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative.drafters import MOST
 from cassandra_spec.model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
 _CHUNK = 384  # chains in one pass
@@ -192,7 +191,7 @@ def rounds(
     asked = dataclasses.replace(
         settings, max_tokens=replies.max_tokens, stop_tokens=replies.stop_tokens
     )
-    policy = policy or FixedPolicy(fixed_plan(asked, int(asked.gamma), MOST))
+    policy = policy or FixedPolicy(fixed_plan(asked, int(asked.gamma)))
     found = []
     for number, draft in enumerate(drafts):
         view = _FollowedView(draft)
