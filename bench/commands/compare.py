@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from cassandra_spec.report import flags
@@ -32,6 +33,8 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "each", "questions of a category, at most")
     flags.add_count(parser, "gamma", "of methods without @GAMMA", 4)
     flags.add_count(parser, "max-tokens", "of each reply", 128)
+    text = "no loop: prefix-only methods (own=yes) from one teacher-forced pass over plain replies"
+    flags.add_switch(parser, "forced", text)
     flags.add_file(parser, "json", "write all figures")
     flags.add_file(parser, "figure", "bars, as SVG")
     flags.add_file(parser, "page", "everything, as one page of HTML")
@@ -41,6 +44,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _compare(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.compare import report, run
+    from cassandra_spec.bench.compare.forced import run_forced
     from cassandra_spec.bench.levels import ALL, read_questions
 
     questions = read_questions(args.questions, args.each)
@@ -49,7 +53,11 @@ def _compare(args: argparse.Namespace) -> int:
         for text in args.methods or run.default_contenders()
     ]
     compared = run.Run(args.sources, contenders)
-    answered = compared.run(questions, lambda text: flags.say(args, text))
+    answered = len(questions)
+    if args.forced:
+        run_forced(compared, questions, partial(flags.say, args), max_tokens=args.max_tokens)
+    else:
+        answered = compared.run(questions, partial(flags.say, args))
     if not answered:
         return 130
     found = compared.figures()
@@ -61,7 +69,8 @@ def _compare(args: argparse.Namespace) -> int:
         figure=args.figure,
         page_file=args.page,
         document=args.document,
+        block="compare forced" if args.forced else "compare",
     )
-    differing = sum(each.turns - each.identical for each in found if each.category == ALL)
+    differing = sum(each.looped - each.identical for each in found if each.category == ALL)
     print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
     return 1 if differing else 0 if answered == len(questions) else 130

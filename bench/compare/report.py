@@ -60,7 +60,7 @@ _NOTE = (
 def _cells(one: Figures) -> tuple[str, ...]:
     return (
         one.label,
-        f"{one.identical}/{one.turns}",
+        f"{one.identical}/{one.looped}" if one.looped else "-",
         _rate(one.acceptance),
         _rate(one.conditional),
         f"{one.tokens_per_verification:.2f}",
@@ -116,6 +116,7 @@ def save(
     figure: Path | None = None,
     page_file: Path | None = None,
     document: Path | None = None,
+    block: str = "compare",
 ) -> None:
     """Write figures as JSON, bars, one page, and the tables into a block of a document."""
     if json_file:
@@ -126,4 +127,4 @@ def save(
         write_file(page_file, page(found, title=title).encode())
     if document:
         text = "\n\n".join(table.markdown() for table in tables(found))
-        fill_file(document, {"compare": text})
+        fill_file(document, {block: text})

@@ -80,7 +80,8 @@ class Tally:
     """Sums over replies by one contender."""
 
     turns: int = 0
-    identical: int = 0
+    looped: int = 0  # replies that the loop has made
+    identical: int = 0  # of these: to those of plain decoding
     forced: int = 0  # replies that a teacher-forced pass was taken of
     forced_equal: int = 0  # those whose rounds it had as the loop had them
     whole_rounds: int = 0  # whose proposals the end of the reply did not cut
@@ -121,7 +122,7 @@ class _Recorder:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Ready:
+class Ready:
     """A contender on one of the models."""
 
     contender: Contender
@@ -143,13 +144,13 @@ class Run:
             source: CassandraForCausalLM.from_pretrained(source, codec=NativeCodec())
             for source in sources
         }
-        self._ready: list[_Ready] = []
+        self.ready: list[Ready] = []
         views = [each for each in contenders if each.method.name == "cassandra"][:1]
         for number, (source, lm) in enumerate(self._lms.items()):
             for each in views if number else contenders:
                 label = f"{each.label} ({source.name})" if number else each.label
                 prepared = each.method.prepare(lm)
-                self._ready.append(_Ready(contender=each, label=label, lm=lm, prepared=prepared))
+                self.ready.append(Ready(contender=each, label=label, lm=lm, prepared=prepared))
         self.tallies: dict[tuple[str, str], Tally] = {}  # by label and category
 
     def run(self, questions: Sequence[Question], say: Callable[[str], object]) -> int:
@@ -163,25 +164,29 @@ class Run:
             except KeyboardInterrupt:
                 return number
             for label, tally in found:
-                for category in (ALL, question.category):
-                    self.tallies.setdefault((label, category), Tally()).add(tally)
+                self.add(label, question.category, tally)
             say(f"{number + 1} of {len(questions)} questions, {question.category}")
         return len(questions)
+
+    def add(self, label: str, category: str, tally: Tally) -> None:
+        """Count a contender's reply to a question of a category."""
+        for name in (ALL, category):
+            self.tallies.setdefault((label, name), Tally()).add(tally)
 
     def _answers(
         self, question: Question, say: Callable[[str], object]
     ) -> Iterator[tuple[str, Tally]]:
         """The replies of all contenders to each turn; the next turn follows the plain reply."""
-        first = self._ready[0].lm
+        first = self.ready[0].lm
         chat: list[dict[str, str]] = []
         for text in question.turns:
             chat.append({"role": "user", "content": text})
             prompt = encode_prompt(first.tokenizer, chat)
-            most = max(each.contender.settings.max_tokens for each in self._ready)
+            most = max(each.contender.settings.max_tokens for each in self.ready)
             if len(prompt) + most > first.network.config.max_position_embeddings:
                 return
             plain: dict[int, list[int]] = {}
-            for each in self._ready:
+            for each in self.ready:
                 if id(each.lm) not in plain:
                     plain[id(each.lm)] = self._plain(each, prompt)
                 yield each.label, self._reply(each, prompt, plain[id(each.lm)])
@@ -189,16 +194,20 @@ class Run:
             reply = first.tokenizer.decode(plain[id(first)], skip_special_tokens=True)
             chat.append({"role": "assistant", "content": reply})
 
-    def _plain(self, ready: _Ready, prompt: Sequence[int]) -> list[int]:
+    def _plain(self, ready: Ready, prompt: Sequence[int]) -> list[int]:
         settings = dataclasses.replace(self._settings(ready), gamma=0)
         return list(ready.lm.stream(prompt, settings, Counters()))
 
-    def _settings(self, ready: _Ready) -> Settings:
+    def _settings(self, ready: Ready) -> Settings:
         stops = ready.lm.stop_tokens()
         return dataclasses.replace(ready.contender.settings, stop_tokens=stops)
 
-    def _reply(self, ready: _Ready, prompt: Sequence[int], plain: list[int]) -> Tally:
-        tally, settings, recorders = Tally(turns=1), self._settings(ready), list[_Recorder]()
+    def _reply(self, ready: Ready, prompt: Sequence[int], plain: list[int]) -> Tally:
+        tally, settings, recorders = (
+            Tally(turns=1, looped=1),
+            self._settings(ready),
+            list[_Recorder](),
+        )
 
         def make(
             session: ModelSession,
@@ -234,7 +243,7 @@ class Run:
         return [
             figures(each.label, category, self.tallies[each.label, category], each)
             for category in categories
-            for each in self._ready
+            for each in self.ready
             if (each.label, category) in self.tallies
         ]
 
@@ -257,6 +266,7 @@ class Figures:
     label: str
     category: str
     turns: int
+    looped: int  # replies that the loop has made
     identical: int
     drafted: int
     accepted: int
@@ -279,7 +289,7 @@ class Figures:
     about: str  # what was found while the method was prepared
 
 
-def figures(label: str, category: str, tally: Tally, ready: _Ready) -> Figures:
+def figures(label: str, category: str, tally: Tally, ready: Ready) -> Figures:
     """The figures of one tally."""
     counters, prepared = tally.counters, ready.prepared
     spent, tokens = tally.draft + tally.verify, max(counters.tokens, 1)
@@ -287,6 +297,7 @@ def figures(label: str, category: str, tally: Tally, ready: _Ready) -> Figures:
         label=label,
         category=category,
         turns=tally.turns,
+        looped=tally.looped,
         identical=tally.identical,
         drafted=counters.drafted,
         accepted=counters.accepted,

@@ -9,6 +9,7 @@ import pytest
 
 from cassandra_spec.bench.compare import report as compare_report
 from cassandra_spec.bench.compare import run as compare
+from cassandra_spec.bench.compare.forced import run_forced
 from cassandra_spec.bench.levels import ALL, Question
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import Counters
@@ -47,7 +48,7 @@ def found(packed: Path) -> list[compare.Figures]:
 def test_every_reply_is_that_of_plain_decoding(found: list[compare.Figures]) -> None:
     whole = [each for each in found if each.category == ALL]
     assert [each.label for each in whole] == list(METHODS)
-    assert all(each.identical == each.turns == 3 for each in whole)
+    assert all(each.identical == each.looped == each.turns == 3 for each in whole)
     assert {each.category for each in found} == {ALL, "one", "two"}
 
 
@@ -146,3 +147,23 @@ def test_the_command_ends_with_what_all_have_answered(
     arguments = ["compare", str(packed), "--methods", "lookup", "--max-tokens", "4", "--quiet"]
     assert main(arguments) == 130
     assert "1 replies" in capsys.readouterr().out
+
+
+def test_a_forced_pass_has_the_figures_of_the_loop(packed: Path) -> None:
+    texts = ("cassandra:own=yes@3", "int4:own=yes@5")
+    contenders = [compare.Contender.read(text, gamma=4, max_tokens=20) for text in texts]
+    questions = [Question(category=q.category, turns=q.turns[:1]) for q in QUESTIONS]
+    looped, forced = (compare.Run([packed], contenders) for _ in range(2))
+    looped.run(questions, lambda text: None)
+    run_forced(forced, questions, lambda text: None, max_tokens=20)
+    for ours, theirs in zip(forced.figures(), looped.figures(), strict=True):
+        for name in ("drafted", "accepted", "conditional", "tokens", "tokens_per_whole_round"):
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert ours.speedup == pytest.approx(theirs.speedup, rel=0.01)  # but for rows of the prompt
+
+
+@pytest.mark.parametrize("method", ["cassandra", "lookup", "cassandra:own=yes@3+low"])
+def test_a_forced_pass_is_of_prefix_only_methods(packed: Path, method: str) -> None:
+    run = compare.Run([packed], [compare.Contender.read(method, gamma=4, max_tokens=8)])
+    with pytest.raises(CassandraError, match="methods must have"):
+        run_forced(run, QUESTIONS, lambda text: None, max_tokens=8)

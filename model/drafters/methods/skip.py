@@ -11,6 +11,8 @@ It ends when the set is as large as asked for: on a small model the empty one wo
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 import time
 from typing import Any
 
@@ -18,9 +20,9 @@ import torch
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import Method, NetworkSize, PreparedNetwork, clone
+from cassandra_spec.model.drafters.teacher_forced import predicted_together
 from cassandra_spec.model.speculative import CassandraForCausalLM
-from cassandra_spec.model.study.chains import ATTENTION, Rows, Sequences, run_rows
-from cassandra_spec.model.study.emulation import Replies, greedy_replies
+from cassandra_spec.model.study.emulation import greedy_replies
 from cassandra_spec.model.study.prompts import bundled_prompts
 
 _TOKENS = 48  # of a development reply
@@ -136,28 +138,12 @@ class Search:
     def agreement(self, parts: set[Part]) -> tuple[float, float]:
         """Share of the replies' tokens that a draft predicts, and its bytes by the target's."""
         network = without(self._lm, parts)
-        network.config._attn_implementation = ATTENTION
         read = NetworkSize.of(network).weights / self._bytes
-        return _predicted(network, self._replies), read
+        said = itertools.chain.from_iterable(predicted_together(network, self._replies))
+        answers = list(itertools.chain.from_iterable(self._replies.replies))
+        return sum(map(operator.eq, said, answers)) / len(answers), read
 
     def speedup(self, parts: set[Part]) -> float:
         """The expected traffic speed-up at the best gamma, without keys and values."""
         a, c = self.agreement(parts)
         return max(sum(a**n for n in range(g + 1)) / (g * c + 1) for g in _GAMMAS)
-
-
-def _predicted(network: Any, replies: Replies) -> float:
-    """Share of all replies' tokens that a network says, in one pass over all sequences."""
-    tokens, sequence, position, answers = list[int](), list[int](), list[int](), list[int]()
-    wanted = list[int]()
-    for number, (prompt, reply) in enumerate(zip(replies.prompts, replies.replies, strict=True)):
-        known = [*prompt, *reply[:-1]]
-        wanted += range(len(tokens) + len(prompt) - 1, len(tokens) + len(known))
-        answers += reply
-        tokens += known
-        sequence += [number] * len(known)
-        position += range(len(known))
-    rows = Rows(sequence=torch.tensor(sequence), position=torch.tensor(position))
-    cache = Sequences(len(replies.prompts))
-    logits = run_rows(network, tokens, rows, cache, wanted=torch.tensor(wanted))
-    return float((logits.argmax(-1) == torch.tensor(answers)).double().mean())
