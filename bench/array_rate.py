@@ -15,7 +15,8 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.packing.packer import Recipe
 from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
-from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.sim.weights import RECIPES
@@ -34,12 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.array_rate", description=__doc__)
     parser.add_argument("--decoders", type=int, nargs="+", default=[2, 4], help="default: 2 4")
-    parser.add_argument(
-        "--segments",
-        type=integer(2, 1 << 20),
-        default=4,
-        help="for each decoder and run, at least 2 (default 4)",
-    )
+    flags.add_count(parser, "segments", "for each decoder and run, at least 2", 4, low=2)
     parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
     return parser
 

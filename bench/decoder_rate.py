@@ -19,7 +19,8 @@ from typing import get_args
 from cassandra_spec.golden.format import Format
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
-from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
@@ -125,15 +126,8 @@ def _tables(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.decoder_rate", description=__doc__)
-    parser.add_argument(
-        "--lanes", type=int, nargs="+", choices=(8, 16, 32), default=[8, 16, 32], help="default all"
-    )
-    parser.add_argument(
-        "--values",
-        type=integer(1, 1 << 32),
-        default=1 << 17,
-        help="most values of a tensor (default 131,072)",
-    )
+    flags.add_some(parser, "lanes", "default all", (8, 16, 32), (8, 16, 32), type=int)
+    flags.add_count(parser, "values", "most values of a tensor", 1 << 17)
     parser.add_argument("--document", type=Path, help="put the tables there instead of printing")
     return parser
 

@@ -19,8 +19,9 @@ import numpy as np
 from cassandra_spec.bench.array_rate import weights_of
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
-from cassandra_spec.report.commands import CommandParser, integer, run_command
-from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import publish
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
@@ -166,9 +167,7 @@ def markdown(runs: Sequence[Run], library: str) -> str:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.energy", description=__doc__)
     parser.add_argument("--lanes", type=int, default=16, help="of the decoder (default 16)")
-    parser.add_argument(
-        "--segments", type=integer(1, 1 << 20), default=2, help="of 16384 values (default 2)"
-    )
+    flags.add_count(parser, "segments", "of 16384 values", 2)
     parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
@@ -192,9 +191,7 @@ def _run(args: argparse.Namespace) -> int:
         for mode in ("draft", "target")
     ]
     text = markdown(runs, library.path.stem)
-    print(text)
-    if args.document:
-        fill_file(args.document, {"synthesis": text})
+    publish(text, args.document, "synthesis")
     return 0
 
 

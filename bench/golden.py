@@ -23,7 +23,8 @@ from cassandra_spec.golden.codec import encode
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
-from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 
@@ -104,12 +105,8 @@ def _gateware_table(rows: Rows, rounds: int) -> str:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.golden", description=__doc__)
     parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
-    parser.add_argument(
-        "--values", type=integer(1, 1 << 32), default=1 << 22, help="weights to measure with"
-    )
-    parser.add_argument(
-        "--repeat", type=integer(1, 1 << 20), default=5, help="rounds of measurement"
-    )
+    flags.add_count(parser, "values", "weights to measure with", 1 << 22)
+    flags.add_count(parser, "repeat", "rounds of measurement", 5)
     return parser
 
 

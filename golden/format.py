@@ -72,10 +72,14 @@ class CommandField:
     meaning: str
 
 
-COMMAND_FIELDS = (
+_FIRST_FIELDS = (
     CommandField(name="count", width=16, meaning="values in the segment, minus one"),
     CommandField(name="scheme", width=2, meaning="0 unary, 1 mx, 2 exact"),
     CommandField(name="truncated", width=3, meaning="t: low bits that only the target reads"),
+)
+
+COMMAND_FIELDS = (
+    *_FIRST_FIELDS,
     CommandField(name="target", width=1, meaning="1 = target values, 0 = draft values"),
     CommandField(name="midpoint", width=1, meaning="fill of a draft: 1 = midpoint, 0 = zero"),
     CommandField(name="mask", width=1, meaning="the segment has a mask stream"),
@@ -91,9 +95,7 @@ ERROR_CAUSES = ("short", "long", "code", "rank", "group", "window", "command")
 """Causes of a decoding error (docs/format.md, section 7); the index is the bit in the gateware."""
 
 ENCODE_COMMAND_FIELDS = (
-    CommandField(name="count", width=16, meaning="values in the segment, minus one"),
-    CommandField(name="scheme", width=2, meaning="0 unary, 1 mx, 2 exact"),
-    CommandField(name="truncated", width=3, meaning="t: low bits that only the target reads"),
+    *_FIRST_FIELDS,
     CommandField(
         name="saturate", width=1, meaning="mx: replace values that are not finite, and count them"
     ),

@@ -39,25 +39,23 @@ def resumable_directory(
     when the block is interrupted, killed, or ended by an ``OSError`` (a full disk) with something
     in the second. It is locked; two processes that write one destination are an error.
     """
-    with _resumable(_place(destination), "", destination, key, fresh) as found:
+    with _resumable(_place(destination), "", destination, key, fresh=fresh) as found:
         yield found
 
 
 @contextmanager
-def resumable_file(
-    destination: Path, *, key: str, fresh: bool = False
-) -> Iterator[tuple[Path, Path]]:
+def resumable_file(destination: Path, *, key: str) -> Iterator[tuple[Path, Path]]:
     """As :func:`resumable_directory`, for one file to write, in place of one that is there."""
     if destination.is_dir():
         raise CassandraError(f"{destination} must be a file to write, not a directory")
     place = _resolved(destination, "a file to write")
-    with _resumable(place, place.name, destination, key, fresh) as found:
+    with _resumable(place, place.name, destination, key, fresh=False) as found:
         yield found
 
 
 @contextmanager
 def _resumable(
-    place: Path, name: str, destination: Path, key: str, fresh: bool
+    place: Path, name: str, destination: Path, key: str, *, fresh: bool
 ) -> Iterator[tuple[Path, Path]]:
     """What is called ``name`` in the directory of the output, or this itself, goes to a place."""
     folder = place.with_name(f".{place.name}.partial")

@@ -52,6 +52,13 @@ def fill_file(path: Path, blocks: Mapping[str, str]) -> None:
     path.write_text(fill(path.read_text(encoding="utf-8"), blocks), encoding="utf-8")
 
 
+def publish(text: str, path: Path | None, name: str) -> None:
+    """Print a text, and make it the block ``name`` of a document where one is named."""
+    print(text)
+    if path:
+        fill_file(path, {name: text})
+
+
 def _parts(document: str, name: str) -> tuple[str, str, str]:
     """What stands before, in and after a block."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"

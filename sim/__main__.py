@@ -25,7 +25,8 @@ from cassandra_spec.model.output import write_file
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
 from cassandra_spec.model.weights.subset import Subset
-from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.sim.key_values import (
     TOKENS,
@@ -55,23 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.sim", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one tensor of each kind")
-    parser.add_argument(
-        "--kv-only",
-        action="store_true",
-        help="keys and values alone: encoder and decoder in the loop",
-    )
+    flags.add_switch(parser, "quick", "one tensor of each kind")
+    text = "keys and values alone: encoder and decoder in the loop"
+    flags.add_switch(parser, "kv-only", text)
     parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
-    parser.add_argument(
-        "--jobs", type=integer(1, 1 << 12), help="worker processes (default: all cores)"
-    )
+    flags.add_jobs(parser, "worker processes (default: all cores)")
     parser.add_argument("--work", type=Path, help="folder for temporary files (about 1 GB)")
     text = "where the page goes (default: build/sim/report.html)"
     parser.add_argument("--page", type=Path, metavar="FILE", default=PAGE, help=text)
     parser.add_argument("--prompt", default=PROMPT, help="what to ask the model")
-    parser.add_argument(
-        "--tokens", type=integer(1, 1 << 20), default=64, help="longest reply in tokens"
-    )
+    flags.add_count(parser, "tokens", "longest reply in tokens", 64)
     return parser
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.documents import publish
 from cassandra_spec.report.programs import python_environment, run_program
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
@@ -178,9 +178,7 @@ def _report(args: argparse.Namespace) -> int:
     configs = [DecoderConfig(lanes=lanes) for lanes in args.lanes]
     placed = {config: place(DecoderTop(config), program, args.out, args.seed) for config in configs}
     text = markdown(placed)
-    print(text)
-    if args.document:
-        fill_file(args.document, {"synthesis": text})
+    publish(text, args.document, "synthesis")
     return 0
 
 

@@ -91,7 +91,7 @@ def _section(register: Register) -> Iterator[str]:
         yield f"| {bits} | `{field.name}` | `{field.access}` | {_cell(field.meaning)} |"
 
 
-def c_header(config: DmaConfig | StoreConfig, registers: Sequence[Register] = REGISTERS) -> str:
+def c_header(config: DmaConfig | StoreConfig) -> str:
     """The map as macros, with the sizes of one configuration."""
     guard = f"{config.module_name.upper()}_H"
     lines = [
@@ -101,7 +101,7 @@ def c_header(config: DmaConfig | StoreConfig, registers: Sequence[Register] = RE
     ]
     sizes = _sizes(config)
     lines += [f"#define CASSANDRA_{name} {value}u" for name, value in sizes.items()]
-    for register in registers:
+    for register in REGISTERS:
         lines += ["", *_macros(register)]
     lines += ["", f"#endif /* {guard} */"]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from amaranth.hdl import UnusedElaboratable
 
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.documents import publish
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
@@ -324,9 +324,7 @@ def _run(args: argparse.Namespace) -> int:
         text = encoder_tables(config, figures)
     else:
         text = _decoder_text(args, library)
-    print(text)
-    if args.document:
-        fill_file(args.document, {"synthesis": text})
+    publish(text, args.document, "synthesis")
     return 0
 
 

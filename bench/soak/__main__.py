@@ -30,7 +30,8 @@ from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
-from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import text_table
 
 BACKENDS = {"torch": torch_replies, "native": native_replies}
@@ -88,15 +89,13 @@ def compare(pairs: Sequence[tuple[Case, Case]], answers: Answers, variant: str) 
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.soak", description=__doc__)
-    parser.add_argument("--backend", choices=list(BACKENDS), default="torch")
+    flags.add_choice(parser, "backend", list(BACKENDS), "what replies", "torch")
     parser.add_argument("--out", type=Path, default=Path("build/soak"), help="models and replies")
-    parser.add_argument(
-        "--prompts", type=integer(1, 1 << 16), default=64, help="of those that come along"
-    )
-    parser.add_argument("--max-tokens", type=integer(1, 1 << 16), default=128, help="of a reply")
-    parser.add_argument("--jobs", type=integer(1, 1 << 10), help="processes")
-    parser.add_argument("--threads", type=integer(1, 1 << 10), help="of each process")
-    parser.add_argument("--schemes", nargs="+", choices=RECIPES, default=list(RECIPES))
+    flags.add_count(parser, "prompts", "of those that come along", 64)
+    flags.add_count(parser, "max-tokens", "of a reply", 128)
+    flags.add_jobs(parser, "processes")
+    flags.add_count(parser, "threads", "of each process")
+    flags.add_some(parser, "schemes", "(default: all)", list(RECIPES), list(RECIPES))
     return parser
 
 

@@ -157,13 +157,13 @@ def speedup_ratio(costs: Costs) -> Ratio:
     )
 
 
-def bootstrap(counted: Sequence[Counters], figure: Ratio, *, seed: int = 0) -> Interval:
+def bootstrap(counted: Sequence[Counters], figure: Ratio) -> Interval:
     """The figure of all prompts together, and its interval if other prompts like them were drawn.
 
     Prompts are drawn with replacement, 2,000 times; the figure is taken of each draw's sum.
     """
     counts = np.array([_counts(counters) for counters in counted], np.float64)
-    draws = np.random.default_rng(seed).integers(len(counted), size=(_DRAWS, len(counted)))
+    draws = np.random.default_rng(0).integers(len(counted), size=(_DRAWS, len(counted)))
     found = figure.of_counts(counts[draws].sum(axis=1))
     tail = (1 - _COVERAGE) / 2
     low, high = np.quantile(found, [tail, 1 - tail])

@@ -24,29 +24,22 @@ _LENGTH = 128  # tokens of a sample
 _BATCH = 16
 _RATE = 2e-3
 _POSITIONS = 512
+_WIDTH = 256
 
 
-def train_small(
-    destination: Path,
-    *,
-    steps: int = 600,
-    width: int = 256,
-    layers: int = 4,
-    progress: bool = False,
-) -> None:
+def train_small(destination: Path, *, steps: int = 600, progress: bool = False) -> None:
     """Train a Llama from scratch on the calibration text and save it in BF16.
 
-    Deterministic on one machine. Raises :class:`CassandraError` for sizes below the smallest.
+    Deterministic on one machine. Raises :class:`CassandraError` without a step.
     """
-    for field, value, least in (("steps", steps, 1), ("width", width, 64), ("layers", layers, 1)):
-        if value < least:
-            raise CassandraError(f"{field} must be at least {least}, not {value}")
+    if steps < 1:
+        raise CassandraError(f"steps must be at least 1, not {steps}")
     text = read_text(None)
     with staged_directory(destination) as folder:
         tokenizer = _tokenizer(text)
         tokenizer.save_pretrained(folder)
         torch.manual_seed(0)
-        model = LlamaForCausalLM(_config(len(tokenizer), width, layers))
+        model = LlamaForCausalLM(_config(len(tokenizer)))
         tokens = torch.tensor(tokenizer(text, verbose=False).input_ids)
         _train(model, tokens, steps, progress)
         model.bfloat16().save_pretrained(folder)
@@ -68,14 +61,14 @@ def _tokenizer(text: str) -> PreTrainedTokenizerFast:
     )
 
 
-def _config(vocabulary: int, width: int, layers: int) -> LlamaConfig:
+def _config(vocabulary: int) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=vocabulary,
-        hidden_size=width,
-        intermediate_size=width * 8 // 3 // 64 * 64,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 32,
-        num_key_value_heads=max(width // 64, 1),
+        hidden_size=_WIDTH,
+        intermediate_size=_WIDTH * 8 // 3 // 64 * 64,
+        num_hidden_layers=4,
+        num_attention_heads=_WIDTH // 32,
+        num_key_value_heads=_WIDTH // 64,
         head_dim=32,
         max_position_embeddings=_POSITIONS,
         tie_word_embeddings=True,

@@ -153,20 +153,18 @@ def compact(
     starts: Sequence[Value],
     name: str,
     first: int = 1,
-    end: int | None = None,
 ) -> list[Value]:
     """Element ``i`` goes to place ``starts[i] mod n``; the mirror of :func:`expand`.
 
     ``inputs`` has ``n = 2^k`` elements; ``starts[i]`` grows by one after each element that counts
     and stays after one that does not. Places that no element goes to hold the other ones.
 
-    With ``first`` or ``end``, a part of the levels: in each block of ``first`` inputs the elements
-    are in their places modulo ``first`` already, and in the result modulo ``end``. Only the
-    starts of blocks of ``first`` inputs are looked at.
+    With ``first``, a part of the levels: in each block of ``first`` inputs the elements are in
+    their places modulo ``first`` already. Only the starts of such blocks are looked at.
     """
     nodes = list(inputs)
     half = first
-    while half < min(len(inputs), end or len(inputs)):
+    while half < len(inputs):
         nodes = _compact_level(m, nodes, starts, half, name)
         half *= 2
     return nodes

@@ -317,9 +317,9 @@ def crossing(setup: Setup) -> int | None:
     return bisect.bisect_left(contexts, True, key=lambda n: (gain(setup, n) >= 1) != pays)
 
 
-def limits(device: str, model: str, scheme: str, gamma: int = 3) -> Table:
+def limits(device: str, model: str, scheme: str) -> Table:
     """The gain of speculation by batch and context: below 1 it does not pay."""
-    setup = measured_setup(device, model, scheme, gamma)
+    setup = measured_setup(device, model, scheme, 3)
     rows = []
     for batch in BATCHES:
         workload = dataclasses.replace(setup.workload, batch=batch)
@@ -331,7 +331,7 @@ def limits(device: str, model: str, scheme: str, gamma: int = 3) -> Table:
         header=("batch", *(f"context {context:,}" for context in CONTEXTS), "pays at contexts"),
         rows=tuple(rows),
         notes=(
-            f"Over the compressed target without speculation, at gamma {gamma} and acceptance"
+            f"Over the compressed target without speculation, at gamma {setup.gamma} and acceptance"
             f" {setup.acceptance.rate:.2f}; below 1 it stops paying.",
             "(): the cache of that many tokens does not fit into the memory of the device.",
         ),

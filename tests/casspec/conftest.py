@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.native import NativeError
 from cassandra_spec.native.build import build_library
 from tests.model.conftest import llama, own_llama
+from tests.model.tiny import write_model
 
 __all__ = ["llama", "own_llama"]
 
@@ -29,3 +31,14 @@ def _native_library() -> None:
     """Compile it now: no test is to see the message, and be different from the next."""
     with contextlib.suppress(NativeError):
         build_library()
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed model that has room for a long reply, and nothing that ends it."""
+    place = tmp_path_factory.mktemp("roomy")
+    size = {"max_position_embeddings": 1 << 15, "eos_token_id": None, "bos_token_id": None}
+    source = write_model(place / "plain", **size)  # type: ignore[arg-type]
+    flags = ["--scheme", "exact", "--fill", "midpoint", "--quiet", "--jobs", "1"]
+    assert main(["pack", str(source), str(place / "packed"), *flags]) == 0
+    return place / "packed"

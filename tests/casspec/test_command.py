@@ -18,32 +18,30 @@ from cassandra_spec.casspec.pack_commands import FORMAT_FLAGS
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.synth import export
-from tests.casspec.status import status_of
+from tests.casspec import status
+from tests.casspec.status import Output
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import change_config, patterns, replace_tensors, tensors_of
 
-Output = pytest.CaptureFixture[str]
 LINEAR = "model.layers.1.mlp.down_proj.weight"
 
 
-def run(*arguments: object) -> int:
-    """The command with ``--jobs 1`` where it takes it; packs in unary unless it says how."""
+def _words(*arguments: object) -> list[str]:
+    """A command with ``--jobs 1`` where it takes it; packs in unary unless it says how."""
     words = [str(argument) for argument in arguments]
     if words[0] == "pack" and not {"--scheme", "--preset", "--recipe"} & set(words):
         words += ["--scheme", "unary"]
-    return status_of(*words, *(["--jobs", "1"] if words[0] in ("pack", "unpack") else []))
+    return [*words, *(["--jobs", "1"] if words[0] in ("pack", "unpack") else [])]
+
+
+def run(*arguments: object) -> int:
+    return status.status_of(*_words(*arguments))
 
 
 def error_of(output: Output, *arguments: object) -> str:
     """The error of a command that must fail in the way that bad input does."""
     quiet = ["--quiet"] if arguments[0] in ("pack", "unpack") else []
-    assert run(*arguments, *quiet) == 2
-    out, err = output.readouterr()
-    assert out == ""
-    assert err.startswith("casspec: error: ")
-    assert err.endswith("\n")
-    assert err.count("\n") == 1
-    return err.removeprefix("casspec: error: ").rstrip("\n")
+    return status.error_of(output, *_words(*arguments, *quiet))
 
 
 @pytest.fixture
@@ -193,7 +191,13 @@ def test_rtl_refuses_flags_that_the_top_does_not_have(capsys: Output) -> None:
 # --- help ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["", "pack", "unpack", "inspect", "rtl"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("", "pack", "unpack", "inspect", "rtl"),
+        *("system", "system estimate", "system reproduce", "system scalesim"),
+    ],
+)
 def test_the_examples_of_the_help_are_commands(command: str, capsys: Output) -> None:
     with pytest.raises(SystemExit) as caught:
         main([*command.split(), "--help"])
@@ -256,7 +260,7 @@ def test_wrong_values(
 
 
 def test_jobs_must_be_positive(llama: Path, tmp_path: Path, capsys: Output) -> None:
-    assert status_of("pack", str(llama), str(tmp_path / "p"), "--jobs", "0") == 2
+    assert status.status_of("pack", str(llama), str(tmp_path / "p"), "--jobs", "0") == 2
     assert "argument --jobs: must be an integer from 1 to" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

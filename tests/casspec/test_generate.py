@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import json
@@ -20,6 +19,7 @@ import pytest
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.golden import GoldenCodec
 from cassandra_spec.model.speculative import CassandraForCausalLM
+from tests.casspec.status import error_of
 from tests.model.tiny import replace_tensors, tensors_of, write_model
 
 UNARY = ("--scheme", "unary", "--quiet")
@@ -397,11 +397,7 @@ def test_native_code_decodes_for_torch(
 def test_bad_input_is_one_line(
     packed: Path, capsys: pytest.CaptureFixture[str], flags: list[str], line: str
 ) -> None:
-    with contextlib.suppress(SystemExit):  # argparse's
-        assert main(["generate", str(packed), *PROMPTS, *TORCH, *flags]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"casspec: error: {line}")
-    assert error.count("\n") == 1
+    assert error_of(capsys, "generate", str(packed), *PROMPTS, *TORCH, *flags).startswith(line)
 
 
 def test_a_model_that_is_not_packed_is_refused(

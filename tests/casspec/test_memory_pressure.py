@@ -21,7 +21,6 @@ from cassandra_spec.native import engine as native_engine
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.report.commands import LONGEST_LINE
-from tests.model.tiny import write_model
 
 Output = pytest.CaptureFixture[str]
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,17 +59,6 @@ most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesi
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 Engine.from_packed(sys.argv[1], threads=1)
 """
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packed model that has room for a long reply, and nothing that ends it."""
-    place = tmp_path_factory.mktemp("pressure")
-    size = {"max_position_embeddings": 1 << 15, "eos_token_id": None, "bos_token_id": None}
-    source = write_model(place / "plain", **size)  # type: ignore[arg-type]
-    flags = ["--scheme", "exact", "--fill", "midpoint", "--quiet", "--jobs", "1"]
-    assert main(["pack", str(source), str(place / "packed"), *flags]) == 0
-    return place / "packed"
 
 
 def run_limited(room: int, *words: object) -> tuple[int, str, list[str]]:

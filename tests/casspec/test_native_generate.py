@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -14,22 +13,11 @@ from typing import Any
 import pytest
 
 from cassandra_spec.casspec.__main__ import main
-from tests.model.tiny import write_model
+from tests.casspec.status import error_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ["--prompt", "word5 word9", "--prompt", "word7"]
 NATIVE = ["--backend", "native", "--threads", "1"]
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packed model that has room for a long reply, and nothing that ends it."""
-    place = tmp_path_factory.mktemp("native")
-    size = {"max_position_embeddings": 1 << 15, "eos_token_id": None, "bos_token_id": None}
-    source = write_model(place / "plain", **size)  # type: ignore[arg-type]
-    flags = ["--scheme", "exact", "--fill", "midpoint", "--quiet", "--jobs", "1"]
-    assert main(["pack", str(source), str(place / "packed"), *flags]) == 0
-    return place / "packed"
 
 
 def run_json(packed: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
@@ -147,11 +135,7 @@ def test_an_interrupt_ends_with_what_there_is(
 def test_bad_input_is_one_line(
     packed: Path, capsys: pytest.CaptureFixture[str], flags: list[str], line: str
 ) -> None:
-    with contextlib.suppress(SystemExit):  # argparse's
-        assert main(["generate", str(packed), *PROMPTS, *NATIVE, *flags]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"casspec: error: {line}")
-    assert error.count("\n") == 1
+    assert error_of(capsys, "generate", str(packed), *PROMPTS, *NATIVE, *flags).startswith(line)
 
 
 def test_a_model_that_is_not_packed_is_refused(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 from pathlib import Path
 
 import pytest
 
 from cassandra_spec.casspec.__main__ import main
-from cassandra_spec.casspec.arguments import build_parser
 from cassandra_spec.drafting import Report
 from cassandra_spec.system import Acceptance, Setup, Workload, estimate, load_device, load_model
 from cassandra_spec.system.checks import scalesim
@@ -281,17 +279,3 @@ def test_bad_input_is_one_line(flags: str, message: str, capsys: Output) -> None
     (line,) = err.splitlines()
     assert line.startswith("casspec: error: ")
     assert message in line
-
-
-@pytest.mark.parametrize(
-    "command", ["system", "system estimate", "system reproduce", "system scalesim"]
-)
-def test_the_examples_of_the_help_are_commands(command: str, capsys: Output) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main([*command.split(), "--help"])
-    assert caught.value.code == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    examples = [line for line in lines if line.startswith("casspec ")]
-    assert examples
-    for example in examples:
-        build_parser().parse_args(shlex.split(example)[1:])

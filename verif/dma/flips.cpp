@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -131,6 +130,22 @@ template <size_t kBytes> class Held {
     uint32_t& broken_;
 };
 
+// What both buses have: a memory, whose addresses are held to the rules, and packets of values.
+struct Side {
+    Side(const Work& work, Map& map, Outcome& outcome)
+        : map_(map), outcome_(outcome), pace_(work.seed), address_(outcome.broken),
+          packets_(reinterpret_cast<const uint32_t*>(work.packets)), count_(work.packet_count) {}
+
+    Map& map_;
+    Outcome& outcome_;
+    Pace pace_;
+    Held<8> address_;
+    const uint32_t* packets_;  // values of each
+    const size_t count_;
+    uint64_t cycle_ = 0;
+    bool offered_ = false;
+};
+
 }  // namespace
 
 #include CASSANDRA_TOP
@@ -191,16 +206,15 @@ class Host {
 
 constexpr uint64_t kSilence = 40;  // cycles after the interrupt; more than the memory takes
 
-class Harness {
+class Harness : Clocked<Model> {
   public:
-    Harness() : context_(new VerilatedContext), model_(new Model(context_.get())) {
+    Harness() {
         for (const auto& [name, scope] : *context_->scopeNameMap()) {
             if (!scope->varsp() || !strcmp(name, "TOP.TOP")) continue;  // ports
             for (const auto& [variable, it] : *scope->varsp())
                 places_.push_back({std::string(name) + ' ' + variable, &it});
         }
     }
-    ~Harness() { model_->final(); }
 
     size_t places() const { return places_.size(); }
     const char* place(size_t i, uint32_t* bits) const {
@@ -248,21 +262,8 @@ class Harness {
     void reset() {
         Bus::idle(*model_);
         model_->s_axil_awvalid = model_->s_axil_wvalid = model_->s_axil_arvalid = 0;
-        model_->rst = 1;
-        for (int i = 0; i < 2; ++i) settle(), tick();
-        model_->rst = 0;
+        Clocked::reset(2);
     }
-    void settle() {
-        model_->clk = 0;
-        model_->eval();
-    }
-    void tick() {
-        model_->clk = 1;
-        model_->eval();
-    }
-
-    std::unique_ptr<VerilatedContext> context_;
-    std::unique_ptr<Model> model_;
     std::vector<Place> places_;
 };
 

@@ -6,12 +6,11 @@ namespace {
 
 using Model = Vdma;
 
-class Bus {
+class Bus : Side {
   public:
     Bus(const Work& work, Map& map, Outcome& outcome)
-        : map_(map), outcome_(outcome), pace_(work.seed), address_(outcome.broken),
-          beat_(outcome.unheld), values_(reinterpret_cast<uint16_t*>(work.values)),
-          packets_(reinterpret_cast<const uint32_t*>(work.packets)), count_(work.packet_count) {}
+        : Side(work, map, outcome), beat_(outcome.unheld),
+          values_(reinterpret_cast<uint16_t*>(work.values)) {}
 
     static void idle(Model& m) { m.m_axi_arready = m.m_axi_rvalid = m.m_axis_values_tready = 0; }
 
@@ -75,17 +74,9 @@ class Bus {
         taken_ = 0;
     }
 
-    Map& map_;
-    Outcome& outcome_;
-    Pace pace_;
-    Held<8> address_;
     Held<sizeof(Model::m_axis_values_tdata)> beat_;
     std::deque<Word> words_;
-    uint64_t cycle_ = 0;
-    bool offered_ = false;
     uint16_t* values_;
-    const uint32_t* packets_;
-    const size_t count_;
     size_t taken_ = 0;  // values of the packet in hand
 };
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cassandra_spec.report.commands import CommandParser, integer, run_command
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.verif.dma.flips import KINDS, RULES, Flip, Kind, Peripheral, Run, Work
@@ -127,16 +128,10 @@ def table(hits: Sequence[Hit], places: Sequence[tuple[str, int]]) -> str:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.dma.soft_errors", description=__doc__)
-    parser.add_argument(
-        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="default all"
-    )
-    parser.add_argument(
-        "--flips", type=integer(1, 1 << 32), default=10_000, help="of each kind (default 10,000)"
-    )
-    parser.add_argument(
-        "--first", type=integer(0, 1 << 32), default=0, help="number of the first flip (default 0)"
-    )
-    parser.add_argument("--seed", type=integer(0, 1 << 32), default=1, help="default 1")
+    flags.add_some(parser, "kinds", "default all", KINDS, KINDS)
+    flags.add_count(parser, "flips", "of each kind", 10_000)
+    flags.add_count(parser, "first", "number of the first flip", 0, low=0)
+    flags.add_count(parser, "seed", "", 1, low=0)
     parser.add_argument("--document", type=Path, help="put the tables there, too")
     return parser
 

@@ -6,12 +6,11 @@ namespace {
 
 using Model = Vencoder_dma;
 
-class Bus {
+class Bus : Side {
   public:
     Bus(const Work& work, Map& map, Outcome& outcome)
-        : map_(map), outcome_(outcome), pace_(work.seed), address_(outcome.broken),
-          word_(outcome.unheld), values_(reinterpret_cast<const uint16_t*>(work.values)),
-          packets_(reinterpret_cast<const uint32_t*>(work.packets)), count_(work.packet_count) {}
+        : Side(work, map, outcome), word_(outcome.unheld),
+          values_(reinterpret_cast<const uint16_t*>(work.values)) {}
 
     static void idle(Model& m) {
         m.m_axi_awready = m.m_axi_wready = m.m_axi_bvalid = m.s_axis_values_tvalid = 0;
@@ -82,18 +81,11 @@ class Bus {
         bursts_.pop_front();
     }
 
-    Map& map_;
-    Outcome& outcome_;
-    Pace pace_;
-    Held<8> address_;
     Held<sizeof(Model::m_axi_wdata)> word_;
     std::deque<Burst> bursts_;
     std::deque<Answer> answers_;
-    uint64_t cycle_ = 0;
-    bool answering_ = false, offered_ = false;
+    bool answering_ = false;
     const uint16_t* values_;
-    const uint32_t* packets_;
-    const size_t count_;
     size_t sent_ = 0, beat_ = 0;  // values of the packet; of the beat
 };
 

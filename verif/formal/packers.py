@@ -294,18 +294,11 @@ class Regions(Followed):
         return list(Value.cast(self.part.words.payload.data))
 
 
-def _claim(
-    name: str, what: str, design: Callable[[], Followed], *, fast: bool = False, seconds: int = 300
-) -> Claim:
+def _claim(name: str, what: str, design: Callable[[], Followed], *, fast: bool = False) -> Claim:
     rule = "leaves once, at its place; what is past the last is filled; what leaves stays until "
     rule += "it is taken, and waits for nothing that comes later"
-    return Claim(
-        name=f"packers.{name}",
-        what=f"{what} {rule}.",
-        design=design,
-        seconds=seconds,
-        fast=fast,
-    )
+    name = f"packers.{name}"
+    return Claim(name=name, what=f"{what} {rule}.", design=design, seconds=300, fast=fast)
 
 
 CLAIMS = (

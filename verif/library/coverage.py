@@ -375,9 +375,9 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def plan_table(intents: Sequence[Intent] = INTENTS) -> str:
+def plan_table() -> str:
     """The plan as the Markdown table of docs/verification.md."""
-    rows = [(intent.prose, _shown(intent), len(intent.bins)) for intent in intents]
+    rows = [(intent.prose, _shown(intent), len(intent.bins)) for intent in INTENTS]
     return markdown_table(["intent", "bins", "number"], rows)
 
 

@@ -233,9 +233,9 @@ class Bench:
         self.agents.append(source)
         return source
 
-    def sink(self, port: Port, pattern: Pattern = ALWAYS) -> Sink:
+    def sink(self, port: Port) -> Sink:
         """Add a taker of an output stream."""
-        sink = Sink(port, self.rng, pattern)
+        sink = Sink(port, self.rng, ALWAYS)
         self.agents.append(sink)
         return sink
 

@@ -5,7 +5,6 @@
 // the clock rises. Sources hold what they have offered; the sinks check the rules of AXI4-Stream.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "verilated.h"
@@ -66,18 +65,13 @@ struct Transitions {
 };
 #endif
 
-class Harness {
+class Harness : Clocked<Model> {
   public:
-    Harness() : context_(new VerilatedContext), model_(new Model(context_.get())) {}
-    ~Harness() { model_->final(); }
-
     void write_transitions(const char* path) { transitions_ = path; }
 
     void reset() {
         Streams::idle(*model_);
-        model_->rst = 1;
-        for (int i = 0; i < 4; ++i) settle(), tick();
-        model_->rst = 0;
+        Clocked::reset(4);
     }
 
     // Runs a batch; `at` is the segment whose end was awaited at the end.
@@ -115,17 +109,6 @@ class Harness {
     }
 
   private:
-    void settle() {
-        model_->clk = 0;
-        model_->eval();
-    }
-    void tick() {
-        model_->clk = 1;
-        model_->eval();
-    }
-
-    std::unique_ptr<VerilatedContext> context_;
-    std::unique_ptr<Model> model_;
     std::string transitions_;  // file of the next batch
 };
 

@@ -73,11 +73,9 @@ def run_suite(
     build_dir: Path | str,
     seed: int | None = None,
     waves: bool | None = None,
-    parameters: Mapping[str, int] | None = None,
     testcase: str | None = None,
     extra_env: Mapping[str, str] | None = None,
     internals: bool = False,
-    verilator_args: Sequence[str] = (),
 ) -> SuiteResult:
     """Build ``design`` and run the cocotb tests of ``module`` in it.
 
@@ -89,11 +87,9 @@ def run_suite(
         seed: random seed of cocotb; None: see :func:`choose_seed`.
         waves: record an FST file, in the folder that the variable WAVES_DIR names, else in
             ``build_dir``; None: if WAVES_DIR names a folder.
-        parameters: Verilog parameters of the top (sources only).
         testcase: a regular expression that selects tests by name; None runs all.
         extra_env: environment variables for the tests.
         internals: make every signal of the design visible to cocotb (slow).
-        verilator_args: further options of Verilator.
 
     Raises SuiteError with the end of the log if a test fails or the suite did not run, and
     CassandraError if there is no Verilator, or no headers for waves.
@@ -114,8 +110,7 @@ def run_suite(
             toplevel=toplevel,
             module=module,
             verilog_sources=[str(path) for path in sources],
-            parameters=dict(parameters or {}),
-            compile_args=[*_visibility_args(internals), *verilator_args],
+            compile_args=_visibility_args(internals),
             sim_build=str(folder),
             seed=choose_seed(seed),
             testcase=testcase,

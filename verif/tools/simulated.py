@@ -103,9 +103,7 @@ class _Ports:
         return self._ports[name]
 
 
-def run_simulated(
-    module: ModuleType, testcase: str | None = None, seed: int | None = None
-) -> list[str]:
+def run_simulated(module: ModuleType, testcase: str | None = None) -> list[str]:
     """Run the cocotb tests of a suite's module on its ``design()``; returns their names.
 
     ``testcase`` is a regular expression that selects tests by name; of a design that is many blocks
@@ -116,7 +114,7 @@ def run_simulated(
     with _standing_in():
         for test in _tests(module, testcase):
             names.append(test.fullname)
-            name_seed = zlib.crc32(test.fullname.encode()) ^ choose_seed(seed)
+            name_seed = zlib.crc32(test.fullname.encode()) ^ choose_seed()
             design = _part_of(module.design(), test.kwargs)
             try:
                 with mock.patch.object(cocotb, "RANDOM_SEED", name_seed, create=True):

@@ -7,9 +7,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
+#include "verilated.h"
+
 namespace {
+
+// A top and its clock: a cycle is two evaluations.
+template <class Model> class Clocked {
+  protected:
+    Clocked() : context_(new VerilatedContext), model_(new Model(context_.get())) {}
+    ~Clocked() { model_->final(); }
+
+    void reset(int cycles) {
+        model_->rst = 1;
+        for (int i = 0; i < cycles; ++i) settle(), tick();
+        model_->rst = 0;
+    }
+    void settle() {
+        model_->clk = 0;
+        model_->eval();
+    }
+    void tick() {
+        model_->clk = 1;
+        model_->eval();
+    }
+
+    std::unique_ptr<VerilatedContext> context_;
+    std::unique_ptr<Model> model_;
+};
 
 struct Pattern {
     uint32_t kind, on, off, reserved;
