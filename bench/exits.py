@@ -1,7 +1,8 @@
 """Exits of a model on known replies: agreement, rounds, confidence, and the lossy cascade.
 
 An exit behind the target's own layers sees what the target sees, so one teacher-forced pass has all
-that any round would draft. Thresholds are chosen on the development prompts.
+that any round would draft. Confidence is scaled, and thresholds are chosen, on the development
+prompts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cassandra_spec.model.exits.calibration import (
     Bin,
     calibration_error,
     cascade_thresholds,
+    fit_scale,
     reliability,
 )
 from cassandra_spec.model.exits.cascade import generate
@@ -54,8 +56,9 @@ class ExitFigures:
     share: float  # of the target's weights that a draft pass reads, in bytes
     chains: dict[int, Chains]  # by drafted tokens
     speed_up: float  # at the first length, in bytes of weights
-    reliability: list[Bin]
+    reliability: list[Bin]  # with the scale of the development prompts
     calibration_error: float
+    own_error: float  # with the scale of the file: of held-out conversations of the model's own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,10 +96,11 @@ class Bench:
     def run(self, free: int, say: Callable[[str], object] = lambda line: None) -> Figures:
         """All figures; ``free`` is the number of replies that nothing verifies."""
         joined = Features.joined(self._seen)
+        own, right = confidences(self._exits, joined).sigmoid(), self._right(joined)
+        self._scale()
         said = confidences(self._exits, joined).sigmoid()
-        right = self._right(joined)
         exits = [
-            self._exit(number, layer, said[:, number], right[:, number])
+            self._exit(number, layer, (own[:, number], said[:, number]), right[:, number])
             for number, layer in enumerate(self._exits.layers)
         ]
         say(exit_lines(exits))
@@ -119,15 +123,23 @@ class Bench:
         found = best_tokens(self._exits, features, network.model.norm, network.lm_head)
         return found == features.labels[:, None]
 
+    def _scale(self) -> None:
+        """Scale confidences on the development prompts."""
+        joined = Features.joined(self._chosen)
+        said, right = confidences(self._exits, joined), self._right(joined)
+        for number, head in enumerate(self._exits.heads.values()):
+            head.scale(*fit_scale(said[:, number], right[:, number]))
+
     def _exit(
-        self, number: int, layer: int, said: torch.Tensor, right: torch.Tensor
+        self, number: int, layer: int, said: tuple[torch.Tensor, torch.Tensor], right: torch.Tensor
     ) -> ExitFigures:
         pieces = [each.tolist() for each in right.split([len(f) for f in self._seen])]
         chains = {k: Chains.of(pieces, k, self._max_tokens) for k in LENGTHS}
         prepared = EarlyExit(file=self._file, layer=layer).prepare(self._lm)
         draft = prepared.draft_cost(0, DraftPass(0, 1)).weights
         share = draft / prepared.verify_cost(0, 0).weights
-        bins, first = reliability(said, right), LENGTHS[0]
+        own, bins = (reliability(each, right) for each in said)
+        first = LENGTHS[0]
         return ExitFigures(
             layer=layer,
             depth=layer / len(self._lm.network.model.layers),
@@ -136,6 +148,7 @@ class Bench:
             speed_up=speed_up(chains[first].acceptance * first, first, share),
             reliability=bins,
             calibration_error=calibration_error(bins),
+            own_error=calibration_error(own),
         )
 
     def _cascade(
@@ -214,7 +227,17 @@ def exit_lines(found: Sequence[ExitFigures]) -> str:
     """A table of exits as drafters."""
     lengths = [f"per verification, K={k}" for k in LENGTHS]
     rates = [f"accepted/K, K={LENGTHS[0]}"]
-    header = ["layer", "e/L", "share read", "agreement", *lengths, *rates, "speed-up", "ECE"]
+    header = [
+        "layer",
+        "e/L",
+        "share read",
+        "agreement",
+        *lengths,
+        *rates,
+        "speed-up",
+        "ECE",
+        "ECE as trained",
+    ]
     first = LENGTHS[0]
     rows = [
         [
@@ -226,6 +249,7 @@ def exit_lines(found: Sequence[ExitFigures]) -> str:
             f"{each.chains[first].acceptance:.3f}",
             f"{each.speed_up:.2f}",
             f"{each.calibration_error:.3f}",
+            f"{each.own_error:.3f}",
         ]
         for each in found
     ]
