@@ -44,9 +44,10 @@ def tables(found: Sequence[Figures]) -> list[Table]:
             for each in whole
         )
         made.append(Table(title=f"By category: {title}", header=("method", *categories), rows=rows))
-    claims = [(each.label, each.claim, _measured(each), each.about) for each in whole]
-    header = ("method", "the paper says", "here", "found while preparing")
-    made.append(Table(title="Claims", header=header, rows=tuple(c for c in claims if c[1])))
+    claims = [(e.label, e.claim, _measured(e), e.about) for e in whole if e.claim and e.looped]
+    if claims:
+        header = ("method", "the paper says", "here", "found while preparing")
+        made.append(Table(title="Claims", header=header, rows=tuple(claims)))
     return made
 
 
