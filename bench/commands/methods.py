@@ -61,7 +61,7 @@ def _add_common(parser: flags.Flags) -> None:
 
 
 def _exits(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import exits
+    from cassandra_spec.bench.compare import exits
     from cassandra_spec.bench.decode.report import save
     from cassandra_spec.model.output import write_file
 
@@ -79,7 +79,7 @@ def _exits(args: argparse.Namespace) -> int:
 
 
 def _projection(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import projection
+    from cassandra_spec.bench.compare import projection
     from cassandra_spec.bench.decode.report import save
 
     ranks = args.ranks or (256, 192, 144)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.bench import exits as exits_bench
-from cassandra_spec.bench import projection as projection_bench
-from cassandra_spec.bench.known_replies import Chains, KnownReply
+from cassandra_spec.bench.compare import exits as exits_bench
+from cassandra_spec.bench.compare import projection as projection_bench
+from cassandra_spec.bench.compare.known_replies import Chains, KnownReply
 from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from tests.model.drafters.replies import PROMPTS

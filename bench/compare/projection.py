@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from cassandra_spec.bench.known_replies import (
+from cassandra_spec.bench.compare.known_replies import (
     Chains,
     forced_logits,
     known_replies,

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from cassandra_spec.bench.known_replies import (
+from cassandra_spec.bench.compare.known_replies import (
     Chains,
     KnownReply,
     forced_logits,
