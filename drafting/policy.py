@@ -240,10 +240,10 @@ class AdaptivePolicy:
         return dataclasses.replace(chosen, rows=rows, direct=promised, least=least)
 
     def _best_tree(self, verify: Sequence[float]) -> int:
-        """The size of a tree of the low drafter with the most tokens per cost, at least 1."""
+        """The size of a tree of the low drafter with the most tokens per cost: 0 if none fits."""
         tokens = itertools.accumulate((place.value for place in self._places), initial=1.0)
         worth = {rows: found / verify[rows] for rows, found in enumerate(tokens) if rows}
-        return max(worth, key=lambda rows: worth[rows])
+        return max(worth, key=lambda rows: worth[rows], default=0)
 
     def observe(self, outcome: Outcome) -> None:
         """Take what became of a round."""

@@ -326,7 +326,7 @@ def test_a_flag_that_would_be_ignored_is_refused_by_name(
         ("--temperature 1", "torch", "--temperature needs sampling"),
         ("--kv exact --kv-group 16 --kv-block 16", "torch", "--kv needs packed keys and values"),
         ("--codec golden", "torch", "--codec needs decoded weights"),
-        ("--gamma 9", "torch", "--gamma is above 7"),
+        ("--gamma 16", "torch", "--gamma is above 15"),
     ],
 )
 def test_the_backend_is_chosen_and_named(
