@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="cassandra-sim-", dir=args.work) as name:
         folder = Path(name)
         whole = open_source(args.source)
-        found = Run(model=whole.label)
+        found = Run(model=Path(whole.label).name)
         if not args.kv_only:
             _check_weights(whole, folder, args, found)
         found.key_values = _check_key_values(whole, folder / "whole", args)
