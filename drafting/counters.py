@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from cassandra_spec.drafting.proposal import COPIES, Outcome
 
@@ -69,6 +71,17 @@ class Counters:
     prompt_seconds: float = 0.0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Counters:
+        """The inverse of ``dataclasses.asdict``, also behind JSON."""
+        kv, sources = body["kv"], body["sources"].items()
+        parts = {
+            "sources": {name: SourceCounters(**each) for name, each in sources},
+            "lengths": {int(length): count for length, count in body["lengths"].items()},
+            "kv": None if kv is None else KeyValueCounters(**kv),
+        }
+        return cls(**{**body, **parts})
 
     @property
     def copies(self) -> SourceCounters:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any
 
 from cassandra_spec.model.output import write_file
+
+_BEGUN = re.compile(rb"[0-9a-f]{0,8}(\Z| )")  # how a line begins that was being written
 
 
 class Journal:
@@ -34,10 +37,13 @@ class Journal:
         text = self._path.read_bytes()
         if b"\0" in text:
             raise ValueError("blocks were not written")
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
-            write_file(self._path, whole)
-        return [open_sealed(line) for line in whole.splitlines()]
+        end = text.rfind(b"\n") + 1
+        lines = [open_sealed(line) for line in text[:end].splitlines()]
+        if not _BEGUN.match(text[end:]):
+            raise ValueError("a line has no checksum")
+        if end != len(text):
+            write_file(self._path, text[:end])
+        return lines
 
 
 def seal(body: object) -> bytes:

@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from cassandra_spec.golden import CassandraError
 from cassandra_spec.report import flags
 
 EPILOG = """\
@@ -13,10 +14,12 @@ examples:
   casspec compare packed
   casspec compare packed packed-unary --page compare.html --json compare.json
   casspec compare packed --methods cassandra@4 cassandra@8+low int8@8 fractal:n=8:w=8
-  casspec compare packed --questions question.jsonl --each 5 --max-tokens 64
+  casspec compare packed --questions question.jsonl --each 5 --journal answers
+  casspec compare packed --readiness --methods geodesic exit:file=exits.safetensors
 
 A method is NAME:option=value, then @GAMMA and +low (above low drafters), where wanted. All run on
-the first model, the first Cassandra on each. Ctrl-C ends with the prompts that all have answered.
+the first model, the first Cassandra on each. Ctrl-C ends with the prompts that all have answered;
+with --journal, the same command goes on from there.
 docs/drafters.md describes methods and figures.
 """
 
@@ -35,6 +38,11 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "max-tokens", "of each reply", 128)
     text = "no loop: prefix-only methods (own=yes) from one teacher-forced pass over plain replies"
     flags.add_switch(parser, "forced", text)
+    text = "no stop token before this many of a reply, plain ones included"
+    flags.add_count(parser, "min-tokens", text, 0, low=0)
+    text = "say which methods fit, and what they gain on development prompts"
+    flags.add_switch(parser, "readiness", text)
+    flags.add_file(parser, "journal", "keep answers, and take those that are there")
     flags.add_file(parser, "json", "write all figures")
     flags.add_file(parser, "figure", "bars, as SVG")
     flags.add_file(parser, "page", "everything, as one page of HTML")
@@ -43,34 +51,57 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.compare import report, run
+    from cassandra_spec.bench.compare import contenders, readiness, report
+    from cassandra_spec.bench.compare.answers import Answers
     from cassandra_spec.bench.compare.forced import run_forced
+    from cassandra_spec.bench.compare.run import Run
     from cassandra_spec.bench.levels import ALL, read_questions
 
-    questions = read_questions(args.questions, args.each)
-    contenders = [
-        run.Contender.read(text, gamma=args.gamma, max_tokens=args.max_tokens)
-        for text in args.methods or run.default_contenders()
-    ]
-    compared = run.Run(args.sources, contenders)
-    answered = len(questions)
+    _check(args)
+    questions = read_questions(
+        args.questions, args.each, use="development" if args.readiness else "bench"
+    )
+    answers, texts = Answers(args.journal), args.methods or contenders.default_contenders()
+    sizes, refused = {"gamma": args.gamma, "max_tokens": args.max_tokens}, dict[str, str]()
+    if args.readiness:
+        ready, refused = readiness.prepare(args.sources[0], texts, **sizes)
+    else:
+        asked = [contenders.Contender.read(text, **sizes) for text in texts]
+        ready = contenders.prepare(args.sources, asked)
+    compared, answered = Run(ready, min_tokens=args.min_tokens, answers=answers), len(questions)
     if args.forced:
         run_forced(compared, questions, partial(flags.say, args), max_tokens=args.max_tokens)
-    else:
+    elif ready:
         answered = compared.run(questions, partial(flags.say, args))
     if not answered:
         return 130
     found = compared.figures()
-    print("\n\n".join(table.text() for table in report.tables(found)))
-    report.save(
-        found,
-        title=f"Draft methods, {args.sources[0].name}",
-        json_file=args.json,
-        figure=args.figure,
-        page_file=args.page,
-        document=args.document,
-        block="compare forced" if args.forced else "compare",
-    )
+    shown = report.tables(found) if found else []
+    if args.readiness:
+        shown = [readiness.table(args.sources[0], found, refused), *shown]
+    print("\n\n".join(table.text() for table in shown))
+    if found:
+        report.save(
+            found,
+            title=f"Draft methods, {args.sources[0].name}",
+            json_file=args.json,
+            figure=args.figure,
+            page_file=args.page,
+            document=args.document,
+            block="compare forced" if args.forced else "compare",
+        )
     differing = sum(each.looped - each.identical for each in found if each.category == ALL)
     print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing else 0 if answered == len(questions) else 130
+    return 1 if differing or refused else 0 if answered == len(questions) else 130
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what does not go together."""
+    if args.forced and (args.min_tokens or args.readiness or args.journal):
+        raise CassandraError("forced must be without min-tokens, readiness and journal")
+    if args.min_tokens > args.max_tokens:
+        raise CassandraError(
+            f"min-tokens must be at most max-tokens ({args.max_tokens}), not {args.min_tokens}"
+        )
+    if args.readiness and len(args.sources) > 1:
+        raise CassandraError(f"PACKED must be one model with readiness, not {len(args.sources)}")

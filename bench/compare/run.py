@@ -9,148 +9,28 @@ decoding in BF16.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
+import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-import numpy as np
-
+from cassandra_spec.bench.compare.answers import Answers
+from cassandra_spec.bench.compare.contenders import Ready
+from cassandra_spec.bench.compare.tally import Tally
+from cassandra_spec.bench.compare.turn import Turn
 from cassandra_spec.bench.levels import ALL, Question
-from cassandra_spec.drafting import (
-    ADAPTIVE,
-    Candidates,
-    Counters,
-    Drafter,
-    Outcome,
-    Proposal,
-    Settings,
-    encode_prompt,
-)
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.drafters import (
-    Method,
-    NetworkSize,
-    PassCost,
-    Prepared,
-    known_methods,
-    parse_method,
-)
-from cassandra_spec.model.drafters.costs import NOTHING
-from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
-from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
-from cassandra_spec.native.codec import NativeCodec
-
-_CONTENDER = re.compile(r"(?P<method>.+?)(@(?P<gamma>\d+|adaptive))?(?P<low>\+low)?")
-_PATH = re.compile(r"=[^:]*/")  # labels name files without their folders
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contender:
-    """A method with settings, written ``METHOD[@GAMMA][+low]``; ``+low``: above low drafters."""
-
-    label: str
-    method: Method
-    settings: Settings
-
-    @classmethod
-    def read(cls, text: str, *, gamma: int, max_tokens: int) -> Contender:
-        """Raises :class:`CassandraError` in one line."""
-        found = _CONTENDER.fullmatch(text)
-        if found is None:
-            raise CassandraError(f"methods must be METHOD[@GAMMA][+low], not {text!r}")
-        given = found["gamma"] or str(gamma)
-        settings = Settings(
-            gamma=ADAPTIVE if given == ADAPTIVE else int(given),
-            draft="hybrid" if found["low"] else "model",
-            max_tokens=max_tokens,
-        )
-        method = parse_method(found["method"])
-        method.check(settings)
-        return cls(label=_PATH.sub("=", text), method=method, settings=settings)
-
-
-def default_contenders() -> list[str]:
-    """What each method says of itself."""
-    return [text for method in known_methods().values() for text in method.compared]
-
-
-@dataclasses.dataclass
-class Tally:
-    """Sums over replies by one contender."""
-
-    turns: int = 0
-    looped: int = 0  # replies that the loop has made
-    identical: int = 0  # of these: to those of plain decoding
-    forced: int = 0  # replies that a teacher-forced pass was taken of
-    forced_equal: int = 0  # those whose rounds it had as the loop had them
-    whole_rounds: int = 0  # whose proposals the end of the reply did not cut
-    whole_tokens: int = 0  # of these: accepted, and one more each
-    counters: Counters = dataclasses.field(default_factory=Counters)
-    draft: PassCost = NOTHING
-    verify: PassCost = NOTHING
-    plain: PassCost = NOTHING  # of plain decoding of the same tokens in BF16
-
-    def add(self, other: Tally) -> None:
-        """Count what another one has counted."""
-        self.counters.add(other.counters)
-        for name in vars(self).keys() - {"counters"}:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-class _Recorder:
-    """A drafter that prices its rounds (:class:`cassandra_spec.drafting.Drafter`)."""
-
-    def __init__(self, inner: Drafter, prepared: Prepared, tally: Tally) -> None:
-        self._inner, self._prepared, self._tally = inner, prepared, tally
-        self._position = self._budget = 0
-        self.accepted: list[int] = []  # of each round
-
-    def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        self._position, self._budget = len(context) - 1, budget
-        return self._inner.propose(context, budget)
-
-    def observe(self, outcome: Outcome) -> None:
-        for each in outcome.proposal.passes:
-            self._tally.draft += self._prepared.draft_cost(self._position, each)
-        self._tally.verify += self._prepared.verify_cost(self._position, outcome.drafted)
-        whole = outcome.drafted < self._budget
-        self._tally.whole_rounds += whole
-        self._tally.whole_tokens += whole * (outcome.accepted + 1)
-        self.accepted.append(outcome.accepted)
-        self._inner.observe(outcome)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ready:
-    """A contender on one of the models."""
-
-    contender: Contender
-    label: str
-    lm: CassandraForCausalLM
-    prepared: Prepared
+from cassandra_spec.drafting import encode_prompt
 
 
 class Run:
-    """Answers to questions by all contenders.
+    """Answers to questions by contenders, the first of which is on the first model.
 
-    ``sources`` are packed models of the same tokens: all contenders run on the first one, and the
-    first that is Cassandra on each of the others. All are prepared at once: what does not fit is
-    refused before anything is generated.
+    No stop token is among the first ``min_tokens`` of a reply, the plain ones included. ``answers``
+    has those of earlier runs.
     """
 
-    def __init__(self, sources: Sequence[Path], contenders: Sequence[Contender]) -> None:
-        self._lms = {
-            source: CassandraForCausalLM.from_pretrained(source, codec=NativeCodec())
-            for source in sources
-        }
-        self.ready: list[Ready] = []
-        views = [each for each in contenders if each.method.name == "cassandra"][:1]
-        for number, (source, lm) in enumerate(self._lms.items()):
-            for each in views if number else contenders:
-                label = f"{each.label} ({source.name})" if number else each.label
-                prepared = each.method.prepare(lm)
-                self.ready.append(Ready(contender=each, label=label, lm=lm, prepared=prepared))
+    def __init__(
+        self, ready: Sequence[Ready], *, min_tokens: int = 0, answers: Answers | None = None
+    ) -> None:
+        self.ready, self._min_tokens, self._answered = ready, min_tokens, answers or Answers()
         self.tallies: dict[tuple[str, str], Tally] = {}  # by label and category
 
     def run(self, questions: Sequence[Question], say: Callable[[str], object]) -> int:
@@ -158,14 +38,17 @@ class Run:
 
         Ctrl-C ends with those so far. Returns how many were answered by all.
         """
-        for number, question in enumerate(_in_turn(questions)):
+        begin = time.monotonic()
+        for number, question in enumerate(_in_turn(questions), start=1):
             try:
                 found = list(self._answers(question, say))
             except KeyboardInterrupt:
-                return number
+                return number - 1
             for label, tally in found:
                 self.add(label, question.category, tally)
-            say(f"{number + 1} of {len(questions)} questions, {question.category}")
+            each = (time.monotonic() - begin) / number
+            left = f"{each:.0f} s each, {each * (len(questions) - number) / 60:.0f} min left"
+            say(f"{number} of {len(questions)} questions, {question.category} ({left})")
         return len(questions)
 
     def add(self, label: str, category: str, tally: Tally) -> None:
@@ -185,57 +68,17 @@ class Run:
             most = max(each.contender.settings.max_tokens for each in self.ready)
             if len(prompt) + most > first.network.config.max_position_embeddings:
                 return
-            plain: dict[int, list[int]] = {}
+            turns = {
+                id(each.lm): Turn(
+                    each.lm, prompt, most, min_tokens=self._min_tokens, answers=self._answered
+                )
+                for each in self.ready
+            }
             for each in self.ready:
-                if id(each.lm) not in plain:
-                    plain[id(each.lm)] = self._plain(each, prompt)
-                yield each.label, self._reply(each, prompt, plain[id(each.lm)])
+                yield each.label, turns[id(each.lm)].tally(each)
                 say(f"  {each.label}")
-            reply = first.tokenizer.decode(plain[id(first)], skip_special_tokens=True)
+            reply = first.tokenizer.decode(turns[id(first)].plain, skip_special_tokens=True)
             chat.append({"role": "assistant", "content": reply})
-
-    def _plain(self, ready: Ready, prompt: Sequence[int]) -> list[int]:
-        settings = dataclasses.replace(self._settings(ready), gamma=0)
-        return list(ready.lm.stream(prompt, settings, Counters()))
-
-    def _settings(self, ready: Ready) -> Settings:
-        stops = ready.lm.stop_tokens()
-        return dataclasses.replace(ready.contender.settings, stop_tokens=stops)
-
-    def _reply(self, ready: Ready, prompt: Sequence[int], plain: list[int]) -> Tally:
-        tally, settings, recorders = (
-            Tally(turns=1, looped=1),
-            self._settings(ready),
-            list[_Recorder](),
-        )
-
-        def make(
-            session: ModelSession,
-            settings: Settings,
-            random: np.random.Generator,
-            table: Candidates | None,
-        ) -> Drafter:
-            inner = ready.prepared.drafter(session, settings, random, table)
-            recorders.append(_Recorder(inner, ready.prepared, tally))
-            return recorders[0]
-
-        rounds = ready.lm.rounds(prompt, settings, tally.counters, make=make)
-        tokens = list(itertools.chain.from_iterable(rounds))
-        tally.identical = int(tokens == plain)
-        size = NetworkSize.of(ready.lm.network)
-        for place in range(len(tokens) - 1):
-            tally.plain += size.cost(len(prompt) + place, 1)
-        if settings.draft == "model" and settings.gamma != ADAPTIVE:
-            lengths = accepted_lengths(
-                ready.prepared,
-                prompt,
-                tokens,
-                gamma=int(settings.gamma),
-                max_tokens=settings.max_tokens,
-            )
-            tally.forced = int(lengths is not None)
-            tally.forced_equal = int(lengths == recorders[0].accepted)
-        return tally
 
     def figures(self) -> list[Figures]:
         """Of all contenders, for all turns and by category."""

@@ -87,8 +87,7 @@ def _matrix(module: Any) -> tuple[int, int]:
     if hasattr(module, "weight_bytes"):
         return module.weight_bytes, module.products
     if isinstance(module, PackedLinear) and isinstance(module.products, DecodedProducts):
-        count = module.products.target_values.numel()
-        return _BF16_BYTES * count, count
+        return _BF16_BYTES * module.products.count, module.products.count
     own = sum(each.numel() for each in module.parameters(recurse=False))
     if isinstance(module, torch.nn.Linear):
         return _BF16_BYTES * own, module.weight.numel()

@@ -55,8 +55,8 @@ class Prepared:
         """What the verification of ``nodes`` nodes in a round at ``position`` costs."""
         return self._target.cost(position, 1 + nodes)
 
-    def predictions(self, tokens: Sequence[int]) -> list[int] | None:
-        """The draft's token after each prefix of ``tokens``, from one teacher-forced pass.
+    def predictions(self, tokens: Sequence[int], last: int) -> list[int] | None:
+        """The draft's token after each of the ``last`` tokens, from one teacher-forced pass.
 
         None if what is drafted does not depend on the tokens before it alone.
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,14 +80,7 @@ class OwnPasses(SharedPasses):
 
     def begin(self, context: Sequence[int]) -> int:
         """Take the context of a round; how many tokens before its last one are not seen yet."""
-        same = next(
-            (
-                n
-                for n, pair in enumerate(zip(self._seen, context, strict=False))
-                if pair[0] != pair[1]
-            ),
-            min(len(self._seen), len(context)),
-        )
+        same = common_prefix(self._seen, context)
         self._context = context
         del self._seen[min(same, len(context) - 1) :]
         return len(context) - 1 - len(self._seen)
@@ -106,6 +100,12 @@ class OwnPasses(SharedPasses):
         """As :meth:`SharedPasses.keep`."""
         super().keep(path)
         self._seen += [self._tokens[0], *(self._tokens[node + 1] for node in path)]
+
+
+def common_prefix(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """How many tokens two sequences begin with together."""
+    pairs = zip(ours, theirs, strict=False)
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 class _OwnDrafter:
@@ -178,15 +178,15 @@ class PreparedNetwork(Prepared):
         """What a draft pass of a round at ``position`` costs."""
         return self.size.cost(position + drafted.start, drafted.rows)
 
-    def predictions(self, tokens: Sequence[int]) -> list[int] | None:
-        """The token after each prefix of ``tokens``; None with the target's keys and values."""
-        return self._forced(tokens) if self.own else None
+    def predictions(self, tokens: Sequence[int], last: int) -> list[int] | None:
+        """The token after each of the last ones; None with the target's keys and values."""
+        return self._forced(tokens, last) if self.own else None
 
     @torch.inference_mode()
-    def _forced(self, tokens: Sequence[int]) -> list[int]:
-        """The token after each prefix of ``tokens``, on keys and values of the network's own."""
+    def _forced(self, tokens: Sequence[int], last: int) -> list[int]:
+        """The token after each of the last ones, on keys and values of the network's own."""
         cache = KeyValueCache(len(tokens))
-        logits = run_pass(self.network, cache, tokens, 0, rows=ROWS, draft=True)
+        logits = run_pass(self.network, cache, tokens, 0, rows=ROWS, last=last, draft=True)
         return [int(token) for token in logits.argmax(-1)]
 
 

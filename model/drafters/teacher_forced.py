@@ -24,11 +24,10 @@ def accepted_lengths(
 
     ``reply`` is the target's, up to ``max_tokens``. None if the drafter is not prefix-only.
     """
-    tokens = [*prompt, *reply]
-    predicted = prepared.predictions(tokens[:-1])
+    predicted = prepared.predictions([*prompt, *reply[:-1]], max(len(reply) - 1, 1))
     if predicted is None:
         return None
-    right = [a == b for a, b in zip(predicted, tokens[1:], strict=True)][len(prompt) :]
+    right = [a == b for a, b in zip(predicted, reply[1:], strict=False)]
     return played(right, gamma=gamma, max_tokens=max_tokens)
 
 

@@ -81,6 +81,7 @@ class DecodedProducts:
     """Products of weights that were decoded into two BF16 matrices when the model was loaded."""
 
     def __init__(self, *, draft: torch.Tensor, target: torch.Tensor) -> None:
+        self.count = target.numel()  # weights
         self._target = _Matrix(target)
         self._draft = self._target if draft is target else _Matrix(draft)
 

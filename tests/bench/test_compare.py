@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from cassandra_spec.bench.compare import report as compare_report
-from cassandra_spec.bench.compare import run as compare
+from cassandra_spec.bench.compare.answers import Answers
+from cassandra_spec.bench.compare.contenders import Contender, default_contenders, prepare
 from cassandra_spec.bench.compare.forced import run_forced
+from cassandra_spec.bench.compare.run import Figures, Run
+from cassandra_spec.bench.compare.turn import PromptSession, Turn
 from cassandra_spec.bench.levels import ALL, Question
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import Counters
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.packing.packer import pack_model
+from cassandra_spec.model.packing.packer import open_packed, pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
@@ -25,6 +29,7 @@ QUESTIONS = [
     Question(category="two", turns=("word3 word4",)),
 ]
 METHODS = ("cassandra@3", "cassandra:own=yes@3", "int4@2+low", "lookup", "fractal:n=2:w=2")
+CONTENDERS = [Contender.read(text, gamma=4, max_tokens=12) for text in METHODS]
 
 
 @pytest.fixture(scope="module")
@@ -36,34 +41,115 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(packed: Path) -> list[compare.Figures]:
-    contenders = [compare.Contender.read(text, gamma=4, max_tokens=12) for text in METHODS]
-    run = compare.Run([packed], contenders)
+def found(packed: Path) -> list[Figures]:
+    run = Run(prepare([packed], CONTENDERS))
     lines: list[str] = []
     assert run.run(QUESTIONS, lines.append) == 2
-    assert lines[-1] == "2 of 2 questions, two"
+    assert lines[-1].startswith("2 of 2 questions, two (")
     return run.figures()
 
 
-def test_every_reply_is_that_of_plain_decoding(found: list[compare.Figures]) -> None:
+def test_every_reply_is_that_of_plain_decoding(found: list[Figures]) -> None:
     whole = [each for each in found if each.category == ALL]
     assert [each.label for each in whole] == list(METHODS)
     assert all(each.identical == each.looped == each.turns == 3 for each in whole)
     assert {each.category for each in found} == {ALL, "one", "two"}
 
 
-def test_one_teacher_forced_pass_agrees_with_the_loop(found: list[compare.Figures]) -> None:
+def test_a_prompt_is_computed_once_for_all(
+    packed: Path, found: list[Figures], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fresh(turn: Turn) -> PromptSession:
+        return PromptSession(turn._lm, turn._prompt, turn._most)
+
+    monkeypatch.setattr(Turn, "_session", property(fresh))
+    run = Run(prepare([packed], CONTENDERS))
+    run.run(QUESTIONS, lambda line: None)
+    assert run.figures() == found
+
+
+def test_answers_are_taken_from_a_journal(
+    packed: Path, found: list[Figures], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, path = prepare([packed], CONTENDERS), tmp_path / "answers"
+    Run(ready[:2], answers=Answers(path)).run(QUESTIONS[:1], lambda line: None)
+    lines = path.read_bytes().count(b"\n")
+    assert lines == 2 * (1 + 2)  # turns; the plain reply and two others
+    run = Run(ready, answers=Answers(path))
+    run.run(QUESTIONS, lambda line: None)
+    assert run.figures() == found
+    assert path.read_bytes().count(b"\n") == 3 * (1 + len(METHODS))
+    monkeypatch.setattr(Turn, "_reply", None)  # nothing is computed now
+    again = Run(ready, answers=Answers(path))
+    again.run(QUESTIONS, lambda line: None)
+    assert again.figures() == found
+    other = Run(ready, min_tokens=2, answers=Answers(path))
+    with pytest.raises(TypeError):
+        other.run(QUESTIONS, lambda line: None)
+
+
+def test_the_first_tokens_can_be_kept_from_ending_a_reply(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = prepare([packed], CONTENDERS)
+    lm = ready[0].lm
+    prompt = lm.encode_prompt(QUESTIONS[0].turns[0])
+    first = Turn(lm, prompt, 12, min_tokens=0, answers=Answers()).plain[0]
+    monkeypatch.setattr(lm, "_stops", frozenset(range(first, first + 40)))
+    plain = [Turn(lm, prompt, 12, min_tokens=n, answers=Answers()).plain for n in (0, 4)]
+    assert plain[0] == [first]
+    assert len(plain[1]) > 4
+    assert lm.stop_tokens().isdisjoint(plain[1][:4])
+    run = Run(ready, min_tokens=4)
+    run.run(QUESTIONS, lambda line: None)
+    whole = [each for each in run.figures() if each.category == ALL]
+    assert all(each.identical == each.turns == 3 for each in whole)
+    assert all(each.forced == each.forced_equal for each in whole)
+
+
+def test_readiness_names_what_fits_and_what_does_not(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ("lookup@2", "int8:group=0", "exit:file=missing", "fractal:n=99", "nothing")
+    command = ["compare", str(packed), "--readiness", "--max-tokens", "4", "--each", "1"]
+    assert main([*command, "--quiet", "--methods", *texts]) == 1
+    out = capsys.readouterr().out
+    assert f"model digest {open_packed(packed).digest[:16]}" in out
+    assert re.search(r"^lookup@2 +yes +0 +0 +1\.\d\d", out, re.MULTILINE)
+    assert "no: group must be at least 1, not 0" in out
+    assert out.count("no: ") == 4
+    assert main([*command, "--quiet", "--methods", "lookup@2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--min-tokens 129", "min-tokens must be at most max-tokens (128), not 129"),
+        ("--forced --min-tokens 1", "forced must be without min-tokens, readiness and journal"),
+        ("--journal JOURNAL", "must be a journal of casspec compare"),
+        ("--journal nowhere/answers", "nowhere"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: str, message: str
+) -> None:
+    (tmp_path / "notes").write_text("notes of mine")
+    flags = flags.replace("JOURNAL", str(tmp_path / "notes"))
+    assert main(["compare", str(packed), *flags.split()]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert (tmp_path / "notes").read_text() == "notes of mine"
+
+
+def test_one_teacher_forced_pass_agrees_with_the_loop(found: list[Figures]) -> None:
     forced = {each.label: (each.forced, each.forced_equal) for each in found[: len(METHODS)]}
     assert forced["cassandra:own=yes@3"] == (3, 3)
     assert forced["cassandra@3"] == forced["lookup"] == (0, 0)
 
 
-def test_traffic_is_that_of_the_models_own_report(
-    packed: Path, found: list[compare.Figures]
-) -> None:
+def test_traffic_is_that_of_the_models_own_report(packed: Path, found: list[Figures]) -> None:
     lm = CassandraForCausalLM.from_pretrained(packed)
-    contender = compare.Contender.read("cassandra@3", gamma=4, max_tokens=12)
-    run = compare.Run([packed], [contender])
+    contender = Contender.read("cassandra@3", gamma=4, max_tokens=12)
+    run = Run(prepare([packed], [contender]))
     run.run(QUESTIONS[1:], lambda text: None)
     one, counters = run.figures()[0], Counters()
     settings = contender.settings
@@ -74,13 +160,13 @@ def test_traffic_is_that_of_the_models_own_report(
         assert one.bytes_per_token == pytest.approx(report.speculative)
 
 
-def test_rounds_at_the_end_of_a_reply_are_told_apart(found: list[compare.Figures]) -> None:
+def test_rounds_at_the_end_of_a_reply_are_told_apart(found: list[Figures]) -> None:
     fractal = next(each for each in found if each.label.startswith("fractal"))
     assert fractal.tokens_per_whole_round is not None
     assert 2 <= fractal.tokens_per_whole_round <= 2 + 2 + 1 + 1
 
 
-def test_low_drafters_read_nothing_as_drafts(found: list[compare.Figures]) -> None:
+def test_low_drafters_read_nothing_as_drafts(found: list[Figures]) -> None:
     by_label = {each.label: each for each in found if each.category == ALL}
     assert by_label["lookup"].draft_bytes_per_token == 0
     assert by_label["lookup"].memory == 0 < by_label["int4@2+low"].memory
@@ -88,7 +174,7 @@ def test_low_drafters_read_nothing_as_drafts(found: list[compare.Figures]) -> No
 
 
 def test_labels_name_files_without_their_folders() -> None:
-    found = compare.Contender.read("model:path=/some/where/small@3+low", gamma=4, max_tokens=12)
+    found = Contender.read("model:path=/some/where/small@3+low", gamma=4, max_tokens=12)
     assert found.label == "model:path=small@3+low"
     assert (found.settings.gamma, found.settings.draft) == (3, "hybrid")
 
@@ -100,18 +186,16 @@ def test_what_cannot_be_compared_is_one_line() -> None:
         "int8@9999": "gamma must be from 0 to 4096",
     }.items():
         with pytest.raises(CassandraError, match=message):
-            compare.Contender.read(text, gamma=4, max_tokens=12)
+            Contender.read(text, gamma=4, max_tokens=12)
 
 
 def test_the_defaults_are_methods() -> None:
-    texts = compare.default_contenders()
+    texts = default_contenders()
     assert {"cassandra", "fractal", "int8@8"} <= set(texts)
-    assert all(compare.Contender.read(text, gamma=4, max_tokens=12) for text in texts)
+    assert all(Contender.read(text, gamma=4, max_tokens=12) for text in texts)
 
 
-def test_the_page_and_the_document_have_everything(
-    found: list[compare.Figures], tmp_path: Path
-) -> None:
+def test_the_page_and_the_document_have_everything(found: list[Figures], tmp_path: Path) -> None:
     document = tmp_path / "doc.md"
     document.write_text("<!-- compare -->\n\n<!-- /compare -->\n")
     page, figure, file = (tmp_path / name for name in ("page.html", "bars.svg", "all.json"))
@@ -135,15 +219,15 @@ def test_the_page_and_the_document_have_everything(
 def test_the_command_ends_with_what_all_have_answered(
     packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers, asked = compare.Run._answers, list[Question]()
+    answers, asked = Run._answers, list[Question]()
 
-    def interrupted(run: compare.Run, question: Question, say: object) -> object:
+    def interrupted(run: Run, question: Question, say: object) -> object:
         asked.append(question)
         if len(asked) == 2:
             raise KeyboardInterrupt
         return answers(run, question, lambda text: None)
 
-    monkeypatch.setattr(compare.Run, "_answers", interrupted)
+    monkeypatch.setattr(Run, "_answers", interrupted)
     arguments = ["compare", str(packed), "--methods", "lookup", "--max-tokens", "4", "--quiet"]
     assert main(arguments) == 130
     assert "1 replies" in capsys.readouterr().out
@@ -151,9 +235,9 @@ def test_the_command_ends_with_what_all_have_answered(
 
 def test_a_forced_pass_has_the_figures_of_the_loop(packed: Path) -> None:
     texts = ("cassandra:own=yes@3", "int4:own=yes@5")
-    contenders = [compare.Contender.read(text, gamma=4, max_tokens=20) for text in texts]
+    contenders = [Contender.read(text, gamma=4, max_tokens=20) for text in texts]
     questions = [Question(category=q.category, turns=q.turns[:1]) for q in QUESTIONS]
-    looped, forced = (compare.Run([packed], contenders) for _ in range(2))
+    looped, forced = (Run(prepare([packed], contenders)) for _ in range(2))
     looped.run(questions, lambda text: None)
     run_forced(forced, questions, lambda text: None, max_tokens=20)
     for ours, theirs in zip(forced.figures(), looped.figures(), strict=True):
@@ -164,6 +248,6 @@ def test_a_forced_pass_has_the_figures_of_the_loop(packed: Path) -> None:
 
 @pytest.mark.parametrize("method", ["cassandra", "lookup", "cassandra:own=yes@3+low"])
 def test_a_forced_pass_is_of_prefix_only_methods(packed: Path, method: str) -> None:
-    run = compare.Run([packed], [compare.Contender.read(method, gamma=4, max_tokens=8)])
+    run = Run(prepare([packed], [Contender.read(method, gamma=4, max_tokens=8)]))
     with pytest.raises(CassandraError, match="methods must have"):
         run_forced(run, QUESTIONS, lambda text: None, max_tokens=8)

@@ -46,6 +46,14 @@ def test_a_changed_line_is_found(path: Path, place: int, mask: int) -> None:
         Journal(path)
 
 
+def test_another_file_is_not_cut(tmp_path: Path) -> None:
+    for text in (b"not a journal", b'{"a": 1}', b"one line\nand another"):
+        (tmp_path / "notes").write_bytes(text)
+        with pytest.raises(ValueError, match="checksum"):
+            Journal(tmp_path / "notes")
+        assert (tmp_path / "notes").read_bytes() == text
+
+
 def test_blocks_that_were_not_written_are_found(path: Path) -> None:
     path.write_bytes(path.read_bytes() + bytes(512))
     with pytest.raises(ValueError, match="blocks were not written"):

@@ -65,9 +65,9 @@ def _read(path: Path, lm: CassandraForCausalLM) -> Exits:
 class _PreparedExit(PreparedNetwork):
     """An exit behind the target's own layers: what it drafts depends on the tokens alone."""
 
-    def predictions(self, tokens: Sequence[int]) -> list[int] | None:
-        """The token after each prefix: the target's keys and values are those of the exit."""
-        return self._forced(tokens)
+    def predictions(self, tokens: Sequence[int], last: int) -> list[int] | None:
+        """The token after each one: the target's keys and values are those of the exit."""
+        return self._forced(tokens, last)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

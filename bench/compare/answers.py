@@ -1,0 +1,54 @@
+"""What contenders have answered, kept in a journal, so that an interrupted run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cassandra_spec
+from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.journal import Journal
+
+_ROOMS = ("bench/compare", "drafting", "model")
+"""The code that answers depend on: other code of the package gives the same bits by its tests."""
+
+
+class Answers:
+    """Answers by all that they depend on, the code included; without a path they are not kept.
+
+    Raises :class:`CassandraError` if the file is there and is not such a journal.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._journal, self._code = None, ""
+        self._known: dict[str, Any] = {}
+        if path is None:
+            return
+        path.open("ab").close()  # a path that cannot be written is refused now
+        try:
+            self._journal, self._code = Journal(path), _code_digest()
+            self._known = {line["key"]: line["answer"] for line in self._journal.lines}
+        except (ValueError, KeyError) as error:
+            raise FileError(f"{path} must be a journal of casspec compare: {error}") from error
+
+    def get(self, key: Sequence[object], make: Callable[[], Any]) -> Any:
+        """An answer by its key, JSON both; it is made if it is not there."""
+        if self._journal is None:
+            return make()
+        name = hashlib.sha256(json.dumps([self._code, *key]).encode()).hexdigest()
+        if name not in self._known:
+            self._known[name] = make()
+            self._journal.add({"key": name, "answer": self._known[name]})
+        return self._known[name]
+
+
+def _code_digest() -> str:
+    """A hash of the sources of the rooms."""
+    package, found = Path(cassandra_spec.__file__).parent, hashlib.sha256()
+    for room in _ROOMS:
+        for file in sorted((package / room).resolve().rglob("*.py")):
+            found.update(file.read_bytes())
+    return found.hexdigest()

@@ -1,0 +1,91 @@
+"""Contenders: draft methods with settings, made ready for packed models."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from cassandra_spec.drafting import ADAPTIVE, Settings
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.drafters import Method, Prepared, known_methods, parse_method
+from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.native.codec import NativeCodec
+
+_CONTENDER = re.compile(r"(?P<method>.+?)(@(?P<gamma>\d+|adaptive))?(?P<low>\+low)?")
+_PATH = re.compile(r"=[^:]*/")  # labels name files without their folders
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A method with settings, written ``METHOD[@GAMMA][+low]``; ``+low``: above low drafters."""
+
+    label: str
+    method: Method
+    settings: Settings
+
+    @classmethod
+    def read(cls, text: str, *, gamma: int, max_tokens: int) -> Contender:
+        """Raises :class:`CassandraError` in one line."""
+        found = _CONTENDER.fullmatch(text)
+        if found is None:
+            raise CassandraError(f"methods must be METHOD[@GAMMA][+low], not {text!r}")
+        given = found["gamma"] or str(gamma)
+        settings = Settings(
+            gamma=ADAPTIVE if given == ADAPTIVE else int(given),
+            draft="hybrid" if found["low"] else "model",
+            max_tokens=max_tokens,
+        )
+        method = parse_method(found["method"])
+        method.check(settings)
+        return cls(label=_PATH.sub("=", text), method=method, settings=settings)
+
+    def key(self) -> list[object]:
+        """What a reply depends on beside model and prompt, as JSON."""
+        return [repr(self.method), repr(self.settings), *map(list, self._files())]
+
+    def _files(self) -> Iterator[tuple[str, int, int]]:
+        """Names, sizes and times of the files that the method reads."""
+        for path in vars(self.method).values():
+            if isinstance(path, Path) and path.exists():
+                for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+                    about = file.stat()
+                    yield file.name, about.st_size, about.st_mtime_ns
+
+
+def default_contenders() -> list[str]:
+    """What each method says of itself."""
+    return [text for method in known_methods().values() for text in method.compared]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A contender on one of the models."""
+
+    contender: Contender
+    label: str
+    lm: CassandraForCausalLM
+    prepared: Prepared
+
+
+def prepare(sources: Sequence[Path], contenders: Sequence[Contender]) -> list[Ready]:
+    """Contenders made ready for packed models of the same tokens.
+
+    All run on the first model, and the first that is Cassandra on each of the others. What does not
+    fit is refused before anything is generated.
+    """
+    ready = []
+    views = [each for each in contenders if each.method.name == "cassandra"][:1]
+    for number, source in enumerate(sources):
+        lm = load(source)
+        for each in views if number else contenders:
+            label = f"{each.label} ({source.name})" if number else each.label
+            prepared = each.method.prepare(lm)
+            ready.append(Ready(contender=each, label=label, lm=lm, prepared=prepared))
+    return ready
+
+
+def load(source: Path) -> CassandraForCausalLM:
+    """A packed model, decoded by the native codec."""
+    return CassandraForCausalLM.from_pretrained(source, codec=NativeCodec())
