@@ -57,6 +57,7 @@ class Counters:
     replies: int = 0
     prompt_tokens: int = 0
     rounds: int = 0  # verification passes
+    drafts: int = 0  # rounds with drafted tokens
     passes: int = 0  # of the draft view
     drafted: int = 0  # tokens
     accepted: int = 0
@@ -96,6 +97,7 @@ class Counters:
     def add_round(self, outcome: Outcome, *, position: int, tokens: int) -> None:
         """Count a round that began at ``position`` and emitted ``tokens``."""
         self.rounds += 1
+        self.drafts += outcome.drafted > 0
         self.passes += outcome.passes
         self.drafted += outcome.drafted
         self.accepted += outcome.accepted

@@ -66,13 +66,53 @@ class Sequences(Protocol):
     def step(self) -> list[Emitted]:
         """Go on with all sequences: some tokens of some of them, in order."""
 
+    def release(self, slot: int) -> None:
+        """End a sequence, whose slot is free then."""
+
 
 @runtime_checkable
 class SideBySide(Protocol):
     """A backend that runs several sequences at once."""
 
-    def sequences(self) -> Sequences:
-        """Room for them."""
+    def sequences(self, counters: Counters | None = None) -> Sequences:
+        """Room for them; ``counters`` count their rounds of speculation."""
+
+
+class OneByOne:
+    """Sequences of a backend that runs one at a time (:class:`Sequences`)."""
+
+    def __init__(self, backend: Backend, counters: Counters | None = None) -> None:
+        self._backend = backend
+        self._counters = Counters() if counters is None else counters
+        self._running: tuple[Iterator[list[int]], Settings] | None = None
+        self._emitted = 0
+
+    @property
+    def free(self) -> int:
+        """Sequences that can begin now."""
+        return self._running is None
+
+    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+        """Begin a sequence with a prompt, and return its slot."""
+        self._running = self._backend.rounds(prompt, settings, self._counters), settings
+        self._emitted = 0
+        return 0
+
+    def step(self) -> list[Emitted]:
+        """The tokens of a round."""
+        if self._running is None:
+            return []
+        rounds, settings = self._running
+        tokens = next(rounds)
+        self._emitted += len(tokens)
+        over = tokens[-1] in settings.stop_tokens or self._emitted == settings.max_tokens
+        if over:
+            self.release(0)
+        return [Emitted(0, token, False) for token in tokens[:-1]] + [Emitted(0, tokens[-1], over)]
+
+    def release(self, slot: int) -> None:
+        """End the sequence."""
+        self._running = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -92,6 +92,7 @@ class Report:
     replies: int
     tokens: int  # emitted, first tokens included
     rounds: int
+    drafts: int  # rounds with drafted tokens
     drafted: int
     accepted: int
     copied: int  # drafted without a pass, as copies of earlier tokens
@@ -120,16 +121,17 @@ class Report:
 
     def _names_of_others(self) -> dict[str, Any]:
         """The same figures under the names that vLLM and llama.cpp give them."""
-        drafts = sum(source["rounds"] for source in self.sources.values())
         lengths = self.accepted_lengths
         accepted = [sum(lengths[place:]) for place in range(1, len(lengths))]
         return {
-            "num_drafts": drafts,
+            "num_drafts": self.drafts,
             "num_draft_tokens": self.drafted,
             "num_accepted_tokens": self.accepted,
             "draft_acceptance_rate": self.acceptance_rate,
             "mean_acceptance_length": 1 + self.accepted / self.rounds if self.rounds else None,
-            "acceptance_rate_per_position": [count / drafts for count in accepted if drafts],
+            "acceptance_rate_per_position": [
+                count / self.drafts for count in accepted if self.drafts
+            ],
         }
 
 
@@ -152,6 +154,7 @@ def make_report(
         replies=counters.replies,
         tokens=counters.tokens + counters.replies,
         rounds=counters.rounds,
+        drafts=counters.drafts,
         drafted=counters.drafted,
         accepted=counters.accepted,
         copied=counters.copies.drafted,

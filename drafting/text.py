@@ -22,6 +22,7 @@ _ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
 _MARK = "WORDSOFAUSER"  # a prompt that no template changes or has in its own text
 _PROMPT_BYTES = 1 << 24
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
+_WINDOW = 16  # tokens whose text may still depend on one another
 
 
 Prompt = str | Sequence[Mapping[str, str]]
@@ -116,7 +117,8 @@ class ReplyText:
     def __init__(self, tokenizer: Any, stop_strings: Sequence[str] = ()) -> None:
         self.tokens: list[int] = []
         self.stopped = False  # a stop string is complete
-        self._tokenizer = tokenizer
+        self._with_special = _Decoded(tokenizer, self.tokens, skip_special=False)
+        self._without_special = _Decoded(tokenizer, self.tokens, skip_special=True)
         self._stops = tuple(stop_strings)
         self._shown = 0  # characters
 
@@ -125,14 +127,14 @@ class ReplyText:
         self.tokens.append(token)
         if not self._stops:
             return False
-        texts = [self._decode(skip_special=skip) for skip in (False, True)]
+        texts = [self._with_special.text(), self._without_special.text()]
         self.stopped = any(stop in text for stop in self._stops for text in texts)
         return self.stopped
 
     @property
     def text(self) -> str:
         """The text so far, up to the first stop string."""
-        text = self._decode(skip_special=True)
+        text = self._without_special.text()
         ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         return text[: min(ends, default=len(text))]
 
@@ -147,16 +149,37 @@ class ReplyText:
         self._shown = max(self._shown, ready)
         return piece
 
-    def _decode(self, *, skip_special: bool) -> str:
-        _require_room(_ROOM_OF_TOKEN * len(self.tokens))
-        text: str = self._tokenizer.decode(self.tokens, skip_special_tokens=skip_special)
-        return text
-
     def _ready(self, text: str) -> int:
         if text.endswith(_UNFINISHED):
             return 0
         held = max((_overlap(text, stop) for stop in self._stops), default=0)
         return len(text) - held
+
+
+class _Decoded:
+    """The text of tokens that become more, of which the last ones are decoded each time."""
+
+    def __init__(self, tokenizer: Any, tokens: Sequence[int], *, skip_special: bool) -> None:
+        self._tokenizer, self._tokens, self._skip_special = tokenizer, tokens, skip_special
+        self._before = ""  # the text of the tokens before ``_start``
+        self._start = 0
+
+    def text(self) -> str:
+        """The text of all tokens."""
+        text = self._decode(self._start)
+        if len(self._tokens) >= self._start + 2 * _WINDOW:
+            start = len(self._tokens) - _WINDOW
+            last = self._decode(start)
+            if last and text.endswith(last):  # else a character lies across the start
+                self._before += text.removesuffix(last)
+                self._start, text = start, last
+        return self._before + text
+
+    def _decode(self, start: int) -> str:
+        tokens = self._tokens[start:]
+        _require_room(_ROOM_OF_TOKEN * len(tokens))
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=self._skip_special)
+        return text
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -74,8 +74,7 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
     ) as engine:
         engine.use_table(_table(source, opening))
         tokenizer = load_tokenizer(source)
-        kind = _Native if opening.sequences == 1 else _NativeBatch
-        yield kind(engine, tokenizer, stop_tokens(tokenizer, source))
+        yield _Native(engine, tokenizer, stop_tokens(tokenizer, source))
 
 
 def _table(source: Path, opening: Opening) -> NgramTable | None:
@@ -83,7 +82,7 @@ def _table(source: Path, opening: Opening) -> NgramTable | None:
 
 
 class _Native:
-    """An engine with its tokenizer."""
+    """An engine with its tokenizer, which also runs several sequences at once."""
 
     def __init__(self, engine: Engine, tokenizer: Any, stops: frozenset[int]) -> None:
         self.tokenizer = tokenizer
@@ -104,13 +103,9 @@ class _Native:
         """Tokens that end a reply, by the tokenizer and by the model's files."""
         return self._stops
 
-
-class _NativeBatch(_Native):
-    """An engine that also runs several sequences at once (:class:`SideBySide`)."""
-
-    def sequences(self) -> Sequences:
+    def sequences(self, counters: Counters | None = None) -> Sequences:
         """In the slots of the engine."""
-        return Batch(self._engine)
+        return Batch(self._engine, counters)
 
 
 BACKENDS: dict[str, Callable[[Path, Opening, Settings], AbstractContextManager[CheckedBackend]]] = {

@@ -22,9 +22,8 @@ from tqdm import tqdm
 
 from cassandra_spec.drafting import (
     Backend,
-    Counters,
-    Emitted,
     NgramTable,
+    OneByOne,
     Sampling,
     Sequences,
     Settings,
@@ -136,7 +135,7 @@ class OwnText:
         """
         journal, backend = _open_journal(store), self._backend
         resumed = len(journal.lines)
-        sequences = backend.sequences() if isinstance(backend, SideBySide) else _OneByOne(backend)
+        sequences = backend.sequences() if isinstance(backend, SideBySide) else OneByOne(backend)
         talks = _Conversations(
             backend, self._baking, self._reply, self._prompts, journal, sequences
         ).in_order()
@@ -237,29 +236,6 @@ class _Conversations:
             if text:
                 return text
         raise CassandraError("the model must sample user turns with some text, and samples none")
-
-
-class _OneByOne:
-    """Sequences of a backend that runs one at a time, each as a whole."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._asked: tuple[Sequence[int], Settings] | None = None
-
-    @property
-    def free(self) -> int:
-        return self._asked is None
-
-    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
-        self._asked = prompt, settings
-        return 0
-
-    def step(self) -> list[Emitted]:
-        assert self._asked is not None, "a sequence was claimed"
-        rounds = self._backend.rounds(*self._asked, Counters())
-        *tokens, last = itertools.chain.from_iterable(rounds)
-        self._asked = None
-        return [*(Emitted(0, token, False) for token in tokens), Emitted(0, last, True)]
 
 
 def _digests(model: Path) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""Sequences that a native engine decodes side by side, plainly: one pass a step for all of them.
+"""Sequences that a native engine decodes side by side: one pass a step for all of them.
 
 The rows of a pass do not depend on each other. So a sequence has the tokens that it would have
-alone, whatever the others are and whenever they come and go (docs/native.md).
+alone, whatever the others are and whenever they come and go (docs/native.md). One that runs alone
+is decoded in rounds of speculation if its settings say so, which emit the same tokens; it goes on
+in plain passes when another one comes, and the other way round.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import GREEDY, Emitted, Settings, draw, probabilities
+from cassandra_spec.drafting import GREEDY, Counters, Emitted, Settings, draw, probabilities
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
@@ -26,22 +28,24 @@ class Batch:
 
     Each sequence has one row in a pass. Rows that are left take further tokens of prompts, those
     of the sequence that has waited longest first. A batch must not be used after a step of it was
-    interrupted, except to close it.
+    interrupted, except to close it. ``counters`` count the rounds of speculation.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, counters: Counters | None = None) -> None:
         self._engine = engine
+        self._counters = Counters() if counters is None else counters
         self._running: dict[int, _Sequence] = {}
+        self._speculated: _Sequence | None = None  # the last one
 
     def claim(self, prompt: Sequence[int], settings: Settings) -> int:
         """Begin a sequence with a prompt, and return its slot, which it has until it ends.
 
-        Of ``settings`` the sampling, the seed, stop tokens and ``max_tokens`` count. Raises
-        :class:`CassandraError` if gamma is not 0, no slot is free, the prompt is empty or has other
-        tokens than the model, or prompt and reply do not fit the engine's positions.
+        Stop strings of ``settings`` are not looked for. Raises :class:`CassandraError` if no slot
+        is free, the prompt is empty or has other tokens than the model, prompt and reply do not fit
+        the engine's positions, or the engine cannot run such rounds, as none of sampled tokens.
         """
-        if settings.gamma != 0:
-            raise CassandraError(f"gamma must be 0 for a batch, not {settings.gamma!r}")
+        if settings.gamma:
+            self._engine.require_rounds(settings)
         self._engine.require_room(prompt, settings)
         slot = self._engine.claim_slot()
         self._running[slot] = _Sequence(prompt, settings)
@@ -50,23 +54,16 @@ class Batch:
     def step(self) -> list[Emitted]:
         """One pass over all sequences, and the tokens that follow those whose prompts are read.
 
-        Raises :class:`CassandraError` if logits are not finite.
+        Or a round of speculation of the only one. Raises :class:`CassandraError` if logits are not
+        finite.
         """
         if not self._running:
             return []
-        counts = self._share_rows()
-        ready = [slot for slot, each in self._running.items() if counts[slot] == len(each.waiting)]
-        ready.sort(key=lambda slot: self._running[slot].sampled)
-        drawn = sum(self._running[slot].sampled for slot in ready)
-        rows = self._rows(counts, ready)
-        best, logits = self._engine.run_rows(rows, last=len(ready), drawn=drawn)
-        for slot, count in counts.items():
-            self._running[slot].advance(count)
-        greedy = len(ready) - drawn
-        tokens = best[:greedy]
-        for slot, row in zip(ready[greedy:], logits, strict=True):
-            tokens.append(self._running[slot].draw(row))
-        return [self._emit(slot, token) for slot, token in zip(ready, tokens, strict=True)]
+        if len(self._running) == 1:
+            [(slot, sequence)] = self._running.items()
+            if sequence.speculates:
+                return self._round(slot, sequence)
+        return self._pass()
 
     def release(self, slot: int) -> None:
         """End a sequence, whose slot is free then."""
@@ -96,12 +93,42 @@ class Batch:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _round(self, slot: int, sequence: _Sequence) -> list[Emitted]:
+        """A round of speculation of a sequence that has one token to read."""
+        begins = sequence is not self._speculated
+        self._speculated = sequence
+        tokens, _ = self._engine.run_round(
+            slot,
+            sequence.tokens,
+            sequence.left,
+            sequence.settings,
+            self._counters,
+            begins=begins,
+        )
+        sequence.position += len(tokens)
+        return [self._emit(slot, token) for token in tokens]
+
+    def _pass(self) -> list[Emitted]:
+        counts = self._share_rows()
+        ready = [slot for slot, each in self._running.items() if counts[slot] == each.waiting]
+        ready.sort(key=lambda slot: self._running[slot].sampled)
+        drawn = sum(self._running[slot].sampled for slot in ready)
+        rows = self._rows(counts, ready)
+        best, logits = self._engine.run_rows(rows, last=len(ready), drawn=drawn)
+        for slot, count in counts.items():
+            self._running[slot].position += count
+        greedy = len(ready) - drawn
+        tokens = best[:greedy]
+        for slot, row in zip(ready[greedy:], logits, strict=True):
+            tokens.append(self._running[slot].draw(row))
+        return [self._emit(slot, token) for slot, token in zip(ready, tokens, strict=True)]
+
     def _share_rows(self) -> dict[int, int]:
         """Rows of each sequence in the next pass: one, and what is free for prompts."""
         free = MAX_ROWS - len(self._running)
         counts = {}
         for slot, sequence in self._running.items():
-            more = min(len(sequence.waiting) - 1, free)
+            more = min(sequence.waiting - 1, free)
             counts[slot], free = 1 + more, free - more
         return counts
 
@@ -113,7 +140,8 @@ class Batch:
             sequence = self._running[slot]
             parent = latest.get(slot, ROOT)
             latest[slot] = len(rows)
-            rows.append(Row(slot, sequence.position + at, sequence.waiting[at], parent))
+            place = sequence.position + at
+            rows.append(Row(slot, place, sequence.tokens[place], parent))
 
         for slot, count in counts.items():
             for at in range(count - (slot in ready)):
@@ -133,28 +161,37 @@ class _Sequence:
     """A prompt and the reply to it so far."""
 
     def __init__(self, prompt: Sequence[int], settings: Settings) -> None:
-        self.waiting = list(map(int, prompt))  # tokens that were in no pass yet
-        self.position = 0  # of the first of them
-        self._emitted = 0
-        self._settings = settings
+        self.tokens = list(map(int, prompt))  # and those of the reply
+        self.position = 0  # of the first token that was in no pass yet
+        self.settings = settings
+        self._end = len(prompt) + settings.max_tokens
         self._random = np.random.default_rng(settings.seed)
+
+    @property
+    def waiting(self) -> int:
+        """Tokens that were in no pass yet, at least one."""
+        return len(self.tokens) - self.position
+
+    @property
+    def left(self) -> int:
+        """Tokens that the reply may still have."""
+        return self._end - len(self.tokens)
 
     @property
     def sampled(self) -> bool:
         """Whether tokens are drawn from logits."""
-        return self._settings.sampling != GREEDY
+        return self.settings.sampling != GREEDY
 
-    def advance(self, count: int) -> None:
-        """Say that so many tokens were in a pass."""
-        self.position += count
-        del self.waiting[:count]
+    @property
+    def speculates(self) -> bool:
+        """Whether a round can be next."""
+        return self.settings.gamma != 0 and self.waiting == 1
 
     def draw(self, logits: NDArray[np.float32]) -> int:
         """The next token by its logits, float32 [vocabulary]."""
-        return draw(probabilities(logits[None], self._settings.sampling)[0], self._random)
+        return draw(probabilities(logits[None], self.settings.sampling)[0], self._random)
 
     def emit(self, token: int) -> bool:
         """Take the next token; whether the sequence ends with it."""
-        self.waiting.append(token)
-        self._emitted += 1
-        return token in self._settings.stop_tokens or self._emitted == self._settings.max_tokens
+        self.tokens.append(token)
+        return token in self.settings.stop_tokens or self.left == 0

@@ -87,7 +87,7 @@ class Engine:
 
     Slot 0 is that of :meth:`forward` and :meth:`rounds`, which run one sequence at a time. More
     ``slots`` are for sequences that are decoded side by side (:mod:`cassandra_spec.native.batch`);
-    each takes memory as positions are written, and keeps it.
+    each takes memory as positions are written, and keeps it. :meth:`run_round` runs in any.
 
     ``tensors`` gives the model's tensors by Hugging Face's names: BF16 patterns (uint16, of any
     shape), or packed. ``target`` says how the target's values are kept; ``draft`` makes the draft
@@ -405,25 +405,58 @@ class Engine:
         counting. Ctrl-C takes effect between two passes, when the threads stand still.
         """
         self.require_room(prompt, settings)
-        self._check(settings)
+        self.require_rounds(settings)
         emitted, over = cut_at_end(
             [self._read_prompt(prompt, counters)], settings.stop_tokens, ends
         )
         yield emitted
-        stops = np.array(sorted(settings.stop_tokens), np.int32)
-        policy = self._policy(settings)
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
-            outcome, emitted = self._round(position, policy, left - 1, settings, stops)
-            emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
+            emitted, over = self._go_on(0, position, left, settings, counters, ends)
             self._history[position + 1 : position + 1 + len(emitted)] = emitted
-            policy.observe(outcome)
-            counters.add_round(outcome, position=position, tokens=len(emitted))
             position, left = position + len(emitted), left - len(emitted)
             yield emitted
 
-    def _check(self, settings: Settings) -> None:
-        """Refuse what this engine cannot do."""
+    def run_round(
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        left: int,
+        settings: Settings,
+        counters: Counters,
+        *,
+        begins: bool,
+    ) -> tuple[list[int], bool]:
+        """One round behind the tokens of a slot: what it emits, and if a stop token ends that.
+
+        Keys and values of all tokens but the last must be there; the reply has ``left`` tokens to
+        come, and ``settings`` are some that :meth:`require_rounds` takes. A sequence ``begins`` if
+        the round before was of another one: low drafters forget that.
+        """
+        if begins:
+            self._library.cassandra_engine_begin(self._open())
+        self._history[: len(tokens)] = tokens
+        return self._go_on(slot, len(tokens) - 1, left, settings, counters)
+
+    def _go_on(
+        self,
+        slot: int,
+        position: int,
+        left: int,
+        settings: Settings,
+        counters: Counters,
+        ends: Callable[[int], bool] = lambda token: False,
+    ) -> tuple[list[int], bool]:
+        """A counted round behind the history up to ``position``, cut at the end of the reply."""
+        policy = self._policy(settings)
+        outcome, emitted = self._round(slot, position, policy, left - 1, settings)
+        emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
+        policy.observe(outcome)
+        counters.add_round(outcome, position=position, tokens=len(emitted))
+        return emitted, over
+
+    def require_rounds(self, settings: Settings) -> None:
+        """Raise :class:`CassandraError` for settings of rounds that this engine cannot run."""
         if settings.sampling != GREEDY:
             raise CassandraError(
                 "sampling must be greedy (temperature 0) for the native engine, "
@@ -477,16 +510,12 @@ class Engine:
         return token
 
     def _round(
-        self,
-        position: int,
-        policy: Policy,
-        budget: int,
-        settings: Settings,
-        stops: NDArray[np.int32],
+        self, slot: int, position: int, policy: Policy, budget: int, settings: Settings
     ) -> tuple[Outcome, list[int]]:
         """A round of at most ``budget`` nodes, and the tokens that it emits."""
         plan = policy.plan(position) if budget else Plan()
-        request = round_request(plan, settings, budget, self.config.vocabulary, stops)
+        stops = np.array(sorted(settings.stop_tokens), np.int32)
+        request = round_request(plan, settings, budget, self.config.vocabulary, stops, slot)
         result = RoundResult()
         status = self._library.cassandra_engine_round(
             self._open(),
@@ -503,11 +532,11 @@ class Engine:
         """An adaptive one goes on over replies with the same sources of drafts."""
         if settings.gamma != ADAPTIVE:
             return make_policy(settings, MeasuredSeconds(), most=MOST)
-        most = min(max(ADAPTIVE_NODES, settings.levels.rows), MOST)
-        made = make_policy(settings, MeasuredSeconds(), most=most)
-        return self._policies.setdefault(
-            (settings.draft, settings.min_margin, settings.levels), made
-        )
+        key = settings.draft, settings.min_margin, settings.levels
+        if key not in self._policies:
+            most = min(max(ADAPTIVE_NODES, settings.levels.rows), MOST)
+            self._policies[key] = make_policy(settings, MeasuredSeconds(), most=most)
+        return self._policies[key]
 
     def weights(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         """The memory of the embedding and of the matrices, by tensor, view and thread.

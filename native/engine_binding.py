@@ -62,7 +62,8 @@ class RoundRequest(CheckedStructure):
         *((name, c_double) for name in ("direct", "least")),
         *((name, c_float) for name in ("min_margin", "alternative_margin")),
         *((name, c_int32) for name in ("budget", "model", "low", "rows")),
-        *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "stop_count")),
+        *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "slot")),
+        ("stop_count", c_int32),
         ("stops", c_void_p),
     )
 
@@ -211,7 +212,12 @@ def pass_rows(
 
 
 def round_request(
-    plan: Plan, settings: Settings, budget: int, vocabulary: int, stops: NDArray[np.int32]
+    plan: Plan,
+    settings: Settings,
+    budget: int,
+    vocabulary: int,
+    stops: NDArray[np.int32],
+    slot: int,
 ) -> RoundRequest:
     """A round of a plan with at most ``budget`` nodes; ``stops`` [n] must outlive the round."""
     levels = settings.levels
@@ -227,6 +233,7 @@ def round_request(
         branches=min(levels.branches, vocabulary),
         alternatives=min(levels.alternatives, MOST) * settings.uses_low_drafter,
         uses_low=settings.uses_low_drafter,
+        slot=slot,
         stop_count=len(stops),
         stops=pointer("stops", stops, np.int32, len(stops)).address,
     )

@@ -100,3 +100,22 @@ def test_no_opening_is_refused() -> None:
         encode_opening(Template("<u>"))
     with pytest.raises(CassandraError, match="must have a token to begin a text with"):
         encode_opening(Template(None))
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes of UTF-8."""
+
+    def decode(self, tokens: list[int], **_: bool) -> str:
+        return bytes(tokens).decode(errors="replace")
+
+
+@given(st.binary(max_size=100) | st.text("aé€😀", max_size=40).map(str.encode))
+def test_no_character_is_split_and_the_last_tokens_are_enough(data: bytes) -> None:
+    growing, shown = ReplyText(Bytes()), []
+    for number, token in enumerate(data, start=1):
+        growing.add(token)
+        assert growing.text == data[:number].decode(errors="replace")
+        shown.append(growing.new())
+        assert data.decode(errors="replace").startswith("".join(shown))
+    shown.append(growing.new(last=True))
+    assert "".join(shown) == data.decode(errors="replace")

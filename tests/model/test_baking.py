@@ -230,7 +230,7 @@ class Crowd(Speaker):
         self._width = width
         self._replies: dict[int, list[int]] = {}
 
-    def sequences(self) -> Sequences:
+    def sequences(self, counters: Counters | None = None) -> Sequences:
         return self
 
     @property
@@ -247,6 +247,9 @@ class Crowd(Speaker):
         emitted = [Emitted(slot, token, not rest) for slot, (token, *rest) in self._replies.items()]
         self._replies = {slot: rest for slot, (_, *rest) in self._replies.items() if rest}
         return emitted
+
+    def release(self, slot: int) -> None:
+        del self._replies[slot]
 
 
 @pytest.mark.parametrize("width", [2, 5, 16])

@@ -392,9 +392,9 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
     return true;
 }
 
-// Moves the keys and values of rows, ascending, to the places from position + 1 on of slot 0. All
-// threads call it; whoever reads them has passed a barrier since.
-void Engine::keep(int thread, int position, const int32_t* rows, int count) {
+// Moves the keys and values of rows, ascending, to the places from position + 1 on of a slot.
+// All threads call it; whoever reads them has passed a barrier since.
+void Engine::keep(int thread, int slot, int position, const int32_t* rows, int count) {
     const int size = shape_.head_size;
     const Share share(shape_.layers * shape_.kv_heads, thread, threads());
     for (int i = 0; i < count; ++i) {
@@ -402,12 +402,12 @@ void Engine::keep(int thread, int position, const int32_t* rows, int count) {
         if (from == to) continue;
         for (int task = share.first; task < share.last; ++task) {
             const int layer = task / shape_.kv_heads, head = task % shape_.kv_heads;
-            uint16_t* all = keys(0, layer, head);
+            uint16_t* all = keys(slot, layer, head);
             const auto place = [&](int at) {
                 return all + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
             };
             for (int d = 0; d < size; ++d) place(to)[d * LANES] = place(from)[d * LANES];
-            uint16_t* value = values(0, layer, head);
+            uint16_t* value = values(slot, layer, head);
             std::copy_n(value + static_cast<size_t>(from) * padded_, size,
                         value + static_cast<size_t>(to) * padded_);
         }

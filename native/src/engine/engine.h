@@ -43,6 +43,7 @@ struct RoundRequest {
     int32_t branches;          // candidates of one place
     int32_t alternatives;      // second-best tokens
     int32_t uses_low;          // whether low drafters run
+    int32_t slot;              // of the sequence
     int32_t stop_count;
     const int32_t* stops;  // tokens after which nothing is drafted
 };
@@ -166,8 +167,8 @@ class Engine {
     bool run_rows(const PassRow* rows, int count, Pass pass, int wanted, int32_t* best, int drawn,
                   float* logits);
 
-    // One round in slot 0 that begins with history[position], which was emitted and not yet seen by
-    // the target: all earlier tokens were. False if logits are not finite.
+    // One round that begins with history[position], which was emitted and not yet seen by the
+    // target: all earlier tokens were. False if logits are not finite.
     bool round(const int32_t* history, int position, const RoundRequest& request,
                RoundResult& result);
 
@@ -193,7 +194,7 @@ class Engine {
     void attend(int thread, const RowTrees& trees, Pass pass, int index);
     void attend_together(int thread, const RowTrees& trees, int row, int index, int head,
                          int count);
-    void keep(int thread, int position, const int32_t* rows, int count);
+    void keep(int thread, int slot, int position, const int32_t* rows, int count);
     void add_product(int thread, const Linear& linear, int rows, Operand& operand,
                      const Linear& next);
     void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);

@@ -96,7 +96,7 @@ class Engine::Round {
             if (!below) break;
             path[kept++] = row = below;
         }
-        engine_.keep(thread_, position_ + start, path, kept);
+        engine_.keep(thread_, request_.slot, position_ + start, path, kept);
         starts_[passes_] = start;
         rows_[passes_] = rows.rows;
         seconds_[passes_++] = now() - begun;
@@ -150,14 +150,14 @@ class Engine::Round {
             if (!below) break;
             path_[accepted_++] = row = below;
         }
-        engine_.keep(thread_, position_, path_, accepted_);
+        engine_.keep(thread_, request_.slot, position_, path_, accepted_);
         verify_seconds_ = now() - begun;
         return true;
     }
 
-    static RowTrees rows_of(int32_t pending, int position, const TreeNode* nodes, int count) {
+    RowTrees rows_of(int32_t pending, int position, const TreeNode* nodes, int count) const {
         RowTrees rows;
-        rows.begin(pending, 0, position);
+        rows.begin(pending, request_.slot, position);
         for (int i = 0; i < count; ++i) rows.add(nodes[i].token, nodes[i].parent + 1);
         return rows;
     }
