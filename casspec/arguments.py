@@ -10,6 +10,7 @@ from cassandra_spec.casspec import (
     generate_command,
     pack_commands,
     rtl_command,
+    serve_command,
     system_commands,
     table_command,
     tune_command,
@@ -28,6 +29,7 @@ examples:
   casspec inspect packed --verify                 bits per weight by stream; every checksum
   casspec generate packed --prompt "Why?"         a reply, with every figure beside it
   casspec chat packed                             a conversation
+  casspec serve packed                            an OpenAI-compatible server
   casspec unpack packed plain                     back to BF16 safetensors
   casspec rtl --out build/rtl                     Verilog of the decoder
 
@@ -45,6 +47,7 @@ def build_parser() -> CommandParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     pack_commands.register(subparsers)
     generate_command.register(subparsers)
+    serve_command.register(subparsers)
     table_command.register(subparsers)
     exits_command.register(subparsers)
     accuracy_commands.register(subparsers)

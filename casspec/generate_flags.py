@@ -31,6 +31,21 @@ _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
 def add_generation(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say how replies are made."""
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before prompts")
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_repeated(parser, "stop", "TEXT", "ends a reply, and is not shown")
+    text = (
+        "keep checksums of the weights in memory, and check them after the last reply (regions of"
+        " the file are always checked)"
+    )
+    flags.add_switch(parser, "verify", text)
+    add_drafts(parser)
+    add_backend(parser)
+    _add_sampling(parser)
+    _add_kv(parser)
+
+
+def add_drafts(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say who drafts, and how much."""
     parser.add_argument(
         "--gamma",
         type=_gamma,
@@ -47,17 +62,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     flags.add_number(parser, "min-margin", f"{text} (default 0: never)", 0.0)
     parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
     flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_repeated(parser, "stop", "TEXT", "ends a reply, and is not shown")
-    text = (
-        "keep checksums of the weights in memory, and check them after the last reply (regions of"
-        " the file are always checked)"
-    )
-    flags.add_switch(parser, "verify", text)
     model_flags.add_levels(parser)
-    _add_backend(parser)
-    _add_sampling(parser)
-    _add_kv(parser)
 
 
 class _OldMargin(argparse.Action):
@@ -68,7 +73,8 @@ class _OldMargin(argparse.Action):
         namespace.min_margin = values
 
 
-def _add_backend(parser: argparse.ArgumentParser) -> None:
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what decodes."""
     group = parser.add_argument_group("backend")
     text = (
         "torch's kernels on decoded weights, or native code on packed ones: fast, greedy alone, for"

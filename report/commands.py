@@ -23,6 +23,7 @@ EXTRAS = {
         "hardware",
     ),
     "matplotlib": "plots",
+    **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
     "lm_eval": "eval",
 }
 """Modules of other packages, and the extra of the project that installs each."""

@@ -22,15 +22,16 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"drafting", "golden", "native", "report"},
     "synth": {"golden", "report", "rtl"},
     "native": {"drafting", "golden"},
+    "serve": {"drafting", "golden"},
     "system": {"report"},
     "sim": {"drafting", "golden", "model", "report", "rtl", "verif"},
     "bench": {
-        *("drafting", "golden", "model", "native", "report", "rtl", "sim", "synth", "system"),
-        "verif",
+        *("drafting", "golden", "model", "native", "report", "rtl", "serve", "sim", "synth"),
+        *("system", "verif"),
     },
     "casspec": {
-        *("bench", "drafting", "golden", "model", "native", "report", "rtl", "sim", "synth"),
-        *("system", "verif"),
+        *("bench", "drafting", "golden", "model", "native", "report", "rtl", "serve", "sim"),
+        *("synth", "system", "verif"),
     },
 }
 # What the lower layers may import from outside, so that they stay usable alone.
@@ -42,6 +43,7 @@ OUTSIDE: dict[str, set[str]] = {
     "synth": {"amaranth", "numpy"},
     "system": {"numpy"},
     "native": {"numpy"},
+    "serve": {"fastapi", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
     "model": {"gguf", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"},
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {

@@ -1,0 +1,111 @@
+"""``casspec serve``: an OpenAI-compatible server of a packed model."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from cassandra_spec.casspec import generate_flags
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.model import flags as model_flags
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import INTERRUPTED, integer
+
+if TYPE_CHECKING:
+    from cassandra_spec.drafting import Backend, Settings
+    from cassandra_spec.serve.app import Served
+
+KEY = "CASSPEC_API_KEY"
+"""The variable of the environment that has the key, too: a command line can be seen by others."""
+
+EPILOG = f"""\
+examples:
+  casspec serve packed
+  casspec serve packed --port 8080 --slots 8 --draft hybrid --min-margin 0.75
+  {KEY}=secret casspec serve packed --host 0.0.0.0
+  curl http://127.0.0.1:8000/v1/chat/completions -H "Content-Type: application/json" \\
+    -d '{{"model": "packed", "messages": [{{"role": "user", "content": "Why?"}}]}}'
+
+Requests are decoded together, and each gets the reply that it gets alone. Ctrl-C or SIGTERM ends
+the server when the replies that run are complete, and a second one at once.
+docs/serving.md has the interface, its limits and what is guaranteed.
+"""
+
+
+def register(subparsers: flags.Subparsers) -> None:
+    """Add the command."""
+    text = "serve a packed model to OpenAI clients"
+    parser = flags.add_command(subparsers, "serve", text, EPILOG, _serve)
+    model_flags.add_packed(parser)
+    _add_server(parser)
+    generate_flags.add_drafts(parser)
+    generate_flags.add_backend(parser)
+    parser.set_defaults(stop=[], temperature=0.0, top_k=None, top_p=None, seed=None)
+    parser.set_defaults(kv=generate_flags.BF16, raw=False, verify=False)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("server")
+    text = "to listen on (default 127.0.0.1: this machine alone)"
+    group.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
+    text = "default 8000; 0: any that is free"
+    group.add_argument("--port", metavar="N", type=integer(0, 65535), default=8000, help=text)
+    text = f"that requests must have (or {KEY} in the environment)"
+    group.add_argument("--api-key", metavar="KEY", default=os.environ.get(KEY, ""), help=text)
+    text = "of the model, for clients (default: that of its directory)"
+    group.add_argument("--name", metavar="NAME", help=text)
+    flags.add_count(group, "slots", "requests that are decoded together", 8)
+    flags.add_count(group, "queue", "requests that wait beyond that", 64, low=0)
+    flags.add_count(group, "max-tokens", "of a reply, at most", 1024)
+    flags.add_count(group, "max-body", "bytes of a request, at most", 1 << 20)
+    text = "of requests that say none (default 0: greedy)"
+    flags.add_number(group, "default-temperature", text, 0.0, "T")
+
+
+def _serve(args: argparse.Namespace) -> int:
+    """``casspec serve``."""
+    from cassandra_spec.model.backends import BACKENDS
+    from cassandra_spec.serve.server import open_server
+
+    if not args.api_key.isascii():
+        raise CassandraError("--api-key must be of ASCII characters")
+    reason = generate_flags.choose_backend(args)
+    generate_flags.refuse_ignored(args)
+    settings = generate_flags.settings_of(args)
+    opening = dataclasses.replace(generate_flags.opening_of(args), sequences=args.slots)
+    with BACKENDS[args.backend](args.source, opening, settings) as backend:
+        served = _served(args, backend, settings)
+        with open_server(served, backend, args.host, args.port, waiting=args.queue) as server:
+            chosen = f": {reason}" if reason else ""
+            line = f"{served.name} at {server.address} ({args.backend} backend{chosen})"
+            print(f"casspec: {line}", file=sys.stderr, flush=True)
+            return 0 if server.run_until_signal() else INTERRUPTED
+
+
+def _served(args: argparse.Namespace, backend: Backend, settings: Settings) -> Served:
+    from cassandra_spec.drafting import Sampling
+    from cassandra_spec.model.packing.packer import open_packed
+    from cassandra_spec.native.engine import CONTEXT
+    from cassandra_spec.serve.app import Served
+
+    config = read_config(args.source)
+    Sampling(temperature=args.default_temperature)  # refuses what is out of range
+    return Served(
+        name=args.name or args.source.resolve().name,
+        fingerprint=open_packed(args.source).digest[:16],
+        created=int(time.time()),
+        tokenizer=copy.deepcopy(backend.tokenizer),
+        vocabulary=int(config["vocab_size"]),
+        context=min(int(config["max_position_embeddings"]), CONTEXT),
+        settings=dataclasses.replace(settings, stop_tokens=backend.stop_tokens()),
+        temperature=args.default_temperature,
+        max_tokens=args.max_tokens,
+        max_body=args.max_body,
+        api_key=args.api_key,
+    )

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible server for packed models (docs/serving.md)."""

@@ -1,0 +1,46 @@
+"""Errors as the API gives them: a status, and a body that names the parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+_KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class ApiError(Exception):
+    """An answer that is no reply."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = headers
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What the client reads."""
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = _KINDS.get(self.status, kind)
+        fields = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": fields}
+
+    @property
+    def response(self) -> JSONResponse:
+        """As an answer."""
+        return JSONResponse(self.body, self.status, self.headers)
+
+
+def busy(message: str) -> ApiError:
+    """There is no room, or the server ends: try again."""
+    headers = {"Retry-After": "1"}
+    return ApiError(503, message, code="server_overloaded", headers=headers)

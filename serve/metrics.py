@@ -1,0 +1,69 @@
+"""Figures for Prometheus, under the names that vLLM gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cassandra_spec.drafting import Counters
+from cassandra_spec.serve.scheduler import Scheduler
+
+
+class Metrics(Collector):
+    """What a scheduler has done, and what the rounds of its sequences have counted."""
+
+    def __init__(self, scheduler: Scheduler, counters: Counters) -> None:
+        self._scheduler, self._counters = scheduler, counters
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        """All figures, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures now."""
+        yield from self._requests()
+        yield from self._speculation()
+
+    def _requests(self) -> Iterator[Metric]:
+        scheduler, totals = self._scheduler, self._scheduler.totals
+        yield _gauge("num_requests_running", "Requests that are decoded", scheduler.running)
+        yield _gauge("num_requests_waiting", "Requests that wait", scheduler.waiting)
+        yield _count("prompt_tokens", "Tokens of prompts", totals.prompt_tokens)
+        yield _count("generation_tokens", "Tokens of replies", totals.tokens)
+        text = "Tokens of prompts whose keys and values were there"
+        yield _count("prompt_tokens_cached", text, totals.cached_tokens)
+        ended = CounterMetricFamily(
+            "request_success", "Requests by how they ended", labels=["finished_reason"]
+        )
+        for reason, number in totals.ended.items():
+            ended.add_metric([reason], number)
+        yield ended
+
+    def _speculation(self) -> Iterator[Metric]:
+        counters = self._counters
+        lengths = dict(counters.lengths)  # at once: another thread adds to it
+        yield _count("spec_decode_num_drafts", "Rounds with drafted tokens", counters.drafts)
+        yield _count("spec_decode_num_draft_tokens", "Drafted tokens", counters.drafted)
+        yield _count("spec_decode_num_accepted_tokens", "Accepted tokens", counters.accepted)
+        places = CounterMetricFamily(
+            "spec_decode_num_accepted_tokens_per_pos",
+            "Accepted tokens by their place in the round",
+            labels=["position"],
+        )
+        for place in range(max(lengths, default=0)):
+            number = sum(count for length, count in lengths.items() if length > place)
+            places.add_metric([str(place)], number)
+        yield places
+
+
+def _count(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)

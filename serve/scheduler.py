@@ -1,0 +1,246 @@
+"""The thread that decodes for all requests: a queue, the sequences of a backend, and events.
+
+A reply does not depend on the other requests. Its tokens are those that it gets alone, which
+:class:`cassandra_spec.drafting.Sequences` promise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from cassandra_spec.drafting import Emitted, ReplyText, Sequences, Settings
+from cassandra_spec.golden import CassandraError
+
+
+class BusyError(CassandraError):
+    """A request was refused because there are too many, or because the server ends."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+    """What has become of a reply."""
+
+    text: str = ""  # new
+    tokens: int = 0  # of the reply so far
+    cached: int = 0  # tokens of the prompt whose keys and values were there
+    finish_reason: str = ""  # of the last event: stop or length
+    error: BaseException | None = None  # of the last event, if the reply has failed
+
+
+Deliver = Callable[[Event], object]
+
+
+class Job:
+    """A request from its submission to the end of its reply."""
+
+    def __init__(
+        self, prompt: Sequence[int], settings: Settings, text: ReplyText, deliver: Deliver
+    ) -> None:
+        self.prompt, self.settings, self.text = prompt, settings, text
+        self.cancelled = False
+        self.cached = 0
+        self._deliver = deliver
+
+    def cancel(self) -> None:
+        """Any thread: end the reply before the next step, without a further event."""
+        self.cancelled = True
+
+    def tell(self, **fields: Any) -> None:
+        """Deliver an event; a job whose reader fails is cancelled."""
+        if not self.cancelled:
+            try:
+                self._deliver(Event(tokens=len(self.text.tokens), cached=self.cached, **fields))
+            except BaseException:  # of the reader: the others go on
+                self.cancel()
+
+
+@dataclasses.dataclass
+class Totals:
+    """What was done so far. The scheduler's thread writes, any may read."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    tokens: int = 0  # of replies
+    ended: dict[str, int] = dataclasses.field(
+        default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error"), 0)
+    )
+
+
+class Scheduler:
+    """Decodes for requests in a thread of its own, as many at once as there are sequences.
+
+    ``sequences`` and ``tokenizer`` belong to that thread until the scheduler is closed. Up to
+    ``waiting`` further requests wait for a sequence, in order. Use it as a context manager, or
+    :meth:`close` it.
+    """
+
+    def __init__(self, sequences: Sequences, tokenizer: Any, *, waiting: int) -> None:
+        self.totals = Totals()
+        self.slots = int(sequences.free)
+        self._sequences, self._tokenizer = sequences, tokenizer
+        self._room = self.slots + waiting
+        self._open = 0  # jobs that have not ended
+        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # of _open, and of putting in before the thread ends
+        self._waiting: deque[Job] = deque()
+        self._running: dict[int, Job] = {}  # by slot
+        self._draining = self._aborting = False
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._thread.start()
+
+    # --- any thread -----------------------------------------------------------------------------
+
+    def submit(self, prompt: Sequence[int], settings: Settings, deliver: Deliver) -> Job:
+        """Begin a reply as soon as there is room.
+
+        ``deliver`` gets its events, in the scheduler's thread: it must not take long. Raises
+        :class:`BusyError`.
+        """
+        text = ReplyText(self._tokenizer, settings.stop_strings)
+        job = Job(prompt, settings, text, deliver)
+        with self._lock:
+            if not self.ready:
+                raise BusyError("the server is shutting down")
+            if self._open >= self._room:
+                raise BusyError(f"the server has {self._room} requests, and takes no more")
+            self._open += 1
+            self._inbox.put(job)
+        return job
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken, if there is room."""
+        return self._thread.is_alive() and not self._draining
+
+    @property
+    def running(self) -> int:
+        """Requests that are decoded."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a sequence."""
+        return max(self._open - len(self._running), 0)
+
+    def drain(self, *, abort: bool = False) -> None:
+        """Refuse what waits and what comes; what runs is finished, or with ``abort`` ended.
+
+        Returns at once. A handler of signals may call it: it takes no lock.
+        """
+        self._draining = True
+        self._aborting = self._aborting or abort
+        self._inbox.put(None)
+
+    def close(self) -> None:
+        """Drain, and wait until nothing runs."""
+        self.drain()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None:
+            self.drain(abort=True)
+        self.close()
+
+    # --- the scheduler's thread -----------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._receive():
+            try:
+                self._drop_cancelled()
+                self._begin()
+                emitted = self._sequences.step() if self._running else []
+            except BaseException as error:  # of a pass: its sequences cannot go on
+                self._end_running(error)
+            else:
+                self._hand_out(emitted)
+
+    def _receive(self) -> bool:
+        """Take what has come, and wait if there is nothing to do; False at the end."""
+        while True:
+            idle = not self._running and not self._waiting
+            if idle and self._draining:
+                with self._lock:
+                    if self._inbox.empty():
+                        return False
+            try:
+                job = self._inbox.get(block=idle)
+            except queue.Empty:
+                return True
+            if job is not None:
+                self._waiting.append(job)
+
+    def _drop_cancelled(self) -> None:
+        if self._aborting:
+            self._end_running(BusyError("the server is shutting down"))
+        for slot, job in list(self._running.items()):
+            if job.cancelled:
+                self._release(slot)
+                self._close(job, "abort")
+        for job in [each for each in self._waiting if each.cancelled]:
+            self._waiting.remove(job)
+            self._close(job, "abort")
+
+    def _begin(self) -> None:
+        """Give sequences to jobs that wait; while draining, refuse those."""
+        while self._waiting and (self._draining or self._sequences.free):
+            job = self._waiting.popleft()
+            try:
+                if self._draining:
+                    raise BusyError("the server is shutting down")
+                slot = self._sequences.claim(job.prompt, job.settings)
+            except BaseException as error:  # of this job alone
+                self._close(job, "error", error=error)
+            else:
+                self._running[slot] = job
+                self.totals.prompt_tokens += len(job.prompt)
+
+    def _hand_out(self, emitted: Sequence[Emitted]) -> None:
+        """Give tokens to their jobs, and tell those what is new."""
+        for number, each in enumerate(emitted):
+            if job := self._running.get(each.slot):  # else the token follows a stop string
+                last = each.slot not in {later.slot for later in emitted[number + 1 :]}
+                try:
+                    self._take(job, each, tell=last)
+                except BaseException as error:  # of this job's text: a panic is no Exception
+                    self._release(each.slot, over=each.over)
+                    self._close(job, "error", error=error)
+
+    def _take(self, job: Job, emitted: Emitted, *, tell: bool) -> None:
+        stopped = job.text.add(emitted.token)
+        self.totals.tokens += 1
+        if emitted.over or stopped:
+            stopped = stopped or emitted.token in job.settings.stop_tokens
+            reason = "stop" if stopped else "length"
+            text = job.text.new(last=True)
+            self._release(emitted.slot, over=emitted.over)
+            self._close(job, reason, text=text, finish_reason=reason)
+        elif tell and (text := job.text.new()):
+            job.tell(text=text)
+
+    def _release(self, slot: int, *, over: bool = False) -> None:
+        """Take a job from its slot, whose sequence may be ``over``."""
+        del self._running[slot]
+        if not over:
+            self._sequences.release(slot)
+
+    def _end_running(self, error: BaseException) -> None:
+        for slot, job in list(self._running.items()):
+            with contextlib.suppress(CassandraError):  # it was over in the step that failed
+                self._release(slot)
+            self._close(job, "error", error=error)
+
+    def _close(self, job: Job, reason: str, **last: Any) -> None:
+        self.totals.ended["abort" if job.cancelled else reason] += 1
+        with self._lock:
+            self._open -= 1
+        if last:
+            job.tell(**last)

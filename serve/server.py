@@ -1,0 +1,108 @@
+"""The server around the application: its socket, its signals and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from cassandra_spec.drafting import Backend, Counters, OneByOne, SideBySide
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.serve.app import Served, make_app
+from cassandra_spec.serve.metrics import Metrics
+from cassandra_spec.serve.scheduler import Scheduler
+
+_BACKLOG = 256
+
+
+class Server(uvicorn.Server):
+    """An application on a socket.
+
+    The first SIGINT or SIGTERM ends it when the replies that run are complete; the second at once.
+    """
+
+    def __init__(self, app: FastAPI, scheduler: Scheduler, host: str, port: int) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,  # warnings and errors go to standard error
+                access_log=False,
+                server_header=False,
+            )
+        )
+        self._scheduler = scheduler
+        self._socket = _listen(host, port)
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def run_until_signal(self) -> bool:
+        """Answer requests until a signal ends it; whether all replies were complete."""
+        try:
+            self.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+        return not self.force_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        self.stop(at_once=self.should_exit)
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Any thread: take no more requests, and end when those that run are complete."""
+        self.should_exit = True
+        self._scheduler.drain(abort=at_once)
+        if at_once:
+            self.force_exit = True
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def running(server: Server) -> Iterator[str]:
+    """A server in a thread of its own, at the address that is given."""
+    thread = threading.Thread(target=server.run_until_signal, name="server")
+    thread.start()
+    try:
+        yield server.address
+    finally:
+        server.stop()
+        thread.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise CassandraError(f"{host}:{port} must be an address to listen on: {error}") from error
+
+
+@contextlib.contextmanager
+def open_server(
+    served: Served, backend: Backend, host: str, port: int, *, waiting: int
+) -> Iterator[Server]:
+    """A server of a backend, which is the server's alone until it is closed.
+
+    Up to ``waiting`` requests wait while all sequences of the backend are taken. Raises
+    :class:`CassandraError` if it cannot listen.
+    """
+    counters = Counters()
+    made = backend.sequences if isinstance(backend, SideBySide) else partial(OneByOne, backend)
+    with Scheduler(made(counters), backend.tokenizer, waiting=waiting) as scheduler:
+        app = make_app(served, scheduler, Metrics(scheduler, counters))
+        yield Server(app, scheduler, host, port)

@@ -1,0 +1,55 @@
+"""A small packed model that is served, and the replies that it gives alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cassandra_spec.drafting import Backend, Counters, ReplyText, Sampling, Settings
+from cassandra_spec.model.backends import BACKENDS, Opening
+from tests.casspec.conftest import _cache, _native_library, packed
+
+__all__ = ["_cache", "_native_library", "packed"]
+
+SPECULATION = Settings(gamma="adaptive", draft="hybrid", min_margin=0.5)
+SLOTS = 8
+
+Alone = Callable[[Sequence[int], Settings], tuple[str, int]]
+
+
+def reply_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> tuple[str, int]:
+    """The text and the number of tokens of a reply that is decoded plainly, by itself."""
+    text = ReplyText(backend.tokenizer, settings.stop_strings)
+    plain = dataclasses.replace(settings, gamma=0)
+    tokens = list(itertools.chain(*backend.rounds(prompt, plain, Counters(), ends=text.add)))
+    return text.text, len(tokens)
+
+
+@pytest.fixture(scope="session")
+def alone(packed: Path) -> Iterator[Alone]:
+    """Replies of an engine that nobody else asks."""
+    with BACKENDS["native"](packed, Opening(threads=1), SPECULATION) as backend:
+        yield partial(reply_alone, backend)
+
+
+def requests(count: int) -> list[tuple[list[int], Settings]]:
+    """Prompts and settings of many kinds."""
+    sampled = Sampling(temperature=1.0, top_p=0.9)
+    kinds: tuple[dict[str, Any], ...] = (
+        {},
+        {"stop_strings": ("word1", "word7 word")},
+        {"gamma": 0, "sampling": sampled},
+        {"gamma": 0, "sampling": Sampling(temperature=0.7), "stop_strings": ("5 word",)},
+    )
+    made = []
+    for number in range(count):
+        prompt = [(number * 7 + at * at) % 94 + 2 for at in range(1 + number * 11 % 60)]
+        fields = {"max_tokens": 5 + number * 13 % 50, "seed": number, **kinds[number % 4]}
+        made.append((prompt, dataclasses.replace(SPECULATION, **fields)))
+    return made

@@ -1,0 +1,223 @@
+"""The scheduler, without a server: every reply is the one that a request gets alone."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cassandra_spec.drafting import Counters, Emitted, OneByOne, Settings, SideBySide
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.backends import BACKENDS, Opening
+from cassandra_spec.serve.scheduler import BusyError, Event, Scheduler
+from tests.serve.conftest import SLOTS, SPECULATION, Alone, reply_alone, requests
+
+LONG = Settings(gamma=0, max_tokens=10_000)
+
+
+class Reader:
+    """Who asked for a reply."""
+
+    def __init__(self, scheduler: Scheduler, prompt: Sequence[int], settings: Settings) -> None:
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.texts: list[str] = []
+        self.job = scheduler.submit(prompt, settings, self._events.put)
+
+    def event(self) -> Event:
+        found = self._events.get(timeout=60)
+        self.texts.append(found.text)
+        return found
+
+    def last(self) -> Event:
+        while not ((event := self.event()).finish_reason or event.error):
+            pass
+        return event
+
+    def reply(self) -> tuple[str, int]:
+        last = self.last()
+        assert last.error is None
+        return "".join(self.texts), last.tokens
+
+
+def test_every_reply_is_the_one_that_a_request_gets_alone(packed: Path, alone: Alone) -> None:
+    asked, counters = requests(32), Counters()
+    with BACKENDS["native"](packed, Opening(threads=1, sequences=SLOTS), SPECULATION) as backend:
+        assert isinstance(backend, SideBySide)
+        with Scheduler(backend.sequences(counters), backend.tokenizer, waiting=32) as scheduler:
+            found = [Reader(scheduler, *each).reply() for each in asked[:8]]
+            assert counters.accepted > 0  # a single client has speculation
+            before = Reader(scheduler, *asked[8])
+            before.event()  # it runs, alone so far
+            readers = [before, *(Reader(scheduler, *each) for each in asked[9:])]
+            found += [each.reply() for each in readers]
+    assert counters.tokens < sum(tokens for _, tokens in found)  # others came from shared passes
+    assert found == [alone(*each) for each in asked]
+
+
+def test_a_backend_that_runs_one_at_a_time_is_served_too(packed: Path) -> None:
+    asked = requests(2)
+    with BACKENDS["torch"](packed, Opening(), SPECULATION) as backend:
+        with Scheduler(OneByOne(backend), backend.tokenizer, waiting=4) as scheduler:
+            assert scheduler.slots == 1
+            gone = Reader(scheduler, [5], LONG)
+            readers = [Reader(scheduler, *each) for each in asked]
+            gone.event()
+            gone.job.cancel()
+            found = [each.reply() for each in readers]
+        assert found == [reply_alone(backend, *each) for each in asked]
+
+
+# --- sequences that a test steps ------------------------------------------------------------------
+
+
+class Steps:
+    """Sequences that emit 1, 2, 3 and so on, one token of each in a step that a test allows."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.allowed = threading.Semaphore(0)
+        self.error: Exception | None = None
+        self._left: dict[int, list[int]] = {}
+        self._slots = iter(range(1000))
+
+    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+        if not prompt:
+            raise CassandraError("tokens must be at least one")
+        self.free -= 1
+        slot = next(self._slots)
+        self._left[slot] = list(range(1, settings.max_tokens + 1))
+        return slot
+
+    def release(self, slot: int) -> None:
+        self.free += 1
+        del self._left[slot]
+
+    def step(self) -> list[Emitted]:
+        assert self.allowed.acquire(timeout=60)
+        if self.error:
+            error, self.error = self.error, None
+            raise error
+        emitted = [Emitted(slot, left.pop(0), not left) for slot, left in self._left.items()]
+        for each in emitted:
+            if each.over:
+                self.release(each.slot)
+        return emitted
+
+
+class Numbers:
+    """A tokenizer whose tokens are numbers; 13 has no text."""
+
+    def decode(self, tokens: Sequence[int], **_: Any) -> str:
+        if 13 in tokens:
+            raise ValueError("13")
+        return "".join(f"{token}," for token in tokens)
+
+
+@pytest.fixture
+def steps() -> Steps:
+    return Steps(2)
+
+
+@pytest.fixture
+def scheduler(steps: Steps) -> Iterator[Scheduler]:
+    with Scheduler(steps, Numbers(), waiting=2) as made:
+        yield made
+        steps.allowed.release(10_000)
+
+
+def of(tokens: int, **fields: Any) -> Settings:
+    return Settings(gamma=0, max_tokens=tokens, **fields)
+
+
+def test_requests_wait_in_order_and_are_refused_beyond_that(
+    scheduler: Scheduler, steps: Steps
+) -> None:
+    readers = [Reader(scheduler, [1], of(count)) for count in (3, 2, 1, 1)]
+    with pytest.raises(BusyError, match="the server has 4 requests, and takes no more"):
+        Reader(scheduler, [1], of(1))
+    assert scheduler.running + scheduler.waiting == 4
+    steps.allowed.release(2)
+    assert readers[1].reply() == ("1,2,", 2)
+    steps.allowed.release(1)
+    assert readers[0].reply() == ("1,2,3,", 3)
+    assert readers[2].reply() == ("1,", 1)
+    last = Reader(scheduler, [1], of(1))  # there is room again
+    steps.allowed.release(2)
+    assert (readers[3].reply(), last.reply()) == (("1,", 1), ("1,", 1))
+    assert scheduler.totals.ended == {"stop": 0, "length": 5, "abort": 0, "error": 0}
+    assert (scheduler.totals.prompt_tokens, scheduler.totals.tokens) == (5, 9)
+
+
+def test_a_request_that_is_cancelled_makes_room_within_a_step(
+    scheduler: Scheduler, steps: Steps
+) -> None:
+    gone, other, waits = (Reader(scheduler, [1], of(n)) for n in (100, 6, 1))
+    never = Reader(scheduler, [1], of(1))
+    steps.allowed.release(1)
+    gone.event()
+    never.job.cancel()
+    gone.job.cancel()
+    steps.allowed.release(2)  # one step may have begun before
+    assert waits.reply() == ("1,", 1)
+    steps.allowed.release(4)
+    assert other.reply() == ("1,2,3,4,5,6,", 6)
+    assert scheduler.totals.ended["abort"] == 2
+    assert gone._events.qsize() <= 1
+    assert never._events.empty()
+
+
+def test_what_fails_ends_its_own_request_alone(scheduler: Scheduler, steps: Steps) -> None:
+    refused = Reader(scheduler, [], of(1)).last()
+    assert isinstance(refused.error, CassandraError)
+    good, bad = Reader(scheduler, [1], of(20, stop_strings=("12",))), Reader(scheduler, [1], of(20))
+    scheduler.submit([1], of(3), lambda event: 1 / 0)
+    steps.allowed.release(40)
+    assert isinstance(bad.last().error, ValueError)
+    assert good.reply() == ("1,2,3,4,5,6,7,8,9,10,11,", 12)
+    assert Reader(scheduler, [1], of(2)).reply() == ("1,2,", 2)
+    assert scheduler.totals.ended == {"stop": 1, "length": 1, "abort": 1, "error": 2}
+
+
+def test_a_pass_that_fails_ends_what_runs_and_not_the_server(
+    scheduler: Scheduler, steps: Steps
+) -> None:
+    readers = [Reader(scheduler, [1], of(5)) for _ in range(3)]
+    steps.allowed.release(1)
+    readers[0].event()
+    steps.error = CassandraError("logits must be finite")
+    steps.allowed.release(1)
+    assert [str(each.last().error) for each in readers[:2]] == ["logits must be finite"] * 2
+    steps.allowed.release(5)
+    assert readers[2].reply() == ("1,2,3,4,5,", 5)
+    assert scheduler.ready
+
+
+def test_the_end_finishes_what_runs_and_refuses_what_waits(
+    scheduler: Scheduler, steps: Steps
+) -> None:
+    run, wait = [Reader(scheduler, [1], of(3)) for _ in range(2)], Reader(scheduler, [1], of(3))
+    steps.allowed.release(1)
+    run[0].event()
+    scheduler.drain()
+    steps.allowed.release(1)
+    assert str(wait.last().error) == "the server is shutting down"
+    with pytest.raises(BusyError, match="shutting down"):
+        Reader(scheduler, [1], of(3))
+    assert not scheduler.ready
+    steps.allowed.release(1)
+    assert [each.reply() for each in run] == [("1,2,3,", 3)] * 2
+    scheduler.close()
+
+
+def test_an_abort_ends_what_runs(scheduler: Scheduler, steps: Steps) -> None:
+    reader = Reader(scheduler, [1], of(100))
+    steps.allowed.release(1)
+    reader.event()
+    scheduler.drain(abort=True)
+    steps.allowed.release(1)
+    assert isinstance(reader.last().error, BusyError)
+    scheduler.close()
