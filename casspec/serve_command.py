@@ -82,7 +82,7 @@ def _serve(args: argparse.Namespace) -> int:
     with BACKENDS[args.backend](args.source, opening, settings) as backend:
         served = _served(args, backend, settings)
         with open_server(served, backend, args.host, args.port, waiting=args.queue) as server:
-            chosen = f": {reason}" if reason else ""
+            chosen = f": {reason}" if args.backend == "torch" and reason else ""
             line = f"{served.name} at {server.address} ({args.backend} backend{chosen})"
             print(f"casspec: {line}", file=sys.stderr, flush=True)
             return 0 if server.run_until_signal() else INTERRUPTED

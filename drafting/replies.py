@@ -66,6 +66,9 @@ class Sequences(Protocol):
     def step(self) -> list[Emitted]:
         """Go on with all sequences: some tokens of some of them, in order."""
 
+    def cached(self, slot: int) -> int:
+        """Tokens of the prompt of a running sequence whose keys and values were there."""
+
     def release(self, slot: int) -> None:
         """End a sequence, whose slot is free then."""
 
@@ -74,8 +77,11 @@ class Sequences(Protocol):
 class SideBySide(Protocol):
     """A backend that runs several sequences at once."""
 
-    def sequences(self, counters: Counters | None = None) -> Sequences:
-        """Room for them; ``counters`` count their rounds of speculation."""
+    def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
+        """Room for them; ``counters`` count their rounds of speculation.
+
+        With ``keep``, keys and values of sequences that have ended serve later ones.
+        """
 
 
 class OneByOne:
@@ -109,6 +115,10 @@ class OneByOne:
         if over:
             self.release(0)
         return [Emitted(0, token, False) for token in tokens[:-1]] + [Emitted(0, tokens[-1], over)]
+
+    def cached(self, slot: int) -> int:
+        """None: keys and values of a reply end with it."""
+        return 0
 
     def release(self, slot: int) -> None:
         """End the sequence."""

@@ -103,9 +103,9 @@ class _Native:
         """Tokens that end a reply, by the tokenizer and by the model's files."""
         return self._stops
 
-    def sequences(self, counters: Counters | None = None) -> Sequences:
+    def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
         """In the slots of the engine."""
-        return Batch(self._engine, counters)
+        return Batch(self._engine, counters, keep=keep)
 
 
 BACKENDS: dict[str, Callable[[Path, Opening, Settings], AbstractContextManager[CheckedBackend]]] = {

@@ -19,6 +19,7 @@ from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MAX_ROWS, Row
+from cassandra_spec.native.slots import Slots
 
 
 class Batch:
@@ -29,10 +30,17 @@ class Batch:
     Each sequence has one row in a pass. Rows that are left take further tokens of prompts, those
     of the sequence that has waited longest first. A batch must not be used after a step of it was
     interrupted, except to close it. ``counters`` count the rounds of speculation.
+
+    A prompt that begins with tokens of another running sequence takes over their keys and values,
+    which depend on nothing else. With ``keep`` those of sequences that have ended serve, too: the
+    batch has its slots for itself until it is closed.
     """
 
-    def __init__(self, engine: Engine, counters: Counters | None = None) -> None:
+    def __init__(
+        self, engine: Engine, counters: Counters | None = None, *, keep: bool = False
+    ) -> None:
         self._engine = engine
+        self._slots = Slots(engine, keep=keep)
         self._counters = Counters() if counters is None else counters
         self._running: dict[int, _Sequence] = {}
         self._speculated: _Sequence | None = None  # the last one
@@ -47,9 +55,14 @@ class Batch:
         if settings.gamma:
             self._engine.require_rounds(settings)
         self._engine.require_room(prompt, settings)
-        slot = self._engine.claim_slot()
-        self._running[slot] = _Sequence(prompt, settings)
+        running = {slot: each.read for slot, each in self._running.items()}
+        slot, cached = self._slots.claim(prompt, running)
+        self._running[slot] = _Sequence(prompt, settings, cached)
         return slot
+
+    def cached(self, slot: int) -> int:
+        """Tokens of the prompt of a running sequence whose keys and values were there."""
+        return self._running[slot].cached
 
     def step(self) -> list[Emitted]:
         """One pass over all sequences, and the tokens that follow those whose prompts are read.
@@ -69,13 +82,12 @@ class Batch:
         """End a sequence, whose slot is free then."""
         if slot not in self._running:
             raise CassandraError(f"slot must be that of a running sequence, not {slot!r}")
-        del self._running[slot]
-        self._engine.release_slot(slot)
+        self._slots.release(slot, self._running.pop(slot).read)
 
     @property
     def free(self) -> int:
         """Sequences that can begin now."""
-        return self._engine.free_slots
+        return self._slots.free
 
     @property
     def running(self) -> tuple[int, ...]:
@@ -86,6 +98,7 @@ class Batch:
         """End all sequences."""
         for slot in self.running:
             self.release(slot)
+        self._slots.close()
 
     def __enter__(self) -> Self:
         return self
@@ -160,12 +173,17 @@ class Batch:
 class _Sequence:
     """A prompt and the reply to it so far."""
 
-    def __init__(self, prompt: Sequence[int], settings: Settings) -> None:
+    def __init__(self, prompt: Sequence[int], settings: Settings, cached: int) -> None:
         self.tokens = list(map(int, prompt))  # and those of the reply
-        self.position = 0  # of the first token that was in no pass yet
-        self.settings = settings
+        self.position = cached  # of the first token that was in no pass yet
+        self.cached, self.settings = cached, settings
         self._end = len(prompt) + settings.max_tokens
         self._random = np.random.default_rng(settings.seed)
+
+    @property
+    def read(self) -> list[int]:
+        """Tokens whose keys and values are in the slot."""
+        return self.tokens[: self.position]
 
     @property
     def waiting(self) -> int:

@@ -360,6 +360,15 @@ class Engine:
             raise CassandraError(f"slot must be one that is claimed, not {slot}")
         self._free_slots.append(slot)
 
+    def copy_positions(self, source: int, destination: int, count: int) -> None:
+        """Copy keys and values of the first ``count`` positions of a slot to another slot."""
+        int32("source", source, 0, self.slots)
+        int32("destination", destination, 0, self.slots)
+        int32("count", count, 0, self.context)
+        if source != destination:
+            handle = self._open()
+            self._library.cassandra_engine_copy_positions(handle, source, destination, count)
+
     @property
     def free_slots(self) -> int:
         """Slots that can be claimed."""

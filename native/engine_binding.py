@@ -138,6 +138,7 @@ _SIGNATURES = {
         (c_void_p, c_void_p, c_int, POINTER(RoundRequest), POINTER(RoundResult)),
     ),
     "engine_begin": (None, (c_void_p,)),
+    "engine_copy_positions": (None, (c_void_p, c_int, c_int, c_int)),
     "engine_set_table": (c_int, (c_void_p, POINTER(TableOrder), c_int)),
     "low_tree": (
         c_int,

@@ -51,6 +51,7 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
     """The application of one model."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(ApiError, _answer_error)
+    app.add_exception_handler(BusyError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_error)
     app.add_exception_handler(ClientDisconnect, _answer_error)
     app.add_exception_handler(Exception, _answer_error)
@@ -134,12 +135,18 @@ class _Replies:
     def __init__(self, served: Served, scheduler: Scheduler) -> None:
         self._served, self._scheduler = served, scheduler
         self._encoding = threading.Lock()
+        self._arriving = 0  # requests that have not come to the scheduler
 
     async def answer(self, request: Request, kind: type[_Asked]) -> Response:
         """The reply to a request, whole or as a stream."""
-        asked = read_request(kind, await _read_body(request, self._served.max_body))
-        _require_model(self._served, asked.model)
-        prompt = await asyncio.to_thread(self._encode, asked)
+        self._scheduler.require_room(self._arriving)
+        self._arriving += 1
+        try:
+            asked = read_request(kind, await _read_body(request, self._served.max_body))
+            _require_model(self._served, asked.model)
+            prompt = await asyncio.to_thread(self._encode, asked)
+        finally:
+            self._arriving -= 1
         answer = Answer(asked.kind, self._served.name, self._served.fingerprint, len(prompt))
         reply = _Reply(self._scheduler, prompt, self._settings(asked, len(prompt)))
         try:
@@ -177,7 +184,9 @@ class _Replies:
     def _settings(self, asked: Asked, prompt: int) -> Settings:
         served = self._served
         room = served.context - prompt
-        most = asked.most_tokens or max(min(served.max_tokens, room), 1)
+        most = asked.most_tokens
+        if most is None:
+            most = max(min(served.max_tokens, asked.default_tokens, room), 1)
         if most > served.max_tokens:
             message = f"max_tokens must be at most {served.max_tokens}, not {most}"
             raise ApiError(400, message, param="max_tokens", code="invalid_value")

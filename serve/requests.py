@@ -50,6 +50,7 @@ class Asked(_Body):
     """What both kinds of requests have."""
 
     kind: ClassVar[str]
+    default_tokens: ClassVar[int] = _MOST  # of a reply, where the request does not say
 
     model: str
     max_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
@@ -87,12 +88,13 @@ class Message(_Body):
         """The texts of parts; other parts are refused."""
         if not isinstance(value, list):
             return value
-        return "".join(_Part.model_validate(part).text for part in value)
-
-
-class _Part(_Body):
-    type: Literal["text"]
-    text: str
+        texts = []
+        for part in value:
+            text = part.get("text") if isinstance(part, dict) else None
+            if not isinstance(text, str) or part.get("type") != "text":
+                raise ValueError("must be a text, or parts of the type text")
+            texts.append(text)
+        return "".join(texts)
 
 
 class ChatRequest(Asked):
@@ -130,6 +132,7 @@ class CompletionRequest(Asked):
     """The body of ``/v1/completions``: a text, or tokens."""
 
     kind = "text"
+    default_tokens = 16  # as the API has it
 
     prompt: str | Annotated[list[Annotated[int, Field(ge=0, le=_MOST)]], Field(min_length=1)]
 
@@ -139,11 +142,6 @@ class CompletionRequest(Asked):
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
             return value[0]
         return value
-
-    @property
-    def most_tokens(self) -> int:
-        """Of the reply; 16 are what the API gives where a request does not say."""
-        return self.max_tokens or 16
 
 
 Kind = TypeVar("Kind", bound=Asked)
@@ -198,6 +196,7 @@ def _refusal(error: ValidationError) -> ApiError:
         )
     if first["type"] == "missing":
         return ApiError(400, f"{where} must be given", param=param, code="missing_parameter")
-    message = message.replace("Input should", f"{where} must") if where else message
+    for begin, instead in (("Input should", f"{where} must"), ("Value error,", where)):
+        message = message.replace(begin, instead)
     message = message if where in message else f"{where}: {message}"
     return ApiError(400, message, param=param, code="invalid_value")

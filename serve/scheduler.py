@@ -105,13 +105,17 @@ class Scheduler:
         text = ReplyText(self._tokenizer, settings.stop_strings)
         job = Job(prompt, settings, text, deliver)
         with self._lock:
-            if not self.ready:
-                raise BusyError("the server is shutting down")
-            if self._open >= self._room:
-                raise BusyError(f"the server has {self._room} requests, and takes no more")
+            self.require_room()
             self._open += 1
             self._inbox.put(job)
         return job
+
+    def require_room(self, more: int = 0) -> None:
+        """Raise :class:`BusyError` unless a request can be taken, and ``more`` before it."""
+        if not self.ready:
+            raise BusyError("the server is shutting down")
+        if self._open + more >= self._room:
+            raise BusyError(f"the server has {self._room} requests, and takes no more")
 
     @property
     def ready(self) -> bool:
@@ -201,7 +205,9 @@ class Scheduler:
                 self._close(job, "error", error=error)
             else:
                 self._running[slot] = job
+                job.cached = self._sequences.cached(slot)
                 self.totals.prompt_tokens += len(job.prompt)
+                self.totals.cached_tokens += job.cached
 
     def _hand_out(self, emitted: Sequence[Emitted]) -> None:
         """Give tokens to their jobs, and tell those what is new."""

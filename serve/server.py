@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -68,7 +67,7 @@ class Server(uvicorn.Server):
         if at_once:
             self.force_exit = True
             for connection in list(self.server_state.connections):
-                connection.transport.abort()  # type: ignore[union-attr]
+                connection.transport.abort()
 
 
 @contextlib.contextmanager
@@ -102,7 +101,10 @@ def open_server(
     :class:`CassandraError` if it cannot listen.
     """
     counters = Counters()
-    made = backend.sequences if isinstance(backend, SideBySide) else partial(OneByOne, backend)
-    with Scheduler(made(counters), backend.tokenizer, waiting=waiting) as scheduler:
+    if isinstance(backend, SideBySide):
+        sequences = backend.sequences(counters, keep=True)
+    else:
+        sequences = OneByOne(backend, counters)
+    with Scheduler(sequences, backend.tokenizer, waiting=waiting) as scheduler:
         app = make_app(served, scheduler, Metrics(scheduler, counters))
         yield Server(app, scheduler, host, port)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cassandra_spec.bench.commands import decode, methods
+from cassandra_spec.bench.commands import decode, methods, serving
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.native.linear import FORMS, MAX_ROWS
@@ -110,7 +110,7 @@ def register(subparsers: flags.Subparsers) -> None:
         add(inner)
     for add in (_add_kernels, _add_codec, _add_pack):
         add(inner)
-    for add in (methods.add_exits, methods.add_projection):
+    for add in (methods.add_exits, methods.add_projection, serving.register):
         add(inner)
 
 

@@ -26,8 +26,8 @@ ALLOWED: dict[str, set[str]] = {
     "system": {"report"},
     "sim": {"drafting", "golden", "model", "report", "rtl", "verif"},
     "bench": {
-        *("drafting", "golden", "model", "native", "report", "rtl", "serve", "sim", "synth"),
-        *("system", "verif"),
+        *("drafting", "golden", "model", "native", "report", "rtl", "sim", "synth", "system"),
+        "verif",
     },
     "casspec": {
         *("bench", "drafting", "golden", "model", "native", "report", "rtl", "serve", "sim"),

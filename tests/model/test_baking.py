@@ -230,8 +230,11 @@ class Crowd(Speaker):
         self._width = width
         self._replies: dict[int, list[int]] = {}
 
-    def sequences(self, counters: Counters | None = None) -> Sequences:
+    def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
         return self
+
+    def cached(self, slot: int) -> int:
+        return 0
 
     @property
     def free(self) -> int:

@@ -72,15 +72,16 @@ def together(
     asked: Sequence[tuple[list[int], Settings]],
     width: int,
     seed: int,
-    counters: Counters | None = None,
+    chance: float = 0.7,
+    **options: Any,
 ) -> list[list[int]]:
     """Replies of at most ``width`` sequences at once, which begin at random steps."""
     rng, waiting = np.random.default_rng(seed), list(range(len(asked)))
     found: list[list[int]] = [[] for _ in asked]
     numbers: dict[int, int] = {}
-    with Batch(engine, counters) as batch:
+    with Batch(engine, **options) as batch:
         while waiting or batch.running:
-            while waiting and len(batch.running) < width and rng.random() < 0.7:
+            while waiting and len(batch.running) < width and rng.random() < chance:
                 number = waiting.pop(0)
                 numbers[batch.claim(*asked[number])] = number
             emitted = batch.step()
@@ -88,18 +89,21 @@ def together(
                 found[numbers[each.slot]].append(each.token)
             over = {each.slot for each in emitted if each.over}
             assert over == {each.slot for each in emitted} - set(batch.running)
-        assert engine.free_slots == engine.slots
+        assert batch.free == engine.slots
+        assert options.get("keep") or engine.free_slots == engine.slots
+    assert engine.free_slots == engine.slots
     return found
 
 
 @pytest.mark.parametrize("width", [1, 3, 16])
 def test_every_sequence_has_the_tokens_that_it_has_alone(width: int, every_isa: str) -> None:
-    asked = requests(30, seed=width)
+    asked = requests(10 if width == 1 else 30, seed=width)
     counters = Counters()
     with make() as engine:
         expected = [alone(engine, *each) for each in asked]
-        assert together(engine, asked, width, seed=1, counters=counters) == expected
-    assert width == 16 or counters.accepted  # some run alone for a while
+        chance = 0.7 if width == 16 else 0.05  # some run alone for a while, and others come
+        assert together(engine, asked, width, 1, chance, counters=counters) == expected
+    assert width == 16 or counters.accepted
     assert counters.tokens <= sum(map(len, expected))
     with make(threads=3, target="packed12") as engine:
         assert together(engine, asked, width, seed=2) == [alone(engine, *each) for each in asked]
@@ -133,6 +137,53 @@ def test_a_batch_goes_on_beyond_released_sequences(engine: Engine) -> None:
             found.append(batch.step())
     tokens = [each.token for each in itertools.chain.from_iterable(found) if each.slot == kept]
     assert tokens == alone(engine, asked[0][0], settings)
+
+
+# --- keys and values of others --------------------------------------------------------------------
+
+
+def test_a_prompt_takes_over_what_others_have_read(engine: Engine) -> None:
+    rng = np.random.default_rng(5)
+    asked = requests(30, seed=5)
+    for number in range(1, 30):  # beginnings of other prompts, and of their replies
+        prompt, settings = asked[number]
+        other = asked[rng.integers(number)]
+        known = [*other[0], *alone(engine, *other)][: rng.integers(0, 80)]
+        asked[number] = ([*known, *prompt[: rng.integers(1, 9)]], settings)
+    expected = [alone(engine, *each) for each in asked]
+    for width, keep in ((1, True), (5, True), (5, False)):
+        assert together(engine, asked, width, seed=width, keep=keep) == expected
+
+
+def test_slots_keep_what_they_have_until_it_is_needed() -> None:
+    first, second = list(range(30)), list(range(50, 80))
+    settings = Settings(gamma=0, max_tokens=5)
+
+    def run(batch: Batch, prompt: Sequence[int]) -> tuple[int, int, list[int]]:
+        slot = batch.claim(prompt, settings)
+        cached, found = batch.cached(slot), []
+        while batch.running:
+            found += [each.token for each in batch.step()]
+        return slot, cached, found
+
+    with make(slots=3) as engine, Batch(engine, keep=True) as batch:
+        place, cached, reply = run(batch, first)
+        assert (cached, reply) == (0, alone(engine, first, settings))
+        again = [*first, *reply, 7, 8]
+        assert run(batch, again)[:2] == (place, 34)  # the last token of a reply was in no pass
+        slot, cached, found = run(batch, [*first[:20], 9])  # goes another way: a slot of its own
+        assert (slot != place, cached) == (True, 20)
+        assert found == alone(engine, [*first[:20], 9], settings)
+        third, cached, _ = run(batch, second)
+        assert (cached, len({place, slot, third})) == (0, 3)
+        assert run(batch, second)[:2] == (place, 29)  # longest free; a token is left to read
+        running = batch.claim(first, settings)
+        assert batch.cached(running) == 20
+        batch.step()
+        assert batch.cached(batch.claim([*first, 3], settings)) == 30  # of the one that runs
+        assert (batch.free, engine.free_slots) == (1, 0)
+    with pytest.raises(CassandraError, match="count must be from 0 to 512, not 513"):
+        engine.copy_positions(0, 1, 513)
 
 
 # --- passes --------------------------------------------------------------------------------------

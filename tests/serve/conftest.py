@@ -13,11 +13,12 @@ import pytest
 
 from cassandra_spec.drafting import Backend, Counters, ReplyText, Sampling, Settings
 from cassandra_spec.model.backends import BACKENDS, Opening
-from tests.casspec.conftest import _cache, _native_library, packed
+from tests.casspec.conftest import packed
 
-__all__ = ["_cache", "_native_library", "packed"]
+__all__ = ["packed"]
 
-SPECULATION = Settings(gamma="adaptive", draft="hybrid", min_margin=0.5)
+STOPS = frozenset({0})
+SPECULATION = Settings(gamma="adaptive", draft="hybrid", min_margin=0.5, stop_tokens=STOPS)
 SLOTS = 8
 
 Alone = Callable[[Sequence[int], Settings], tuple[str, int]]
@@ -26,7 +27,7 @@ Alone = Callable[[Sequence[int], Settings], tuple[str, int]]
 def reply_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> tuple[str, int]:
     """The text and the number of tokens of a reply that is decoded plainly, by itself."""
     text = ReplyText(backend.tokenizer, settings.stop_strings)
-    plain = dataclasses.replace(settings, gamma=0)
+    plain = dataclasses.replace(settings, gamma=0, stop_tokens=STOPS)
     tokens = list(itertools.chain(*backend.rounds(prompt, plain, Counters(), ends=text.add)))
     return text.text, len(tokens)
 

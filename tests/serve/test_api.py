@@ -18,6 +18,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import Sampling, Settings, encode_prompt
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.model.pretrained import load_tokenizer
@@ -109,7 +110,7 @@ def test_a_completion_of_a_text_or_of_tokens(client: openai.OpenAI, alone: Alone
     words = " ".join(f"word{token - 2}" for token in tokens)
     expected = alone(tokens, of(16))[0]
     for prompt in (words, [words], tokens, [tokens]):
-        reply = client.completions.create(model="tiny", prompt=prompt)  # type: ignore[arg-type]
+        reply = client.completions.create(model="tiny", prompt=prompt)
         assert reply.choices[0].text == expected
         assert reply.usage.completion_tokens == 16  # type: ignore[union-attr]
     stream = client.completions.create(model="tiny", prompt=tokens, stream=True)
@@ -187,6 +188,30 @@ def test_messages_as_clients_send_them(client: openai.OpenAI) -> None:
     assert reply.usage.prompt_tokens > 6
 
 
+def test_the_beginning_of_a_prompt_is_read_once(client: openai.OpenAI, alone: Alone) -> None:
+    first = [(at * at) % 89 + 3 for at in range(40)]
+    cached = []
+    for prompt in (first, first, [*first[:30], 2, 3], [2, 3]):
+        reply = client.completions.create(model="tiny", prompt=prompt, max_tokens=9)
+        assert (reply.choices[0].text, 9) == alone(prompt, of(9))
+        usage: Any = reply.usage
+        cached.append(usage.prompt_tokens_details.cached_tokens)
+    assert cached[1:3] == [39, 30]
+    assert cached[3] < 2
+
+
+def test_the_load_of_a_server_is_measured(
+    address: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "load.json"
+    flags = ["--clients", "3", "--rounds", "2", "--max-tokens", "9", "--json", str(file)]
+    assert main(["bench", "serve", address, *flags]) == 0
+    assert "one after another" in capsys.readouterr().out
+    loads = json.loads(file.read_text())["loads"]
+    assert [(each["tokens"], each["differing"]) for each in loads] == [(27, 0)] * 2
+    assert main(["bench", "serve", "http://127.0.0.1:9"]) == 2
+
+
 def test_models(client: openai.OpenAI) -> None:
     assert [each.id for each in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").owned_by == "cassandra"
@@ -256,7 +281,7 @@ def test_prompts_that_cannot_be_replied_to(client: openai.OpenAI) -> None:
     ):
         extra: Any = {} if tokens is None else {"max_tokens": tokens}
         with pytest.raises(openai.BadRequestError) as error:
-            client.completions.create(model="tiny", prompt=prompt, **extra)  # type: ignore[call-overload]
+            client.completions.create(model="tiny", prompt=prompt, **extra)
         assert error.value.code == code
     with pytest.raises(openai.NotFoundError) as missing:
         client.completions.create(model="other", prompt="word1")

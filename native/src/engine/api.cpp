@@ -76,6 +76,11 @@ CASSANDRA_API int cassandra_engine_run_rows(void* engine, const PassRow* rows, i
     return !done ? FAILED : finite ? 0 : NOT_FINITE;
 }
 
+// Copies the keys and values of the first positions of a slot to another one.
+CASSANDRA_API void cassandra_engine_copy_positions(void* engine, int from, int to, int count) {
+    static_cast<Engine*>(engine)->copy_positions(from, to, count);
+}
+
 // 0, or FAILED, NOT_FINITE.
 CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, int position,
                                          const RoundRequest* request, RoundResult* result) {

@@ -392,6 +392,17 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
     return true;
 }
 
+void Engine::copy_positions(int from, int to, int count) {
+    const size_t of_keys = static_cast<size_t>(up_to(count, LANES)) * shape_.head_size;
+    const size_t of_values = static_cast<size_t>(count) * padded_;
+    for (int layer = 0; layer < shape_.layers; ++layer) {
+        for (int head = 0; head < shape_.kv_heads; ++head) {
+            std::copy_n(keys(from, layer, head), of_keys, keys(to, layer, head));
+            std::copy_n(values(from, layer, head), of_values, values(to, layer, head));
+        }
+    }
+}
+
 // Moves the keys and values of rows, ascending, to the places from position + 1 on of a slot.
 // All threads call it; whoever reads them has passed a barrier since.
 void Engine::keep(int thread, int slot, int position, const int32_t* rows, int count) {

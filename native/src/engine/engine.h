@@ -167,6 +167,9 @@ class Engine {
     bool run_rows(const PassRow* rows, int count, Pass pass, int wanted, int32_t* best, int drawn,
                   float* logits);
 
+    // Copies the keys and values of the first positions of a slot to another one.
+    void copy_positions(int from, int to, int count);
+
     // One round that begins with history[position], which was emitted and not yet seen by the
     // target: all earlier tokens were. False if logits are not finite.
     bool round(const int32_t* history, int position, const RoundRequest& request,

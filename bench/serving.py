@@ -1,0 +1,134 @@
+"""What a server does with several clients at once: tokens a second beside one after another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from cassandra_spec.bench.decode.results import Spread
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.report.tables import text_table
+
+_SECONDS = 600.0
+"""What a server may take for one answer."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Load:
+    """A round at one server: the same prompts one after another and all at once."""
+
+    address: str
+    round: int
+    clients: int
+    tokens: int  # of all replies together
+    alone_seconds: float
+    together_seconds: float
+    differing: int  # replies that are not the same in both
+
+    @property
+    def ratio(self) -> float:
+        """How much faster all at once are."""
+        return self.alone_seconds / self.together_seconds
+
+
+def measure_load(
+    addresses: Sequence[str],
+    prompts: Sequence[str],
+    *,
+    rounds: int,
+    max_tokens: int,
+    say: Callable[[str], object],
+) -> list[Load]:
+    """Rounds at servers of OpenAI's interface, each with a client for each prompt.
+
+    The greedy replies stream nothing. Rounds begin with either way in turn, after one that does
+    not count. Raises :class:`CassandraError` if a server cannot be asked.
+    """
+    found = []
+    for number in range(rounds + 1):
+        for address in addresses:
+            load = _round(address, prompts, number, max_tokens)
+            if number:
+                found.append(load)
+                say(f"{address}: round {number}: {load.ratio:.2f}")
+    return found
+
+
+def load_table(found: Sequence[Load]) -> str:
+    """Tokens a second and ratios by server: the median, with quartiles."""
+    rows = []
+    for address in dict.fromkeys(each.address for each in found):
+        some = [each for each in found if each.address == address]
+        alone = Spread.of([each.tokens / each.alone_seconds for each in some])
+        together = Spread.of([each.tokens / each.together_seconds for each in some])
+        rows.append(
+            (
+                address,
+                str(some[0].clients),
+                _cell(alone, ".0f"),
+                _cell(together, ".0f"),
+                _cell(Spread.of([each.ratio for each in some]), ".2f"),
+                str(sum(each.differing for each in some)),
+            )
+        )
+    header = ("server", "clients", "one after another", "all at once", "ratio", "differing")
+    return text_table(header, rows)
+
+
+def _cell(spread: Spread, form: str) -> str:
+    return f"{spread.median:{form}} [{spread.low:{form}}, {spread.high:{form}}]"
+
+
+def _round(address: str, prompts: Sequence[str], number: int, max_tokens: int) -> Load:
+    model = _ask(address, "GET", "/v1/models")["data"][0]["id"]
+
+    def reply(prompt: str) -> tuple[str, int]:
+        messages = [{"role": "user", "content": prompt}]
+        body = {"model": model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
+        answer = _ask(address, "POST", "/v1/chat/completions", body)
+        return answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]
+
+    def timed(clients: int) -> tuple[list[tuple[str, int]], float]:
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(clients) as pool:
+            replies = list(pool.map(reply, prompts))
+        return replies, time.perf_counter() - begun
+
+    ways = (1, len(prompts)) if number % 2 else (len(prompts), 1)
+    done = {clients: timed(clients) for clients in ways}
+    (alone, alone_seconds), (together, together_seconds) = done[1], done[len(prompts)]
+    return Load(
+        address=address,
+        round=number,
+        clients=len(prompts),
+        tokens=sum(tokens for _, tokens in together),
+        alone_seconds=alone_seconds,
+        together_seconds=together_seconds,
+        differing=sum(one != other for one, other in zip(alone, together, strict=True)),
+    )
+
+
+def _ask(address: str, method: str, path: str, body: Any = None) -> Any:
+    """The JSON of an answer."""
+    where = urlsplit(address)
+    data = None if body is None else json.dumps(body)
+    headers = {"Content-Type": "application/json"}
+    try:
+        connection = http.client.HTTPConnection(where.netloc, timeout=_SECONDS)
+        with contextlib.closing(connection):
+            connection.request(method, path, data, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        found = json.loads(text)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise CassandraError(f"{address} must be a server that answers: {error!r}") from error
+    if answer.status != http.client.OK:
+        raise CassandraError(f"{address}{path} must answer with 200, not {answer.status}: {found}")
+    return found
