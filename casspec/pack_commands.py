@@ -73,7 +73,8 @@ padding completes both to whole superblocks. All figures are bits per weight.
 
 FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
     "scheme": (str, SCHEMES, "how exponents are stored"),
-    "truncated": (int, None, "low bits of each value that only the target reads, 0 to 7"),
+    "truncated": (int, None, "low bits of each value that a draft does not read, 0 to 7"),
+    "significand": (int, None, "bits of a target's significand (mx), 2 to 8: 7 is MXINT8"),
     "fill": (str, get_args(Fill), "what a draft puts in their place"),
     "group": (int, None, "values that share an exponent (mx, exact)"),
     "segment": (int, None, "values in a unit of random access"),
@@ -233,10 +234,10 @@ def _pack(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> PackPlan:
     """What the flags of ``pack`` ask for, or the file that they name."""
-    from cassandra_spec.model.packing.plan import PRESETS, Override, PackPlan, Recipe
+    from cassandra_spec.model.packing.plan import FIELDS, PRESETS, Override, PackPlan, Recipe
     from cassandra_spec.model.weights.architectures import EMBEDDING
 
-    given = {name: getattr(args, name) for name in Recipe().to_dict()}
+    given = {name: getattr(args, name) for name in FIELDS}
     given = {name: value for name, value in given.items() if value is not None}
     stated = [*(["preset"] if args.preset else []), *given]
     if args.recipe and stated:

@@ -111,6 +111,12 @@ ENCODE_COMMAND_FIELDS = (
 ENCODE_ERROR_CAUSES = ("command", "short", "long", "nonfinite", "miss")
 """Causes of an encoding error (docs/encoder.md); the index is the bit in the gateware."""
 
+SIGNIFICAND = 8
+"""Bits of a significand; a target of mx may have fewer."""
+
+SIGNIFICAND_MIN = 2
+"""Fewest bits of a significand in a target of mx."""
+
 _GROUP_MAX = 256
 _SEGMENT_MAX = 1 << 16
 _SUPERBLOCK_MAX = 4096
@@ -150,7 +156,8 @@ class Format:
     """
 
     scheme: Scheme = "unary"
-    truncated: int = 4  # t: low bits of each kept value that only the target reads
+    truncated: int = 4  # t: low bits of each kept value that a draft does not read
+    significand: int = SIGNIFICAND  # bits of an mx target's significand; 7: MXINT8
     fill: Fill = "zero"  # what a draft puts in their place
     group: int = 32  # values that share an exponent (mx, exact)
     segment: int = 16384  # values whose data start on a fresh superblock
@@ -164,6 +171,12 @@ class Format:
     def __post_init__(self) -> None:
         _require_choice("scheme", self.scheme, SCHEMES)
         _require_range("truncated", self.truncated, 0, 7)
+        _require_range("significand", self.significand, SIGNIFICAND_MIN, SIGNIFICAND)
+        narrow_ok = self.significand == SIGNIFICAND or self.scheme == "mx"
+        _require(narrow_ok, "significand", f"8 in scheme {self.scheme}", self.significand)
+        least = self.absent_bits
+        expected = f"at least {least} with a significand of {self.significand} bits"
+        _require(self.truncated >= least, "truncated", expected, self.truncated)
         _require_choice("fill", self.fill, get_args(Fill))
         _require_choice("beat", self.beat, (8, 16, 32))
         _require_multiple("group", self.group, self.beat, _GROUP_MAX, "the beat")
@@ -184,6 +197,16 @@ class Format:
     def magnitude_bits(self) -> int:
         """Bits of the mantissa (unary: 7), aligned significand (mx) or window (exact: 8)."""
         return 7 if self.scheme == "unary" else 8
+
+    @property
+    def absent_bits(self) -> int:
+        """Low bits of the aligned significand that are 0 in a target, and not stored."""
+        return SIGNIFICAND - self.significand
+
+    @property
+    def low_places(self) -> range:
+        """Places in the magnitude of the planes of ``low``, in their order."""
+        return range(self.absent_bits, self.truncated)
 
     @property
     def high_planes(self) -> int:
@@ -208,15 +231,21 @@ class Format:
         return tuple(stream for stream in STREAMS if self._has(stream))
 
     def _has(self, stream: Stream) -> bool:
-        if stream.name == "low" and not self.truncated:
+        if stream.name == "low" and not self.low_places:
             return False
         if stream.name == "pruned_exponent" and self.pruned_exponent == "raw":
             return False
         return self.scheme in stream.schemes
 
     def to_dict(self) -> dict[str, Any]:
-        """Parameters as a JSON-ready mapping; :meth:`from_dict` is its inverse."""
-        return dataclasses.asdict(self)
+        """Parameters as a JSON-ready mapping; :meth:`from_dict` is its inverse.
+
+        A ``significand`` of 8 is left out, as readers of files from before it refuse the field.
+        """
+        fields = dataclasses.asdict(self)
+        if self.significand == SIGNIFICAND:
+            del fields["significand"]
+        return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Format:

@@ -42,6 +42,7 @@ _GOOD = -1  # in place of a cause
 _INTEGERS = (
     "scheme",
     "truncated",
+    "significand",
     "fill",
     "group",
     "segment",

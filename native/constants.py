@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cassandra_spec.golden.arrays import arithmetic
-from cassandra_spec.golden.format import ERROR_CAUSES, FLAG_MASK, SCHEMES
+from cassandra_spec.golden.format import (
+    ERROR_CAUSES,
+    FLAG_MASK,
+    SCHEMES,
+    SIGNIFICAND,
+    SIGNIFICAND_MIN,
+)
 
 HEADER = "format_constants.h"
 SOURCE = "format_tables.cpp"
@@ -22,13 +28,18 @@ def _enum(name: str, entries: Iterable[str]) -> str:
 
 def _tables() -> dict[str, tuple[str, list[int]]]:
     """C++ element type and entries by name; indices as in
-    :mod:`cassandra_spec.golden.arrays.arithmetic`.
+    :mod:`cassandra_spec.golden.arrays.arithmetic`. ``ALIGNED`` has a table for each number of
+    absent bits, one after another.
     """
+    widths = range(SIGNIFICAND, SIGNIFICAND_MIN - 1, -1)
+    aligned = [
+        entry for bits in widths for entry in arithmetic.magnitude_table("mx", bits).tolist()
+    ]
     return {
         "LEADING_ZEROS": ("uint8_t", arithmetic.LEADING_ZEROS.tolist()),
         "RESIDUE_WIDTH": ("uint8_t", arithmetic.RESIDUE_WIDTH.tolist()),
-        "ALIGNED": ("uint8_t", arithmetic.MAGNITUDES["mx"].tolist()),
-        "WINDOWED": ("uint8_t", arithmetic.MAGNITUDES["exact"].tolist()),
+        "ALIGNED": ("uint8_t", aligned),
+        "WINDOWED": ("uint8_t", arithmetic.magnitude_table("exact").tolist()),
         "VALUE": ("uint16_t", arithmetic.VALUE.tolist()),
     }
 

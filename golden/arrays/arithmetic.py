@@ -7,13 +7,13 @@ aligned significands and windows are tables of (d, significand), and ``value`` i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden.arrays.bitops import Flags, Octets
-from cassandra_spec.golden.format import Scheme
+from cassandra_spec.golden.format import SIGNIFICAND, Format, Scheme
 from cassandra_spec.golden.packed import Values
 
 ESCAPE_WINDOW = 255
@@ -56,15 +56,18 @@ def _grid() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def _with_saturation(table: NDArray[np.int64]) -> Octets:
     """Add the row of shift -1 in front; flat, index ``(d + 1) * 256 + significand``."""
-    return np.concatenate([np.full((1, 256), 255), table]).astype(np.uint8).reshape(-1)
+    saturated = np.full((1, 256), table.max())
+    return np.concatenate([saturated, table]).astype(np.uint8).reshape(-1)
 
 
-def _aligned_table() -> Octets:
-    """Nearest, ties to even (section 4.2)."""
+def _aligned_table(significand: int) -> Octets:
+    """Nearest, ties to even, saturated (section 4.2)."""
     shift, sig = _grid()
+    absent = SIGNIFICAND - significand
+    shift = shift + absent
     whole, rest = sig >> shift, sig & ((1 << shift) - 1)
     up = (2 * rest > (1 << shift)) | ((2 * rest == (1 << shift)) & (shift > 0) & (whole % 2 == 1))
-    return _with_saturation(whole + up)
+    return _with_saturation(np.minimum(whole + up, (1 << significand) - 1) << absent)
 
 
 def _windowed_table() -> Octets:
@@ -84,14 +87,17 @@ def _value_table() -> Values:
     return value.astype(np.uint16).reshape(-1)
 
 
-MAGNITUDES: Mapping[Scheme, Octets] = {"mx": _aligned_table(), "exact": _windowed_table()}
-"""Aligned significand (mx) or window (exact) at index ``(d + 1) * 256 + significand``, uint8.
-
-d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
-"""
-
 VALUE = _value_table()
 """``value(0, E, A)`` of section 4.2 at index ``E * 256 + A``, uint16 [65536]."""
+
+
+@cache
+def magnitude_table(scheme: Scheme, significand: int = SIGNIFICAND) -> Octets:
+    """Aligned significand (mx) or window (exact) at index ``(d + 1) * 256 + sig``, uint8.
+
+    d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
+    """
+    return _aligned_table(significand) if scheme == "mx" else _windowed_table()
 
 
 def exponents_of(values: Values) -> Octets:
@@ -99,24 +105,24 @@ def exponents_of(values: Values) -> Octets:
     return ((values >> 7) & 0xFF).astype(np.uint8)
 
 
-def magnitudes(values: Values, exponents: Octets, groups: Octets, scheme: Scheme) -> Octets:
+def magnitudes(values: Values, exponents: Octets, groups: Octets, format: Format) -> Octets:
     """Mantissa (unary), aligned significand (mx) or window (exact), uint8.
 
     ``exponents`` are the values' own, ``groups`` those of their groups (unread in unary); all of
     one shape.
     """
     mantissa = (values & 0x7F).astype(np.uint8)
-    if scheme == "unary":
+    if format.scheme == "unary":
         return mantissa
     shift = groups.astype(np.int16) - EFFECTIVE[exponents]
     np.clip(shift, -1, SHIFT_MAX, out=shift)
-    if scheme == "exact":
+    if format.scheme == "exact":
         shift[exponents == 255] = -1
     shift += 1
     shift <<= 8
     shift |= mantissa
     shift |= (exponents > 0).astype(np.int16) << 7
-    return MAGNITUDES[scheme].take(shift)
+    return magnitude_table(format.scheme, format.significand).take(shift)
 
 
 def residues(values: Values, windows: Octets) -> tuple[Octets, Octets]:

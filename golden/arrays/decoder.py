@@ -252,11 +252,11 @@ class _Run:
             counts = CodedWalk(rows, self.grid, draft.counts, missing, escape).run()
         else:
             counts = {"pruned": packed_counts(16 * missing, self.format.beat)}
-            if self.format.truncated:
+            if self.format.low_places:
                 counts["low"] = packed_counts(draft.counts, self.format.beat)
         region = _Region(rows, verification_rules(self.format), counts, self)
         magnitude = draft.high
-        if self.format.truncated:
+        if self.format.low_places:
             magnitude = draft.high | self._low(region, draft)
         values = self._spread(
             draft.kept,
@@ -271,8 +271,8 @@ class _Run:
         return values
 
     def _low(self, region: _Region, draft: _Draft) -> Octets:
-        planes = region.rows(self.format.truncated, "low")
-        fields = bitops.fields_from_planes(planes, range(self.format.truncated))
+        places = self.format.low_places
+        fields = bitops.fields_from_planes(region.rows(len(places), "low"), places)
         return self._unblocked(fields, draft.counts.sum(axis=1))
 
     def _raw(self, region: _Region, sizes: Ints) -> Values:

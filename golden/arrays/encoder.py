@@ -103,9 +103,7 @@ class _Run:
         self.has_mask: Flags = np.asarray(self.missing.any(axis=1) | args.always_mask)
         self.groups = self._choose_groups(args.group_exponents)
         per_value = np.repeat(self.groups, format.group) if self.groups.size else self.exponents
-        self.magnitudes = arithmetic.magnitudes(
-            self.values, self.exponents, per_value, format.scheme
-        )
+        self.magnitudes = arithmetic.magnitudes(self.values, self.exponents, per_value, format)
 
     def _choose_kept(self, kept: Flags | None) -> Flags:
         chosen = np.zeros(self.grid.padded, dtype=np.bool_)
@@ -162,7 +160,7 @@ class _Run:
 
     def low_rows(self) -> Rows:
         low = self._padded(self._blocks(self.magnitudes))
-        return bitops.planes_from_fields(low, range(self.format.truncated), self.format.beat)
+        return bitops.planes_from_fields(low, self.format.low_places, self.format.beat)
 
     def escapes(self) -> Flags:
         """Kept values that are stored whole (exact)."""
@@ -283,10 +281,10 @@ def _verification(run: _Run, bits: dict[str, int]) -> _Region:
         pruned, needs = run.raw()
     counts["pruned"], rows["pruned",] = packed_counts(needs, format.beat), pruned
     bits["pruned"] = int(needs.sum())
-    if format.truncated:
+    if format.low_places:
         counts["low"] = packed_counts(run.kept_counts, format.beat)
         rows["low",] = run.low_rows()
-        bits["low"] = int(run.kept_sizes.sum()) * format.truncated
+        bits["low"] = int(run.kept_sizes.sum()) * len(format.low_places)
     if format.scheme == "exact":
         rows["residue",], needs = run.residue()
         counts["residue"] = packed_counts(needs, format.beat)

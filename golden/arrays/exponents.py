@@ -40,7 +40,7 @@ def _errors(
     values: Values, exponents: Octets, groups: Octets, exact: Ints, step: int, format: Format
 ) -> Ints:
     """Squared errors of the drafts in the group exponents ``groups``."""
-    magnitude = arithmetic.magnitudes(values, exponents, groups, format.scheme).astype(np.int64)
+    magnitude = arithmetic.magnitudes(values, exponents, groups, format).astype(np.int64)
     truncated = format.truncated
     draft = (magnitude >> truncated << truncated) | format.fill_pattern
     return np.asarray(((draft << (_FRACTION - step)) - exact) ** 2)

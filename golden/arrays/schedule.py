@@ -47,7 +47,7 @@ def verification_rules(format: Format) -> tuple[Rule, ...]:
         Rule(name="pruned", offset=0, rows=1),
         Rule(name="starve", offset=lead, rows=format.window),
         Rule(name="prefetch", offset=lead + 1, rows=format.window),
-        Rule(name="low", offset=2 * lead, rows=format.truncated),
+        Rule(name="low", offset=2 * lead, rows=len(format.low_places)),
         Rule(name="residue", offset=lead, rows=1),
     )
 

@@ -93,7 +93,7 @@ class _SegmentFields:
         if self.format.scheme == "unary":
             return number.mantissa
         if self.format.scheme == "mx":
-            return aligned(number, group)
+            return aligned(number, group, self.format.significand)
         return windowed(number, group)
 
     def mask(self) -> Bits:
@@ -113,8 +113,9 @@ class _SegmentFields:
         ]
 
     def low(self) -> list[Bits]:
+        absent = 8 - self.format.significand
         return [
-            to_bits(self._magnitude(n, group), self.format.truncated)
+            to_bits(self._magnitude(n, group) >> absent, self.format.truncated - absent)
             for n, group in self._kept_numbers
         ]
 
@@ -160,7 +161,7 @@ class _SegmentFields:
         if name == "sign_high":
             return _blocks(self.sign_high(), format.high_planes, format.beat)
         if name == "low":
-            return _blocks(self.low(), format.truncated, format.beat)
+            return _blocks(self.low(), len(format.low_places), format.beat)
         coded = name == "pruned_exponent" or (name == "exponent" and format.scheme == "unary")
         bits: Bits = getattr(self, name)()
         return _rows(bits, format.beat, 1, format.window) if coded else _rows(bits, format.beat)

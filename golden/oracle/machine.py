@@ -132,7 +132,9 @@ class Verifier:
         self._source = source
         self._pruned = PackedStream("pruned", source)
         self._codes = CodedStream("pruned_exponent", format, source)
-        self._low = BlockedStream("low", format.truncated, format.beat, source)
+        self._absent = 8 - format.significand  # low bits of a magnitude that are 0
+        low_planes = format.truncated - self._absent
+        self._low = BlockedStream("low", low_planes, format.beat, source)
         self._residue = PackedStream("residue", source)
         self._ranks: dict[int, list[int]] = {}  # of the pruned values of a beat (coded)
         self._magnitudes: dict[int, list[int | None]] = {}  # None: pruned
@@ -162,9 +164,11 @@ class Verifier:
         drafts = self._drafts[beat]
         kept = len(drafts) - drafts.count(None)
         nothing: list[Bits] = [[] for _ in range(kept)]
-        lows = iter(self._low.take(kept) if self._shape.format.truncated else nothing)
+        stored = self._shape.format.truncated > self._absent
+        lows = iter(self._low.take(kept) if stored else nothing)
         self._magnitudes[beat] = [
-            None if draft is None else draft.high | from_bits(next(lows)) for draft in drafts
+            None if draft is None else draft.high | from_bits(next(lows)) << self._absent
+            for draft in drafts
         ]
 
     def _residue_width(self, magnitude: int | None) -> int:

@@ -76,15 +76,16 @@ def value_of(sign: int, group: int, magnitude: int) -> int:
     return sign << 15 | magnitude << (group - 1)
 
 
-def aligned(number: Number, group: int) -> int:
+def aligned(number: Number, group: int, significand: int = 8) -> int:
     """The aligned significand of section 4.2: nearest, ties to even, saturated."""
-    shift = group - number.effective
-    if shift < 0:
-        return 255
+    unit, most = 1 << (8 - significand), (1 << significand) - 1
+    shift = group - number.effective + 8 - significand
+    if group < number.effective:
+        return most * unit
     whole, rest = divmod(number.significand, 1 << shift)
     if 2 * rest > 1 << shift or (2 * rest == 1 << shift and whole % 2 == 1):
         whole += 1
-    return min(whole, 255)
+    return min(whole, most) * unit
 
 
 def windowed(number: Number, group: int) -> int:

@@ -102,7 +102,8 @@ class Recipe:
 
 
 _OWN = tuple(field.name for field in dataclasses.fields(Recipe) if field.name != "format")
-_FIELDS = (*Format().to_dict(), *_OWN)
+FIELDS = (*(field.name for field in dataclasses.fields(Format)), *_OWN)
+"""Fields of a recipe, those of its format first."""
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -120,9 +121,9 @@ fewest bits with an exact target.
 
 def _require_known(fields: Mapping[str, Any], where: str) -> None:
     for name in fields:
-        if name not in _FIELDS:
+        if name not in FIELDS:
             raise CassandraError(
-                f"{where}: a field must be one of {', '.join(_FIELDS)}, not {name!r}"
+                f"{where}: a field must be one of {', '.join(FIELDS)}, not {name!r}"
             )
 
 

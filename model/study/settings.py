@@ -59,6 +59,7 @@ SETTINGS = (
     _setting("unary-30", kv=KV_TRUNCATED, head=KEPT, **_UNARY),
     _setting("mx-4", kv=KV_TRUNCATED, head=KEPT, **_MX),
     _setting("mx-4-kv", head=KEPT, **_MX),
+    _setting("mxint8-4", kv=KV_TRUNCATED, head=KEPT, significand=7, **_MX),
     _setting("exact-3", kv=KV_TRUNCATED, head=KEPT, **_EXACT_3),
     _setting("exact-3-kv", head=KEPT, **_EXACT_3),
     _setting("exact-4", kv=KV_TRUNCATED, head=KEPT, **_EXACT_4),

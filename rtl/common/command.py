@@ -133,8 +133,8 @@ class DecoderConfig(EngineConfig):
         """The decoder that reads ``fmt`` (and, with ``schemes``, other schemes besides).
 
         Raises CassandraError for formats that the gateware does not decode: leads above 2, and
-        coded pruned exponents with a lead of 2. A lead of 1 asks for a target at half rate, 2 for
-        full.
+        coded pruned exponents with a lead of 2. Of a narrow significand it decodes the draft. A
+        lead of 1 asks for a target at half rate, 2 for full.
         """
         if fmt.lead not in _RATES:
             raise CassandraError(f"lead must be 1 or 2 for the gateware, not {fmt.lead!r}")

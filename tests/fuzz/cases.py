@@ -249,7 +249,8 @@ def directory(rng: random.Random, base: Path, room: Path) -> str:
 FLAGS: dict[str, tuple[str, ...]] = {
     "generate": ("--gamma", "--max-tokens", "--min-margin", "--temperature", "--top-k", "--top-p")
     + ("--seed", "--kv-truncated", "--kv-block", "--kv-keep", "--stop", "--prompt"),
-    "pack": ("--prune", "--truncated", "--group", "--segment", "--codebook", "--beat", "--jobs"),
+    "pack": ("--prune", "--truncated", "--significand", "--group", "--segment")
+    + ("--codebook", "--beat", "--jobs"),
     "system estimate": ("--acceptance", "--gamma", "--batch", "--prompt", "--output", "--device"),
     "rtl": ("--lanes", "--codebook", "--window", "--bus", "--address"),
 }

@@ -40,9 +40,12 @@ def formats(draw: st.DrawFn, scheme: str | None = None) -> Format:
     beat = draw(st.sampled_from([8, 16, 32]))
     group = beat * draw(st.sampled_from([1, 2, 4]))
     coded = chosen == "unary" and draw(st.booleans())
+    truncated = draw(st.integers(0, 7))
+    least = max(8 - truncated, 2) if chosen == "mx" else 8
     return Format(
         scheme=chosen,  # type: ignore[arg-type]
-        truncated=draw(st.integers(0, 7)),
+        truncated=truncated,
+        significand=draw(st.integers(least, 8)),
         fill=draw(st.sampled_from(["zero", "midpoint"])),
         group=group,
         segment=group * draw(st.integers(1, 256 // group)),

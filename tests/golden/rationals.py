@@ -23,17 +23,18 @@ def unit(group: int) -> Fraction:
     return Fraction(2) ** (group - 134)
 
 
-def magnitude(number: Fraction, group: int, scheme: str) -> int:
+def magnitude(number: Fraction, group: int, format: Format) -> int:
     """The number in units, rounded (mx) or cut off (exact), and saturated."""
-    units = abs(number) / unit(group)
-    return min(round(units) if scheme == "mx" else int(units), 255)
+    step = 2 ** (8 - format.significand)
+    steps = abs(number) / (step * unit(group))
+    return step * min(round(steps) if format.scheme == "mx" else int(steps), 256 // step - 1)
 
 
 def draft_magnitude(number: Fraction, group: int, format: Format) -> int:
     """The magnitude with the fill in place of its low bits."""
     step = 1 << format.truncated
     fill = step // 2 if format.fill == "midpoint" else 0
-    return magnitude(number, group, format.scheme) // step * step + fill
+    return magnitude(number, group, format) // step * step + fill
 
 
 def draft(number: Fraction, group: int, format: Format) -> Fraction:

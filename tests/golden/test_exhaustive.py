@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import Format, decode_draft, decode_target, encode, oracle
 from cassandra_spec.golden.arrays import arithmetic
+from cassandra_spec.golden.format import Scheme
 from cassandra_spec.golden.oracle import numbers
 from tests.golden.cases import ALL_PATTERNS, FINITE, assert_same
 
@@ -44,9 +45,10 @@ def test_every_pattern_comes_back(
         Format(codebook=32),
         Format(pruned_exponent="coded", truncated=2, fill="midpoint"),
         Format(scheme="mx", fill="midpoint"),
+        Format(scheme="mx", significand=7, truncated=3, fill="midpoint"),
         Format(scheme="exact", truncated=5),
     ],
-    ids=lambda format: f"{format.scheme} {format.pruned_exponent}",
+    ids=lambda format: f"{format.scheme} {format.pruned_exponent} {format.significand}",
 )
 def test_every_pattern_packs_and_decodes_as_in_the_oracle(format: Format) -> None:
     options = {"kept": HALF, "nonfinite": "saturate"}
@@ -56,16 +58,22 @@ def test_every_pattern_packs_and_decodes_as_in_the_oracle(format: Format) -> Non
     np.testing.assert_array_equal(decode_target(packed), oracle.decode_target(packed))
 
 
-@pytest.mark.parametrize("scheme", ["mx", "exact"])
+@pytest.mark.parametrize(("scheme", "significand"), [("mx", 8), ("mx", 7), ("mx", 2), ("exact", 8)])
 @pytest.mark.parametrize("group", [1, 2, 8, 9, 100, 127, 254, 255])
-def test_every_pattern_in_a_group_of_a_chosen_exponent(scheme: str, group: int) -> None:
+def test_every_pattern_in_a_group_of_a_chosen_exponent(
+    scheme: Scheme, significand: int, group: int
+) -> None:
     values = FINITE if scheme == "mx" else ALL_PATTERNS
     values = values[values < 0x8000]
     exponents = arithmetic.exponents_of(values)
     groups = np.full(values.size, group, dtype=np.uint8)
-    by_hand = numbers.aligned if scheme == "mx" else numbers.windowed
-    found = arithmetic.magnitudes(values, exponents, groups, scheme)  # type: ignore[arg-type]
-    expected = [by_hand(numbers.Number.of(int(value)), group) for value in values]
+    format = Format(scheme=scheme, significand=significand, truncated=7)
+    found = arithmetic.magnitudes(values, exponents, groups, format)
+    of = map(numbers.Number.of, values.tolist())
+    if scheme == "mx":
+        expected = [numbers.aligned(number, group, significand) for number in of]
+    else:
+        expected = [numbers.windowed(number, group) for number in of]
     np.testing.assert_array_equal(found, expected)
 
 
@@ -85,7 +93,8 @@ def test_every_residue() -> None:
     normal = np.arange(1 << 7, 2 << 7, dtype=np.uint16)  # all mantissas
     for shift in range(10):
         groups = np.full(normal.size, 1 + shift, dtype=np.uint8)
-        windows = arithmetic.magnitudes(normal, arithmetic.exponents_of(normal), groups, "exact")
+        exponents = arithmetic.exponents_of(normal)
+        windows = arithmetic.magnitudes(normal, exponents, groups, Format(scheme="exact"))
         fields, widths = arithmetic.residues(normal, windows)
         for value, window, field, width in zip(normal, windows, fields, widths, strict=True):
             bits = numbers.residue_bits(numbers.Number.of(int(value)), int(window))

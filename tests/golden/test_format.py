@@ -27,6 +27,18 @@ def test_a_format_survives_json(format: Format) -> None:
         ({"truncated": -1}, "truncated must be an integer from 0 to 7, not -1"),
         ({"truncated": True}, "truncated must be an integer from 0 to 7, not True"),
         ({"truncated": 4.0}, "truncated must be an integer from 0 to 7, not 4.0"),
+        (
+            {"significand": 7},
+            "significand must be 8 in scheme unary, not 7",
+        ),
+        (
+            {"scheme": "mx", "significand": 1},
+            "significand must be an integer from 2 to 8, not 1",
+        ),
+        (
+            {"scheme": "mx", "significand": 5, "truncated": 2},
+            "truncated must be at least 3 with a significand of 5 bits, not 2",
+        ),
         ({"fill": "mean"}, "fill must be 'zero' or 'midpoint', not 'mean'"),
         ({"beat": 24}, "beat must be 8 or 16 or 32, not 24"),
         ({"group": 8}, "group must be a multiple of 16 (the beat), at most 256, not 8"),
@@ -55,6 +67,12 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_a_significand_is_written_where_it_is_narrow() -> None:
+    """Readers from before it take files without it, and refuse those that need it."""
+    assert "significand" not in Format(scheme="mx").to_dict()
+    assert Format(scheme="mx", significand=7).to_dict()["significand"] == 7
+
+
 def test_a_format_is_frozen_and_keyword_only() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Format().beat = 8  # type: ignore[misc]
@@ -69,6 +87,10 @@ def test_a_format_is_frozen_and_keyword_only() -> None:
         ({"truncated": 0}, "mask exponent sign_high pruned"),
         ({"pruned_exponent": "coded"}, "mask exponent sign_high low pruned_exponent pruned"),
         ({"scheme": "mx"}, "mask exponent sign_high low pruned"),
+        (
+            {"scheme": "mx", "significand": 7, "truncated": 1},
+            "mask exponent sign_high pruned",
+        ),
         ({"scheme": "exact"}, "mask exponent sign_high low residue pruned"),
     ],
 )
@@ -78,6 +100,7 @@ def test_streams_of_a_format(fields: dict[str, Any], names: str) -> None:
 
 @given(format=formats())
 def test_planes_hold_every_bit_once(format: Format) -> None:
-    assert format.high_planes + format.truncated == 1 + (7 if format.scheme == "unary" else 8)
+    stored = 7 if format.scheme == "unary" else format.significand
+    assert format.high_planes + len(format.low_places) == 1 + stored
     assert 0 <= format.fill_pattern < 1 << format.truncated or not format.truncated
     assert {stream.name for stream in format.streams} <= {stream.name for stream in STREAMS}

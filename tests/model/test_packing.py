@@ -49,6 +49,7 @@ RECIPES = {
         prune_scores="magnitude",
     ),
     "mx": Recipe(format=dataclasses.replace(SMALL, scheme="mx")),
+    "mx narrow": Recipe(format=dataclasses.replace(SMALL, scheme="mx", significand=7)),
     "mx pruned": Recipe(
         format=dataclasses.replace(SMALL, scheme="mx"), prune=0.25, prune_scores="magnitude"
     ),

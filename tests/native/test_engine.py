@@ -126,6 +126,7 @@ def test_a_draft_computes_with_draft_values(every_isa: str) -> None:
     [
         (DRAFT, "draft5"),
         (Format(scheme="mx", truncated=4, group=64), "draft5"),
+        (Format(scheme="mx", truncated=5, significand=7, fill="midpoint"), "draft4"),
         (Format(scheme="exact", truncated=5, fill="midpoint", group=32), "draft4"),
         (Format(scheme="unary", truncated=4), "packed8"),
     ],

@@ -51,6 +51,21 @@ def test_it_is_a_codec(codec_of: CodecOf, rng: np.random.Generator, scheme: Sche
     assert np.array_equal(rtl.decode_target(packed), codec.decode_target(packed))
 
 
+def test_a_narrow_significand_has_its_draft_decoded_and_its_target_refused(
+    codec_of: CodecOf, rng: np.random.Generator
+) -> None:
+    for significand in (7, 5, 4):
+        fmt = Format(scheme="mx", significand=significand, fill="midpoint", segment=512)
+        payload = draw(rng, fmt, 3000, "weights")
+        rtl, packed = codec_of(16), payload.packed
+        assert np.array_equal(rtl.decode_draft(packed), payload.draft)
+        with pytest.raises(CassandraError, match="significand must be 8 for a target in the gate"):
+            rtl.decode_target(packed)
+        whole = dataclasses.replace(fmt, significand=8)
+        again = codec.encode(payload.target, whole, kept=payload.kept)
+        assert np.array_equal(rtl.decode_target(again), payload.target)
+
+
 def test_a_tensor_of_no_values(codec_of: CodecOf, rng: np.random.Generator) -> None:
     values = codec_of(16).decode_target(packed_of(rng, count=0))
     assert values.shape == (0,)

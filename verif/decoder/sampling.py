@@ -114,7 +114,7 @@ def _sample_groups(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> Non
     chosen, some = groups[starts], np.add.reduceat(kept, starts) > 0
     zero = np.add.reduceat(kept & (values & 0x7FFF != 0), starts) == 0
     shift = groups.astype(int) - np.maximum(exponents_of(values), 1)
-    seen = magnitudes(values, exponents_of(values), groups, fmt.scheme)
+    seen = magnitudes(values, exponents_of(values), groups, fmt)
     normal = kept & (seen > 0)
     zeros = 8 - np.frexp(seen.astype(float))[1]
     bins = {
@@ -155,7 +155,7 @@ def _sample_exact(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None
     payload, fmt = job.payload, job.payload.format
     values, groups = payload.values[job.span], payload.groups[job.span]
     exponents = exponents_of(values)
-    windows = magnitudes(values, exponents, groups, "exact")
+    windows = magnitudes(values, exponents, groups, fmt)
     fields, widths = residues(values, windows)
     zero = (values & 0x7FFF) == 0
     inside = kept & (windows > 0) & (windows < 255)

@@ -9,6 +9,7 @@ from cassandra_spec.golden.format import (
     COMMAND_FIELDS,
     ENCODE_COMMAND_FIELDS,
     SCHEMES,
+    SIGNIFICAND,
     CommandField,
     Format,
 )
@@ -18,7 +19,11 @@ from cassandra_spec.golden.packed import Segment
 def command_fields(fmt: Format, segment: Segment, *, target: bool) -> dict[str, int]:
     """Fields of the command word of one segment, by name
     (``cassandra_spec.golden.format.COMMAND_FIELDS``).
+
+    The draft of a narrow significand is one of mx like any other; its target is refused.
     """
+    if target:
+        _require_whole(fmt, "a target in the gateware")
     return {
         "count": segment.count - 1,
         "scheme": SCHEMES.index(fmt.scheme),
@@ -50,6 +55,7 @@ def encode_command_word(
 
     A vector has ``vector`` values; ``keep`` of them are kept (None: all).
     """
+    _require_whole(fmt, "the gateware's encoder")
     fields = {
         "count": count - 1,
         "scheme": SCHEMES.index(fmt.scheme),
@@ -61,6 +67,12 @@ def encode_command_word(
         "keep": vector if keep is None else keep,
     }
     return pack_fields(fields, ENCODE_COMMAND_FIELDS)
+
+
+def _require_whole(fmt: Format, where: str) -> None:
+    if fmt.significand != SIGNIFICAND:
+        expected = f"{SIGNIFICAND} for {where}"
+        raise CassandraError(f"significand must be {expected}, not {fmt.significand}")
 
 
 def pack_fields(fields: dict[str, int], layout: Sequence[CommandField] = COMMAND_FIELDS) -> int:

@@ -19,7 +19,7 @@ constexpr int OK = -1;  // in place of a Cause
 
 // Parameters of a packed tensor: native/codec.py fills in the same fields.
 struct Params {
-    int32_t scheme, truncated, fill, group, segment, codebook, coded;
+    int32_t scheme, truncated, significand, fill, group, segment, codebook, coded;
     int32_t beat, window, lead, superblock;
     int32_t book_size, pruned_size;
     uint8_t book[32], pruned_book[32];
@@ -28,6 +28,8 @@ struct Params {
     bool exact() const { return scheme == SCHEME_EXACT; }
     int magnitude_bits() const { return unary() ? 7 : 8; }
     int high_bits() const { return magnitude_bits() - truncated; }  // planes beside the sign
+    int absent_bits() const { return 8 - significand; }  // low ones that a target of mx has not
+    int low_planes() const { return truncated - absent_bits(); }
     int row_bytes() const { return beat / 8; }
 };
 

@@ -117,7 +117,7 @@ Region Decoder::roomy(const Region& region, Buffer& room) {
 // The short way, where there is one.
 bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
 #ifdef CASSANDRA_HAVE_AVX512
-    if (current_isa() < Isa::avx512) return false;
+    if (current_isa() < Isa::avx512 || (want_target && p_.absent_bits())) return false;
     const Region speculation = roomy(segment.speculation, speculation_room_);
     Region rest = segment.verification;
     if (want_target) rest = roomy(rest, verification_room_);

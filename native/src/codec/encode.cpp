@@ -161,7 +161,7 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
     complete(ver);
     bits[BITS_MASK] += has_mask_ ? count : 0;
     bits[BITS_SIGN_HIGH] += s_.kept * (1 + p_.high_bits());
-    bits[BITS_LOW] += s_.kept * p_.truncated;
+    bits[BITS_LOW] += s_.kept * p_.low_planes();
     bits[BITS_RESIDUE] += s_.residue_bits;
     bits[BITS_PRUNED] += s_.pruned_bits;
 }

@@ -39,8 +39,8 @@ void unblock(const Params& p, const uint8_t* highs, const uint8_t* lows, int64_t
             uint64_t planes = 0;
             for (int row = 0; row < p.high_bits(); ++row)
                 planes |= uint64_t{highs[at + row * size + chunk]} << 8 * (top - row);
-            for (int row = 0; lows && row < p.truncated; ++row)
-                planes |= uint64_t{lows[at + row * size + chunk]} << 8 * row;
+            for (int row = 0; lows && row < p.low_planes(); ++row)
+                planes |= uint64_t{lows[at + row * size + chunk]} << 8 * (row + p.absent_bits());
             store(out + at + 8 * chunk, transposed(planes) | fill);
         }
     }
@@ -54,8 +54,9 @@ void block(const Params& p, const uint8_t* magnitudes, int64_t blocks, uint8_t* 
             const uint64_t planes = transposed(load<uint64_t>(magnitudes + at + 8 * chunk));
             for (int row = 0; row < p.high_bits(); ++row)
                 highs[at + row * size + chunk] = static_cast<uint8_t>(planes >> 8 * (top - row));
-            for (int row = 0; row < p.truncated; ++row)
-                lows[at + row * size + chunk] = static_cast<uint8_t>(planes >> 8 * row);
+            for (int row = 0; row < p.low_planes(); ++row)
+                lows[at + row * size + chunk] =
+                    static_cast<uint8_t>(planes >> 8 * (row + p.absent_bits()));
         }
     }
 }
@@ -321,7 +322,8 @@ void group_exponents(const Params& p, const uint16_t* values, const uint8_t* mas
 
 void magnitudes(const Params& p, const uint16_t* values, const uint8_t* groups, int64_t n,
                 uint8_t* out) {
-    const uint8_t* const table = p.exact() ? WINDOWED : ALIGNED;
+    const uint8_t* const table =
+        p.exact() ? WINDOWED : ALIGNED + p.absent_bits() * ((SHIFT_MAX + 2) << 8);
     const int log2_group = __builtin_ctz(static_cast<unsigned>(p.group));
     for (int64_t i = 0; i < n; ++i) {
         const int exponent = values[i] >> 7 & 0xFF, mantissa = values[i] & 0x7F;

@@ -30,7 +30,7 @@ template <class Row, bool ENCODE> class Walk {
   public:
     Walk(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask)
         : unary_(p.unary()), exact_(p.exact()), coded_(p.coded), has_mask_(has_mask),
-          window_bytes_(p.window * R), lead_(p.lead), truncated_(p.truncated),
+          window_bytes_(p.window * R), lead_(p.lead), low_rows_(p.low_planes()),
           high_bits_(p.high_bits()), group_(p.group), codebook_(p.codebook),
           pruned_size_(p.pruned_size), count_(count), beats_(ceil_div(count, B)),
           code_room_(static_cast<int64_t>(p.unary() ? s.codes.size() : 0)), mask_(s.mask.data()),
@@ -127,7 +127,7 @@ template <class Row, bool ENCODE> class Walk {
     INLINE int read_ranks(const uint8_t* window);
 
     const bool unary_, exact_, coded_, has_mask_;
-    const int window_bytes_, lead_, truncated_, high_bits_, group_, codebook_, pruned_size_;
+    const int window_bytes_, lead_, low_rows_, high_bits_, group_, codebook_, pruned_size_;
     const int64_t count_, beats_, code_room_;
     uint8_t *const mask_,
         *const groups_, *const signs_, *const highs_, *const lows_, *const residue_,
@@ -224,7 +224,7 @@ template <class Row, bool ENCODE> int Walk<Row, ENCODE>::speculation() {
 
 template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_low(int64_t wanted) {
     if (available_ < wanted) {
-        if (!move(lows_ + blocks_ * B, truncated_ * R)) return CAUSE_SHORT;
+        if (!move(lows_ + blocks_ * B, low_rows_ * R)) return CAUSE_SHORT;
         if (!ENCODE && exact_)
             low_planes_.template add<B>(lows_ + blocks_ * B, magnitudes_ + blocks_ * B);
         ++blocks_;
@@ -302,7 +302,7 @@ template <class Row, bool ENCODE> int Walk<Row, ENCODE>::verification() {
             if (const int cause = take_pruned(slot); cause != OK) return cause;
         if (coded_ && slot >= -1 - lead)
             if (const int cause = take_pruned_codes(slot + lead, codes); cause != OK) return cause;
-        if (truncated_ && is_beat(slot + 2 * lead))
+        if (low_rows_ && is_beat(slot + 2 * lead))
             if (const int cause = take_low(kept(slot + 2 * lead)); cause != OK) return cause;
         if (exact_ && is_beat(slot + lead)) {
             const int64_t beat = slot + lead;

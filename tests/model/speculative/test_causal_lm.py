@@ -61,9 +61,10 @@ def test_the_reply_is_that_of_plain_decoding(lm: CassandraForCausalLM, prompt: s
     [
         Recipe(format=Format(scheme="unary", truncated=4), prune=0.4, prune_scores="magnitude"),
         Recipe(format=Format(scheme="mx", truncated=4, fill="midpoint")),
+        Recipe(format=Format(scheme="mx", truncated=5, significand=7)),
         Recipe(format=Format(scheme="exact", truncated=7)),
     ],
-    ids=lambda recipe: recipe.format.scheme,
+    ids=["unary", "mx", "mxint8", "exact"],
 )
 def test_every_scheme_replies_as_its_own_target_does(
     recipe: Recipe, llama: Path, tmp_path: Path

@@ -52,8 +52,8 @@ void unblock(const Params& p, const uint8_t* highs, const uint8_t* lows, int64_t
     uint64_t used = 0;
     for (int word = 0; word < 8; ++word) {
         const int start = word / size * p.beat + word % size;
-        for (int place = lows ? 0 : p.truncated; place <= top; ++place) {
-            const int row = place >= p.truncated ? top - place : place;
+        for (int place = lows ? p.absent_bits() : p.truncated; place <= top; ++place) {
+            const int row = place >= p.truncated ? top - place : place - p.absent_bits();
             const int byte = start + row * size;
             index[8 * word + 7 - place] =
                 static_cast<uint8_t>(place < p.truncated ? 64 + byte : byte);
@@ -78,8 +78,8 @@ void block(const Params& p, const uint8_t* magnitudes, int64_t blocks, uint8_t* 
         const int start = word / size * p.beat + word % size;
         for (int row = 0; row < p.high_bits(); ++row)
             high_index[start + row * size] = static_cast<uint8_t>(8 * word + top - row);
-        for (int row = 0; row < p.truncated; ++row)
-            low_index[start + row * size] = static_cast<uint8_t>(8 * word + row);
+        for (int row = 0; row < p.low_planes(); ++row)
+            low_index[start + row * size] = static_cast<uint8_t>(8 * word + row + p.absent_bits());
     }
     const __m512i high_places = load512(high_index), low_places = load512(low_index);
     const __m512i reverse =
@@ -443,6 +443,7 @@ static inline __m512i aligned(__m512i exponent, __m512i mantissa, __m512i group,
 
 void magnitudes(const Params& p, const uint16_t* values, const uint8_t* groups, int64_t n,
                 uint8_t* out) {
+    if (p.absent_bits()) return portable::codec_kernels.magnitudes(p, values, groups, n, out);
     const GroupBytes shared(p.unary() ? 5 : __builtin_ctz(static_cast<unsigned>(p.group)), NATURAL);
     for (int64_t i = 0; i < n; i += 64) {
         const __m512i mantissa = mantissas64(values, i, n);
