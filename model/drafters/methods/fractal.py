@@ -50,7 +50,8 @@ class Fractal(Method, name="fractal"):
     w: int = 7
     bits: int = 8
     group: int = 64  # inputs that share a scale
-    slots: Literal["last", "end"] = "last"  # what the slots hold at first: the last token, or 0
+    slots: Literal["last", "end", "rest"] = "last"  # what the slots hold at first: the last token,
+    # 0, or what was drafted behind the first rejected token
 
     def __post_init__(self) -> None:
         for name, least in {"n": 1, "w": 0, "group": 1}.items():
@@ -121,6 +122,7 @@ class FractalDrafter:
     def __init__(self, target: Stack, copy: Stack, method: Fractal, capacity: int) -> None:
         self._target, self._copy, self._method = target, copy, method
         self._capacity = capacity
+        self._rest: list[int] = []
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
@@ -129,18 +131,23 @@ class FractalDrafter:
             return Proposal()
         pending, position = context[-1], len(context) - 1
         room = self._capacity - len(context)
-        slot = pending if self._method.slots == "last" else 0
-        slots = [slot] * min(self._method.w, room)
-        hidden, done = self._target.embed([pending, *slots]), 0
+        hidden, done = self._target.embed([pending, *self._slots(pending)[:room]]), 0
         for layer in _fractal_layers(self._target.count, self._method.n):
             hidden = self._target.run(hidden, position, range(done, layer))
             tokens = self._fractal(hidden, position, layer)[:room]
             hidden, done = self._merged(hidden, tokens, position, layer), layer
         hidden = self._target.run(hidden, position, range(done, self._target.count))
-        best = self._target.logits(hidden, position).topk(2)
-        margins = (best.values[:, 0] - best.values[:, 1]).tolist()
-        chain = Proposal.chain(best.indices[:budget, 0].tolist(), margins[:budget], FRACTAL)
+        logits = self._target.logits(hidden, position)
+        first, second = logits.topk(2).values.T
+        margins, best = (first - second).tolist(), logits.argmax(-1).tolist()  # the first of equals
+        chain = Proposal.chain(best[:budget], margins[:budget], FRACTAL)
         return dataclasses.replace(chain, passes=(DraftPass(0, len(margins)),))
+
+    def _slots(self, pending: int) -> list[int]:
+        """The tokens that the slots hold at first."""
+        rest = self._rest if self._method.slots == "rest" else []
+        slot = 0 if self._method.slots == "end" else pending
+        return [*rest, *[slot] * self._method.w][: self._method.w]
 
     def _fractal(self, hidden: torch.Tensor, position: int, layer: int) -> list[int]:
         """A token after every row, by the copy's upper layers and head."""
@@ -157,4 +164,5 @@ class FractalDrafter:
         return torch.cat([hidden[:1], lower])
 
     def observe(self, outcome: Outcome) -> None:
-        """Phases do not depend on one another."""
+        """Remember what was drafted behind the first rejected token."""
+        self._rest = list(outcome.proposal.tokens[outcome.accepted + 1 :])

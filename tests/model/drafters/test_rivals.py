@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,8 +21,9 @@ from cassandra_spec.model.drafters.methods.lookahead import (
 )
 from cassandra_spec.model.drafters.methods.skip import Search, written
 from cassandra_spec.model.drafters.quantized import rounded
+from cassandra_spec.model.drafters.stack import Stack
 from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
-from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.speculative import CassandraForCausalLM, passes
 from tests.model.drafters.replies import PROMPTS, check_lossless, reply
 from tests.model.tiny import write_model
 
@@ -31,7 +34,12 @@ from tests.model.tiny import write_model
         *("int8", "int8:own=yes", "int4:group=16", "lookup", "recycling", "recycling:branches=1"),
         *("sparse:sinks=1:window=3", "sparse:sinks=1:window=2:top=2", "lookahead"),
         *("lookahead:window=2:ngram=2:pool=1", "fractal:n=2:w=2", "fractal:n=3:w=0:slots=end"),
-        *("fractal:n=6:w=1:bits=4", "skip:layers=1", "skip:attention=0,5:mlp=2:own=yes"),
+        *(
+            "fractal:n=2:w=3:slots=rest:bits=4",
+            "fractal:n=6:w=1:bits=4",
+            "skip:layers=1",
+            "skip:attention=0,5:mlp=2:own=yes",
+        ),
     ],
 )
 def test_replies_are_those_of_plain_decoding(lm: CassandraForCausalLM, method: str) -> None:
@@ -176,6 +184,34 @@ def test_the_first_token_of_a_phase_is_always_accepted(lm: CassandraForCausalLM,
     assert all(each.accepted >= 1 for each in found if each.drafted)
     assert found[0].drafted == 2 + 3 + 1
     assert bits == 8 or any(each.accepted < 4 for each in found)
+
+
+def test_equal_logits_are_decided_as_the_target_does(
+    lm: CassandraForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_tile, logits = passes._run_tile, Stack.logits
+
+    def coarse(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any) -> Any:
+            found = make(*arguments)
+            return None if found is None else found.round()  # many are equal
+
+        return made
+
+    monkeypatch.setattr(passes, "_run_tile", coarse(run_tile))
+    monkeypatch.setattr(Stack, "logits", coarse(logits))
+    found = check_lossless(lm, "fractal:n=3:w=2")
+    assert all(each.accepted >= 1 for each in found if each.drafted)
+
+
+def test_slots_begin_with_what_follows_the_rejected_token(lm: CassandraForCausalLM) -> None:
+    found = check_lossless(lm, "fractal:n=1:w=2:bits=4", max_tokens=24)
+    prepared = parse_method("fractal:n=1:w=2:slots=rest").prepare(lm)
+    drafter = prepared.drafter(lm.session(40), Settings(), np.random.default_rng(0))
+    for each in found:
+        drafter.observe(each)
+        rest = [*each.proposal.tokens[each.accepted + 1 :], 5, 5]
+        assert drafter._slots(5) == rest[:2]  # type: ignore[attr-defined]
 
 
 def test_a_phase_costs_n_copies_and_one_target(lm: CassandraForCausalLM) -> None:
