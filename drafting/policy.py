@@ -94,40 +94,39 @@ class _Mean:
         self._cases = self._cases * self.DECAY + cases
 
 
-class _Seconds:
-    """A time that drifts; single slow measurements count little."""
-
-    RATE = 0.1
-    OUTLIER = 2.0
-
-    def __init__(self) -> None:
-        self.value: float | None = None
-
-    def add(self, seconds: float) -> None:
-        if self.value is None:
-            self.value = seconds
-        bounded = min(seconds, self.OUTLIER * self.value)
-        self.value += self.RATE * (bounded - self.value)
-
-
 class _SecondsByRows:
     """Times of passes of one model, as measured lately.
 
-    A pass over r rows takes as long as the last ones over r rows did. If there were none, it lies
-    between those of fewer and of more rows. Beyond all that were measured, each row counts ``ROW``
-    of the time of one row.
+    A pass over r rows takes as long as the last ones over r rows did; single slow ones count
+    little. If none of the last ``KEPT`` passes had r rows, the time lies between those of fewer and
+    of more rows. So a size that was slow once is tried again. Beyond all that were measured, each
+    row counts ``ROW`` of the time of one row.
     """
 
+    RATE = 0.1
+    OUTLIER = 2.0
+    KEPT = 100
     ROW = 0.05
 
     def __init__(self) -> None:
-        self._times: dict[int, _Seconds] = {}
+        self._times: dict[int, tuple[float, int]] = {}  # seconds, and the number of the last pass
+        self._passes = 0
 
     def add(self, rows: int, seconds: float) -> None:
-        self._times.setdefault(rows, _Seconds()).add(seconds)
+        self._passes += 1
+        before = self.estimate(rows)
+        found = seconds if before is None else min(seconds, self.OUTLIER * before)
+        if rows in self._recent():
+            found = self._times[rows][0] + self.RATE * (found - self._times[rows][0])
+        self._times[rows] = found, self._passes
+
+    def _recent(self) -> dict[int, float]:
+        """Seconds by rows, of sizes that one of the last passes had."""
+        oldest = self._passes - self.KEPT
+        return {at: value for at, (value, seen) in self._times.items() if value and seen > oldest}
 
     def estimate(self, rows: int) -> float | None:
-        known = sorted((at, time.value) for at, time in self._times.items() if time.value)
+        known = sorted(self._recent().items())
         if not known:
             return None
         below = max((one for one in known if one[0] <= rows), default=None)

@@ -97,6 +97,19 @@ def test_what_is_not_allowed_is_not_planned() -> None:
         assert (plan.low, plan.rows, plan.direct) == (0, plan.model, math.inf)
 
 
+def test_a_size_whose_first_rounds_were_slow_is_tried_again() -> None:
+    """As on a machine that does something else for a while."""
+    policy, plans = measured("model"), []
+    for gamma in (0, 1, 2, *[MOST] * 5):
+        slow = 20 if gamma == MOST else 1
+        policy.observe(drafted(gamma, gamma, draft=0.1, verify=slow * (1 + 0.05 * gamma)))
+    for _ in range(400):
+        gamma = policy.plan(0).model
+        plans.append(gamma)
+        policy.observe(drafted(gamma, gamma, draft=0.1, verify=1 + 0.05 * gamma))
+    assert sum(plans[200:]) / 200 > MOST - 1
+
+
 def test_a_slow_round_does_not_change_the_mind() -> None:
     policy = measured("model")
     before = run(policy, accepted=0.8, draft=0.25)[-1]
