@@ -6,9 +6,10 @@ target; mx rounds its weights and must give those of its own plain decoding. Wha
 kept, so that a run that was interrupted goes on.
 
 ``--backend torch`` (``make soak``): gamma 1 to 8 in turn, keys and values in BF16 and in the
-format. ``--backend native`` (``make regression``): every gamma, every kind of draft, with and
-without a minimum margin, both forms of the target; some prompts follow enough text that prompt and
-reply fill 2,048 positions.
+format. ``--backend native`` (``make regression``): every gamma, every kind of draft, chains and
+trees of three sizes, with and without a minimum margin, both forms of the target; some prompts
+follow enough text that prompt and reply fill 2,048 positions. With ``--table`` the low drafters
+have a table of n-grams, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tqdm import tqdm
 
 from cassandra_spec.bench.soak import native_replies, torch_replies
 from cassandra_spec.bench.soak.answers import Answers, version
-from cassandra_spec.bench.soak.cases import RECIPES, Case, with_plain
+from cassandra_spec.bench.soak.cases import RECIPES, Case, Run, with_plain
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import cache_directory, load_or_calibrate
 from cassandra_spec.model.packing.packer import pack_model
@@ -50,11 +51,12 @@ def _pack(folder: Path, schemes: Sequence[str]) -> None:
 
 def _answer_all(args: argparse.Namespace, todo: Sequence[Case], answers: Answers) -> None:
     """Answer what is not answered yet."""
+    run = Run(folder=args.out, max_tokens=args.max_tokens, threads=args.threads, table=args.table)
     left = [case for case in todo if case not in answers]
     answer = BACKENDS[args.backend].answer
     bar = tqdm(total=len(todo), initial=len(todo) - len(left), desc="replies")
     with Workers(args.jobs or JOBS[args.backend]) as workers, bar:
-        results = workers.map(partial(answer, args.out, args.max_tokens, args.threads), left)
+        results = workers.map(partial(answer, run), left)
         for case, found in zip(left, results, strict=True):
             answers.add(case, found)
             bar.update()
@@ -95,6 +97,7 @@ def _parser() -> CommandParser:
     flags.add_count(parser, "max-tokens", "of a reply", 128)
     flags.add_jobs(parser, "processes")
     flags.add_count(parser, "threads", "of each process")
+    parser.add_argument("--table", type=Path, help="of n-grams, for the native engine")
     flags.add_some(parser, "schemes", "(default: all)", list(RECIPES), list(RECIPES))
     return parser
 
@@ -103,11 +106,14 @@ def _run(args: argparse.Namespace) -> int:
     known = len(bundled_prompts())
     if args.prompts > known:
         raise CassandraError(f"prompts must be from 1 to {known}, not {args.prompts}")
+    if args.table is not None and args.backend == "torch":
+        raise CassandraError("table must be left out with torch, not " + repr(str(args.table)))
     pairs = list(BACKENDS[args.backend].pairs(args.schemes, args.prompts))
     todo = list(with_plain(pairs))
     args.out.mkdir(parents=True, exist_ok=True)
     _pack(args.out, list(dict.fromkeys(case.scheme for case in todo)))
-    answers = Answers(args.out / f"answers-{args.backend}-{args.max_tokens}-{version()}.json")
+    made_by = version([args.table] if args.table else [])
+    answers = Answers(args.out / f"answers-{args.backend}-{args.max_tokens}-{made_by}.json")
     _answer_all(args, todo, answers)
     differing = compare(pairs, answers, VARIANTS[args.backend])
     print(f"{'FAIL' if differing else 'PASS'}: {differing} replies differ from plain decoding")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from cassandra_spec.bench.soak.cases import Answer, Case
@@ -37,11 +38,13 @@ class Answers:
         write_file(self._path, json.dumps(body).encode())
 
 
-def version() -> str:
-    """A hash of the code that answers: other code starts over."""
+def version(inputs: Iterable[Path] = ()) -> str:
+    """A hash of the code that answers, and of files that it reads: others start over."""
     found = hashlib.sha256()
     for room in _ROOMS:
         for file in sorted((ROOT / room).rglob("*")):
             if file.suffix in (".py", ".cpp", ".h"):
                 found.update(file.read_bytes())
+    for file in inputs:
+        found.update(file.read_bytes())
     return found.hexdigest()[:16]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.decode.prompts import encode_after
-from cassandra_spec.drafting import Counters, DraftKind, Gamma, Settings, encode_prompt
+from cassandra_spec.drafting import Counters, DraftKind, Gamma, Levels, Settings, encode_prompt
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
 from cassandra_spec.model.packing.packer import Recipe
@@ -26,6 +26,18 @@ RECIPES = {
 }
 """How the model is packed, by scheme."""
 
+CHAINS = Levels(branches=1, alternatives=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """What all replies have in common."""
+
+    folder: Path  # of the packed models, one for each scheme
+    max_tokens: int
+    threads: int | None = None  # None: the backend's default
+    table: Path | None = None  # of n-grams, for the low drafters
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
@@ -37,6 +49,7 @@ class Case:
     draft: DraftKind = "model"
     gamma: Gamma = 0
     min_margin: float = 0.0
+    levels: Levels = CHAINS
     context: int | None = None  # tokens of the prompt, text before it included; None: as it is
 
     @property
@@ -60,6 +73,7 @@ class Case:
             draft=self.draft,
             gamma=self.gamma,
             min_margin=self.min_margin,
+            levels=self.levels,
             max_tokens=max_tokens,
             stop_tokens=stops,
         )

@@ -1,12 +1,12 @@
-"""Replies of the native engine, with both forms of the target and every kind of draft."""
+"""Replies of the native engine: both forms of the target, every kind of draft, chains and trees."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from cassandra_spec.bench.soak.cases import Answer, Case, Prompts
-from cassandra_spec.drafting import Counters, DraftKind, Gamma
+from cassandra_spec.bench.soak.cases import CHAINS, Answer, Case, Prompts, Run
+from cassandra_spec.drafting import Counters, DraftKind, Gamma, Levels
+from cassandra_spec.model.baking import open_table
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MOST
 
@@ -17,6 +17,14 @@ CONTEXTS: tuple[int | None, ...] = (None, None, 600, None, None, 1900)
 """Tokens of the prompts in turn; None: as it is."""
 
 DRAFTS: tuple[DraftKind, ...] = ("model", "hybrid", "lookup")
+LEVELS = (
+    CHAINS,
+    Levels(),
+    Levels(low=7),
+    Levels(low=MOST, rows=MOST),
+)
+"""Chains, and trees of three sizes."""
+
 TARGETS = ("bf16", "packed12")
 _GAMMAS: tuple[Gamma, ...] = (*range(1, MOST + 1), "adaptive")
 
@@ -34,28 +42,32 @@ def pairs(schemes: Sequence[str], prompts: int) -> Iterator[tuple[Case, Case]]:
                     draft=DRAFTS[(number + number // len(CONTEXTS)) % len(DRAFTS)],
                     gamma=_GAMMAS[number % len(_GAMMAS)],
                     min_margin=0.75 if number % 5 < 2 else 0.0,
+                    levels=LEVELS[(number % len(CONTEXTS) + number // len(CONTEXTS)) % len(LEVELS)],
                 )
                 yield case, case.plain(target)
 
 
-_open: dict[tuple[Path, str, int | None], Engine] = {}
+_open: dict[tuple[Run, str, str], Engine] = {}
 """The engine of the latest reply; a process has room for one."""
 
 
-def _engine(folder: Path, target: str, threads: int | None) -> Engine:
-    key = folder, target, threads
+def _engine(run: Run, scheme: str, target: str) -> Engine:
+    key = run, scheme, target
     if key not in _open:
         for engine in _open.values():
             engine.close()
         _open.clear()
-        _open[key] = Engine.from_packed(folder, target=target, threads=threads, context=POSITIONS)
+        place = run.folder / scheme
+        engine = Engine.from_packed(place, target=target, threads=run.threads, context=POSITIONS)
+        engine.use_table(None if run.table is None else open_table(run.table, place))
+        _open[key] = engine
     return _open[key]
 
 
-def answer(folder: Path, max_tokens: int, threads: int | None, case: Case) -> Answer:
+def answer(run: Run, case: Case) -> Answer:
     """Decode one reply, on all cores unless another number of threads is asked for."""
-    place = folder / case.scheme
-    return reply(_engine(place, case.variant, threads), Prompts.of(place), case, max_tokens)
+    engine = _engine(run, case.scheme, case.variant)
+    return reply(engine, Prompts.of(run.folder / case.scheme), case, run.max_tokens)
 
 
 def reply(engine: Engine, prompts: Prompts, case: Case, max_tokens: int) -> Answer:

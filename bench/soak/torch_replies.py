@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from cassandra_spec.bench.soak.cases import Answer, Case, Prompts
-from cassandra_spec.drafting import Counters
+from cassandra_spec.bench.soak.cases import Answer, Case, Prompts, Run
+from cassandra_spec.drafting import Counters, decode
 from cassandra_spec.golden import Format
-from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, decode
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 
 GAMMAS = range(1, 9)
 BF16, PACKED = "BF16", "unary -4"
@@ -33,12 +33,13 @@ def _model(folder: Path) -> CassandraForCausalLM:
     return CassandraForCausalLM.from_pretrained(folder)
 
 
-def answer(folder: Path, max_tokens: int, threads: int | None, case: Case) -> Answer:
+def answer(run: Run, case: Case) -> Answer:
     """Decode one reply, on one thread unless others are asked for."""
-    torch.set_num_threads(threads or 1)
-    lm, prompts = _model(folder / case.scheme), Prompts.of(folder / case.scheme)
+    torch.set_num_threads(run.threads or 1)
+    place = run.folder / case.scheme
+    lm, prompts = _model(place), Prompts.of(place)
     prompt, counters = prompts(case), Counters()
     kv = KV if case.variant == PACKED else None
-    session = lm.session(len(prompt) + max_tokens, kv=kv)
-    rounds = decode(session, prompt, case.settings(max_tokens, prompts.stops), counters)
+    session = lm.session(len(prompt) + run.max_tokens, kv=kv)
+    rounds = decode(session, prompt, case.settings(run.max_tokens, prompts.stops), counters)
     return Answer.of(rounds, counters)

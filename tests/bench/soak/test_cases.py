@@ -12,7 +12,7 @@ from cassandra_spec.bench.soak import native_replies, torch_replies
 from cassandra_spec.bench.soak.__main__ import compare, main
 from cassandra_spec.bench.soak.answers import Answers
 from cassandra_spec.bench.soak.cases import RECIPES, Answer, with_plain
-from cassandra_spec.bench.soak.native_replies import CONTEXTS, DRAFTS
+from cassandra_spec.bench.soak.native_replies import CONTEXTS, DRAFTS, LEVELS
 from cassandra_spec.bench.soak.torch_replies import BF16, GAMMAS, PACKED
 from cassandra_spec.native.engine_binding import MOST
 
@@ -37,7 +37,11 @@ def test_every_setting_of_the_native_engine_takes_part() -> None:
     for context in set(CONTEXTS):
         assert {case.draft for case in some if case.context == context} == set(DRAFTS)
     for draft in DRAFTS:
-        assert {case.min_margin for case in some if case.draft == draft} == {0.0, 0.75}
+        own = [case for case in some if case.draft == draft]
+        assert {case.min_margin for case in own} == {0.0, 0.75}
+        assert {case.levels for case in own} == set(LEVELS)
+        longest = [case for case in own if case.context == max(filter(None, CONTEXTS))]
+        assert len({case.levels for case in longest}) >= 3
 
 
 @pytest.mark.parametrize("backend", [torch_replies, native_replies])
@@ -70,6 +74,8 @@ def test_a_reply_that_differs_is_counted(
     assert printed.err == f"differs: {wrong}\n"
 
 
-def test_the_number_of_prompts_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_flags_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--prompts", "75"]) == 2
     assert "prompts must be from 1 to 74, not 75" in capsys.readouterr().err
+    assert main(["--table", "rows.safetensors"]) == 2
+    assert "table must be left out with torch, not 'rows" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from cassandra_spec.bench.soak import native_replies, torch_replies
 from cassandra_spec.bench.soak.__main__ import compare
 from cassandra_spec.bench.soak.answers import Answers
-from cassandra_spec.bench.soak.cases import Case, Prompts, with_plain
+from cassandra_spec.bench.soak.cases import Case, Prompts, Run, with_plain
 from cassandra_spec.bench.soak.native_replies import DRAFTS, POSITIONS
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import open_source
@@ -32,9 +32,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_native_engine_with_whole_contexts(small: Path, tmp_path: Path) -> None:
     pairs = list(native_replies.pairs(["exact"], 12))
+    run = Run(folder=small, max_tokens=48, threads=2)
     answers = Answers(tmp_path / "answers.json")
     for case in with_plain(pairs):
-        answers.add(case, native_replies.answer(small, 48, 2, case))
+        answers.add(case, native_replies.answer(run, case))
     assert compare(pairs, answers, "target") == 0
     prompts = Prompts.of(small / "exact")
     assert max(len(prompts(case)) for case, _ in pairs) > 1890
@@ -49,9 +50,10 @@ def test_the_native_engine_with_whole_contexts(small: Path, tmp_path: Path) -> N
 
 def test_the_torch_runtime_with_both_kinds_of_cache(small: Path, tmp_path: Path) -> None:
     pairs = list(torch_replies.pairs(["exact"], 2))
+    run = Run(folder=small, max_tokens=16, threads=1)
     answers = Answers(tmp_path / "answers.json")
     for case in with_plain(pairs):
-        answers.add(case, torch_replies.answer(small, 16, 1, case))
+        answers.add(case, torch_replies.answer(run, case))
     assert compare(pairs, answers, "KV") == 0
 
 
