@@ -14,6 +14,7 @@ from cassandra_spec.casspec.generate_flags import (
     BF16,
     add_generation,
     choose_backend,
+    choose_target,
     opening_of,
     refuse_ignored,
     settings_of,
@@ -146,8 +147,11 @@ def _open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]
     """The model and the settings of a command's flags."""
     from cassandra_spec.model.backends import BACKENDS
 
-    args.reason = choose_backend(args)
+    reason = choose_backend(args)
     refuse_ignored(args)
+    args.reasons = {f"the {args.backend} backend": reason}
+    reason = choose_target(args)
+    args.reasons[f"the native target {args.native_target}"] = reason
     settings = settings_of(args)
     with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
         yield backend, settings
@@ -158,8 +162,9 @@ def _open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]
 def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
     """The end of a reply's line and the figures, or all as JSON; and which backend it was."""
     print(json.dumps(outcome.to_dict()) if args.json else "", flush=True)
-    if args.reason:
-        print(f"casspec: the {args.backend} backend was chosen: {args.reason}", file=sys.stderr)
+    for choice, reason in args.reasons.items():
+        if reason:
+            print(f"casspec: {choice} was chosen: {reason}", file=sys.stderr)
     if not args.json:
         print_figures(outcome.report, _kv_text(args))
 

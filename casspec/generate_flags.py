@@ -77,7 +77,7 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say what decodes."""
     group = parser.add_argument_group("backend")
     text = (
-        "torch's kernels on decoded weights, or native code on packed ones: fast, greedy alone, for"
+        "torch's kernels on decoded weights, or native code on packed ones: fast, for"
         " Llama-type models; needs a C++ compiler; auto: native where it can be"
     )
     flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
@@ -86,8 +86,8 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
         " the reference, or the Verilated gateware; --kv-prune is always the reference's"
     )
     flags.add_choice(group, "codec", (AUTO, "golden", "rtl"), text)
-    text = "how the native target's weights are kept: 12 bits are as lossless"
-    flags.add_choice(group, "native-target", ("bf16", "packed12"), text)
+    text = "how the native target's weights are kept: 12 bits are lossless, too; auto: the faster"
+    flags.add_choice(group, "native-target", ("bf16", "packed12", AUTO), text)
     flags.add_count(group, "threads", "of the native backend (default: all processors)")
 
 
@@ -127,18 +127,16 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 # --- flags without effect -------------------------------------------------------------------------
 
 _TORCH_ALONE = {
-    "--temperature": "needs sampling",
     "--kv": "needs packed keys and values",
     "--codec": "needs decoded weights",
 }
-_NATIVE = "with --backend native, which decodes greedily from BF16 keys and values"
+_NATIVE = "with --backend native, which decodes weights itself and keeps keys and values in BF16"
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
-    (("--temperature",), lambda args: args.backend == "native" and args.temperature != 0, _NATIVE),
     (("--kv",), lambda args: args.backend == "native" and args.kv != BF16, _NATIVE),
-    (("--top-k", "--top-p", "--codec"), lambda args: args.backend == "native", _NATIVE),
+    (("--codec",), lambda args: args.backend == "native", _NATIVE),
     (("--threads", "--native-target"), lambda args: args.backend == "torch", _TORCH),
     (("--top-k", "--top-p", "--seed"), lambda args: args.temperature == 0, _GREEDY),
     (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
@@ -174,7 +172,20 @@ def choose_backend(args: argparse.Namespace) -> str:
         return ""
     reason = _against_native(args)
     args.backend = "torch" if reason else "native"
-    return reason or "replies are greedy, and the model and the machine allow it"
+    return reason or "the model, the machine and the flags allow it"
+
+
+def choose_target(args: argparse.Namespace) -> str:
+    """Put a form of the native target in the place of ``auto``; why it, if it was to be chosen."""
+    if args.native_target != AUTO:
+        return ""
+    from cassandra_spec.model.backends import target_seconds
+
+    seconds = target_seconds(args.source, args.threads)
+    args.native_target = min(seconds, key=lambda form: seconds[form])
+    return ", ".join(
+        f"a plain step takes {1e3 * each:.1f} ms with {form}" for form, each in seconds.items()
+    )
 
 
 def _against_native(args: argparse.Namespace) -> str:

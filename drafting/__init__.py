@@ -6,6 +6,13 @@ Nothing here needs torch. ``docs/development.md``, "Add a draft method", says ho
 from cassandra_spec.drafting.costs import pass_costs
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
+from cassandra_spec.drafting.loop import (
+    DrafterFactory,
+    DraftPasses,
+    Session,
+    decode,
+    make_drafter,
+)
 from cassandra_spec.drafting.low import Candidates, Copies, LowDrafter, Recycled
 from cassandra_spec.drafting.policy import (
     AdaptivePolicy,
@@ -90,7 +97,9 @@ __all__ = [
     "Counters",
     "DraftKind",
     "DraftPass",
+    "DraftPasses",
     "Drafter",
+    "DrafterFactory",
     "Emitted",
     "FixedPolicy",
     "Gamma",
@@ -117,6 +126,7 @@ __all__ = [
     "Report",
     "Sampling",
     "Sequences",
+    "Session",
     "Settings",
     "SideBySide",
     "TableOrder",
@@ -124,11 +134,13 @@ __all__ = [
     "View",
     "accept_greedy",
     "cut_at_end",
+    "decode",
     "draw",
     "encode_opening",
     "encode_prompt",
     "encode_text",
     "fixed_plan",
+    "make_drafter",
     "make_policy",
     "make_report",
     "native_figures",

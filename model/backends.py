@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cassandra_spec.drafting import Backend, Counters, NgramTable, Sequences, Settings, stop_tokens
+from cassandra_spec.drafting import (
+    GREEDY,
+    Backend,
+    Counters,
+    NgramTable,
+    Sequences,
+    Settings,
+    stop_tokens,
+)
 from cassandra_spec.golden import CassandraError, Codec, Encoder
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.baking import open_table
@@ -17,6 +27,7 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.batch import Batch
 from cassandra_spec.native.engine import Engine, Target
 from cassandra_spec.native.engine_binding import engine_library
+from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.native.llama import read_llama_config
 from cassandra_spec.native.sampling import sampled_rounds
 
@@ -81,6 +92,28 @@ def _table(source: Path, opening: Opening) -> NgramTable | None:
     return open_table(opening.table, source) if opening.table else None
 
 
+def target_seconds(source: Path, threads: int | None, steps: int = 11) -> dict[Target, float]:
+    """Seconds of a plain step on this machine, the median, for each form of the native target.
+
+    The model is loaded once for each form, without its draft.
+    """
+    found = {}
+    for target in TARGETS:
+        with Engine.from_packed(
+            source, target=target, draft=False, threads=threads, context=steps + 1
+        ) as engine:
+            found[target] = statistics.median(_step_seconds(engine, steps))
+    return found
+
+
+def _step_seconds(engine: Engine, steps: int) -> Iterator[float]:
+    engine.forward([0], last=1)
+    for position in range(1, steps + 1):
+        begun = time.perf_counter()
+        engine.forward([0], position, last=1)
+        yield time.perf_counter() - begun
+
+
 class _Native:
     """An engine with its tokenizer, which also runs several sequences at once."""
 
@@ -94,9 +127,10 @@ class _Native:
     def rounds(
         self, prompt: Sequence[int], settings: Settings, counters: Counters, **ends: Any
     ) -> Iterator[list[int]]:
-        """Rounds of the engine; plain sampling is done beside it."""
-        if settings.sampling.temperature and settings.gamma == 0:
-            return sampled_rounds(self._engine, prompt, settings, counters, **ends)
+        """Rounds of the engine; tokens are sampled beside it."""
+        if settings.sampling != GREEDY:
+            table = self._engine.table
+            return sampled_rounds(self._engine, prompt, settings, counters, table=table, **ends)
         return self._engine.rounds(prompt, settings, counters, **ends)
 
     def stop_tokens(self) -> frozenset[int]:

@@ -136,6 +136,7 @@ class Engine:
         self.slots = int32("slots", slots, 0, MAX_ROWS)
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
         self.costs: Costs | None = None  # of a packed file
+        self.table: NgramTable | None = None  # of the low drafter
         self._handle: int | None = None
         self._library = engine_library()
         self._process = os.getpid()
@@ -468,9 +469,13 @@ class Engine:
         """Raise :class:`CassandraError` for settings of rounds that this engine cannot run."""
         if settings.sampling != GREEDY:
             raise CassandraError(
-                "sampling must be greedy (temperature 0) for the native engine, "
+                "sampling must be greedy (temperature 0) in the engine's own rounds, "
                 f"not {settings.sampling}"
             )
+        self.require_drafts(settings)
+
+    def require_drafts(self, settings: Settings) -> None:
+        """Raise :class:`CassandraError` unless this engine can draft so."""
         if settings.gamma != ADAPTIVE and settings.gamma > MOST:
             raise CassandraError(
                 f"gamma must be from 0 to {MOST}, or 'adaptive', not {settings.gamma!r}"
@@ -494,7 +499,7 @@ class Engine:
         orders = table_orders(table)
         done = self._library.cassandra_engine_set_table(self._open(), orders, len(orders))
         self._require_made(bool(done))
-        self._table = table  # keeps the arrays
+        self.table = table  # keeps the arrays
 
     def _read_prompt(self, prompt: Sequence[int], counters: Counters) -> int:
         """Run the target over a prompt; the token that follows it."""

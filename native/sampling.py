@@ -1,13 +1,67 @@
-"""Sampled tokens of the native engine, without speculation."""
+"""Sampled replies of the native engine: the rounds of :mod:`cassandra_spec.drafting.loop`.
+
+The engine runs the passes; tokens are drawn, and drafted ones accepted by Eq. 1, beside it.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 
-from cassandra_spec.drafting import Counters, Settings, cut_at_end
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.drafting import ROOT, Counters, Node, ReadBytes, Settings, decode
+from cassandra_spec.drafting.low import Candidates
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.native.batch import Batch
 from cassandra_spec.native.engine import Engine
+
+
+class _Chains:
+    """The passes of an engine over chains (:class:`cassandra_spec.drafting.Session`)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._position = engine.memory()["position"]
+        self._committed = 0
+        self.weights = engine.costs.weights if engine.costs else ReadBytes()
+        self.seconds = {"prompt": 0.0, "draft": 0.0, "verify": 0.0}
+
+    def prompt(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        return self._run("prompt", tokens, 0, last=1)
+
+    def target(self, pending: int, nodes: Sequence[Node], position: int) -> NDArray[np.float32]:
+        return self._run("verify", _tokens(pending, nodes), position)
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> NDArray[np.float32]:
+        return self._run("draft", _tokens(pending, nodes), position)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Nothing to do: the next pass overwrites what follows a chain's accepted part."""
+
+    def commit(self, position: int) -> None:
+        self._committed = position
+
+    def reads(self, position: int) -> ReadBytes:
+        size = (position + 1) * self._position
+        return ReadBytes(draft=size, target=size, bf16=size)
+
+    def stored(self) -> ReadBytes:
+        return self.reads(self._committed - 1)
+
+    def _run(
+        self, kind: str, tokens: Sequence[int], position: int, last: int | None = None
+    ) -> NDArray[np.float32]:
+        begun = time.perf_counter()
+        logits = self._engine.forward(tokens, position, draft=kind == "draft", last=last)
+        self.seconds[kind] += time.perf_counter() - begun
+        return logits
+
+
+def _tokens(pending: int, nodes: Sequence[Node]) -> list[int]:
+    if any(node.parent != place for place, node in enumerate(nodes, start=ROOT)):
+        raise CassandraError("levels must draft chains (branches 1, alternatives 0), not trees")
+    return [pending, *(node.token for node in nodes)]
 
 
 def sampled_rounds(
@@ -17,21 +71,19 @@ def sampled_rounds(
     counters: Counters,
     *,
     ends: Callable[[int], bool] = lambda token: False,
+    table: Candidates | None = None,
 ) -> Iterator[list[int]]:
-    """As :meth:`Engine.rounds` of plain decoding, but each token is drawn from the logits.
+    """As :meth:`Engine.rounds`, but each token is drawn as ``settings.sampling`` says.
 
-    It takes a slot of the engine. Nothing is counted but the reply. Raises :class:`CassandraError`
-    if gamma is not 0.
+    Drafts are chains, which Eq. 1 verifies. An adaptive gamma counts bytes, not seconds. Raises
+    :class:`CassandraError` as :meth:`Engine.rounds`.
     """
-    if settings.gamma != 0:
-        raise CassandraError(f"gamma must be 0 for native sampling, not {settings.gamma!r}")
-    counters.replies += 1
-    counters.prompt_tokens += len(prompt)
-    with Batch(engine) as batch:
-        batch.claim(prompt, settings)
-        while batch.running:
-            for emitted in batch.step():
-                tokens, over = cut_at_end([emitted.token], frozenset(), ends)
-                yield tokens
-                if over:
-                    return
+    engine.require_room(prompt, settings)
+    engine.require_drafts(settings)
+    passes = _Chains(engine)
+    for emitted in decode(passes, prompt, settings, counters, ends=ends, table=table):
+        for kind, seconds in passes.seconds.items():
+            name = f"{kind}_seconds"
+            setattr(counters, name, getattr(counters, name) + seconds)
+            passes.seconds[kind] = 0.0
+        yield emitted

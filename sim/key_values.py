@@ -110,8 +110,7 @@ def _reply(
     codec: Codec,
     encoder: Encoder,
 ) -> _Reply:
-    from cassandra_spec.drafting import Counters, Settings
-    from cassandra_spec.model.speculative import decode
+    from cassandra_spec.drafting import Counters, Settings, decode
 
     asked = model.encode_prompt(prompt)
     session = model.session(len(asked) + tokens, kv=kv, codec=codec, encoder=encoder)

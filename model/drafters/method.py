@@ -44,7 +44,7 @@ class Prepared:
         random: np.random.Generator,
         table: Candidates | None = None,
     ) -> Drafter:
-        """The drafter of one reply (a :data:`cassandra_spec.model.speculative.DrafterFactory`)."""
+        """The drafter of one reply (a :data:`cassandra_spec.drafting.DrafterFactory`)."""
         raise NotImplementedError
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:

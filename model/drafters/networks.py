@@ -25,6 +25,7 @@ from cassandra_spec.drafting import (
     Outcome,
     Proposal,
     Settings,
+    make_drafter,
 )
 from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
 from cassandra_spec.model.drafters.method import Prepared
@@ -35,7 +36,6 @@ from cassandra_spec.model.speculative import (
     PackedLinear,
     run_pass,
 )
-from cassandra_spec.model.speculative.drafters import make_drafter
 from cassandra_spec.model.speculative.linear import Mode
 from cassandra_spec.model.speculative.tiles import ROWS
 from cassandra_spec.model.speculative.trees import TreePasses
@@ -57,7 +57,7 @@ def clone(lm: CassandraForCausalLM, *, draft: bool = False) -> Any:
 
 class SharedPasses(TreePasses):
     """Passes of a network on the keys and values of a session
-    (:class:`cassandra_spec.model.speculative.DraftPasses`).
+    (:class:`cassandra_spec.drafting.DraftPasses`).
     """
 
     def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:

@@ -8,7 +8,6 @@ from cassandra_spec.model.speculative.causal_lm import (
     ModelSession,
     ReplyInterrupted,
 )
-from cassandra_spec.model.speculative.drafters import DrafterFactory, DraftPasses, Session
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import (
     DecodedProducts,
@@ -18,14 +17,11 @@ from cassandra_spec.model.speculative.linear import (
     ProductsFactory,
     decoded,
 )
-from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.passes import run_pass
 
 __all__ = [
     "CassandraForCausalLM",
     "DecodedProducts",
-    "DraftPasses",
-    "DrafterFactory",
     "KeyValueCache",
     "KeyValueFormat",
     "Mode",
@@ -34,8 +30,6 @@ __all__ = [
     "Products",
     "ProductsFactory",
     "ReplyInterrupted",
-    "Session",
-    "decode",
     "decoded",
     "run_pass",
 ]

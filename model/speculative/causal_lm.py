@@ -17,6 +17,7 @@ from cassandra_spec.drafting import (
     Candidates,
     Costs,
     Counters,
+    DrafterFactory,
     DraftKind,
     Gamma,
     Generation,
@@ -26,11 +27,14 @@ from cassandra_spec.drafting import (
     ReplyText,
     Report,
     Settings,
+    decode,
     encode_prompt,
     fixed_plan,
+    make_drafter,
     make_report,
     stop_tokens,
 )
+from cassandra_spec.drafting.loop import MOST
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
@@ -39,7 +43,6 @@ from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
 from cassandra_spec.model.speculative.arguments import Request, read_request
-from cassandra_spec.model.speculative.drafters import MOST, DrafterFactory, make_drafter
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
 from cassandra_spec.model.speculative.linear import Mode, ProductsFactory, decoded
 from cassandra_spec.model.speculative.loading import (
@@ -47,7 +50,6 @@ from cassandra_spec.model.speculative.loading import (
     pack_layers,
     weights_in_memory,
 )
-from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
@@ -261,7 +263,7 @@ class CassandraForCausalLM:
         """Yield the tokens of a reply to a prompt (tokens, at least one) round by round.
 
         Stop strings are not looked for; ``ends`` and ``make`` are as for
-        :func:`cassandra_spec.model.speculative.decode`.
+        :func:`cassandra_spec.drafting.decode`.
         """
         vocabulary = self.network.config.vocab_size
         if not prompt or not 0 <= min(prompt) <= max(prompt) < vocabulary:

@@ -178,7 +178,7 @@ def rounds(
     policy: Policy | None = None,
     timed: Callable[[Outcome], Outcome] = lambda outcome: outcome,
 ) -> list[list[Round]]:
-    """The rounds of each reply, as :func:`cassandra_spec.model.speculative.decode` would have them.
+    """The rounds of each reply, as :func:`cassandra_spec.drafting.decode` would have them.
 
     They are drafted by the same code. Sizes of replies and stop tokens are those of ``replies``,
     whatever ``settings`` says. ``drafts`` must have been followed to gamma or farther. What the

@@ -321,9 +321,9 @@ def test_a_flag_that_would_be_ignored_is_refused_by_name(
 @pytest.mark.parametrize(
     ("flags", "backend", "why"),
     [
-        ("", "native", "replies are greedy, and the model and the machine allow it"),
-        ("--gamma 7 --threads 1", "native", "replies are greedy"),
-        ("--temperature 1", "torch", "--temperature needs sampling"),
+        ("", "native", "the model, the machine and the flags allow it"),
+        ("--gamma 7 --threads 1", "native", "the model"),
+        ("--temperature 1", "native", "the model"),
         ("--kv exact --kv-group 16 --kv-block 16", "torch", "--kv needs packed keys and values"),
         ("--codec golden", "torch", "--codec needs decoded weights"),
         ("--gamma 16", "torch", "--gamma is above 15"),

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.model import backends
+from cassandra_spec.native.forms import TARGETS
 from tests.casspec.status import error_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,36 @@ def test_a_speculative_reply_is_the_plain_one(
         flags = ("--gamma", gamma, "--draft", draft, "--native-target", target)
         found = run_json(packed, capsys, *flags)
         assert (found["tokens"], found["texts"]) == (plain["tokens"], plain["texts"])
+
+
+@pytest.mark.parametrize("faster", ["bf16", "packed12"])
+def test_the_targets_form_is_chosen_by_the_time_of_a_step(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, faster: str
+) -> None:
+    assert set(backends.target_seconds(packed, threads=1)) == set(TARGETS)
+    seconds = {form: 0.002 if form == faster else 0.003 for form in TARGETS}
+    monkeypatch.setattr(backends, "target_seconds", lambda source, threads: seconds)
+    plain = run_json(packed, capsys, "--plain")
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "40", "--json", *NATIVE]
+    assert main([*command, "--native-target", "auto"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["tokens"] == plain["tokens"]
+    assert set(found["report"]["native"]["forms"]["target"]) == {faster}
+    line = f"casspec: the native target {faster} was chosen: a plain step takes "
+    assert next(each for each in printed.err.splitlines() if "target" in each).startswith(line)
+
+
+def test_a_sample_is_repeated_by_its_seed_and_has_figures(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--temperature", "1", "--top-p", "0.9", "--gamma", "3", "--seed")
+    first, again, other = (run_json(packed, capsys, *flags, seed) for seed in ("5", "5", "6"))
+    assert first["tokens"] == again["tokens"] != other["tokens"]
+    report = first["report"]
+    assert 0 < report["accepted"] < report["drafted"]
+    assert report["traffic"]["all"]["speedup"] > 0
+    assert report["native"]["tokens_per_second"] > 0
 
 
 def test_figures_have_the_names_of_the_other_backend(
@@ -121,8 +153,7 @@ def test_an_interrupt_ends_with_what_there_is(
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--temperature", "1"], "--temperature must not be given with --backend native"),
-        (["--top-k", "3"], "--top-k must not be given with --backend native"),
+        (["--top-k", "3"], "--top-k must not be given without --temperature above 0"),
         (["--kv", "exact"], "--kv must not be given with --backend native"),
         (["--codec", "rtl"], "--codec must not be given with --backend native"),
         (["--gamma", "16"], "gamma must be from 0 to 15, or 'adaptive', not 16 (the native"),

@@ -25,6 +25,7 @@ from cassandra_spec.drafting import (
     Settings,
     make_policy,
 )
+from cassandra_spec.drafting.loop import MOST, PassView
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
 from cassandra_spec.model.drafters.method import Method
@@ -33,7 +34,6 @@ from cassandra_spec.model.exits import Exit, Exits
 from cassandra_spec.model.exits.cascade import Cascade, Segment, logit
 from cassandra_spec.model.exits.run import open_exits
 from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
-from cassandra_spec.model.speculative.drafters import MOST, PassView
 
 
 class _ExitNorm(torch.nn.Module):

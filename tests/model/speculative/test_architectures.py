@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cassandra_spec.drafting import DRAFT_VIEW, Counters, Proposal, Settings
+from cassandra_spec.drafting import DRAFT_VIEW, Counters, Proposal, Settings, decode
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, PackedLinear
-from cassandra_spec.model.speculative.loop import decode
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
 from tests.model.speculative.test_generate import batch

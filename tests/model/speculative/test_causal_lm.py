@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Counters, Sampling, Settings
+from cassandra_spec.drafting import Counters, Sampling, Settings, decode
 from cassandra_spec.golden import CassandraError, Format, GoldenCodec, Packed
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
@@ -20,7 +20,6 @@ from cassandra_spec.model.speculative import (
     KeyValueCache,
     KeyValueFormat,
     PackedLinear,
-    decode,
     run_pass,
 )
 from cassandra_spec.model.weights.sources import open_source

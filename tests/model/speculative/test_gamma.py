@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from cassandra_spec.drafting import Counters, Settings
-from cassandra_spec.model.speculative import decode
-from cassandra_spec.model.speculative.drafters import MOST
+from cassandra_spec.drafting import Counters, Settings, decode
+from cassandra_spec.drafting.loop import MOST
 from tests.model.speculative.test_loop import Script, flat
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Counters, Node, Proposal, Settings
+from cassandra_spec.drafting import Counters, Node, Proposal, Settings, decode
 from cassandra_spec.golden import (
     CassandraError,
     Format,
@@ -25,7 +25,6 @@ from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
     KeyValueFormat,
-    decode,
     run_pass,
 )
 from cassandra_spec.model.speculative.tiles import Tile

@@ -23,11 +23,12 @@ from cassandra_spec.drafting import (
     ReadBytes,
     Sampling,
     Settings,
+    decode,
     draw,
     verify,
 )
-from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, decode
-from cassandra_spec.model.speculative import loop as loop_module
+from cassandra_spec.drafting import loop as loop_module
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 from tests.model.speculative.test_key_values import EXACT, MX, UNARY
 from tests.model.speculative.test_loop import Script, flat
 from tests.model.speculative.test_passes import tokens_of

@@ -10,6 +10,7 @@ from cassandra_spec.drafting import (
     GREEDY,
     ROOT,
     Counters,
+    DrafterFactory,
     KeyValueCounters,
     Node,
     Outcome,
@@ -17,11 +18,11 @@ from cassandra_spec.drafting import (
     ReadBytes,
     Sampling,
     Settings,
+    decode,
+    make_drafter,
 )
 from cassandra_spec.drafting.counters import SourceCounters
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.speculative import DrafterFactory, decode
-from cassandra_spec.model.speculative.drafters import make_drafter
 
 VOCABULARY, STOP = 20, 19
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Counters, Settings
+from cassandra_spec.drafting import Counters, Settings, decode
 from cassandra_spec.golden import (
     CassandraError,
     Format,
@@ -22,7 +22,7 @@ from cassandra_spec.golden import (
     keep_largest,
 )
 from cassandra_spec.golden.format import SCHEMES, Scheme
-from cassandra_spec.model.speculative import KeyValueFormat, decode
+from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.speculative.causal_lm import CassandraForCausalLM
 from cassandra_spec.model.speculative.sealing import Order, Sealer, flatten, unflatten
 from cassandra_spec.model.study import padding

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from cassandra_spec.drafting import Counters, Settings
+from cassandra_spec.drafting import Counters, Settings, decode
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe, pack_model
 from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
     KeyValueFormat,
-    decode,
 )
 from cassandra_spec.model.speculative.tiles import Tile
 from cassandra_spec.model.study.acceptance import row

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from cassandra_spec.drafting import Counters, Levels, Settings
+from cassandra_spec.drafting import Counters, Levels, Settings, decode
+from cassandra_spec.drafting import loop as loop_module
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model
-from cassandra_spec.model.speculative import CassandraForCausalLM, decode
-from cassandra_spec.model.speculative import loop as loop_module
+from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.study.emulation import Replies, Round, follow, greedy_replies, rounds
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import MODEL_TYPES, change_config, write_model

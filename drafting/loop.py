@@ -1,0 +1,248 @@
+"""The rounds of one sequence on the passes of a session (section II.B of the paper).
+
+A session is of any runtime; what it gives is an array of numpy, or a tensor on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
+from cassandra_spec.drafting.levels import Choice, LevelDrafter, accept_greedy
+from cassandra_spec.drafting.low import BRANCHES, Candidates, LowDrafter
+from cassandra_spec.drafting.policy import PassCosts, make_policy
+from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
+from cassandra_spec.drafting.replies import cut_at_end
+from cassandra_spec.drafting.sampling import draw, probabilities, verify
+from cassandra_spec.drafting.settings import GREEDY, Sampling, Settings
+from cassandra_spec.golden import CassandraError
+
+MOST = 8
+"""The most nodes that the adaptive policy plans."""
+
+
+class DraftPasses(Protocol):
+    """Draft passes over trees of one sequence.
+
+    A pass over a tree has row 0 for a token at ``position`` and a row for each node below it, which
+    sees the positions before and the nodes above it; :meth:`keep` says which of them stay.
+    """
+
+    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> ArrayLike:
+        """The draft's logits, float32 [1 + nodes, vocabulary], of a tree."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Of the last pass keep the keys and values of row 0 and of these nodes, in a row."""
+
+
+class Session(DraftPasses, Protocol):
+    """Draft and target of one sequence, with the keys and values of what they have seen.
+
+    Both write the keys and values of their own positions and read those of all earlier ones.
+    ``weights`` is what a pass reads beside keys and values.
+    """
+
+    weights: ReadBytes
+
+    def prompt(self, tokens: Sequence[int]) -> ArrayLike:
+        """The target's logits, float32 [1, vocabulary], of the last token of a prompt."""
+
+    def target(self, pending: int, nodes: Sequence[Node], position: int) -> ArrayLike:
+        """The target's logits, float32 [1 + nodes, vocabulary], of a tree."""
+
+    def commit(self, position: int) -> None:
+        """Say that the tokens before ``position`` are final."""
+
+    def reads(self, position: int) -> ReadBytes:
+        """Keys and values that a pass reads whose last token is at ``position``."""
+
+    def stored(self) -> ReadBytes:
+        """Memory of the keys and values of all committed positions."""
+
+
+class PassView:
+    """What a session's or another network's draft passes say
+    (:class:`cassandra_spec.drafting.View`).
+    """
+
+    def __init__(
+        self, passes: DraftPasses, settings: Settings, random: np.random.Generator
+    ) -> None:
+        self._passes, self._settings, self._random = passes, settings, random
+
+    def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
+        """One pass over a token at ``position`` (row 0) and nodes below it."""
+        self._logits = np.asarray(self._passes.draft(pending, nodes, position))
+
+    def choose(self, row: int) -> Choice:
+        """The token after a row of the last pass."""
+        logits = self._logits[row]
+        q = probabilities(logits[None], self._settings.sampling)[0]
+        best = likeliest(logits, 2)
+        token = draw(q, self._random)
+        margin = self.margin(row, float(logits[best[0]]) - float(logits[best[1]]))
+        return Choice(token, _second(best, token), margin, q)
+
+    def margin(self, row: int, apart: float) -> float:
+        """How sure the draft is of the token after a row, whose two best logits differ so much."""
+        return apart
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the keys and values of row 0 and these rows, and no others."""
+        self._passes.keep([row - 1 for row in path])
+
+
+def likeliest(logits: NDArray[np.float32], count: int) -> list[int]:
+    """The ``count`` likeliest tokens by logits [vocabulary]; of equals the smaller first."""
+    count = min(count, len(logits))
+    least = np.partition(logits, -count)[-count]
+    some = np.flatnonzero(logits >= least)
+    order = np.argsort(-logits[some], kind="stable")[:count]
+    found: list[int] = some[order].tolist()
+    return found
+
+
+def _second(best: list[int], token: int) -> int:
+    return best[1] if best[0] == token else best[0]
+
+
+class _ReadCosts:
+    """Bytes that passes read (:class:`cassandra_spec.drafting.PassCosts`)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def draft(self, position: int, rows: int) -> float:
+        """The weights, and the keys and values of the first row: the others add little."""
+        return (self._session.reads(position) + self._session.weights).draft
+
+    def verify(self, position: int, rows: int) -> float:
+        """The same of the target."""
+        return (self._session.reads(position) + self._session.weights).target
+
+    def observe(self, outcome: Outcome) -> None:
+        """Bytes are known, not measured."""
+
+
+DrafterFactory = Callable[
+    [Any, Settings, np.random.Generator, Candidates | None],
+    Drafter,
+]
+"""Makes the drafter of one reply, of a session, settings, randomness and a table or None."""
+
+
+def make_drafter(
+    session: Session,
+    settings: Settings,
+    random: np.random.Generator,
+    table: Candidates | None = None,
+    *,
+    passes: DraftPasses | None = None,
+    costs: PassCosts | None = None,
+) -> Drafter:
+    """The drafter of one reply, as settings and policy say; ``table`` is for its low drafter.
+
+    ``passes`` are those of another draft than the session's, and ``costs`` what they cost.
+    """
+    view = PassView(passes or session, settings, random) if settings.uses_draft_view else None
+    policy = make_policy(settings, costs or _ReadCosts(session), most=MOST)
+    low = LowDrafter(table) if settings.uses_low_drafter else None
+    return LevelDrafter(low, view, policy, settings)
+
+
+def decode(
+    session: Session,
+    prompt: Sequence[int],
+    settings: Settings,
+    counters: Counters,
+    *,
+    ends: Callable[[int], bool] = lambda token: False,
+    table: Candidates | None = None,
+    make: DrafterFactory = make_drafter,
+) -> Iterator[list[int]]:
+    """Yield the emitted tokens of a reply: one by the prompt, then each round's.
+
+    A round takes a proposal of a :class:`cassandra_spec.drafting.Drafter`, verifies it in one pass
+    of the target and emits the accepted tokens and one more. Rejected positions are forgotten: the
+    next pass overwrites them.
+    ``ends`` is asked once about each token, in order, whether the reply ends with it for another
+    reason than a stop token. ``counters`` count what happens. ``table`` is for the low drafter.
+    ``make`` makes the drafter of the reply.
+    """
+    random = np.random.default_rng(settings.seed)
+    drafter = make(session, settings, random, table)
+    session.commit(len(prompt))
+    p = probabilities(session.prompt(prompt), settings.sampling)
+    emitted, over = cut_at_end([draw(p[0], random)], settings.stop_tokens, ends)
+    session.commit(len(prompt))
+    context, left = [*prompt, *emitted], settings.max_tokens - 1
+    counters.replies += 1
+    counters.prompt_tokens += len(prompt)
+    yield emitted
+    while left and not over:
+        position = len(context) - 1
+        proposal = drafter.propose(context, left - 1)
+        logits = np.asarray(session.target(context[-1], proposal.nodes, position))
+        path, last = _accept(proposal, logits, settings.sampling, random)
+        session.keep(path)
+        tokens = [*(proposal.nodes[at].token for at in path), last]
+        emitted, over = cut_at_end(tokens, settings.stop_tokens, ends)
+        seen = _seen(context[-1], proposal, logits)
+        outcome = Outcome(proposal=proposal, path=path, seen=seen)
+        drafter.observe(outcome)
+        counters.add_round(outcome, position=position, tokens=len(emitted))
+        _commit(session, counters, position, outcome, len(emitted))
+        context.extend(emitted)
+        left -= len(emitted)
+        yield emitted
+    _count_memory(session, counters)
+
+
+def _accept(
+    proposal: Proposal, logits: NDArray[np.float32], sampling: Sampling, random: np.random.Generator
+) -> tuple[tuple[int, ...], int]:
+    """The nodes that are accepted, and the token to emit after them."""
+    p = probabilities(logits, sampling)
+    if sampling == GREEDY:
+        best = p.argmax(-1).tolist()
+        path = accept_greedy(proposal.nodes, best)
+        return path, best[path[-1] + 1 if path else 0]
+    if not proposal.is_chain:
+        raise CassandraError("a proposal must be a chain under sampling, not a tree")
+    n, last = verify(p, proposal.q(p.shape[-1]), proposal.tokens, random)
+    return tuple(range(n)), last
+
+
+def _seen(
+    pending: int, proposal: Proposal, logits: NDArray[np.float32]
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """The target's best tokens after each verified one."""
+    best = (tuple(likeliest(row, BRANCHES)) for row in logits)
+    return tuple(zip([pending, *proposal.tokens], best, strict=True))
+
+
+def _commit(
+    session: Session, counters: Counters, position: int, outcome: Outcome, tokens: int
+) -> None:
+    """Commit the tokens of a round that began at ``position``, and count what its passes read."""
+    kv = counters.kv = counters.kv or KeyValueCounters()
+    kv.draft += sum(
+        session.reads(position + each.start + each.rows - 1).draft
+        for each in outcome.proposal.passes
+    )
+    kv.target += session.reads(position + outcome.drafted).target
+    session.commit(position + tokens)  # plain decoding would have sealed these blocks by now
+    alone = [session.reads(position + place) for place in range(tokens)]
+    kv.plain += sum(read.target for read in alone)
+    kv.bf16 += sum(read.bf16 for read in alone)
+
+
+def _count_memory(session: Session, counters: Counters) -> None:
+    stored = session.stored()
+    kv = counters.kv = counters.kv or KeyValueCounters()
+    kv.stored += stored.target
+    kv.stored_bf16 += stored.bf16
