@@ -14,16 +14,24 @@ import torch
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Ready
 from cassandra_spec.bench.compare.tally import Recorder, Tally
-from cassandra_spec.drafting import ADAPTIVE, Candidates, Counters, Drafter, Node, Settings
+from cassandra_spec.drafting import (
+    ADAPTIVE,
+    Candidates,
+    Counters,
+    Drafter,
+    Node,
+    Settings,
+    decode,
+)
 from cassandra_spec.model.drafters import NetworkSize
 from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
 from cassandra_spec.model.packing.packer import open_packed
-from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession, decode
+from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
 
 
 class PromptSession:
     """A session for several replies to one prompt, one after the other
-    (:class:`cassandra_spec.model.speculative.Session`).
+    (:class:`cassandra_spec.drafting.Session`).
 
     The prompt's logits, keys and values are computed once: no draft changes them. A reply writes
     behind the prompt alone, and the next one overwrites that before it sees it. No stop token is
