@@ -5,8 +5,14 @@ import json
 import pytest
 
 from cassandra_spec.drafting import (
+    COPIES,
+    DRAFT_VIEW,
+    ROOT,
     Costs,
     Counters,
+    Node,
+    Outcome,
+    Proposal,
     ReadBytes,
     Settings,
     make_report,
@@ -84,6 +90,15 @@ def test_json_has_the_names_of_others() -> None:
     nothing = make_report(Counters(replies=1), Settings(gamma=3)).to_dict()
     assert nothing["mean_acceptance_length"] is None
     assert nothing["acceptance_rate_per_position"] == []
+
+
+def test_a_round_of_several_sources_is_one_draft() -> None:
+    nodes = (Node(5, ROOT, 0.5, COPIES), Node(6, 0, 2.0, DRAFT_VIEW))
+    counted = Counters(replies=1)
+    counted.add_round(Outcome(proposal=Proposal(nodes=nodes), path=(0, 1)), position=9, tokens=3)
+    body = make_report(counted, Settings(gamma=2)).to_dict()
+    assert (body["num_drafts"], body["num_draft_tokens"]) == (1, 2)
+    assert body["acceptance_rate_per_position"] == [1, 1]
 
 
 def test_json_of_the_native_engine_leaves_out_the_traffic() -> None:
