@@ -2,7 +2,9 @@
 
 ``AutoModelForCausalLM.from_pretrained(packed)`` then gives a model of transformers' class whose
 ``generate()`` speculates, and whose ``cassandra`` is the
-:class:`cassandra_spec.model.speculative.CassandraForCausalLM` behind it.
+:class:`cassandra_spec.model.speculative.CassandraForCausalLM` behind it. With
+``trust_remote_code=True`` the directory's own code imports this module
+(:mod:`cassandra_spec.model.weights.mark`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from cassandra_spec.golden import CassandraError
@@ -22,7 +26,7 @@ from cassandra_spec.model.reply import fill_model, packed_reader
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.weights.architectures import find_architecture
-from cassandra_spec.model.weights.mark import METHOD
+from cassandra_spec.model.weights.mark import METHOD, write_code
 from cassandra_spec.model.weights.sources import MODEL_FILE, copy_companions
 from cassandra_spec.native.codec import fastest_codec
 
@@ -46,9 +50,13 @@ class CassandraQuantizer(HfQuantizer):
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
         """Refuse other places than the CPU."""
-        places = {str(place) for place in (device_map or {}).values()}
-        if places - {"cpu"}:
+        named = device_map.values() if isinstance(device_map, dict) else ()
+        if {str(place) for place in named} - {"cpu"}:
             raise CassandraError(f"device_map must be 'cpu', or not given, not {device_map}")
+
+    def update_device_map(self, device_map: Any) -> Any:
+        """The CPU, if transformers is to choose (``"auto"``)."""
+        return {"": torch.device("cpu")} if isinstance(device_map, str) else device_map
 
     def update_attn_implementation(self, config: Any) -> Any:
         """Take away the sentence that is for those who have not imported this module."""
@@ -139,7 +147,10 @@ class SpeculativeGeneration:
         return self.cassandra.generate(inputs, generation_config, **given, **kwargs)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
-        """Write the packed directory that the model was loaded from, which must be there still."""
+        """Write the packed directory that the model was loaded from, which must be there still.
+
+        All files are the same, byte for byte, but for a ``generation_config`` that has changed.
+        """
         for name in (name for name, value in kwargs.items() if value):
             raise CassandraError(f"save_pretrained() of a packed model must not be given {name}")
         folder = Path(save_directory)
@@ -147,7 +158,39 @@ class SpeculativeGeneration:
         source = self.hf_quantizer.packed.path
         shutil.copyfile(source, folder / MODEL_FILE)
         copy_companions(source.parent, folder)
-        self.generation_config.save_pretrained(folder)
+        write_code(folder)
+        if self.generation_config != _generation_config(source.parent):
+            self.generation_config.save_pretrained(folder)
+
+
+class PackedConfig(PreTrainedConfig):
+    """What a packed directory's config.json names as the code of its config."""
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, **kwargs: Any) -> Any:  # type: ignore[override]
+        """The config of the architecture; this module is imported by now."""
+        return AutoConfig.from_pretrained(folder, **kwargs, trust_remote_code=False)
+
+
+def _generation_config(folder: Path) -> GenerationConfig:
+    """What transformers takes from a directory."""
+    if (folder / GENERATION_CONFIG_NAME).is_file():
+        return GenerationConfig.from_pretrained(folder, local_files_only=True)
+    source: dict[str, Any] = {"config_file_name": CONFIG_NAME, "_from_model_config": True}
+    return GenerationConfig.from_pretrained(folder, local_files_only=True, **source)
+
+
+def generate(*inputs: Any, model: Any, **arguments: Any) -> Any:
+    """What a packed directory's ``custom_generate/generate.py`` gives transformers.
+
+    Raises :class:`CassandraError` if ``model`` was not loaded from a packed directory.
+    """
+    if not isinstance(model, SpeculativeGeneration):
+        raise CassandraError(
+            "custom_generate must be called on a model from a packed directory, "
+            f"not on a {type(model).__name__} of plain weights"
+        )
+    return type(model).generate(model, *inputs, **arguments)
 
 
 @functools.cache

@@ -1,9 +1,11 @@
-"""What the config.json of a packed directory says to transformers: that the weights are packed.
+"""What a packed directory says to transformers: that the weights are packed, and who reads them.
 
 With :mod:`cassandra_spec.model.huggingface` imported, ``from_pretrained`` loads such a directory.
 Without it, transformers only warns of a quantisation method that it does not know, and would leave
 the weights random. So ``transformers_weights``, where it looks for the name of a file, has a
-sentence: it refuses the model and quotes it.
+sentence: it refuses the model and quotes it. With ``trust_remote_code=True`` transformers runs two
+files of the directory, which import that module and do nothing else. This project runs neither,
+and never copies them from a directory: it writes them.
 """
 
 from __future__ import annotations
@@ -21,13 +23,28 @@ _REFUSAL = "the weights are packed, import cassandra_spec.model.huggingface befo
 _ENTRIES = {
     "quantization_config": {"quant_method": METHOD, "version": _VERSION},
     "transformers_weights": _REFUSAL,
+    "auto_map": {"AutoConfig": "configuration_cassandra.PackedConfig"},
 }
+_CODE = {"configuration_cassandra.py": "PackedConfig", "custom_generate/generate.py": "generate"}
+"""Files that transformers runs with ``trust_remote_code=True``, and the name that it asks for."""
+_TEXT = """\
+# For transformers, with trust_remote_code=True. Needs: pip install 'cassandra-spec[runtime]'
+from cassandra_spec.model.huggingface import {name}  # noqa: F401
+"""
 
 
 def mark_packed(folder: Path) -> None:
-    """Say in a directory's config.json that its weights are packed."""
+    """Say in a directory's config.json that its weights are packed, and write the code."""
     path = folder / "config.json"
     _write(path, read_json(path) | _ENTRIES)
+    write_code(folder)
+
+
+def write_code(folder: Path) -> None:
+    """Write the files that transformers runs with ``trust_remote_code=True``."""
+    for file, name in _CODE.items():
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text(_TEXT.format(name=name), encoding="utf-8")
 
 
 def unmark(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
     StoppingCriteriaList,
+    dynamic_module_utils,
     pipeline,
 )
 
@@ -51,7 +54,8 @@ def model(packed: Path) -> Any:
 def test_a_packed_directory_loads_as_any_checkpoint(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], model_type: str, tied: bool
 ) -> None:
-    plain, packed = pack(tmp_path, model_type=model_type, tied=tied)
+    odd = {"hidden_size": 44, "intermediate_size": 75}  # no multiples of a beat
+    plain, packed = pack(tmp_path, model_type=model_type, tied=tied, **odd)
     capfd.readouterr()
     found: Any = AutoModelForCausalLM.from_pretrained(packed)
     said = capfd.readouterr()
@@ -64,25 +68,105 @@ def test_a_packed_directory_loads_as_any_checkpoint(
     assert torch.equal(reply, ours.generate(TOKENS, max_new_tokens=30, do_sample=False))
     assert found.cassandra.report.accepted > 0  # it speculates by itself
     found.save_pretrained(tmp_path / "saved")
-    for path in packed.iterdir():
-        assert (tmp_path / "saved" / path.name).read_bytes() == path.read_bytes()
+    assert files(tmp_path / "saved") == files(packed)
 
 
-def test_without_the_import_transformers_refuses_it(packed: Path) -> None:
+def files(folder: Path) -> dict[str, bytes]:
+    """Contents of all files below a directory."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_a_changed_generation_config_is_saved_and_no_other(packed: Path, tmp_path: Path) -> None:
+    without = tmp_path / "without"
+    shutil.copytree(packed, without, ignore=shutil.ignore_patterns("generation_config.json"))
+    model: Any = AutoModelForCausalLM.from_pretrained(without)
+    model.save_pretrained(tmp_path / "same")
+    assert files(tmp_path / "same") == files(without)
+    model.generation_config.max_new_tokens = 5
+    model.save_pretrained(tmp_path / "changed")
+    assert GenerationConfig.from_pretrained(tmp_path / "changed").max_new_tokens == 5
+
+
+def transformers_alone(folder: Path, packed: Path, **arguments: Any) -> tuple[int, list[str]]:
+    """Load and generate without our import: the exit status, and the last lines of both outputs."""
     program = (
-        "import sys, transformers\ntransformers.AutoModelForCausalLM.from_pretrained(sys.argv[1])\n"
+        "import sys, torch, transformers\n"
+        f"found = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], **{arguments})\n"
+        "print(found.generate(torch.arange(2, 14)[None], max_new_tokens=9, do_sample=False)"
+        ".tolist(), found.cassandra.report.drafted)\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", program, str(packed)],
         cwd=ROOT,
+        env=os.environ | {"HF_MODULES_CACHE": str(folder)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert run.returncode == 1
-    last = run.stderr.splitlines()[-1]
+    return run.returncode, [text.splitlines()[-1] for text in (run.stdout, run.stderr) if text]
+
+
+def test_without_the_import_transformers_refuses_it(packed: Path, tmp_path: Path) -> None:
+    code, (last,) = transformers_alone(tmp_path, packed)
+    assert code == 1
     assert last.startswith("ValueError: ")
     assert "import cassandra_spec.model.huggingface before from_pretrained" in last
+    assert list(tmp_path.iterdir()) == []  # no code of the directory has been looked at
+
+
+def test_with_code_of_the_directory_it_needs_no_import(
+    packed: Path, model: Any, tmp_path: Path
+) -> None:
+    code, lines = transformers_alone(tmp_path, packed, trust_remote_code=True)
+    assert code == 0, lines
+    reply = model.generate(TOKENS, max_new_tokens=9, do_sample=False)
+    assert lines[0] == f"{reply.tolist()} {model.cassandra.report.drafted}"
+
+
+@pytest.fixture
+def modules_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where transformers copies code of directories before it runs it."""
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which transformers appends it to
+    return tmp_path / "modules"
+
+
+def test_custom_generate_is_the_model_s_own(packed: Path, model: Any, modules_cache: Path) -> None:
+    expected = model.generate(TOKENS, max_new_tokens=9, do_sample=False)
+    named = {"custom_generate": str(packed), "trust_remote_code": True}
+    found = model.generate(TOKENS, max_new_tokens=9, do_sample=False, **named)
+    assert torch.equal(found, expected)
+    assert modules_cache.is_dir()
+    plain: Any = AutoModelForCausalLM.from_pretrained(packed.parent / "plain")
+    line = "^custom_generate must be called on a model from a packed directory, not on a Llama"
+    with pytest.raises(CassandraError, match=line):
+        plain.generate(TOKENS, **named)
+
+
+def test_our_own_loader_runs_no_code_of_a_directory(
+    packed: Path, modules_cache: Path, tmp_path: Path
+) -> None:
+    hostile = Path(shutil.copytree(packed, tmp_path / "hostile"))
+    for path in hostile.rglob("*.py"):
+        path.write_text("raise SystemExit('run')")
+    model: Any = CassandraForCausalLM.from_pretrained(hostile)
+    assert model.generate(TOKENS, max_new_tokens=2).shape[1] == TOKENS.shape[1] + 2
+    found: Any = AutoModelForCausalLM.from_pretrained(hostile)
+    found.save_pretrained(tmp_path / "saved")
+    assert files(tmp_path / "saved") == files(packed)  # ours, not the directory's
+    unpack_model(hostile, tmp_path / "unpacked", jobs=1)
+    assert not list((tmp_path / "unpacked").rglob("*.py"))
+    assert not modules_cache.exists()
+
+
+def test_transformers_may_choose_the_device(packed: Path) -> None:
+    quantizer = packed_models.CassandraQuantizer(packed_models.CassandraConfig())
+    quantizer.validate_environment(device_map="auto")
+    assert quantizer.update_device_map("auto") == {"": torch.device("cpu")}
+    assert quantizer.update_device_map(None) is None
+    with pytest.raises(CassandraError, match=r"^device_map must be 'cpu', or not"):
+        quantizer.validate_environment(device_map={"": "cuda:0"})
 
 
 def test_an_unpacked_directory_is_an_ordinary_one(packed: Path, tmp_path: Path) -> None:
