@@ -11,7 +11,6 @@ from cassandra_spec.bench.levels import ALL
 from cassandra_spec.model.output import write_file, write_json
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.page import Page
-from cassandra_spec.report.plots import draw_bars
 from cassandra_spec.report.tables import Table
 
 _HEADER = (
@@ -90,6 +89,8 @@ def _measured(one: Figures) -> str:
 
 def plots(found: Sequence[Figures], *, title: str) -> bytes:
     """Bars as an SVG: tokens per verification, and traffic with keys and values."""
+    from cassandra_spec.report.plots import draw_bars  # needs the extra `plots`
+
     whole = [each for each in found if each.category == ALL]
     columns = {
         "tokens per verification": [each.tokens_per_verification for each in whole],

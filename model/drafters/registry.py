@@ -1,4 +1,4 @@
-"""Draft methods by name: each file of the methods folder adds its own.
+"""Draft methods by name: each file of the methods folder adds its own, and so may other packages.
 
 A method is written ``NAME:option=value:option=value``; several values have commas between them.
 """
@@ -6,7 +6,7 @@ A method is written ``NAME:option=value:option=value``; several values have comm
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.metadata
 import pkgutil
 import types
 from collections.abc import Callable, Mapping
@@ -17,13 +17,26 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import methods
 from cassandra_spec.model.drafters.method import METHODS, Method
 
+ENTRY_POINTS = "cassandra_spec.draft_methods"
+"""The group of entry points by which other packages name modules that define methods."""
+
 _TRUTHS = {"yes": True, "no": False}
 
 
 def known_methods() -> Mapping[str, type[Method]]:
-    """All methods by name, those of the methods folder first."""
+    """All methods by name, those of the methods folder first.
+
+    Raises :class:`CassandraError` that names a package whose methods cannot be imported.
+    """
     for module in pkgutil.iter_modules(methods.__path__):
         importlib.import_module(f"{methods.__name__}.{module.name}")
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except (ImportError, AttributeError) as error:
+            raise CassandraError(
+                f"draft method {point.name} cannot be imported: {error}"
+            ) from error
     return types.MappingProxyType(METHODS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from cassandra_spec.model.drafters import (
     clone,
     known_methods,
     parse_method,
+    registry,
 )
 from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
 from cassandra_spec.model.speculative import CassandraForCausalLM
@@ -89,6 +91,13 @@ def test_options_are_read_by_their_types() -> None:
 def test_a_wrong_method_is_one_line(text: str, message: str) -> None:
     with pytest.raises(CassandraError, match=message):
         parse_method(text)
+
+
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint("other", "no_such_module", registry.ENTRY_POINTS)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    with pytest.raises(CassandraError, match=r"^draft method other cannot be imported: No module"):
+        parse_method("sevens")
 
 
 def test_a_method_that_drafts_trees_refuses_sampling() -> None:
