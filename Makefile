@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves bench native sanitize fuzz soak regression synth energy fpga formal soft-errors mutants scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga formal soft-errors mutants scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -22,6 +22,10 @@ QUICK ?=
 quick := $(filter-out 0,$(QUICK))
 # The cocotb suites: the decoder's top and its blocks.
 SUITES := tests/verif/test_decoder.py tests/verif/test_blocks.py tests/verif/test_encoder.py
+# What `make docs` describes: all modules, but two that need the extras `bench` and `eval`.
+MODULES = $(shell find -L cassandra_spec -name '*.py' ! -name __main__.py | sort | \
+	sed 's/\.py$$//; s/\/__init__$$//; s/\//./g') \
+	'!cassandra_spec.bench.decode.llama_serve' '!cassandra_spec.model.accuracy.harness'
 
 export SEED
 # The text of the exported Verilog depends on the version of Yosys: use the pinned one.
@@ -77,6 +81,10 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 	WAVES_DIR="$(CURDIR)/$(BUILD)/waves" $(PY) -m pytest $(firstword $(SUITES)) $(ARGS)
 	@ls -sh1 $(BUILD)/waves
 	@echo "The waves are in $(BUILD)/waves; open one with: gtkwave FILE, or surfer FILE"
+
+docs: $(STAMP) ## Write the API documentation, from docstrings, to build/docs.
+	$(PY) -W error -W "ignore:The module specification" -W "ignore:Couldn't import" -m pdoc \
+		--docformat google --output-directory $(BUILD)/docs $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
 	$(PY) -m cassandra_spec.bench.golden $(ARGS)

@@ -6,12 +6,15 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cassandra_spec.report.commands import CommandParser, integer
 
 Flags: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
-Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+if TYPE_CHECKING:
+    Subparsers: TypeAlias = argparse._SubParsersAction[CommandParser]
+else:
+    Subparsers = argparse._SubParsersAction  # which takes no argument at run time
 MOST = 2**31 - 1
 """The largest count that a flag takes."""
 

@@ -20,6 +20,7 @@ TARGETS = [
     "verilog",
     "figures",
     "waves",
+    "docs",
     "bench",
     "native",
     "sanitize",
