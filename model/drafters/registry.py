@@ -17,7 +17,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import methods
 from cassandra_spec.model.drafters.method import METHODS, Method
 
-ENTRY_POINTS = "cassandra_spec.draft_methods"
+ENTRY_POINTS = "cassandra_draft_methods"
 """The group of entry points by which other packages name modules that define methods."""
 
 _TRUTHS = {"yes": True, "no": False}
