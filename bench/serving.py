@@ -25,6 +25,7 @@ class Load:
     """A round at one server: the same prompts one after another and all at once."""
 
     address: str
+    model: str
     round: int
     clients: int
     tokens: int  # of all replies together
@@ -70,7 +71,7 @@ def load_table(found: Sequence[Load]) -> str:
         together = Spread.of([each.tokens / each.together_seconds for each in some])
         rows.append(
             (
-                address,
+                some[0].model,
                 str(some[0].clients),
                 _cell(alone, ".0f"),
                 _cell(together, ".0f"),
@@ -78,7 +79,7 @@ def load_table(found: Sequence[Load]) -> str:
                 str(sum(each.differing for each in some)),
             )
         )
-    header = ("server", "clients", "one after another", "all at once", "ratio", "differing")
+    header = ("model", "clients", "one after another", "all at once", "ratio", "differing")
     return text_table(header, rows)
 
 
@@ -106,6 +107,7 @@ def _round(address: str, prompts: Sequence[str], number: int, max_tokens: int) -
     (alone, alone_seconds), (together, together_seconds) = done[1], done[len(prompts)]
     return Load(
         address=address,
+        model=model,
         round=number,
         clients=len(prompts),
         tokens=sum(tokens for _, tokens in together),

@@ -110,14 +110,8 @@ class Batch:
         """A round of speculation of a sequence that has one token to read."""
         begins = sequence is not self._speculated
         self._speculated = sequence
-        tokens, _ = self._engine.run_round(
-            slot,
-            sequence.tokens,
-            sequence.left,
-            sequence.settings,
-            self._counters,
-            begins=begins,
-        )
+        rest = sequence.left, sequence.settings, self._counters
+        tokens = self._engine.run_round(slot, sequence.tokens, *rest, begins=begins)
         sequence.position += len(tokens)
         return [self._emit(slot, token) for token in tokens]
 

@@ -436,8 +436,8 @@ class Engine:
         counters: Counters,
         *,
         begins: bool,
-    ) -> tuple[list[int], bool]:
-        """One round behind the tokens of a slot: what it emits, and if a stop token ends that.
+    ) -> list[int]:
+        """One round behind the tokens of a slot: what it emits, up to a stop token.
 
         Keys and values of all tokens but the last must be there; the reply has ``left`` tokens to
         come, and ``settings`` are some that :meth:`require_rounds` takes. A sequence ``begins`` if
@@ -446,7 +446,7 @@ class Engine:
         if begins:
             self._library.cassandra_engine_begin(self._open())
         self._history[: len(tokens)] = tokens
-        return self._go_on(slot, len(tokens) - 1, left, settings, counters)
+        return self._go_on(slot, len(tokens) - 1, left, settings, counters)[0]
 
     def _go_on(
         self,

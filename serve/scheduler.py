@@ -161,11 +161,9 @@ class Scheduler:
             try:
                 self._drop_cancelled()
                 self._begin()
-                emitted = self._sequences.step() if self._running else []
+                self._hand_out(self._sequences.step() if self._running else [])
             except BaseException as error:  # of a pass: its sequences cannot go on
                 self._end_running(error)
-            else:
-                self._hand_out(emitted)
 
     def _receive(self) -> bool:
         """Take what has come, and wait if there is nothing to do; False at the end."""
@@ -211,26 +209,31 @@ class Scheduler:
 
     def _hand_out(self, emitted: Sequence[Emitted]) -> None:
         """Give tokens to their jobs, and tell those what is new."""
-        for number, each in enumerate(emitted):
-            if job := self._running.get(each.slot):  # else the token follows a stop string
-                last = each.slot not in {later.slot for later in emitted[number + 1 :]}
-                try:
-                    self._take(job, each, tell=last)
-                except BaseException as error:  # of this job's text: a panic is no Exception
-                    self._release(each.slot, over=each.over)
-                    self._close(job, "error", error=error)
+        tokens: dict[int, list[Emitted]] = {}
+        for each in emitted:
+            tokens.setdefault(each.slot, []).append(each)
+        for slot, some in tokens.items():
+            job = self._running[slot]
+            try:
+                told = self._take(job, some)
+            except BaseException as error:  # of this job's text: a panic is no Exception
+                told = {"error": error}
+            if told.keys() & {"finish_reason", "error"}:
+                self._release(slot, over=some[-1].over)
+                self._close(job, told.get("finish_reason", "error"), **told)
+            elif told["text"]:
+                job.tell(**told)
 
-    def _take(self, job: Job, emitted: Emitted, *, tell: bool) -> None:
-        stopped = job.text.add(emitted.token)
-        self.totals.tokens += 1
-        if emitted.over or stopped:
-            stopped = stopped or emitted.token in job.settings.stop_tokens
-            reason = "stop" if stopped else "length"
-            text = job.text.new(last=True)
-            self._release(emitted.slot, over=emitted.over)
-            self._close(job, reason, text=text, finish_reason=reason)
-        elif tell and (text := job.text.new()):
-            job.tell(text=text)
+    def _take(self, job: Job, emitted: Sequence[Emitted]) -> dict[str, Any]:
+        """Add tokens to a reply, up to a stop string; what is to be told of them."""
+        for each in emitted:
+            stopped = job.text.add(each.token)
+            self.totals.tokens += 1
+            if each.over or stopped:
+                stopped = stopped or each.token in job.settings.stop_tokens
+                reason = "stop" if stopped else "length"
+                return {"text": job.text.new(last=True), "finish_reason": reason}
+        return {"text": job.text.new()}
 
     def _release(self, slot: int, *, over: bool = False) -> None:
         """Take a job from its slot, whose sequence may be ``over``."""

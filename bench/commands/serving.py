@@ -8,7 +8,7 @@ from cassandra_spec.report import flags
 
 EPILOG = """\
 examples:
-  casspec serve packed --slots 8
+  casspec serve packed --name mine
   casspec bench serve http://127.0.0.1:8000
   casspec bench serve http://127.0.0.1:8000 http://127.0.0.1:8080 --clients 16
 

@@ -18,7 +18,7 @@ from tests.casspec.conftest import packed
 __all__ = ["packed"]
 
 STOPS = frozenset({0})
-SPECULATION = Settings(gamma="adaptive", draft="hybrid", min_margin=0.5, stop_tokens=STOPS)
+SPECULATION = Settings(gamma=4, draft="hybrid", stop_tokens=STOPS)
 SLOTS = 8
 
 Alone = Callable[[Sequence[int], Settings], tuple[str, int]]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ from cassandra_spec.drafting import Sampling, Settings, encode_prompt
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.serve.app import Served
-from cassandra_spec.serve.server import open_server, running
+from cassandra_spec.serve.server import Server, open_server, running
 from tests.serve.conftest import SLOTS, SPECULATION, Alone, requests
 
 CONTEXT, MOST, BODY = 1 << 15, 20_000, 1 << 18
@@ -33,7 +35,7 @@ MESSAGES: list[Any] = [{"role": "user", "content": WORDS}]
 
 
 @contextlib.contextmanager
-def serving(packed: Path, *, slots: int, waiting: int, **fields: Any) -> Iterator[str]:
+def opened(packed: Path, *, slots: int, waiting: int, **fields: Any) -> Iterator[Server]:
     opening = Opening(threads=1, sequences=slots)
     with BACKENDS["native"](packed, opening, SPECULATION) as backend:
         limits = {"vocabulary": 96, "context": CONTEXT, "max_tokens": MOST, "max_body": BODY}
@@ -46,14 +48,13 @@ def serving(packed: Path, *, slots: int, waiting: int, **fields: Any) -> Iterato
             temperature=0.0,
             **limits | fields,
         )
-        opened = open_server(served, backend, "127.0.0.1", 0, waiting=waiting)
-        with opened as server, running(server) as address:
-            yield address
+        with open_server(served, backend, "127.0.0.1", 0, waiting=waiting) as server:
+            yield server
 
 
 @pytest.fixture(scope="module")
 def address(packed: Path) -> Iterator[str]:
-    with serving(packed, slots=SLOTS, waiting=16) as found:
+    with opened(packed, slots=SLOTS, waiting=16) as server, running(server) as found:
         yield found
 
 
@@ -289,7 +290,8 @@ def test_prompts_that_cannot_be_replied_to(client: openai.OpenAI) -> None:
 
 
 def test_a_key_and_a_full_queue(packed: Path) -> None:
-    with serving(packed, slots=1, waiting=0, api_key="secret") as address:
+    limits: Any = {"slots": 1, "waiting": 0, "api_key": "secret"}
+    with opened(packed, **limits) as server, running(server) as address:
         for key in ("", "wrong", "secre", "secret "):
             status, body, headers = ask_plainly(
                 address, "GET", "/v1/models", headers={"Authorization": f"Bearer {key}"}
@@ -309,6 +311,19 @@ def test_a_key_and_a_full_queue(packed: Path) -> None:
             assert error.value.response.headers["retry-after"] == "1"
             stream.close()
         wait_until(address, "num_requests_running", 0)
+
+
+def test_a_second_signal_ends_everything_at_once(packed: Path) -> None:
+    with opened(packed, slots=1, waiting=1) as server:
+        asked = functools.partial(raw_stream, tokens=MOST)
+        with running(server) as address, asked(address) as connection, asked(address):
+            connection.recv(1)
+            wait_until(address, "num_requests_waiting", 1)
+            server.handle_exit(signal.SIGTERM, None)
+            server.handle_exit(signal.SIGINT, None)
+            with contextlib.suppress(ConnectionError):
+                assert b"[DONE]" not in read_all(connection)
+        assert server.force_exit
 
 
 # --- clients that misbehave ----------------------------------------------------------------------

@@ -82,6 +82,7 @@ class Steps:
         self.free = free
         self.allowed = threading.Semaphore(0)
         self.error: Exception | None = None
+        self.width = 1  # tokens in a step
         self._left: dict[int, list[int]] = {}
         self._slots = iter(range(1000))
 
@@ -105,7 +106,11 @@ class Steps:
         if self.error:
             error, self.error = self.error, None
             raise error
-        emitted = [Emitted(slot, left.pop(0), not left) for slot, left in self._left.items()]
+        emitted = [
+            Emitted(slot, left.pop(0), not left)
+            for slot, left in self._left.items()
+            for _ in range(min(self.width, len(left)))
+        ]
         for each in emitted:
             if each.over:
                 self.release(each.slot)
@@ -184,6 +189,27 @@ def test_what_fails_ends_its_own_request_alone(scheduler: Scheduler, steps: Step
     assert good.reply() == ("1,2,3,4,5,6,7,8,9,10,11,", 12)
     assert Reader(scheduler, [1], of(2)).reply() == ("1,2,", 2)
     assert scheduler.totals.ended == {"stop": 1, "length": 1, "abort": 1, "error": 2}
+
+
+def test_tokens_of_a_round_behind_the_end_of_a_reply_are_dropped(
+    scheduler: Scheduler, steps: Steps
+) -> None:
+    steps.width = 4
+    for settings, reply in (
+        (of(4, stop_strings=("2,",)), ("1,", 2)),  # the sequence ends in the same round
+        (of(40, stop_strings=("6,",)), ("1,2,3,4,5,", 6)),
+        (of(6), ("1,2,3,4,5,6,", 6)),
+    ):
+        reader = Reader(scheduler, [1], settings)
+        steps.allowed.release(2)
+        assert reader.reply() == reply
+        steps.allowed.acquire(blocking=False)
+    assert steps.free == 2
+    reader = Reader(scheduler, [1], of(16))
+    steps.allowed.release(4)
+    last = reader.last()
+    assert isinstance(last.error, ValueError)  # of token 13; the sequence ends in that round
+    assert scheduler.ready
 
 
 def test_a_pass_that_fails_ends_what_runs_and_not_the_server(
