@@ -77,6 +77,7 @@ def _serve(args: argparse.Namespace) -> int:
         raise CassandraError("--api-key must be of ASCII characters")
     reason = generate_flags.choose_backend(args)
     generate_flags.refuse_ignored(args)
+    generate_flags.choose_target(args)
     settings = generate_flags.settings_of(args)
     opening = dataclasses.replace(generate_flags.opening_of(args), sequences=args.slots)
     with BACKENDS[args.backend](args.source, opening, settings) as backend:
