@@ -126,15 +126,20 @@ def _check_rope(config: Mapping[str, Any], where: str) -> None:
             continue
         if not isinstance(rope, dict):
             raise _wrong(where, name, "an object", rope)
-        if any(isinstance(value, dict) for value in rope.values()):
-            continue  # by kinds of layers: only transformers knows these
-        _check_numbers(rope, _ROPE_NUMBERS, f"{where}: {name}")
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if not isinstance(kind, str) or kind not in _ROPE_NEEDS:
-            raise _wrong(f"{where}: {name}", "rope_type", f"one of {', '.join(_ROPE_NEEDS)}", kind)
-        for needed in _ROPE_NEEDS[kind]:
-            if needed not in rope:
-                raise FileError(f"{where}: {name} must have an entry {needed} for type {kind}")
+        kinds = [value for value in rope.values() if isinstance(value, dict)]  # of layers
+        for each in kinds or [rope]:
+            _check_rope_entries(each, f"{where}: {name}")
+
+
+def _check_rope_entries(rope: Mapping[str, Any], where: str) -> None:
+    """The entries of one rotary embedding."""
+    _check_numbers(rope, _ROPE_NUMBERS, where)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if not isinstance(kind, str) or kind not in _ROPE_NEEDS:
+        raise _wrong(where, "rope_type", f"one of {', '.join(_ROPE_NEEDS)}", kind)
+    for needed in _ROPE_NEEDS[kind]:
+        if needed not in rope:
+            raise FileError(f"{where} must have an entry {needed} for type {kind}")
 
 
 def _check_numbers(entries: Mapping[str, Any], numbers: Mapping[str, float], where: str) -> None:

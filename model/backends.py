@@ -25,10 +25,10 @@ from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.batch import Batch
-from cassandra_spec.native.engine import Engine, Target
+from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
-from cassandra_spec.native.forms import TARGETS
-from cassandra_spec.native.llama import read_llama_config
+from cassandra_spec.native.forms import TARGETS, Target
+from cassandra_spec.native.models.reading import read_model_config
 from cassandra_spec.native.sampling import sampled_rounds
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def native_obstacle(source: Path) -> str:
     """Why native code cannot run a model on this machine; nothing if it can."""
     config = read_config(source)
     try:
-        read_llama_config(config)
+        read_model_config(config)
         engine_library()
     except CassandraError as error:
         return str(error)

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import is_integer
 from cassandra_spec.native.arrays import CheckedStructure, pointer
 from cassandra_spec.native.library import declare, load
+from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
 
 MAX_ROWS = 16
 """Positions of one pass, at most."""
@@ -51,8 +52,16 @@ class ModelShape(CheckedStructure):
     _fields_ = (
         *((name, c_int32) for name in ("layers", "hidden", "intermediate", "heads", "kv_heads")),
         *((name, c_int32) for name in ("head_size", "vocabulary", "context", "slots")),
-        ("epsilon", c_float),
+        *((name, c_int32) for name in ("pairs", "ropes", "activation")),
+        *((name, c_float) for name in ("epsilon", "query_scale", "embedding_scale")),
+        *((name, c_float) for name in ("attention_cap", "logit_cap")),
     )
+
+
+class LayerShape(CheckedStructure):
+    """``LayerShape`` of engine.h."""
+
+    _fields_ = tuple((name, c_int32) for name in ("window", "rope"))
 
 
 class RoundRequest(CheckedStructure):
@@ -116,7 +125,13 @@ class TreeNode(CheckedStructure):
 
 
 _SIGNATURES = {
-    "engine_new": (c_void_p, (POINTER(ModelShape), c_void_p, c_void_p, c_int, c_int)),
+    "engine_new": (
+        c_void_p,
+        (
+            *(POINTER(ModelShape), POINTER(LayerShape), c_void_p, c_void_p, c_void_p),
+            *(c_int, c_int),
+        ),
+    ),
     "engine_free": (None, (c_void_p,)),
     "engine_set_matrix": (
         c_int,
@@ -160,6 +175,22 @@ def engine_library() -> ctypes.CDLL:
     library = load()
     declare(library, _SIGNATURES)
     return library
+
+
+def model_shapes(
+    config: ModelConfig, *, context: int, slots: int
+) -> tuple[ModelShape, ctypes.Array[LayerShape]]:
+    """A model and its layers, with room for ``slots`` sequences of ``context`` positions."""
+    sizes: dict[str, Any] = {
+        "context": context,
+        "slots": slots,
+        "ropes": len(config.ropes),
+        "activation": ACTIVATIONS.index(config.activation),
+    }
+    rest = [field[0] for field in ModelShape._fields_ if field[0] not in sizes]
+    shape = ModelShape(**sizes | {name: getattr(config, name) for name in rest})
+    each = zip(config.windows, config.layer_ropes, strict=True)
+    return shape, (LayerShape * config.layers)(*(LayerShape(*layer) for layer in each))
 
 
 class Row(NamedTuple):

@@ -70,9 +70,10 @@ Tensor = NDArray[np.uint16] | Packed
 def random_tensors(config: Mapping[str, Any]) -> Callable[[str], Tensor | None]:
     """Tensors by Hugging Face's names; matrices of one size are one packed tensor."""
     from cassandra_spec.native.codec import NativeCodec
-    from cassandra_spec.native.llama import EMBEDDING, LINEAR, read_llama_config
+    from cassandra_spec.native.models.config import EMBEDDING, LINEAR
+    from cassandra_spec.native.models.reading import read_model_config
 
-    sizes, codec = read_llama_config(config), NativeCodec()
+    sizes, codec = read_model_config(config), NativeCodec()
     random = np.random.default_rng(1)
     tile = (random.normal(0, 0.02, _TILE).astype(np.float32).view(np.uint32) >> 16).astype("u2")
 
@@ -120,14 +121,14 @@ class Costs:
 def measure(shape: str, *, target: str, threads: int) -> Costs:
     """Time the rounds of a random model of a shape, every gamma in turn, several times."""
     from cassandra_spec.native.engine import Engine
-    from cassandra_spec.native.llama import read_llama_config
+    from cassandra_spec.native.models.reading import read_model_config
 
     if shape not in SHAPES:
         raise CassandraError(f"shape must be one of {', '.join(SHAPES)}, not {shape!r}")
     config = SHAPES[shape]
     read = random_tensors(config)
     options: dict[str, Any] = {"target": target, "threads": threads, "context": 512}
-    with Engine(read_llama_config(config), read, **options) as engine:
+    with Engine(read_model_config(config), read, **options) as engine:
         del read
         drafts: list[float] = []
         passes: list[list[float]] = [[] for _ in range(8)]

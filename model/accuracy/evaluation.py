@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.speculative.passes import capped
 
 _BATCH = 2048  # tokens in a pass, at least one window
 
@@ -90,8 +91,7 @@ def evaluate(
 def _logits(network: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Logits in float32, capped where the model's config says so (as transformers' models do)."""
     logits: torch.Tensor = network.lm_head(hidden).float()
-    cap = getattr(network.config, "final_logit_softcapping", None)
-    return logits if cap is None else torch.tanh(logits / cap) * cap
+    return capped(logits, getattr(network.config, "final_logit_softcapping", None))
 
 
 def compare(found: Evaluation, reference: Evaluation) -> Accuracy:

@@ -37,6 +37,7 @@ def _attend_by_rows(
     tile: Tile,
     key_values: KeyValueCache,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention in float32, one query row at a time (transformers' interface).
@@ -52,11 +53,18 @@ def _attend_by_rows(
         keys, values = key_values.seen(layer, tile.start + row, sliding_window, asked)
         groups = (keys.shape[0], heads // keys.shape[0], size)
         scores = asked.reshape(groups) @ keys.transpose(1, 2) * scaling
-        out[0, row] = (scores.softmax(-1) @ values).reshape(heads, size).to(out.dtype)
+        out[0, row] = (
+            (capped(scores, softcap).softmax(-1) @ values).reshape(heads, size).to(out.dtype)
+        )
     return out, None
 
 
 AttentionInterface.register(ATTENTION, _attend_by_rows)
+
+
+def capped(x: torch.Tensor, bound: float | None) -> torch.Tensor:
+    """Scores or logits within a soft bound, as some models have it; None: as they are."""
+    return x if bound is None else bound * (x / bound).tanh()
 
 
 @contextmanager

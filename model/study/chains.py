@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from transformers import AttentionInterface
 
+from cassandra_spec.model.speculative.passes import capped
+
 ATTENTION = "cassandra_chains"
 """The name under which transformers finds the attention of this module."""
 
@@ -126,6 +128,7 @@ def _attend(
     scaling: float,
     cache: _Cache,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention in float32 by sequence; ``query`` is [1, heads, rows, dimensions]."""
@@ -133,10 +136,10 @@ def _attend(
     grouped = query[0].float().reshape(key.shape[1], -1, count, size) * scaling
     out = torch.empty_like(grouped)
     for chosen, (keys, values) in cache.groups():
-        scores = grouped[:, :, chosen] @ keys[:, None].transpose(2, 3)
+        scores = capped(grouped[:, :, chosen] @ keys[:, None].transpose(2, 3), softcap)
         visible = _visible(cache.rows[chosen], cache, keys.shape[1], sliding_window)
         scores.masked_fill_(~visible, -torch.inf)
-        out[:, :, chosen] = _mix(grouped[:, :, chosen], scores, values, cache, chosen)
+        out[:, :, chosen] = _mix(grouped[:, :, chosen], scores, values, cache, chosen, softcap)
     return out.reshape(1, heads, count, size).transpose(1, 2).to(query.dtype), None
 
 
@@ -154,12 +157,13 @@ def _mix(
     values: torch.Tensor,
     cache: _Cache,
     chosen: torch.Tensor,
+    softcap: float | None,
 ) -> torch.Tensor:
     """Softmax over stored positions and the row's chain, applied to the values of both."""
     if cache.chains is None:
         return scores.softmax(-1) @ values[:, None]
     keys, own = (x[:, None, chosen].float() for x in cache.chains.layers[cache.layer])
-    chained = (query[..., None, :] @ keys.transpose(-1, -2))[..., 0, :]
+    chained = capped((query[..., None, :] @ keys.transpose(-1, -2))[..., 0, :], softcap)
     weights = torch.cat([scores, chained], -1).softmax(-1)
     stored, recent = weights.split([scores.shape[-1], chained.shape[-1]], -1)
     return stored @ values[:, None] + (recent[..., None, :] @ own)[..., 0, :]

@@ -17,7 +17,7 @@ HEAD = "lm_head.weight"
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _LINEAR = re.compile(
-    r"model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)\.weight"
+    r"model\.layers\.\d+\.(self_attn\.([qkvo]|qkv)_proj|mlp\.(gate|up|down|gate_up)_proj)\.weight"
 )
 
 _GGUF_TOP = {
@@ -36,6 +36,7 @@ _GGUF_LAYER = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
 }
+_GGUF_FUSED = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 _GGUF_HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 _GGUF_GEMMA = {
     "post_attention_norm": "post_attention_layernorm",
@@ -90,6 +91,19 @@ ARCHITECTURES = (
         class_name="Qwen3ForCausalLM",
         gguf="qwen3",
         gguf_layer={**_GGUF_LAYER, **_GGUF_HEAD_NORMS},
+    ),
+    Architecture(
+        model_type="phi3",
+        class_name="Phi3ForCausalLM",
+        gguf="phi3",
+        gguf_layer={**_GGUF_LAYER, **_GGUF_FUSED},
+    ),
+    Architecture(
+        model_type="gemma2",
+        class_name="Gemma2ForCausalLM",
+        gguf="gemma2",
+        gguf_layer={**_GGUF_LAYER, **_GGUF_GEMMA},
+        gguf_norm_offset=1,
     ),
     Architecture(
         model_type="gemma3_text",

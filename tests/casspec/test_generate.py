@@ -343,14 +343,14 @@ def test_the_backend_is_chosen_and_named(
 def test_torch_is_chosen_for_a_model_that_native_code_does_not_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = write_model(tmp_path / "plain", model_type="gemma3_text")
+    source = write_model(tmp_path / "plain", hidden_act="gelu")
     flags = ["--scheme", "exact", "--quiet", "--jobs", "1"]
     assert main(["pack", str(source), str(tmp_path / "packed"), *flags]) == 0
     capsys.readouterr()
     assert main(["generate", str(tmp_path / "packed"), *PROMPTS, "--max-tokens", "5"]) == 0
     line = capsys.readouterr().err.splitlines()[0]
     assert line.startswith(
-        "casspec: the torch backend was chosen: the native engine runs Llama-type"
+        "casspec: the torch backend was chosen: hidden_act must be silu or gelu_pytorch_tanh"
     )
 
 

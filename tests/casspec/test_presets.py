@@ -88,9 +88,9 @@ def test_the_help_names_all_architectures_and_hardware_last(capsys: Output) -> N
     named = (
         " ".join(text.split()).partition("of one of the architectures ")[2].partition(", or `")[0]
     )
-    assert named == "Llama, Qwen2, Qwen3 and Gemma 3 (text)"
+    assert named == "Llama, Qwen2, Qwen3, Phi-3, Gemma 2 and Gemma 3 (text)"
     kinds = [architecture.model_type for architecture in ARCHITECTURES]
-    assert kinds == ["llama", "qwen2", "qwen3", "gemma3_text"]
+    assert kinds == ["llama", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text"]
     places = [text.index(f"\n{word}") for word in ("format:", "encoder:", "work:", "hardware (")]
     assert places == sorted(places)
     assert text.index("  --superblock N") > places[-1] > text.index("  --fill {")

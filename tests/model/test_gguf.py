@@ -27,7 +27,7 @@ def as_llama_cpp_has_it(
 ) -> NDArray[np.float32]:
     """What llama.cpp's converter writes: rows of q and k of Llama reordered, norms of Gemma + 1."""
     values = tensor.float().numpy()
-    if architecture.gguf == "gemma3" and name.endswith("norm.weight"):
+    if architecture.gguf.startswith("gemma") and name.endswith("norm.weight"):
         return values + 1
     heads = {"q_proj": 4, "k_proj": 2}.get(name.split(".")[-2])
     if architecture.gguf != "llama" or heads is None:
@@ -149,7 +149,7 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_architecture(tmp_path: Path, llama: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", llama, name="mamba")
-    with pytest.raises(CassandraError, match="one of llama, qwen2, qwen3, gemma3, not 'mamba'"):
+    with pytest.raises(CassandraError, match="qwen3, phi3, gemma2, gemma3, not 'mamba'"):
         open_source(path)
 
 

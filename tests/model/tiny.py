@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-MODEL_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")
+FOUR_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")
+MODEL_TYPES = (*FOUR_TYPES, "phi3", "gemma2")
 WORDS = ("<end>", "<unknown>", *(f"word{number}" for number in range(94)))
 
 SIZES = {

@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import Format, Packed, encode
-from cassandra_spec.native.llama import (
-    EMBEDDING,
-    FINAL_NORM,
-    HEAD,
-    LINEAR,
-    LlamaConfig,
-    read_llama_config,
-)
+from cassandra_spec.native.models.config import BIASES, EMBEDDING, FINAL_NORM, HEAD, ModelConfig
+from cassandra_spec.native.models.reading import read_model_config
 
 Tensors = dict[str, NDArray[np.uint16]]
 
@@ -34,6 +28,51 @@ SMALL: Mapping[str, Any] = {
     "rope_theta": 10000.0,
     "tie_word_embeddings": False,
 }
+_GEMMA = {
+    "hidden_size": 72,
+    "head_dim": 24,
+    "num_hidden_layers": 3,
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 20,
+}
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "llama": {},
+    "qwen2": {
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "max_window_layers": 1,
+    },
+    "qwen3": {"model_type": "qwen3"},
+    "gemma2": {
+        "model_type": "gemma2",
+        **_GEMMA,
+        "sliding_window": 9,
+        "attn_logit_softcapping": 0.6,
+        "final_logit_softcapping": 2.0,
+    },
+    "gemma3_text": {
+        "model_type": "gemma3_text",
+        **_GEMMA,
+        "sliding_window": 3,
+        "sliding_window_pattern": 2,
+        "rope_local_base_freq": 50.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
+    "phi3": {
+        "model_type": "phi3",
+        "sliding_window": 12,
+        "partial_rotary_factor": 0.5,
+        "rope_scaling": {
+            "type": "longrope",
+            "short_factor": [1.0, 1.5, 2.0],
+            "long_factor": [2.0, 4.0, 8.0],
+        },
+        "original_max_position_embeddings": 256,
+    },
+}
+"""What configs of the model types have beside :data:`SMALL`."""
+
 DRAFT = Format(scheme="exact", truncated=4, fill="midpoint", group=32)
 
 
@@ -42,7 +81,7 @@ def patterns(values: NDArray[Any]) -> NDArray[np.uint16]:
     return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
-def random_tensors(config: LlamaConfig, seed: int = 1) -> Tensors:
+def random_tensors(config: ModelConfig, seed: int = 1) -> Tensors:
     """Tensors of a model: matrices of about unit gain, norms near one."""
     random = np.random.default_rng(seed)
 
@@ -50,28 +89,28 @@ def random_tensors(config: LlamaConfig, seed: int = 1) -> Tensors:
         return patterns(random.normal(size=shape) / np.sqrt(shape[-1]))
 
     def norm(size: int) -> NDArray[np.uint16]:
-        return patterns(1 + random.normal(size=size) / 8)
+        return patterns(1 - config.norm_offset + random.normal(size=size) / 8)
 
     made = {EMBEDDING: normal(config.vocabulary, config.hidden), FINAL_NORM: norm(config.hidden)}
     if not config.tied:
         made[HEAD] = patterns(random.normal(size=(config.vocabulary, config.hidden)) / 4)
     for layer in range(config.layers):
         prefix = f"model.layers.{layer}."
-        made |= {f"{prefix}{name}": normal(*config.shapes[name]) for name in LINEAR}
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            made[f"{prefix}{name}.weight"] = norm(config.hidden)
+        made |= {f"{prefix}{name}": normal(*config.stored_shape(name)) for name in config.stored}
+        norms = (name for name in config.vectors if name not in BIASES)
+        made |= {f"{prefix}{name}": norm(config.vector_size(name)) for name in norms}
     return made
 
 
-def with_extras(config: LlamaConfig, tensors: Tensors, names: tuple[str, ...]) -> Tensors:
-    """The same with vectors that some models have, such as ``self_attn.q_proj.bias``."""
+def with_biases(config: ModelConfig, tensors: Tensors) -> Tensors:
+    """The same with biases of queries, keys and values."""
     random = np.random.default_rng(2)
     extra = {
         f"model.layers.{layer}.{name}": patterns(
             1 + random.normal(size=config.vector_size(name)) / 4
         )
         for layer in range(config.layers)
-        for name in names
+        for name in BIASES
     }
     return tensors | extra
 
@@ -86,7 +125,9 @@ def packed(tensors: Tensors, format: Format = DRAFT) -> dict[str, NDArray[np.uin
     return done
 
 
-def small(**changes: Any) -> tuple[dict[str, Any], Tensors]:
-    """A config and its tensors."""
-    config = {**SMALL, **changes}
-    return config, random_tensors(read_llama_config(config))
+def small(kind: str = "llama", **changes: Any) -> tuple[dict[str, Any], Tensors]:
+    """A config of a model type and its tensors."""
+    config = {**SMALL, **KINDS[kind], **changes}
+    read = read_model_config(config)
+    tensors = random_tensors(read)
+    return config, with_biases(read, tensors) if kind == "qwen2" else tensors

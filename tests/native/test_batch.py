@@ -25,8 +25,8 @@ GAMMAS: tuple[Gamma, ...] = (ADAPTIVE, 0, 4)
 SAMPLINGS = (Sampling(), Sampling(temperature=1.0), Sampling(temperature=0.7, top_k=5))
 
 
-def make(threads: int = 1, slots: int = MAX_ROWS, **options: Any) -> Engine:
-    config, tensors = small()
+def make(threads: int = 1, slots: int = MAX_ROWS, kind: str = "llama", **options: Any) -> Engine:
+    config, tensors = small(kind)
     whole = packed(tensors)
     return Engine.from_tensors(config, whole, threads=threads, slots=slots, pin=False, **options)
 
@@ -97,7 +97,7 @@ def together(
 
 @pytest.mark.parametrize("width", [1, 3, 16])
 def test_every_sequence_has_the_tokens_that_it_has_alone(width: int, every_isa: str) -> None:
-    asked = requests(10 if width == 1 else 30, seed=width)
+    asked = requests(10 if width == 1 else 20, seed=width)
     counters = Counters()
     with make() as engine:
         expected = [alone(engine, *each) for each in asked]
@@ -105,8 +105,8 @@ def test_every_sequence_has_the_tokens_that_it_has_alone(width: int, every_isa: 
         assert together(engine, asked, width, 1, chance, counters=counters) == expected
     assert width == 16 or counters.accepted
     assert counters.tokens <= sum(map(len, expected))
-    with make(threads=3, target="packed12") as engine:
-        assert together(engine, asked, width, seed=2) == [alone(engine, *each) for each in asked]
+    with make(threads=3, target="packed12") as engine:  # without escapes, which would change bits
+        assert together(engine, asked, width, seed=2) == expected
 
 
 def test_a_speculative_reply_may_run_beside_a_batch(engine: Engine) -> None:
@@ -199,18 +199,23 @@ def forest(rng: np.random.Generator, slots: int) -> list[tuple[int, int, int, in
     return rows
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("threads", "kind"),
+    [(1, "llama"), (3, "llama"), (3, "gemma2"), (2, "gemma3_text"), (2, "phi3"), (3, "qwen2")],
+)
 @pytest.mark.parametrize("draft", [False, True])
 def test_rows_of_trees_have_the_logits_of_their_paths(
-    threads: int, draft: bool, every_isa: str
+    threads: int, kind: str, draft: bool, every_isa: str
 ) -> None:
     rng = np.random.default_rng(4)
-    with make(threads) as engine, make() as plain:
+    with make(threads, kind=kind) as engine, make(kind=kind) as plain:
         for slots in (1, 3, 9, 16):
             prompts = [rng.integers(0, 97, rng.integers(1, 50)).tolist() for _ in range(slots)]
             for slot, prompt in enumerate(prompts):
-                for at, token in enumerate(prompt):
-                    engine.run_rows([Row(slot, at, token)], last=0)
+                for start in range(0, len(prompt), MAX_ROWS):
+                    part = enumerate(prompt[start : start + MAX_ROWS])
+                    rows = [Row(slot, start + at, token, at - 1) for at, token in part]
+                    engine.run_rows(rows, last=0)
             shape = forest(rng, slots)
             rows = [
                 Row(slot, len(prompts[slot]) + depth, token, parent)
@@ -218,11 +223,11 @@ def test_rows_of_trees_have_the_logits_of_their_paths(
             ]
             best, logits = engine.run_rows(rows, draft=draft, drawn=MAX_ROWS)
             assert best == logits.argmax(1).tolist()
-            for at, row in enumerate(rows):
-                path = _path(rows, at)
-                plain.forward(prompts[row.slot])
-                expected = plain.forward(path, len(prompts[row.slot]), draft=draft, last=1)
-                np.testing.assert_array_equal(logits[at], expected[0])
+            for slot, prompt in enumerate(prompts):
+                plain.forward(prompt, last=0)
+                for at in (at for at, row in enumerate(rows) if row.slot == slot):
+                    expected = plain.forward(_path(rows, at), len(prompt), draft=draft, last=1)
+                    np.testing.assert_array_equal(logits[at], expected[0])
 
 
 def _path(rows: Sequence[Row], at: int) -> list[int]:

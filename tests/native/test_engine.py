@@ -14,9 +14,9 @@ from cassandra_spec.drafting import Counters, Sampling, Settings
 from cassandra_spec.golden import CassandraError, Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.llama import VECTORS, read_llama_config
-from tests.native.llama_oracle import LlamaOracle
-from tests.native.models import DRAFT, SMALL, packed, small, with_extras
+from cassandra_spec.native.models.reading import read_model_config
+from tests.native.model_oracle import ModelOracle
+from tests.native.models import DRAFT, KINDS, SMALL, packed, small
 
 PROMPT = tuple(int(token) for token in np.random.default_rng(3).integers(0, 97, 21))
 LLAMA3 = {
@@ -61,32 +61,65 @@ def require_same(found: NDArray[Any], expected: NDArray[Any]) -> None:
     assert errors(found, expected).max() < 4 * ONE_ROUNDING
 
 
-@pytest.mark.parametrize(
-    ("changes", "extras"),
-    [
-        ({}, ()),
-        ({"tie_word_embeddings": True, "head_dim": 16}, ()),
-        ({"head_dim": 64, "num_attention_heads": 5, "num_key_value_heads": 1}, ()),
-        ({"head_dim": 80, "num_attention_heads": 2, "hidden_size": 33}, ()),
-        ({"rope_parameters": LLAMA3}, ()),
-        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, ()),
-        ({"model_type": "qwen2"}, VECTORS[2:5]),
-        ({"model_type": "qwen3"}, VECTORS[5:]),
-    ],
-)
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}
+SHAPES: list[tuple[str, dict[str, Any]]] = [
+    *((kind, {}) for kind in KINDS),
+    ("llama", {"tie_word_embeddings": True, "head_dim": 16}),
+    ("llama", {"head_dim": 64, "num_attention_heads": 5, "num_key_value_heads": 1}),
+    ("llama", {"head_dim": 80, "num_attention_heads": 2, "hidden_size": 33}),
+    ("llama", {"head_dim": 24, "hidden_size": 72, "vocab_size": 1003, "intermediate_size": 50}),
+    ("gemma3_text", {"head_dim": 18, "hidden_size": 70, "vocab_size": 1003}),
+    ("llama", {"rope_parameters": LLAMA3}),
+    ("llama", {"rope_parameters": {**YARN, "original_max_position_embeddings": 32}}),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes"), SHAPES)
 def test_logits_are_those_of_the_naive_model(
-    changes: dict[str, Any], extras: tuple[str, ...], every_isa: str
+    kind: str, changes: dict[str, Any], every_isa: str
 ) -> None:
-    config, tensors = small(**changes)
-    read = read_llama_config(config)
-    tensors = with_extras(read, tensors, extras)
-    expected = LlamaOracle(read, tensors).logits(PROMPT)
+    config, tensors = small(kind, **changes)
+    expected = ModelOracle(read_model_config(config), tensors).logits(PROMPT)
     with make(config, tensors) as engine:
         require_same(engine.forward(PROMPT), expected)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_logits_are_close_to_torch_in_float32(kind: str, tmp_path: Any) -> None:
+LONG = {"short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 4.0, 8.0]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries"),
+    [
+        ("llama", {}),
+        ("llama", {"rope_parameters": LLAMA3}),
+        ("llama", {"rope_parameters": {**YARN, "original_max_position_embeddings": 16}}),
+        ("llama", {"rope_parameters": {**YARN, "mscale": 2.0, "mscale_all_dim": 0.5}}),
+        ("llama", {"rope_parameters": {**YARN, "truncate": False, "attention_factor": 1.3}}),
+        ("llama", {"rope_parameters": {**YARN, "rope_type": "dynamic"}}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
+        ("qwen3", {"rope_parameters": {**YARN, "rope_type": "linear"}}),
+        (
+            "gemma2",
+            {"hidden_size": 64, "sliding_window": 5, "query_pre_attn_scalar": 20}
+            | {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+        ),
+        (
+            "gemma3_text",
+            {"hidden_size": 64, "sliding_window": 5, "num_hidden_layers": 6}
+            | {"final_logit_softcapping": 2.0},
+        ),
+        ("phi3", {}),
+        (
+            "phi3",
+            {"sliding_window": 9, "original_max_position_embeddings": 32}
+            | {"rope_parameters": {**LONG, "rope_type": "longrope", "partial_rotary_factor": 0.5}},
+        ),
+    ],
+)
+def test_logits_are_close_to_torch_in_float32(
+    kind: str, entries: dict[str, Any], tmp_path: Any
+) -> None:
     import json
 
     import torch
@@ -94,7 +127,7 @@ def test_logits_are_close_to_torch_in_float32(kind: str, tmp_path: Any) -> None:
 
     from tests.model.tiny import patterns, tensors_of, write_model
 
-    path = write_model(tmp_path, model_type=kind)
+    path = write_model(tmp_path, model_type=kind, **entries)
     network = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     with torch.no_grad():
         expected = network(torch.tensor([PROMPT[:20]]) % 96).logits[0].numpy()
@@ -102,20 +135,21 @@ def test_logits_are_close_to_torch_in_float32(kind: str, tmp_path: Any) -> None:
     config = json.loads((path / "config.json").read_text())
     # Two layers round 13 times one after another (inputs of q, o, gate and down, keys, values, and
     # the head's), each time by at most half a unit of 8 bits; norms keep relative errors.
+    steps = 6 * config["num_hidden_layers"] + 1
     with make(config, tensors) as engine:
         found = engine.forward([token % 96 for token in PROMPT[:20]])
-    assert errors(found, expected).max() < 13 * ONE_ROUNDING
+    assert errors(found, expected).max() < steps * ONE_ROUNDING
 
 
 def test_a_draft_computes_with_draft_values(every_isa: str) -> None:
     config, tensors = small()
-    read = read_llama_config(config)
+    read = read_model_config(config)
     whole = packed(tensors, Format(scheme="exact", truncated=2, group=32))  # a form of BF16 inputs
     drafts = {
         name: decode_draft(tensor) if isinstance(tensor, Packed) else tensor
         for name, tensor in whole.items()
     }
-    expected = LlamaOracle(read, drafts).logits(PROMPT)
+    expected = ModelOracle(read, drafts).logits(PROMPT)
     with make(config, whole) as engine:
         assert set(engine.forms["draft"]) <= {"packed12", "bf16"}
         require_same(engine.forward(PROMPT, draft=True), expected)
@@ -138,7 +172,7 @@ def test_drafts_take_the_form_of_their_scheme(format: Format, form: str) -> None
         name: decode_draft(tensor) if isinstance(tensor, Packed) else tensor
         for name, tensor in whole.items()
     }
-    expected = LlamaOracle(read_llama_config(config), drafts).logits(PROMPT)
+    expected = ModelOracle(read_model_config(config), drafts).logits(PROMPT)
     with make(config, whole) as engine:
         assert engine.forms["draft"] == {form: 15}
         # Inputs of 8 bits a group: half a unit of 127 at most, some dozen times one after another.
@@ -152,19 +186,21 @@ def test_drafts_whose_groups_run_over_the_ends_of_rows_take_12_bits() -> None:
         name: decode_draft(tensor) if isinstance(tensor, Packed) else tensor
         for name, tensor in whole.items()
     }
-    expected = LlamaOracle(read_llama_config(config), drafts).logits(PROMPT)
+    expected = ModelOracle(read_model_config(config), drafts).logits(PROMPT)
     with make(config, whole) as engine:
         assert "bf16" not in engine.forms["draft"]
         assert engine.forms["draft"]["packed12"] >= 11  # inputs of 72 or 96 values
         assert errors(engine.forward(PROMPT, draft=True), expected).max() < 13 / 254
 
 
-def test_rows_do_not_depend_on_each_other(every_isa: str) -> None:
-    config, tensors = small()
-    for threads, target in itertools.product((1, 2, 3), ("bf16", "packed12")):
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_do_not_depend_on_each_other(kind: str, every_isa: str) -> None:
+    config, tensors = small(kind)
+    for threads, target in ((1, "bf16"), (3, "packed12")):
         with make(config, packed(tensors), threads=threads, target=target) as engine:
             for draft in (False, True):
-                passes = [engine.forward(PROMPT, rows=rows, draft=draft) for rows in range(1, 17)]
+                sizes = (1, 2, 5, 8, 9, 16)
+                passes = [engine.forward(PROMPT, rows=rows, draft=draft) for rows in sizes]
                 assert all((logits == passes[0]).all() for logits in passes)
 
 
@@ -196,9 +232,9 @@ def test_rows_do_not_depend_on_each_other_in_whole_tiles_with_escapes(
     every_isa: str, target: str
 ) -> None:
     config, tensors = small(hidden_size=576, intermediate_size=320, head_dim=64)
-    read = read_llama_config(config)
+    read = read_model_config(config)
     tensors["model.layers.1.mlp.gate_proj.weight"] ^= np.uint16(0x0C00)  # exponents from end to end
-    expected = LlamaOracle(read, tensors).logits(PROMPT)
+    expected = ModelOracle(read, tensors).logits(PROMPT)
     found = []
     for threads in (1, 2):
         with make(config, tensors, threads=threads, target=target, draft=False) as engine:
@@ -214,19 +250,43 @@ def test_a_reply_is_that_of_plain_decoding(threads: int, every_isa: str) -> None
         counters = Counters()
         plain = reply(engine, gamma=0, counters=counters)
         assert counters.drafted == 0
-        gammas = (*range(9), 12, 15, "adaptive")
-        for gamma, draft in itertools.product(gammas, ("model", "lookup", "hybrid", "none")):
+        drafted = itertools.product((1, 2, 4, 7, 8, 15, "adaptive"), ("model", "lookup", "hybrid"))
+        for gamma, draft in (*drafted, (0, "model"), (3, "none")):
             found = reply(engine, gamma=gamma, draft=draft, counters=counters)
             assert found == plain, (gamma, draft)
         assert 0 < counters.accepted < counters.drafted
 
 
-def test_a_reply_is_what_the_logits_say() -> None:
-    config, tensors = small()
-    with make(config, packed(tensors)) as engine:
-        found = reply(engine, gamma=3)
-        logits = engine.forward([*PROMPT, *found])
-    assert [int(token) for token in logits[len(PROMPT) - 1 : -1].argmax(1)] == found
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reply_is_what_the_logits_say(kind: str) -> None:
+    config, tensors = small(kind)
+    with make(config, packed(tensors), threads=2) as engine:
+        for draft in ("model", "lookup", "hybrid"):
+            found = reply(engine, gamma="adaptive" if draft == "hybrid" else 3, draft=draft)
+            logits = engine.forward([*PROMPT, *found])
+            assert [int(token) for token in logits[len(PROMPT) - 1 : -1].argmax(1)] == found
+
+
+def test_positions_beyond_a_window_are_not_counted() -> None:
+    config, tensors = small("gemma3_text")
+    with make(config, tensors) as engine:
+        counters = Counters()
+        reply(engine, gamma=0, max_tokens=6, counters=counters)
+    seen = sum(3 + (position + 1) + 3 for position in range(len(PROMPT), len(PROMPT) + 5))
+    assert counters.kv is not None
+    assert counters.kv.target == counters.kv.plain == seen * 2 * 2 * 2 * 24
+
+
+def test_what_configs_of_other_models_say() -> None:
+    gemma = read_model_config({**SMALL, **KINDS["gemma2"], "hidden_size": 3072})
+    assert gemma.embedding_scale == 55.5  # the root is 55.43, which BF16 does not have
+    assert gemma.windows == (9, 0, 9)
+    gemma = read_model_config({**SMALL, **KINDS["gemma3_text"]})
+    assert (gemma.windows, gemma.layer_ropes) == ((3, 0, 3), (1, 0, 1))
+    assert gemma.ropes[0].frequencies[0] == np.float32(1 / 8)
+    phi = read_model_config({**SMALL, **KINDS["phi3"]})
+    assert phi.positions == 256  # beyond them, angles of all positions are others
+    assert read_model_config({**SMALL, **KINDS["qwen2"]}).windows == (0, 5)
 
 
 @pytest.mark.parametrize("target", ["bf16", "packed12"])
@@ -243,7 +303,7 @@ def test_long_contexts(target: str) -> None:
 def test_logits_of_a_long_context_are_those_of_the_naive_model(every_isa: str) -> None:
     config, tensors = small(num_hidden_layers=1, head_dim=4)
     prompt = [int(token) for token in np.random.default_rng(5).integers(0, 97, 300)]
-    expected = LlamaOracle(read_llama_config(config), tensors).logits(prompt)
+    expected = ModelOracle(read_model_config(config), tensors).logits(prompt)
     with make(config, tensors) as engine:
         require_same(engine.forward(prompt), expected)
 
@@ -319,10 +379,20 @@ def test_memory_is_stated() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"model_type": "gemma3_text"}, "model_type must be one of llama, qwen2, qwen3, not 'gem"),
-        ({"hidden_act": "gelu"}, "hidden_act must be 'silu' for the native engine, not 'gelu'"),
-        ({"use_sliding_window": True}, "use_sliding_window must be false for the native engine"),
-        ({"rope_scaling": {"type": "yarn"}}, "rope_type must be default, linear or llama3"),
+        ({"model_type": "gpt2"}, "model_type must be one of llama, qwen2, qwen3, phi3, gemma2, "),
+        ({"hidden_act": "gelu"}, "hidden_act must be silu or gelu_pytorch_tanh for the native"),
+        ({"rope_scaling": {"type": "proportional"}}, "rope_type must be one of default, linear, "),
+        ({"rope_scaling": {"type": "yarn"}}, "factor must be a number from 1e-09 to 1e+15, not N"),
+        ({"rope_scaling": {"type": "default", "mrope_section": [1]}}, "mrope_section must not be"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor must not be given for llama in"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1 f"),
+        ({"logits_scaling": 8.0}, "logits_scaling must not be given for llama in the native eng"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention must not be given"),
+        ({**KINDS["gemma3_text"], "attn_logit_softcapping": 5.0}, "attn_logit_softcapping must n"),
+        ({**KINDS["gemma2"], "layer_types": ["full_attention"]}, "layer_types must be a list of"),
+        ({**KINDS["gemma2"], "sliding_window": 0}, "sliding_window must be an integer from 1 on,"),
+        ({**KINDS["gemma3_text"], "rope_parameters": {"rope_theta": 9.0}}, "rope_parameters must"),
+        ({**KINDS["phi3"], "partial_rotary_factor": 1.0}, "short_factor must be a list of 6 numb"),
         ({"num_key_value_heads": 4}, "heads must be a multiple of kv_heads (4), not 6"),
         ({"head_dim": 13}, "head_size must be even, not 13"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be an integer from 1 to 4096, not 0"),

@@ -6,10 +6,12 @@
 using namespace cassandra;
 
 // Null if it cannot be made.
-CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const float* frequencies,
+CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const LayerShape* layers,
+                                         const float* frequencies, const float* rope_scales,
                                          const uint16_t* embedding, int threads, int pin) {
     Engine* engine = nullptr;
-    attempt([&] { engine = new Engine(*shape, frequencies, embedding, threads, pin != 0); });
+    const Ropes ropes = {frequencies, rope_scales};
+    attempt([&] { engine = new Engine(*shape, layers, ropes, embedding, threads, pin != 0); });
     return engine;
 }
 

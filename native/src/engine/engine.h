@@ -1,4 +1,4 @@
-// A Llama-type model on packed weights: steps of draft and target, and rounds of speculation.
+// A model on packed weights: steps of draft and target, and rounds of speculation.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,28 @@ struct ModelShape {
     int32_t kv_heads;
     int32_t head_size;
     int32_t vocabulary;
-    int32_t context;  // most positions of a sequence
-    int32_t slots;    // sequences that have keys and values
-    float epsilon;
+    int32_t context;     // most positions of a sequence
+    int32_t slots;       // sequences that have keys and values
+    int32_t pairs;       // of dimensions of a head that are rotated: i with i + pairs
+    int32_t ropes;       // rotary embeddings
+    int32_t activation;  // an Activation
+    float epsilon;       // of norms
+    float query_scale;
+    float embedding_scale;
+    float attention_cap;  // of scores; 0: none
+    float logit_cap;      // of logits; 0: none
+};
+
+// What differs between layers. Also in native/engine_binding.py.
+struct LayerShape {
+    int32_t window;  // positions that a row sees, its own included; 0: all
+    int32_t rope;    // which rotary embedding
+};
+
+// Rotary embeddings of a model.
+struct Ropes {
+    const float* frequencies;  // angle by position [ropes, pairs]
+    const float* scales;       // of cosines and sines [ropes]
 };
 
 // What a round may do (cassandra_spec.drafting.levels). Also in native/engine_binding.py.
@@ -71,16 +90,18 @@ enum class Pass { target, draft };
 // Matrices of a layer, in the order of use.
 enum Slot { SLOT_Q, SLOT_K, SLOT_V, SLOT_O, SLOT_GATE, SLOT_UP, SLOT_DOWN, SLOTS };
 
-// Vectors of a layer: weights of norms, biases, norms of single heads. All but the first two may be
-// empty.
+// Vectors of a layer: weights of norms before attention and feed-forward, biases, norms of single
+// heads, norms of what attention and feed-forward add. All but the first two may be empty.
 enum VectorSlot {
-    VECTOR_INPUT_NORM,
-    VECTOR_POST_NORM,
+    VECTOR_ATTENTION_NORM,
+    VECTOR_FEED_FORWARD_NORM,
     VECTOR_Q_BIAS,
     VECTOR_K_BIAS,
     VECTOR_V_BIAS,
     VECTOR_Q_NORM,
     VECTOR_K_NORM,
+    VECTOR_ATTENDED_NORM,
+    VECTOR_FED_FORWARD_NORM,
     VECTOR_SLOTS
 };
 
@@ -142,8 +163,8 @@ class Operand;
 
 class Engine {
   public:
-    Engine(const ModelShape& shape, const float* frequencies, const uint16_t* embedding,
-           int threads, bool pin);
+    Engine(const ModelShape& shape, const LayerShape* layers, const Ropes& ropes,
+           const uint16_t* embedding, int threads, bool pin);
     ~Engine();
 
     int threads() const { return pool_.threads(); }
@@ -199,11 +220,11 @@ class Engine {
                          int count);
     void keep(int thread, int slot, int position, const int32_t* rows, int count);
     void add_product(int thread, const Linear& linear, int rows, Operand& operand,
-                     const Linear& next);
+                     const std::vector<float>& norm, const Linear& next);
     void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);
     void head(int thread, int rows, Pass pass, int first_row);
     Top best(int row) const;
-    void rotate(float* head, int row) const;
+    void rotate(float* head, int row, int layer) const;
 
     const Streams& streams(Pass pass) const { return pass == Pass::draft ? draft_ : target_; }
     uint16_t* keys(int slot, int layer, int head) const;
@@ -213,15 +234,18 @@ class Engine {
     int padded_;  // head size, up to a multiple of 16
     int blocks_;  // of 16 positions
     const EngineKernels& kernels_;
-    std::vector<float> frequencies_;
+    std::vector<LayerShape> layer_shapes_;
+    std::vector<float> frequencies_;  // [ropes, pairs]
+    std::vector<float> rope_scales_;
     const uint16_t* embedding_;  // BF16 [vocabulary, hidden], the caller's
     Streams target_, draft_;
     std::vector<Layer> layers_;  // the last one has the final norm and the head, in slot 0
     Pages cache_;                // BF16, see keys()
     std::vector<std::unique_ptr<Scratch>> scratch_;
     // Shared by the threads, a row each: written in parts, read after a barrier.
-    std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_, logits_, cosines_, sines_;
-    std::vector<Top> tops_;  // [threads, MAX_ROWS]
+    std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_, logits_;
+    std::vector<float> cosines_, sines_;  // [ropes, MAX_ROWS, pairs]
+    std::vector<Top> tops_;               // [threads, MAX_ROWS]
     LowDrafter low_;
     Pool pool_;
 };

@@ -12,6 +12,9 @@ namespace cassandra {
 
 constexpr int BEST = 4;  // logits that are kept of a row
 
+// Of a feed-forward layer, by number (native/models/config.py).
+enum Activation { SILU, GELU, ACTIVATIONS };  // the approximation of GELU by tanh
+
 // The largest logits, the largest first and the lowest index first among equals; -1 where there are
 // not as many. Meaningless if not all logits are finite.
 struct Top {
@@ -45,11 +48,13 @@ struct Attention {
     int heads;               // 1..4
     const uint16_t* keys;    // BF16 [places / 16, size, 16]
     const uint16_t* values;  // BF16 [places, padded]
-    int length;              // positions that the row sees, at least one
+    int first;               // position that the row sees first
+    int length;              // above the last one that it sees, at least first + 1
     int base;                // below length
     const int32_t* path;     // [length - base], ascending, path[i] >= i
     int size;                // of a head
     int padded;              // size, up to a multiple of 16
+    float cap;               // of scores; 0: none
     float* scores;           // room for [heads, places up to a multiple of 16]
     float* out;              // [heads, size]
 
@@ -62,9 +67,11 @@ struct Attention {
 struct EngineKernels {
     // out = x / sqrt(mean(x^2) + epsilon) * weight; in place is fine.
     void (*norm)(const float* x, const float* weight, int count, float epsilon, float* out);
-    // gate * sigmoid(gate) * up
-    void (*swiglu)(const float* gate, const float* up, int count, float* out);
+    // activation(gate) * up
+    void (*gate[ACTIVATIONS])(const float* gate, const float* up, int count, float* out);
     void (*attend)(const Attention& task);
+    // bound * tanh(x / bound), in place; what is not finite becomes NaN.
+    void (*cap)(float* x, int count, float bound);
     // Of logits whose first has the index `first`.
     Top (*top)(const float* logits, int count, int first);
 };

@@ -43,25 +43,49 @@ void norm(const float* x, const float* weight, int count, float epsilon, float* 
     for (; i < count; ++i) out[i] = x[i] * scale * weight[i];
 }
 
-inline V16 swiglu(V16 gate, V16 up) {
-    const V16 one = set(1.0f);
-    const V16 negated = sub(set(0.0f), gate);
-    return mul(div(gate, add(one, exponential(negated))), up);
+// x * sigmoid(z)
+inline V16 times_sigmoid(V16 x, V16 z) {
+    return div(x, add(set(1.0f), exponential(sub(set(0.0f), z))));
 }
 
-void swiglu_run(const float* gate, const float* up, int count, float* out) {
+inline V16 silu(V16 x) { return times_sigmoid(x, x); }
+
+// x * (1 + tanh(u)) / 2 is x * sigmoid(2 u), with u = sqrt(2 / pi) * (x + 0.044715 * x^3).
+inline V16 gelu(V16 x) {
+    const V16 factor = madd(mul(x, x), set(7.13548163e-2f), set(1.59576912f));
+    return times_sigmoid(x, mul(x, factor));
+}
+
+template <V16 (*activation)(V16)>
+void gate_run(const float* gate, const float* up, int count, float* out) {
     int i = 0;
-    for (; i + 16 <= count; i += 16) store(out + i, swiglu(load(gate + i), load(up + i)));
+    for (; i + 16 <= count; i += 16) store(out + i, mul(activation(load(gate + i)), load(up + i)));
     if (i == count) return;
     const int rest = count - i;
-    const V16 last = swiglu(load_part(gate + i, rest, 0.0f), load_part(up + i, rest, 0.0f));
-    store_part(out + i, rest, last);
+    const V16 last = activation(load_part(gate + i, rest, 0.0f));
+    store_part(out + i, rest, mul(last, load_part(up + i, rest, 0.0f)));
 }
 
-// Scores of all places, 16 at a time: a lane is a place, so nothing is summed across lanes. Then
-// those of the pass are put in the order of positions.
+// Zero times what is not finite is NaN; tanh would hide it.
+inline V16 soft_cap(V16 x, V16 bound) {
+    const V16 one = set(1.0f), two = set(2.0f);
+    const V16 power = exponential(mul(two, div(x, bound)));
+    const V16 tanh = sub(one, div(two, add(power, one)));
+    return madd(x, set(0.0f), mul(bound, tanh));
+}
+
+void cap(float* x, int count, float bound) {
+    int i = 0;
+    for (; i + 16 <= count; i += 16) store(x + i, soft_cap(load(x + i), set(bound)));
+    if (i < count)
+        store_part(x + i, count - i, soft_cap(load_part(x + i, count - i, 0.0f), set(bound)));
+}
+
+// Scores of all places that are seen, 16 at a time: a lane is a place, so nothing is summed across
+// lanes. Then those of the pass are put in the order of positions.
 template <int N> void score(const Attention& task, int stride) {
-    for (int block = 0; block * 16 < task.places(); ++block) {
+    const int start = (task.first < task.base ? task.first : task.base) / 16;
+    for (int block = start; block * 16 < task.places(); ++block) {
         const uint16_t* keys = task.keys + static_cast<size_t>(block) * 16 * task.size;
         V16 even[N], odd[N];
         for (int h = 0; h < N; ++h) even[h] = odd[h] = set(0.0f);
@@ -83,25 +107,32 @@ template <int N> void score(const Attention& task, int stride) {
     }
 }
 
-// Scores to weights; returns one over their sum. What is past `length` becomes 0.
-inline float soften(float* scores, int length) {
-    const int whole = length / 16 * 16;
+// Lanes from first to last - 1; the others are 0.
+inline V16 lanes(V16 a, int first, int last) {
+    float lane[16];
+    store(lane, a);
+    for (int i = 0; i < 16; ++i) lane[i] = first <= i && i < last ? lane[i] : 0.0f;
+    return load(lane);
+}
+
+// Scores of positions from `first` to before `length` to weights, those around them in their
+// vectors to 0; returns one over their sum.
+inline float soften(float* scores, int first, int length, float bound) {
+    const int start = first / 16 * 16;
+    if (bound > 0.0f)
+        for (int i = start; i < length; i += 16)
+            store(scores + i, soft_cap(load(scores + i), set(bound)));
+    for (int i = start; i < first; ++i) scores[i] = -1e30f;
     for (int i = length; i < (length + 15) / 16 * 16; ++i) scores[i] = -1e30f;
     V16 top = set(-1e30f);
-    for (int i = 0; i < length; i += 16) top = max(top, load(scores + i));
+    for (int i = start; i < length; i += 16) top = max(top, load(scores + i));
     const V16 shift = set(largest(top));
     V16 total = set(0.0f);
-    for (int i = 0; i < whole; i += 16) {
-        const V16 weight = exponential(sub(load(scores + i), shift));
+    for (int i = start; i < length; i += 16) {
+        V16 weight = exponential(sub(load(scores + i), shift));
+        if (i < first || i + 16 > length) weight = lanes(weight, first - i, length - i);
         store(scores + i, weight);
         total = add(total, weight);
-    }
-    if (whole < length) {
-        float lane[16];
-        store(lane, exponential(sub(load(scores + whole), shift)));
-        for (int i = length - whole; i < 16; ++i) lane[i] = 0.0f;
-        store(scores + whole, load(lane));
-        total = add(total, load(lane));
     }
     return 1.0f / sum(total);
 }
@@ -112,7 +143,7 @@ void blend(const Attention& task, int stride, int start, const float* inverse) {
     V16 total[N][Vectors];
     for (int h = 0; h < N; ++h)
         for (int v = 0; v < Vectors; ++v) total[h][v] = set(0.0f);
-    for (int position = 0; position < task.length; ++position) {
+    for (int position = task.first; position < task.length; ++position) {
         const uint16_t* row =
             task.values + static_cast<size_t>(task.place(position)) * task.padded + start;
         V16 value[Vectors];
@@ -137,7 +168,8 @@ template <int N> void attend(const Attention& task) {
     const int stride = (task.places() + 15) / 16 * 16;
     score<N>(task, stride);
     float inverse[N];
-    for (int h = 0; h < N; ++h) inverse[h] = soften(task.scores + h * stride, task.length);
+    for (int h = 0; h < N; ++h)
+        inverse[h] = soften(task.scores + h * stride, task.first, task.length, task.cap);
     int start = 0;
     for (; start + 64 <= task.padded; start += 64) blend<N, 4>(task, stride, start, inverse);
     for (; start < task.padded; start += 16) blend<N, 1>(task, stride, start, inverse);
@@ -178,7 +210,8 @@ Top top(const float* logits, int count, int first) {
 
 }  // namespace
 
-const EngineKernels engine_kernels = {norm, swiglu_run, attend_heads, top};
+const EngineKernels engine_kernels = {
+    norm, {gate_run<silu>, gate_run<gelu>}, attend_heads, cap, top};
 
 }  // namespace CASSANDRA_ISA
 }  // namespace cassandra

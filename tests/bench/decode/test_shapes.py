@@ -52,11 +52,11 @@ def test_drafts_that_cost_as_much_are_not_made() -> None:
 
 
 def test_known_shapes_have_the_sizes_of_their_names() -> None:
-    from cassandra_spec.native.llama import read_llama_config
+    from cassandra_spec.native.models.reading import read_model_config
 
     counts = {}
     for name, config in shapes.SHAPES.items():
-        sizes = read_llama_config(config)
+        sizes = read_model_config(config)
         layer = sum(rows * columns for rows, columns in sizes.shapes.values())
         counts[name] = sizes.layers * layer + sizes.vocabulary * sizes.hidden
     assert counts == {"135m": 134_479_872, "1b": 1_235_746_816, "3b": 3_212_574_720}

@@ -1,7 +1,8 @@
-"""The four architectures, from pack to replies."""
+"""The architectures, from pack to replies."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
 from tests.model.speculative.test_generate import batch
 from tests.model.speculative.test_passes import tokens_of
-from tests.model.tiny import MODEL_TYPES, write_model
+from tests.model.tiny import FOUR_TYPES, MODEL_TYPES, write_model
 
 WINDOW = 24
 PROMPTS = [tokens_of(length) for length in (3, 50)]
@@ -35,7 +36,14 @@ def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     return CassandraForCausalLM.from_pretrained(folder / "packed")
 
 
-@pytest.mark.parametrize("scheme", [None, "unary", "exact", "mx"])
+@pytest.mark.parametrize(
+    ("lm", "scheme"),
+    [
+        *itertools.product(FOUR_TYPES, (None, "unary", "exact", "mx")),
+        *(("phi3", None), ("gemma2", "exact")),
+    ],
+    indirect=["lm"],
+)
 def test_a_batch_replies_as_plain_decoding_does(
     lm: CassandraForCausalLM, scheme: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,12 +61,13 @@ def test_a_batch_replies_as_plain_decoding_does(
 def test_what_is_special_is_there(lm: CassandraForCausalLM) -> None:
     layers = lm.network.model.layers
     first = layers[0].self_attn
-    assert isinstance(first.q_proj, PackedLinear)
     model_type = lm.network.config.model_type
-    assert (first.q_proj._bias is not None) == (model_type == "qwen2")
+    query = first.qkv_proj if model_type == "phi3" else first.q_proj
+    assert isinstance(query, PackedLinear)
+    assert (query._bias is not None) == (model_type == "qwen2")
     assert hasattr(first, "k_norm") == (model_type in ("qwen3", "gemma3_text"))
     windows = [getattr(layer.self_attn, "sliding_window", None) for layer in layers]
-    assert (WINDOW in windows) == (model_type == "gemma3_text")
+    assert (WINDOW in windows) == (model_type in ("gemma2", "gemma3_text"))
 
 
 def test_positions_beyond_a_window_are_not_read(lm: CassandraForCausalLM) -> None:
@@ -67,7 +76,8 @@ def test_positions_beyond_a_window_are_not_read(lm: CassandraForCausalLM) -> Non
     session = lm.session(128)
     list(decode(session, PROMPTS[1], Settings(gamma=2, max_tokens=8), Counters()))
     each = lm.costs.position // config.num_hidden_layers
-    sliding = getattr(config, "layer_types", ["full_attention"] * 6).count("sliding_attention")
+    kind = "sliding_attention" if config.model_type == "phi3" else "full_attention"
+    sliding = getattr(config, "layer_types", [kind] * 6).count("sliding_attention")
     assert session.reads(60).bf16 == each * (sliding * WINDOW + (6 - sliding) * 61)
 
 

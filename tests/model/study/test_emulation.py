@@ -16,14 +16,14 @@ from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.study.emulation import Replies, Round, follow, greedy_replies, rounds
 from cassandra_spec.model.weights.sources import open_source
-from tests.model.tiny import MODEL_TYPES, change_config, write_model
+from tests.model.tiny import FOUR_TYPES, change_config, write_model
 
 PROMPTS = [[5, 9, 2, 33], [7], list(range(20, 51)), [3, 3, 3, 3, 3, 3, 3]]
 LENGTH = 40
 DEPTH = 8
 
 
-@pytest.fixture(scope="module", params=MODEL_TYPES)
+@pytest.fixture(scope="module", params=FOUR_TYPES)
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
     """A packed model whose draft is right now and then, in float32: no ties by rounding."""
     folder = tmp_path_factory.mktemp("emulation")
@@ -127,6 +127,7 @@ def test_rounds_are_those_of_the_loop(
     assert 0 < sum(counters.accepted for counters in emulated) < sum(t.drafted for t in emulated)
 
 
+@pytest.mark.parametrize("lm", [*FOUR_TYPES, "gemma2"], indirect=True)  # caps of scores, too
 def test_stop_tokens_end_replies_and_drafts(
     lm: CassandraForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

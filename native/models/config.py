@@ -1,0 +1,165 @@
+"""What the engine needs to know of a model: sizes, what its layers compute, names of tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from cassandra_spec.drafting import Costs, pass_costs
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
+from cassandra_spec.native.models.rope import Rope
+
+Activation = Literal["silu", "gelu_pytorch_tanh"]
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
+"""Activations of feed-forward layers, by their number in kernels.h."""
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+FINAL_NORM = "model.norm.weight"
+
+LINEAR = (
+    "self_attn.q_proj.weight",
+    "self_attn.k_proj.weight",
+    "self_attn.v_proj.weight",
+    "self_attn.o_proj.weight",
+    "mlp.gate_proj.weight",
+    "mlp.up_proj.weight",
+    "mlp.down_proj.weight",
+)
+"""Matrices of a layer, in the engine's order."""
+
+_FUSED = {
+    "self_attn.qkv_proj.weight": LINEAR[:3],
+    LINEAR[3]: LINEAR[3:4],
+    "mlp.gate_up_proj.weight": LINEAR[4:6],
+    LINEAR[6]: LINEAR[6:],
+}
+
+BIASES = ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias")
+HEAD_NORMS = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
+_INPUT_NORM, _AFTER_ATTENTION = "input_layernorm.weight", "post_attention_layernorm.weight"
+_AROUND = ("pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Sizes of a model, and what its layers compute."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    positions: int  # most that the model was made for
+    epsilon: float  # of norms
+    tied: bool  # the embedding is the head, too
+    ropes: tuple[Rope, ...]  # rotary embeddings
+    layer_ropes: tuple[int, ...]  # which of them, by layer
+    windows: tuple[int, ...]  # positions that a row sees, its own included, by layer; 0: all
+    activation: Activation = "silu"
+    query_scale: float  # of queries before their products with keys
+    embedding_scale: float = 1.0
+    attention_cap: float = 0.0  # c of c tanh(x / c) on attention's scores; 0: none
+    logit_cap: float = 0.0  # the same on logits
+    norm_offset: float = 0.0  # added to the weights of norms
+    norms_after: bool = False  # norms of what attention and feed-forward add, too
+    head_norms: bool = False  # norms of single heads of queries and keys
+    fused: bool = False  # q, k and v are one tensor, and so are gate and up
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and not (isinstance(value, int) and value > 0):
+                raise CassandraError(f"{field.name} must be an integer from 1 on, not {value!r}")
+        if self.heads % self.kv_heads:
+            raise CassandraError(
+                f"heads must be a multiple of kv_heads ({self.kv_heads}), not {self.heads}"
+            )
+        if self.head_size % 2:
+            raise CassandraError(f"head_size must be even, not {self.head_size}")
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of dimensions of a head that are rotated."""
+        return len(self.ropes[0].frequencies)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Rows and columns of the matrices of a layer, by :data:`LINEAR`."""
+        q, kv = self.heads * self.head_size, self.kv_heads * self.head_size
+        hidden, inner = self.hidden, self.intermediate
+        sizes = ((q, hidden), (kv, hidden), (kv, hidden), (hidden, q))
+        return dict(
+            zip(LINEAR, (*sizes, (inner, hidden), (inner, hidden), (hidden, inner)), strict=True)
+        )
+
+    @property
+    def stored(self) -> Mapping[str, tuple[str, ...]]:
+        """Tensors of a layer with the matrices of :data:`LINEAR` that are their rows."""
+        return _FUSED if self.fused else {name: (name,) for name in LINEAR}
+
+    @property
+    def vectors(self) -> dict[str, int]:
+        """Vectors of a layer with their places in the engine; only biases may be missing."""
+        norms = (_AROUND[0], _AFTER_ATTENTION, _AROUND[1])
+        before, *after = norms if self.norms_after else (_AFTER_ATTENTION,)
+        slots = [_INPUT_NORM, before, *BIASES, *HEAD_NORMS, *after]
+        absent = () if self.head_norms else HEAD_NORMS
+        return {name: slot for slot, name in enumerate(slots) if name not in absent}
+
+    def vector_size(self, name: str) -> int:
+        """Values of a vector of a layer."""
+        if name in HEAD_NORMS:
+            return self.head_size
+        if name in BIASES:
+            return self.shapes[name.replace(".bias", ".weight")][0]
+        return self.hidden
+
+    def stored_shape(self, name: str) -> tuple[int, int]:
+        """Rows and columns of one of :attr:`stored`."""
+        shapes = [self.shapes[part] for part in self.stored[name]]
+        return sum(rows for rows, _ in shapes), shapes[0][1]
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """All tensors that the engine knows, those that may be missing included."""
+        table = (self.vocabulary, self.hidden)
+        own: dict[str, tuple[int, ...]] = {name: self.stored_shape(name) for name in self.stored}
+        own |= {name: (self.vector_size(name),) for name in self.vectors}
+        return {EMBEDDING: table, HEAD: table, FINAL_NORM: (self.hidden,)} | {
+            f"model.layers.{layer}.{name}": shape
+            for layer in range(self.layers)
+            for name, shape in own.items()
+        }
+
+
+def model_costs(config: ModelConfig, packed: PackedFile) -> Costs:
+    """What the passes of a packed model read."""
+    own = not config.tied and HEAD in {*packed.tensors, *packed.others}
+    head = HEAD if own else EMBEDDING
+    return pass_costs(
+        packed,
+        linear=[f"model.layers.{n}.{name}" for n in range(config.layers) for name in config.stored],
+        head=head,
+        embedding=EMBEDDING,
+        position=2 * config.layers * config.kv_heads * config.head_size,
+    )
+
+
+def check_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], packed: PackedFile) -> None:
+    """Refuse a file with a tensor that is unknown or of another shape."""
+    stored: dict[str, PackedTensor | RawTensor] = {**packed.tensors, **packed.others}
+    for name, tensor in stored.items():
+        if name.endswith("rotary_emb.inv_freq"):
+            continue
+        if name not in shapes:
+            raise CassandraError(f"{folder}: the native engine has no use for a tensor {name}")
+        if tensor.shape != shapes[name]:
+            raise CassandraError(
+                f"{name} must have the shape {list(shapes[name])}, as the config says, "
+                f"not {list(tensor.shape)}"
+            )

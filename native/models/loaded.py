@@ -1,0 +1,309 @@
+"""A model in the memory of native code: its tensors are put there, and checked there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.drafting import Costs
+from cassandra_spec.golden import CassandraError, Packed, bf16
+from cassandra_spec.golden.checksums import Checksums
+from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.native.arrays import int32, pointer
+from cassandra_spec.native.build import NativeError
+from cassandra_spec.native.codec import NativeCodec
+from cassandra_spec.native.engine_binding import MAX_ROWS, engine_library, model_shapes
+from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from cassandra_spec.native.models.config import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    LINEAR,
+    ModelConfig,
+    check_tensors,
+    model_costs,
+)
+from cassandra_spec.native.models.reading import read_model_config
+
+Tensor = NDArray[np.uint16] | Packed
+Patterns = NDArray[np.uint16]
+
+CONTEXT = 32768
+"""Most positions of a model that is not told how many: no more, even if it was made for more."""
+
+
+class LoadedModel:
+    """Target and draft of a model, and room for keys and values.
+
+    ``tensors`` gives the model's tensors by Hugging Face's names: BF16 patterns (uint16, of any
+    shape), or packed. ``target`` says how the target's values are kept; ``draft`` makes the draft
+    ready. ``threads`` are all processors that may be used, by default, and pinned to one each if
+    ``pin`` says so. ``context`` is the most positions of a sequence, ``slots`` the sequences beside
+    slot 0.
+
+    ``forms`` counts the matrices of target and draft by the form that they got (linear.h).
+    With ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
+
+    A model belongs to the process that made it, and to one thread at a time. Close it, or use it
+    as a context manager, to give its memory back early.
+
+    Raises :class:`CassandraError` if the engine cannot run such a model, or a tensor is missing or
+    of another size, and :class:`NativeError` if there is no compiler or not enough memory.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Callable[[str], Tensor | None],
+        *,
+        target: Target = "bf16",
+        draft: bool = True,
+        threads: int | None = None,
+        context: int | None = None,
+        slots: int = 1,
+        pin: bool = True,
+        verify: bool = False,
+    ) -> None:
+        self.config = config
+        self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        self.context = min(config.positions, CONTEXT) if context is None else context
+        self.has_draft = draft
+        self.forms: dict[str, dict[str, int]] = {"target": {}, "draft": {}}
+        if target not in TARGETS:
+            raise CassandraError(f"target must be {' or '.join(TARGETS)}, not {target!r}")
+        self._target_form: Target = target
+        if not 1 <= self.threads <= 256:
+            raise CassandraError(f"threads must be from 1 to 256, not {threads}")
+        if not 1 <= self.context <= config.positions:
+            raise CassandraError(
+                f"context must be from 1 to the model's {config.positions} positions, not {context}"
+            )
+        self.slots = int32("slots", slots, 0, MAX_ROWS)
+        self.costs: Costs | None = None  # of a packed file
+        self._handle: int | None = None
+        self._library = engine_library()
+        self._process = os.getpid()
+        self._codec = NativeCodec()
+        self._embedding = self._read_embedding(tensors)
+        self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, slot, draft
+        self._handle = self._make(pin)
+        self._fill(tensors)
+        self._checksums = Checksums(self.weights()) if verify else None
+
+    @classmethod
+    def from_packed(cls, directory: str | Path, **options: Any) -> Self:
+        """Load a packed model; ``options`` are those of the class."""
+        folder = Path(directory)
+        config = read_model_config(read_config(folder))
+        packed = PackedFile(folder / "model.safetensors")
+        check_tensors(folder, config.tensor_shapes(), packed)
+
+        def read(name: str) -> Tensor | None:
+            if name in packed.tensors:
+                return packed.read_packed(name)
+            if name not in packed.others:
+                return None
+            return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
+
+        loaded = cls(config, read, **options)
+        loaded.costs = model_costs(config, packed)
+        return loaded
+
+    @classmethod
+    def from_tensors(
+        cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], **options: Any
+    ) -> Self:
+        """Load tensors in memory, by the entries of a ``config.json``."""
+        return cls(read_model_config(config), tensors.get, **options)
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    def _read_embedding(self, tensors: Callable[[str], Tensor | None]) -> Patterns:
+        found = self._target(_required(tensors, EMBEDDING))
+        size = self.config.vocabulary * self.config.hidden
+        return np.ascontiguousarray(_sized(EMBEDDING, found, size))
+
+    def _make(self, pin: bool) -> int | None:
+        config = self.config
+        shape, layers = model_shapes(config, context=self.context, slots=1 + self.slots)
+        ropes = np.stack([rope.frequencies for rope in config.ropes])
+        scales = np.array([rope.scale for rope in config.ropes], np.float32)
+        handle: int | None = self._library.cassandra_engine_new(
+            shape,
+            layers,
+            pointer("frequencies", ropes, np.float32, *ropes.shape),
+            pointer("scales", scales, np.float32, len(scales)),
+            pointer("embedding", self._embedding, np.uint16, config.vocabulary * config.hidden),
+            self.threads,
+            int(pin),
+        )
+        self._require_made(handle is not None)
+        return handle
+
+    def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:
+        config = self.config
+        for layer in range(config.layers):
+            prefix = f"model.layers.{layer}."
+            for name, parts in config.stored.items():
+                full = f"{prefix}{name}"
+                shapes = {LINEAR.index(part): config.shapes[part] for part in parts}
+                self._set_matrices(layer, full, _required(tensors, full), shapes)
+            for name, slot in config.vectors.items():
+                full = f"{prefix}{name}"
+                optional = name.endswith(".bias")
+                found = tensors(full) if optional else _required(tensors, full)
+                if found is not None:
+                    self._set_vector(layer, slot, full, found, config.vector_size(name))
+        self._set_vector(
+            config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
+        )
+        head = EMBEDDING if config.tied or tensors(HEAD) is None else HEAD
+        shape = (config.vocabulary, config.hidden)
+        self._set_matrices(config.layers, head, _required(tensors, head), {0: shape})
+
+    def _set_matrices(
+        self, layer: int, name: str, tensor: Tensor, shapes: Mapping[int, tuple[int, int]]
+    ) -> None:
+        """Rows of a tensor, one matrix after another, by their slots."""
+        format = tensor.format if isinstance(tensor, Packed) else None
+        target = draft = _sized(name, self._target(tensor), sum(r * c for r, c in shapes.values()))
+        if self.has_draft and isinstance(tensor, Packed):
+            draft = self._codec.decode_draft(tensor).reshape(-1)
+        start = 0
+        for slot, shape in shapes.items():
+            stop = start + shape[0] * shape[1]
+            form = target_form(format, self._target_form)
+            self._put(layer, slot, False, target[start:stop], shape, form)
+            if self.has_draft:
+                self._put(layer, slot, True, draft[start:stop], shape, draft_form(format, shape[1]))
+            start = stop
+            of = name if len(shapes) == 1 else f"{name}, {LINEAR[slot]}"
+            views = (False, True) if self.has_draft else (False,)
+            self._matrices += [(of, layer, slot, view) for view in views]
+
+    def _put(
+        self,
+        layer: int,
+        slot: int,
+        draft: bool,
+        values: Patterns,
+        shape: tuple[int, int],
+        form: tuple[str, int],
+    ) -> None:
+        values = np.ascontiguousarray(values)
+        number = self._library.cassandra_engine_set_matrix(
+            self._handle,
+            layer,
+            slot,
+            int(draft),
+            pointer("values", values, np.uint16, shape[0] * shape[1]),
+            *shape,
+            FORMS.index(form[0]),
+            form[1],
+        )
+        self._require_made(number >= 0)
+        forms = self.forms["draft" if draft else "target"]
+        forms[FORMS[number]] = forms.get(FORMS[number], 0) + 1
+
+    def _set_vector(self, layer: int, slot: int, name: str, tensor: Tensor, size: int) -> None:
+        patterns = _sized(name, self._target(tensor), size)
+        values = (patterns.astype(np.uint32) << 16).view(np.float32)
+        if not name.endswith(".bias"):
+            values = values + np.float32(self.config.norm_offset)
+        self._require_made(
+            self._library.cassandra_engine_set_vector(
+                self._handle, layer, slot, pointer(name, values, np.float32, size), size
+            )
+        )
+
+    def _target(self, tensor: Tensor) -> Patterns:
+        found = self._codec.decode_target(tensor) if isinstance(tensor, Packed) else tensor
+        return np.asarray(found).reshape(-1)
+
+    def _require_made(self, done: bool) -> None:
+        if not done:
+            raise NativeError(f"the native engine cannot be made: {self._error()}")
+
+    def _error(self) -> str:
+        text: bytes = self._library.cassandra_error()
+        return text.decode()
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def weights(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """The memory of the embedding and of the matrices, by tensor, view and thread.
+
+        The arrays are not copies: they must not be used after the model is closed.
+        """
+        yield EMBEDDING, self._embedding.view(np.uint8)
+        size = ctypes.c_size_t()
+        for name, layer, slot, draft in self._matrices:
+            view = "draft" if draft else "target"
+            for thread in range(self.threads):
+                place = (self._open(), layer, slot, int(draft), thread)
+                start = self._library.cassandra_engine_part(*place, ctypes.byref(size))
+                if size.value:
+                    found = (ctypes.c_uint8 * size.value).from_address(start)
+                    yield f"{name} ({view}, thread {thread})", np.ctypeslib.as_array(found)
+
+    def verify(self) -> None:
+        """Check the weights in memory against the checksums that were kept when they were loaded.
+
+        Norms, biases and escapes are not covered. Raises :class:`CassandraError` with the tensor.
+        """
+        if self._checksums is None:
+            raise CassandraError("verify must be true of an engine whose weights are to be checked")
+        self._checksums.check(self.weights())
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of the weights, the embedding, and the keys and values of one position."""
+        handle = self._open()
+        return {
+            "target": self._library.cassandra_engine_weight_bytes(handle, 0),
+            "draft": self._library.cassandra_engine_weight_bytes(handle, 1),
+            "embedding": self._embedding.nbytes,
+            "position": self._library.cassandra_engine_position_bytes(handle),
+        }
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise CassandraError("the engine must not be used after it was closed")
+        if os.getpid() != self._process:
+            raise CassandraError("an engine must be used in the process that made it, not a fork")
+        return self._handle
+
+    def close(self) -> None:
+        """Give threads and memory back; the engine cannot be used afterwards."""
+        handle, self._handle = self._handle, None
+        if handle is not None and os.getpid() == self._process:
+            self._library.cassandra_engine_free(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
+
+
+def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:
+    found = tensors(name)
+    if found is None:
+        raise CassandraError(f"the model must have a tensor {name}, and has none of that name")
+    return found
+
+
+def _sized(name: str, values: Patterns, size: int) -> Patterns:
+    if values.size != size:
+        raise CassandraError(f"{name} must have {size} values, not {values.size}")
+    return values

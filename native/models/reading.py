@@ -1,0 +1,266 @@
+"""Configs of models (``config.json``), by model type, as transformers understands them."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cassandra_spec.golden import CassandraError, bf16
+from cassandra_spec.golden.format import is_integer
+from cassandra_spec.golden.model_config import check_config
+from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
+from cassandra_spec.native.models.rope import Rope, read_rope
+
+_GEMMA: Mapping[str, Any] = {
+    "head_dim": 256,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": True,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+}
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "llama": {},
+    "qwen2": {"max_window_layers": 28},
+    "qwen3": {"max_window_layers": 28},
+    "phi3": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+    "gemma2": {**_GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "gemma3_text": {**_GEMMA, "sliding_window_pattern": 6},
+}
+"""What transformers takes where a config says nothing, by model type."""
+
+_NEEDED = (
+    *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
+    *("vocab_size", "max_position_embeddings"),
+)
+
+MODEL_TYPES = tuple(_DEFAULTS)
+"""``model_type`` of the models that the engine can run."""
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        (
+            *("use_bidirectional_attention", "mlp_bias", "rope_interleaved", "use_qk_norm"),
+            *("qk_layernorm", "no_rope_layers", "num_experts", "num_local_experts", "clip_qkv"),
+            *("attention_chunk_size", "kv_lora_rank"),
+        ),
+        (None, False, 0),
+    ),
+    **dict.fromkeys(
+        (
+            *("attention_multiplier", "residual_multiplier", "embedding_multiplier"),
+            *("logits_scaling", "logit_scale"),
+        ),
+        (None, 1),
+    ),
+    "attn_logit_softcapping": (None,),
+    "final_logit_softcapping": (None,),
+    "partial_rotary_factor": (None, 1),
+}
+"""Entries that change what a model computes, and their values that do not."""
+
+_USED: Mapping[str, tuple[str, ...]] = {
+    "phi3": ("partial_rotary_factor",),
+    "gemma2": ("attn_logit_softcapping", "final_logit_softcapping"),
+    "gemma3_text": ("final_logit_softcapping",),
+}
+"""Those of them that a model type has."""
+
+
+def read_model_config(config: Mapping[str, Any]) -> ModelConfig:
+    """A model by its ``config.json``.
+
+    Raises :class:`CassandraError` if the engine cannot run such a model, or if an entry is wrong.
+    """
+    check_config(config, "config.json")
+    kind = _supported_type(config)
+    entries = {**_DEFAULTS[kind], **config}
+    for name in _NEEDED:
+        if entries.get(name) is None:
+            raise CassandraError(f"config.json must have an entry {name!r}")
+    _require_neutral(entries, kind)
+    return _model(entries, kind, *_ropes(entries, kind))
+
+
+def _model(
+    entries: Mapping[str, Any], kind: str, ropes: tuple[Rope, ...], layer_ropes: tuple[int, ...]
+) -> ModelConfig:
+    gemma = kind.startswith("gemma")
+    heads, hidden = entries["num_attention_heads"], entries["hidden_size"]
+    head_size = _head_size(entries)
+    limits = [rope.positions for rope in ropes if rope.positions]
+    return ModelConfig(
+        layers=entries["num_hidden_layers"],
+        hidden=hidden,
+        intermediate=entries["intermediate_size"],
+        heads=heads,
+        kv_heads=entries.get("num_key_value_heads") or heads,
+        head_size=head_size,
+        vocabulary=entries["vocab_size"],
+        positions=min(entries["max_position_embeddings"], *limits, 1 << 40),
+        epsilon=entries.get("rms_norm_eps", 1e-6),
+        tied=entries.get("tie_word_embeddings", False),
+        ropes=ropes,
+        layer_ropes=layer_ropes,
+        windows=_windows(entries, kind),
+        activation=_activation(entries, "hidden_activation" if gemma else "hidden_act"),
+        query_scale=_query_scale(_number(entries, "query_pre_attn_scalar") if gemma else head_size),
+        embedding_scale=_embedding_scale(hidden) if gemma else 1.0,
+        attention_cap=_number(entries, "attn_logit_softcapping") if kind == "gemma2" else 0.0,
+        logit_cap=_number(entries, "final_logit_softcapping") if gemma else 0.0,
+        norm_offset=1.0 if gemma else 0.0,
+        norms_after=gemma,
+        head_norms=kind in ("qwen3", "gemma3_text"),
+        fused=kind == "phi3",
+    )
+
+
+def _head_size(entries: Mapping[str, Any]) -> int:
+    stated = entries.get("head_dim") or entries["hidden_size"] // entries["num_attention_heads"]
+    return int(stated)
+
+
+def _supported_type(config: Mapping[str, Any]) -> str:
+    kind = config.get("model_type")
+    if isinstance(kind, str) and kind in MODEL_TYPES:
+        return kind
+    known = ", ".join(MODEL_TYPES)
+    raise CassandraError(
+        f"model_type must be one of {known} for the native engine, not {reprlib.repr(kind)}"
+    )
+
+
+def _require_neutral(entries: Mapping[str, Any], kind: str) -> None:
+    """Refuse entries that would change what is computed, and of which the engine knows nothing."""
+    for name, neutral in _NEUTRAL.items():
+        value = entries.get(name)
+        if value not in neutral and name not in _USED.get(kind, ()):
+            raise CassandraError(
+                f"{name} must not be given for {kind} in the native engine, not {_short(value)}"
+            )
+
+
+def _activation(entries: Mapping[str, Any], name: str) -> Any:
+    found = entries.get(name, "silu")
+    if found not in ACTIVATIONS:
+        known = " or ".join(ACTIVATIONS)
+        raise CassandraError(f"{name} must be {known} for the native engine, not {_short(found)}")
+    return found
+
+
+def _number(entries: Mapping[str, Any], name: str) -> float:
+    """A number above 0; 0 for null."""
+    value = entries.get(name)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e9:
+        raise CassandraError(f"{name} must be a number above 0, not {_short(value)}")
+    return float(value)
+
+
+def _query_scale(size: float) -> float:
+    """One over the root of the size, in float32."""
+    if not size:
+        raise CassandraError("query_pre_attn_scalar must be a number above 0, not null")
+    return float(np.float32(1) / np.sqrt(np.float32(size)))
+
+
+def _embedding_scale(hidden: int) -> float:
+    """The root of the size, rounded to BF16, as transformers does in a model of BF16."""
+    pattern = bf16.from_f32(np.array([math.sqrt(hidden)], np.float32).view(np.uint32))
+    return float((pattern.astype(np.uint32) << 16).view(np.float32)[0])
+
+
+# --- windows -------------------------------------------------------------------------------------
+
+
+def _windows(entries: Mapping[str, Any], kind: str) -> tuple[int, ...]:
+    """Positions that a row sees, by layer; 0: all."""
+    layers, window = entries["num_hidden_layers"], entries.get("sliding_window")
+    switched_off = kind in ("qwen2", "qwen3") and not entries.get("use_sliding_window")
+    if kind == "llama" or switched_off or window is None:
+        return (0,) * layers
+    if not is_integer(window, 1, 1 << 40):
+        raise CassandraError(f"sliding_window must be an integer from 1 on, not {_short(window)}")
+    kinds = [_SLIDING] * layers if kind == "phi3" else _layer_types(entries, kind)
+    return tuple(min(window, 1 << 30) if each == _SLIDING else 0 for each in kinds)
+
+
+def _layer_types(entries: Mapping[str, Any], kind: str) -> Sequence[str]:
+    """Whether each layer sees all positions or a window of them."""
+    layers, stated = entries["num_hidden_layers"], entries.get("layer_types")
+    if stated is None:
+        return [_SLIDING if _slides(entries, kind, layer) else _FULL for layer in range(layers)]
+    if (
+        not isinstance(stated, list)
+        or len(stated) != layers
+        or any(each not in (_FULL, _SLIDING) for each in stated)
+    ):
+        raise CassandraError(
+            f"layer_types must be a list of {layers} of {_FULL} and {_SLIDING}, "
+            f"not {_short(stated)}"
+        )
+    return stated
+
+
+def _slides(entries: Mapping[str, Any], kind: str, layer: int) -> bool:
+    if kind.startswith("qwen"):
+        return bool(layer >= _integer(entries, "max_window_layers"))
+    every = 2 if kind == "gemma2" else _integer(entries, "sliding_window_pattern")
+    return (layer + 1) % every > 0
+
+
+def _integer(entries: Mapping[str, Any], name: str) -> int:
+    value: Any = entries.get(name)
+    if not is_integer(value, 1 if name == "sliding_window_pattern" else 0, 1 << 40):
+        raise CassandraError(f"{name} must be an integer, not {_short(value)}")
+    return int(value)
+
+
+# --- rotary embeddings ---------------------------------------------------------------------------
+
+
+def _ropes(entries: Mapping[str, Any], kind: str) -> tuple[tuple[Rope, ...], tuple[int, ...]]:
+    """The rotary embeddings of a model, and which of them each layer has."""
+    layers = entries["num_hidden_layers"]
+    if kind != "gemma3_text":
+        stated = entries.get("rope_parameters") or entries.get("rope_scaling") or {}
+        return (_rope(entries, stated, kind),), (0,) * layers
+    stated = entries.get("rope_parameters") or {}
+    if any(name not in (_FULL, _SLIDING) or not isinstance(stated[name], dict) for name in stated):
+        raise CassandraError(f"rope_parameters must be objects {_FULL} and {_SLIDING} in Gemma 3")
+    full = {**stated.get(_FULL, {}), **(entries.get("rope_scaling") or {})}
+    sliding = dict(stated.get(_SLIDING, {}))
+    full.setdefault("rope_theta", entries.get("rope_theta") or 1e6)
+    sliding.setdefault("rope_theta", entries.get("rope_local_base_freq") or 1e4)
+    places = tuple(int(each == _SLIDING) for each in _layer_types(entries, kind))
+    return (_rope(entries, full, kind), _rope(entries, sliding, kind)), places
+
+
+def _rope(entries: Mapping[str, Any], stated: Mapping[str, Any], kind: str) -> Rope:
+    """A rotary embedding: in one entry, or as configs had it before transformers 5."""
+    found = dict(stated)
+    theta = entries.get("rope_theta")
+    found.setdefault("rope_theta", 10000.0 if theta is None else theta)
+    found["rope_type"] = found.get("rope_type", found.get("type", "default"))
+    found.setdefault("partial_rotary_factor", entries.get("partial_rotary_factor"))
+    if entries.get("original_max_position_embeddings") is not None:
+        found["original_max_position_embeddings"] = entries["original_max_position_embeddings"]
+    if kind == "phi3" and found["rope_type"] in ("su", "yarn"):
+        found["rope_type"] = "longrope"  # the same in files of before
+    if kind != "phi3" and found.get("partial_rotary_factor") not in (None, 1):
+        raise CassandraError(
+            f"partial_rotary_factor must be 1 for {kind}, not {found['partial_rotary_factor']!r}"
+        )
+    positions = entries["max_position_embeddings"]
+    return read_rope(found, head_size=_head_size(entries), positions=positions)
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

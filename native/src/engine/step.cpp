@@ -1,0 +1,217 @@
+// One pass over rows: norms, products, attention. Every thread runs all of it.
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/scratch.h"
+
+namespace cassandra {
+
+// A barrier; who waits fetches the beginning of its part of the next matrix.
+void Engine::wait_before(int thread, const Linear& next) {
+    const uint8_t* part = next.part(thread);
+    pool_.barrier({part, part ? AHEAD : 0});
+}
+
+// Embeddings and angles of the rows. Ends with a barrier.
+void Engine::begin(int thread, const RowTrees& trees) {
+    const Share share(trees.rows, thread, threads());
+    for (int row = share.first; row < share.last; ++row) {
+        const uint16_t* from = embedding_ + static_cast<size_t>(trees.tokens[row]) * shape_.hidden;
+        float* x = &x_[static_cast<size_t>(row) * shape_.hidden];
+        for (int i = 0; i < shape_.hidden; ++i) x[i] = to_float(from[i]) * shape_.embedding_scale;
+        for (int rope = 0; rope < shape_.ropes; ++rope)
+            for (int i = 0; i < shape_.pairs; ++i) {
+                const float frequency = frequencies_[rope * shape_.pairs + i];
+                const float angle = static_cast<float>(trees.position(row)) * frequency;
+                const int at = (rope * MAX_ROWS + row) * shape_.pairs + i;
+                cosines_[at] = std::cos(angle) * rope_scales_[rope];
+                sines_[at] = std::sin(angle) * rope_scales_[rope];
+            }
+    }
+    pool_.barrier();
+}
+
+// Rotary embedding of one head: dimension i goes with i + pairs; what is above stays.
+void Engine::rotate(float* head, int row, int layer) const {
+    const int half = shape_.pairs;
+    const int at = (layer_shapes_[layer].rope * MAX_ROWS + row) * half;
+    const float* cosine = &cosines_[at];
+    const float* sine = &sines_[at];
+    for (int i = 0; i < half; ++i) {
+        const float a = head[i], b = head[i + half];
+        head[i] = a * cosine[i] - b * sine[i];
+        head[i + half] = b * cosine[i] + a * sine[i];
+    }
+}
+
+// Rows from `first_row` on, as the input of the next products.
+void Engine::normalise(int thread, int rows, const std::vector<float>& weight, int first_row) {
+    Scratch& own = *scratch_[thread];
+    const size_t size = shape_.hidden;
+    for (int row = 0; row < rows; ++row)
+        kernels_.norm(&x_[(first_row + row) * size], weight.data(), shape_.hidden, shape_.epsilon,
+                      &own.normed[row * size]);
+    own.hidden.set(rows, own.normed.data(), shape_.hidden);
+}
+
+void Engine::multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+                      std::vector<float>& out) {
+    const int64_t stride = linear.out_features();
+    linear.multiply(thread, rows, scratch_[thread]->hidden.as(linear.input()), out.data(), stride);
+    if (bias.empty()) return;
+    const auto [first, last] = outputs_of(linear, thread);
+    for (int row = 0; row < rows; ++row)
+        for (int i = first; i < last; ++i) out[row * stride + i] += bias[i];
+}
+
+// Queries, keys and values of the rows.
+void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
+    normalise(thread, rows, layer.vectors[VECTOR_ATTENTION_NORM]);
+    multiply(thread, layer.matrices[SLOT_Q].of(pass), layer.vectors[VECTOR_Q_BIAS], rows, q_);
+    multiply(thread, layer.matrices[SLOT_K].of(pass), layer.vectors[VECTOR_K_BIAS], rows, k_);
+    multiply(thread, layer.matrices[SLOT_V].of(pass), layer.vectors[VECTOR_V_BIAS], rows, v_);
+    wait_before(thread, layer.matrices[SLOT_O].of(pass));
+}
+
+void Engine::write_keys_values(int thread, const RowTrees& trees, Pass pass, int index) {
+    const int size = shape_.head_size;
+    const std::vector<float>& weight = layers_[index].vectors[VECTOR_K_NORM];
+    const Share share(trees.rows * shape_.kv_heads, thread, threads());
+    for (int task = share.first; task < share.last; ++task) {
+        const int row = task / shape_.kv_heads, head = task % shape_.kv_heads;
+        float* key = &k_[static_cast<size_t>(task) * size];
+        const float* value = &v_[static_cast<size_t>(task) * size];
+        if (!weight.empty()) kernels_.norm(key, weight.data(), size, shape_.epsilon, key);
+        rotate(key, row, index);
+        const int slot = trees.slots[row], at = trees.place(row);
+        uint16_t* to = keys(slot, index, head) + static_cast<size_t>(at / LANES) * LANES * size;
+        to += at % LANES;
+        for (int i = 0; i < size; ++i) to[i * LANES] = to_bf16(key[i]);
+        to = values(slot, index, head) + static_cast<size_t>(at) * padded_;
+        for (int i = 0; i < size; ++i) to[i] = to_bf16(value[i]);
+    }
+    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
+}
+
+// Attention of the heads of a thread, up to four of a group together.
+void Engine::attend(int thread, const RowTrees& trees, Pass pass, int index) {
+    const int group = shape_.heads / shape_.kv_heads;
+    const Share share(trees.rows * shape_.heads, thread, threads());
+    for (int task = share.first; task < share.last;) {
+        const int row = task / shape_.heads, head = task % shape_.heads;
+        const int count = std::min({TOGETHER, group - head % group, share.last - task});
+        attend_together(thread, trees, row, index, head, count);
+        task += count;
+    }
+    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
+}
+
+void Engine::attend_together(int thread, const RowTrees& trees, int row, int index, int head,
+                             int count) {
+    Scratch& own = *scratch_[thread];
+    const int size = shape_.head_size, group = shape_.heads / shape_.kv_heads;
+    const std::vector<float>& weight = layers_[index].vectors[VECTOR_Q_NORM];
+    const size_t at = (static_cast<size_t>(row) * shape_.heads + head) * size;
+    for (int i = 0; i < count; ++i) {
+        float* query = &own.queries[i * size];
+        std::copy_n(&q_[at + i * size], size, query);
+        if (!weight.empty()) kernels_.norm(query, weight.data(), size, shape_.epsilon, query);
+        rotate(query, row, index);
+        for (int d = 0; d < size; ++d) query[d] *= shape_.query_scale;
+    }
+    const int slot = trees.slots[row], shared = head / group;
+    const int length = trees.position(row) + 1, window = layer_shapes_[index].window;
+    const int first = window ? std::max(0, length - window) : 0;
+    kernels_.attend({own.queries.data(), count, keys(slot, index, shared),
+                     values(slot, index, shared), first, length, trees.starts[row],
+                     trees.paths[row], size, padded_, shape_.attention_cap, own.scores.data(),
+                     &attended_[at]});
+}
+
+// Adds the product of a matrix, normalised if a norm is given, to the residual stream; the parts of
+// x that a thread adds to are its own. Ends with a barrier; a norm waits at another one.
+void Engine::add_product(int thread, const Linear& linear, int rows, Operand& operand,
+                         const std::vector<float>& norm, const Linear& next) {
+    const Input& input = operand.as(linear.input());
+    linear.multiply(thread, rows, input, product_.data(), shape_.hidden);
+    if (!norm.empty()) pool_.barrier();
+    const auto [first, last] = outputs_of(linear, thread);
+    for (int row = 0; row < rows; ++row) {
+        const size_t at = static_cast<size_t>(row) * shape_.hidden;
+        const float* added = &product_[at];
+        if (!norm.empty()) {
+            float* normed = scratch_[thread]->normed.data();
+            kernels_.norm(added, norm.data(), shape_.hidden, shape_.epsilon, normed);
+            added = normed;
+        }
+        for (int i = first; i < last; ++i) x_[at + i] += added[i];
+    }
+    wait_before(thread, next);
+}
+
+void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next) {
+    normalise(thread, rows, layer.vectors[VECTOR_FEED_FORWARD_NORM]);
+    const Linear& gate = layer.matrices[SLOT_GATE].of(pass);
+    const Linear& up = layer.matrices[SLOT_UP].of(pass);
+    multiply(thread, gate, {}, rows, gate_);
+    multiply(thread, up, {}, rows, up_);
+    const auto [first, last] = outputs_of(gate, thread);  // and of up, which has the same shape
+    for (int row = 0; row < rows; ++row) {
+        float* at = &gate_[static_cast<size_t>(row) * shape_.intermediate + first];
+        const float* other = &up_[static_cast<size_t>(row) * shape_.intermediate + first];
+        kernels_.gate[shape_.activation](at, other, last - first, at);
+    }
+    wait_before(thread, layer.matrices[SLOT_DOWN].of(pass));
+    Operand& inner = scratch_[thread]->inner;
+    inner.set(rows, gate_.data(), shape_.intermediate);
+    add_product(thread, layer.matrices[SLOT_DOWN].of(pass), rows, inner,
+                layer.vectors[VECTOR_FED_FORWARD_NORM], next);
+}
+
+// Logits of the rows from first_row on, and the best of each. Ends with a barrier.
+void Engine::head(int thread, int rows, Pass pass, int first_row) {
+    const int wanted = rows - first_row;
+    const Layer& end = layers_.back();
+    const Linear& linear = end.matrices[0].of(pass);
+    normalise(thread, wanted, end.vectors[0], first_row);
+    multiply(thread, linear, {}, wanted, logits_);
+    const auto [first, last] = outputs_of(linear, thread);
+    for (int row = 0; row < wanted; ++row) {
+        float* logits = &logits_[static_cast<size_t>(row) * shape_.vocabulary];
+        if (shape_.logit_cap > 0.0f) kernels_.cap(logits + first, last - first, shape_.logit_cap);
+        tops_[thread * MAX_ROWS + row] = kernels_.top(logits + first, last - first, first);
+    }
+    pool_.barrier();
+}
+
+// Of all threads; `row` counts from the first row that has logits.
+Top Engine::best(int row) const {
+    Top found = tops_[row];
+    for (int thread = 1; thread < threads(); ++thread) {
+        const Top& other = tops_[thread * MAX_ROWS + row];
+        found.finite = found.finite && other.finite;
+        for (int i = 0; i < BEST; ++i) found.add(other.value[i], other.index[i]);
+    }
+    return found;
+}
+
+// All threads call it; logits of the rows from first_row on are there when it returns.
+void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
+    const int rows = trees.rows;
+    begin(thread, trees);
+    for (int index = 0; index < shape_.layers; ++index) {
+        const Layer& layer = layers_[index];
+        project(thread, rows, pass, layer);
+        write_keys_values(thread, trees, pass, index);
+        attend(thread, trees, pass, index);
+        Operand& attended = scratch_[thread]->attended;
+        attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
+        add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
+                    layer.vectors[VECTOR_ATTENDED_NORM], layer.matrices[SLOT_GATE].of(pass));
+        feed_forward(thread, rows, pass, layer, layers_[index + 1].matrices[0].of(pass));
+    }
+    if (first_row < rows) head(thread, rows, pass, first_row);
+}
+
+}  // namespace cassandra

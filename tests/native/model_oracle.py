@@ -1,0 +1,130 @@
+"""A model written down naively in float64, with the engine's roundings to BF16.
+
+The engine keeps the residual stream in float32 and rounds to BF16 what goes into a matrix, and keys
+and values. So does this, one position after another; the engine differs by sums in float32 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.native.models.config import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    HEAD_NORMS,
+    ModelConfig,
+)
+
+Reals = NDArray[np.float64]
+
+
+def real(patterns: NDArray[np.uint16]) -> Reals:
+    """The numbers that BF16 patterns stand for."""
+    return (patterns.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def rounded(values: Reals) -> Reals:
+    """To BF16 and back: nearest, ties to even."""
+    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    return real(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16))
+
+
+def capped(values: Reals, bound: float) -> Reals:
+    """Within a soft bound; 0: as they are."""
+    return bound * np.tanh(values / bound) if bound else values
+
+
+class ModelOracle:
+    """``tensors`` are BF16 patterns by Hugging Face's names."""
+
+    def __init__(self, config: ModelConfig, tensors: Mapping[str, NDArray[np.uint16]]) -> None:
+        self.config = config
+        self.tensors = {name: real(values.reshape(-1)) for name, values in tensors.items()}
+
+    def logits(self, tokens: Sequence[int]) -> Reals:
+        """Of all positions, [tokens, vocabulary]."""
+        config = self.config
+        seen: list[list[tuple[Reals, Reals]]] = [[] for _ in range(config.layers)]
+        return np.stack([self._position(token, at, seen) for at, token in enumerate(tokens)])
+
+    def _matrix(self, name: str, rows: int) -> Reals:
+        return self.tensors[name].reshape(rows, -1)
+
+    def _linear(self, layer: int, name: str) -> Reals:
+        """A matrix of :data:`LINEAR`, which may be rows of a tensor."""
+        config = self.config
+        ((stored, parts),) = ((s, p) for s, p in config.stored.items() if name in p)
+        rows = [config.shapes[part][0] for part in parts]
+        start = sum(rows[: parts.index(name)])
+        whole = self._matrix(f"model.layers.{layer}.{stored}", sum(rows))
+        return whole[start : start + config.shapes[name][0]]
+
+    def _norm(self, name: str, x: Reals) -> Reals:
+        scale = 1 / np.sqrt((x**2).mean(-1, keepdims=True) + self.config.epsilon)
+        return x * scale * (self.tensors[name] + self.config.norm_offset)
+
+    def _position(self, token: int, at: int, seen: list[list[tuple[Reals, Reals]]]) -> Reals:
+        config = self.config
+        x = self._matrix(EMBEDDING, config.vocabulary)[token] * config.embedding_scale
+        for layer in range(config.layers):
+            before, after = "post_attention_layernorm", ""
+            if config.norms_after:
+                before, after = "pre_feedforward_layernorm", "post_feedforward_layernorm"
+            added = self._attention(layer, x, at, seen[layer])
+            x = x + self._after(layer, "post_attention_layernorm" if after else "", added)
+            x = x + self._after(layer, after, self._feed_forward(layer, before, x))
+        head = EMBEDDING if config.tied else HEAD
+        logits = self._matrix(head, config.vocabulary) @ rounded(self._norm(FINAL_NORM, x))
+        return capped(logits, config.logit_cap)
+
+    def _after(self, layer: int, norm: str, added: Reals) -> Reals:
+        return self._norm(f"model.layers.{layer}.{norm}.weight", added) if norm else added
+
+    def _project(self, layer: int, which: str, x: Reals, heads: int, at: int) -> Reals:
+        """Heads of queries, keys or values [heads, head_size]; those of values are not rotated."""
+        name = f"self_attn.{which}_proj"
+        y = self._linear(layer, f"{name}.weight") @ x
+        y = (y + self.tensors.get(f"model.layers.{layer}.{name}.bias", 0)).reshape(heads, -1)
+        norm = f"self_attn.{which}_norm.weight"
+        if self.config.head_norms and norm in HEAD_NORMS:
+            y = self._norm(f"model.layers.{layer}.{norm}", y)
+        return y if which == "v" else self._rotate(layer, y, at)
+
+    def _rotate(self, layer: int, y: Reals, at: int) -> Reals:
+        rope = self.config.ropes[self.config.layer_ropes[layer]]
+        angle = at * rope.frequencies.astype(np.float64)
+        a, b, rest = np.split(y, [len(angle), 2 * len(angle)], axis=1)
+        c, s = rope.scale * np.cos(angle), rope.scale * np.sin(angle)
+        return np.concatenate([a * c - b * s, b * c + a * s, rest], axis=1)
+
+    def _attention(self, layer: int, x: Reals, at: int, seen: list[tuple[Reals, Reals]]) -> Reals:
+        config = self.config
+        x = rounded(self._norm(f"model.layers.{layer}.input_layernorm.weight", x))
+        queries = self._project(layer, "q", x, config.heads, at) * config.query_scale
+        own = (self._project(layer, which, x, config.kv_heads, at) for which in "kv")
+        seen.append(tuple(map(rounded, own)))  # type: ignore[arg-type]
+        visible = seen[-config.windows[layer] :]  # 0: all
+        found = []
+        for head, query in enumerate(queries):
+            shared = head // (config.heads // config.kv_heads)
+            scores = np.array([keys[shared] @ query for keys, _ in visible])
+            scores = capped(scores, config.attention_cap)
+            weights = np.exp(scores - scores.max())
+            values = np.stack([values[shared] for _, values in visible])
+            found.append(weights @ values / weights.sum())
+        return self._linear(layer, "self_attn.o_proj.weight") @ rounded(np.concatenate(found))
+
+    def _feed_forward(self, layer: int, norm: str, x: Reals) -> Reals:
+        x = rounded(self._norm(f"model.layers.{layer}.{norm}.weight", x))
+        gate = self._linear(layer, "mlp.gate_proj.weight") @ x
+        inner = rounded(self._activation(gate) * (self._linear(layer, "mlp.up_proj.weight") @ x))
+        return self._linear(layer, "mlp.down_proj.weight") @ inner
+
+    def _activation(self, x: Reals) -> Reals:
+        if self.config.activation == "silu":
+            return x / (1 + np.exp(-x))
+        return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
