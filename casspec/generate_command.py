@@ -32,6 +32,7 @@ examples:
   casspec generate packed --prompt "Why is the sky blue?"
   casspec generate packed --prompt "Hello." --prompt "And again?" --gamma 5 --max-tokens 64
   casspec generate packed --prompt-file question.txt --system "Answer in one sentence."
+  casspec generate packed --prompt-file one.txt --prompt-file two.txt --batch 16
   casspec generate packed --prompt "Hello." --plain
   casspec generate packed --prompt "Hello." --gamma adaptive --kv exact --kv-truncated 3
   casspec generate packed --prompt "Hello." --gamma adaptive --draft hybrid --min-margin 0.75
@@ -64,25 +65,31 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_repeated(parser, "prompt", "TEXT", "")
     text = "a prompt that is the text of a file, or with - of standard input, which is read too"
     flags.add_repeated(parser, "prompt-file", "FILE", f"{text} if no prompt is given")
+    text = "prompts answered side by side, decoded plainly by the native backend; at most 16"
+    flags.add_count(parser, "batch", text, 1)
     flags.add_switch(parser, "raw", "no chat template: the model goes on with the text")
     flags.add_switch(parser, "json", "everything, for other programs")
     add_generation(parser)
     text = "talk with a packed model, in several turns"
     parser = flags.add_command(subparsers, "chat", text, CHAT_EPILOG, _chat)
     model_flags.add_packed(parser)
-    parser.set_defaults(raw=False, json=False)
+    parser.set_defaults(raw=False, json=False, batch=1)
     add_generation(parser)
 
 
 def _generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
-    from cassandra_spec.drafting import Replies
+    from cassandra_spec.drafting import Replies, SideBySide
 
     prompts = [_with_system(args, prompt) for prompt in _prompts(args)]
     with _open_backend(args) as (backend, settings):
         replies = Replies(backend, settings, raw=args.raw)
         try:
-            replies.run(prompts, (lambda *_: None) if args.json else TextPrinter())
+            show = (lambda *_: None) if args.json else TextPrinter()
+            if args.batch > 1 and isinstance(backend, SideBySide):
+                replies.run_together(prompts, show, backend.sequences())
+            else:
+                replies.run(prompts, show)
         finally:
             if replies or sys.exc_info()[0] is KeyboardInterrupt:
                 _print_outcome(replies.generation(), args)

@@ -77,8 +77,8 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say what decodes."""
     group = parser.add_argument_group("backend")
     text = (
-        "torch's kernels on decoded weights, or native code on packed ones: fast, for"
-        " Llama-type models; needs a C++ compiler; auto: native where it can be"
+        "torch's kernels on decoded weights, or native code on packed ones: fast; needs a C++"
+        " compiler; auto: native where it can be"
     )
     flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
     text = (
@@ -133,6 +133,7 @@ _TORCH_ALONE = {
 _NATIVE = "with --backend native, which decodes weights itself and keeps keys and values in BF16"
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
+_BATCH = "with --batch above 1, which decodes plainly"
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
     (("--kv",), lambda args: args.backend == "native" and args.kv != BF16, _NATIVE),
@@ -142,6 +143,8 @@ _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str
     (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
     (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
     (("--draft", "--min-margin"), lambda args: args.gamma == 0, "with --gamma 0"),
+    (("--gamma", "--draft", "--min-margin"), lambda args: args.batch > 1, _BATCH),
+    (("--batch",), lambda args: args.backend == "torch" and args.batch > 1, _TORCH),
     (("--gamma", "--min-margin"), lambda args: args.draft == "none", "with --draft none"),
     (("--min-margin", *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),
     (LEVEL_FLAGS, lambda args: args.draft in ("model", "none"), "without --draft lookup or hybrid"),
@@ -205,7 +208,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
     """How replies are made, once the backend is chosen."""
     gamma = _GAMMAS[args.backend] if args.gamma is None else args.gamma
     return Settings(
-        gamma=0 if args.plain else gamma,
+        gamma=0 if args.plain or args.batch > 1 else gamma,
         draft=args.draft,
         min_margin=args.min_margin,
         levels=model_flags.levels_of(args),
@@ -222,7 +225,12 @@ def opening_of(args: argparse.Namespace) -> Opening:
 
     shared = {"table": args.table, "verify": args.verify}
     if args.backend == "native":
-        return Opening(native_target=args.native_target, threads=args.threads, **shared)
+        from cassandra_spec.native.engine_binding import MAX_ROWS
+
+        if args.batch > MAX_ROWS:
+            raise CassandraError(f"--batch must be from 1 to {MAX_ROWS}, not {args.batch}")
+        native = {"threads": args.threads, "sequences": args.batch}
+        return Opening(native_target=args.native_target, **native, **shared)
     kv = _key_values(args)
     return Opening(kv=kv, codec=_codec(args), encoder=_encoder(args, kv), **shared)
 

@@ -47,7 +47,7 @@ def register(subparsers: flags.Subparsers) -> None:
     generate_flags.add_drafts(parser)
     generate_flags.add_backend(parser)
     parser.set_defaults(stop=[], temperature=0.0, top_k=None, top_p=None, seed=None)
-    parser.set_defaults(kv=generate_flags.BF16, raw=False, verify=False)
+    parser.set_defaults(kv=generate_flags.BF16, raw=False, verify=False, batch=1)
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +92,7 @@ def _serve(args: argparse.Namespace) -> int:
 def _served(args: argparse.Namespace, backend: Backend, settings: Settings) -> Served:
     from cassandra_spec.drafting import Sampling
     from cassandra_spec.model.packing.packer import open_packed
-    from cassandra_spec.native.engine import CONTEXT
+    from cassandra_spec.native.models.loaded import CONTEXT
     from cassandra_spec.serve.app import Served
 
     config = read_config(args.source)

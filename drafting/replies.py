@@ -141,7 +141,7 @@ class Generation:
 
 
 class Replies:
-    """Replies to prompts one after another; usable at any time, after an interrupt, too.
+    """Replies to prompts; usable at any time, after an interrupt, too.
 
     The model's own stop tokens are added to those of ``settings``; ``raw`` prompts get no chat
     template.
@@ -173,10 +173,7 @@ class Replies:
         reply before it is complete.
         """
         for number, prompt in enumerate(prompts):
-            text = ReplyText(self._backend.tokenizer, self._settings.stop_strings)
-            self._texts.append(text)
-            self._prompts.append(prompt)
-            tokens = encode_prompt(self._backend.tokenizer, prompt, raw=self._raw)
+            text, tokens = self._begin(prompt)
             reserve = bytearray(_RESERVE)
             rounds = self._backend.rounds(tokens, self._settings, self._counters, ends=text.add)
             try:
@@ -189,11 +186,56 @@ class Replies:
             finally:
                 on_text(number, text.new(last=True))
 
+    def run_together(
+        self, prompts: Sequence[Prompt], on_text: Callable[[int, str], object], sequences: Sequences
+    ) -> None:
+        """As :meth:`run`, with as many prompts at once as there is room for.
+
+        Each text comes whole, in the order of the prompts.
+        """
+        running: dict[int, int] = {}  # numbers of replies by slot
+        begun = shown = 0
+        try:
+            while begun < len(prompts) or running:
+                while begun < len(prompts) and sequences.free:
+                    _, tokens = self._begin(prompts[begun])
+                    running[sequences.claim(tokens, self._settings)] = begun
+                    self._counters.replies += 1
+                    self._counters.prompt_tokens += len(tokens)
+                    begun += 1
+                for emitted in sequences.step():
+                    if emitted.slot in running and self._take(running[emitted.slot], emitted):
+                        del running[emitted.slot]
+                        if not emitted.over:
+                            sequences.release(emitted.slot)
+                ready = min(running.values(), default=begun)
+                for number in range(shown, ready):
+                    on_text(number, self._texts[number].new(last=True))
+                shown = ready
+        finally:
+            for number in range(shown, begun):
+                on_text(number, self._texts[number].new(last=True))
+
+    def _begin(self, prompt: Prompt) -> tuple[ReplyText, list[int]]:
+        """The text of the next reply, and the tokens of its prompt."""
+        text = ReplyText(self._backend.tokenizer, self._settings.stop_strings)
+        self._texts.append(text)
+        self._prompts.append(prompt)
+        return text, encode_prompt(self._backend.tokenizer, prompt, raw=self._raw)
+
+    def _take(self, number: int, emitted: Emitted) -> bool:
+        """The next token of a reply; whether it ends with it, by a stop string or otherwise."""
+        text = self._texts[number]
+        self._counters.tokens += bool(text.tokens)  # the first is its prompt's
+        return text.add(emitted.token) or emitted.over
+
     def generation(self) -> Generation:
         """The replies that have begun, and their figures."""
+        known = zip(self._prompts, self._texts, strict=True)
+        prompts = [prompt for prompt, text in known if text.tokens]
         begun = [text for text in self._texts if text.tokens]
         return Generation(
-            prompts=tuple(self._prompts[: len(begun)]),
+            prompts=tuple(prompts),
             texts=tuple(text.text for text in begun),
             tokens=tuple(tuple(text.tokens) for text in begun),
             stop_reasons=tuple(map(self._stop_reason, begun)),

@@ -71,6 +71,23 @@ def test_a_sample_is_repeated_by_its_seed_and_has_figures(
     assert report["native"]["tokens_per_second"] > 0
 
 
+def test_prompts_side_by_side_have_the_replies_that_they_have_alone(
+    packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = [word for n in range(5) for word in ("--prompt", " ".join(["word3"] * (40 - 9 * n)))]
+    plain = run_json(packed, capsys, *more, "--plain")
+    stop = plain["texts"][1].split()[5]
+    for flags in ((), ("--stop", stop), ("--temperature", "1", "--seed", "5")):
+        alone = run_json(packed, capsys, *more, "--plain", *flags)
+        found = run_json(packed, capsys, *more, "--batch", "3", *flags)
+        for name in ("prompts", "texts", "tokens", "stop_reasons"):
+            assert found[name] == alone[name]
+        assert found["report"]["tokens"] == alone["report"]["tokens"]
+    command = ["generate", str(packed), *PROMPTS, *more, "--max-tokens", "40", *NATIVE]
+    assert main([*command, "--batch", "16"]) == 0
+    assert capsys.readouterr().out == "\n\n".join(plain["texts"]) + "\n"
+
+
 def test_figures_have_the_names_of_the_other_backend(
     packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +173,8 @@ def test_an_interrupt_ends_with_what_there_is(
         (["--top-k", "3"], "--top-k must not be given without --temperature above 0"),
         (["--kv", "exact"], "--kv must not be given with --backend native"),
         (["--codec", "rtl"], "--codec must not be given with --backend native"),
+        (["--gamma", "2", "--batch", "2"], "--gamma must not be given with --batch above 1"),
+        (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
         (["--gamma", "16"], "gamma must be from 0 to 15, or 'adaptive', not 16 (the native"),
         (["--threads", "0"], "argument --threads: must be an integer from 1 to 2147483647, not 0"),
         (["--threads", "257"], "threads must be from 1 to 256, not 257"),
