@@ -68,7 +68,7 @@ class ReplyInterrupted(KeyboardInterrupt):
 
 class ModelSession(TreePasses):
     """Draft and target of one sequence on one cache
-    (:class:`cassandra_spec.model.speculative.Session`).
+    (:class:`cassandra_spec.drafting.Session`).
     """
 
     def __init__(
