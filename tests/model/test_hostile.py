@@ -15,6 +15,7 @@ from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model, unpack_model
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model
+from cassandra_spec.model.weights.mark import write_code
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.tiny import change_config, replace_tensors, write_model
 
@@ -63,7 +64,14 @@ def test_code_of_a_model_is_neither_run_nor_copied(
         with contextlib.suppress(ValueError):  # transformers may refuse the class
             load_tokenizer(folder)
     assert not trace.exists()
-    assert not [*(tmp_path / "p").glob("*.py"), *(tmp_path / "u").glob("*.py")]
+    (tmp_path / "ours").mkdir()
+    write_code(tmp_path / "ours")
+    assert code_in(tmp_path / "p") == code_in(tmp_path / "ours")  # what pack writes itself
+    assert code_in(tmp_path / "u") == {}
+
+
+def code_in(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.py")}
 
 
 @pytest.mark.parametrize("name", ["kernels-community/flash-attn", "flash_attention_2", "paged|x/y"])
