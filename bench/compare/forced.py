@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from cassandra_spec.bench.compare.contenders import Ready
 from cassandra_spec.bench.compare.run import Run
-from cassandra_spec.bench.compare.tally import Tally
+from cassandra_spec.bench.compare.sums import Sums
 from cassandra_spec.bench.levels import Question
 from cassandra_spec.drafting import ADAPTIVE, DraftPass
 from cassandra_spec.golden import CassandraError
@@ -35,8 +35,8 @@ def run_forced(
         if id(each.lm) not in replies:
             replies[id(each.lm)] = _plain(each.lm, questions, max_tokens)
             say("plain replies")
-        for question, tally in zip(questions, _tallies(each, replies[id(each.lm)]), strict=True):
-            run.add(each.label, question.category, tally)
+        for question, sums in zip(questions, _of_replies(each, replies[id(each.lm)]), strict=True):
+            run.add(each.label, question.category, sums)
         say(f"  {each.label}")
 
 
@@ -57,20 +57,21 @@ def _plain(lm: CassandraForCausalLM, questions: Sequence[Question], most: int) -
     )
 
 
-def _tallies(ready: Ready, replies: Replies) -> list[Tally]:
+def _of_replies(ready: Ready, replies: Replies) -> list[Sums]:
     """The rounds of each reply, with their costs."""
     assert isinstance(ready.prepared, PreparedNetwork), "checked before"
     found = predicted_together(ready.prepared.network, replies)
     sequences = zip(replies.prompts, replies.replies, found, strict=True)
     return [
-        _tally(ready, len(prompt), reply, predicted[1:]) for prompt, reply, predicted in sequences
+        _of_reply(ready, len(prompt), reply, predicted[1:])
+        for prompt, reply, predicted in sequences
     ]
 
 
-def _tally(ready: Ready, start: int, reply: Sequence[int], predicted: Sequence[int]) -> Tally:
+def _of_reply(ready: Ready, start: int, reply: Sequence[int], predicted: Sequence[int]) -> Sums:
     gamma, most = int(ready.contender.settings.gamma), ready.contender.settings.max_tokens
-    tally, size = Tally(turns=1), NetworkSize.of(ready.lm.network)
-    counters, place = tally.counters, 0
+    sums, size = Sums(turns=1), NetworkSize.of(ready.lm.network)
+    counters, place = sums.counters, 0
     right = [ours == theirs for ours, theirs in zip(predicted, reply[1:], strict=True)]
     for accepted in played(right, gamma=gamma, max_tokens=most):
         drafted, position = min(gamma, most - place - 2), start + place
@@ -79,13 +80,13 @@ def _tally(ready: Ready, start: int, reply: Sequence[int], predicted: Sequence[i
         counters.accepted += accepted
         counters.tested += min(accepted + 1, drafted)
         whole = drafted == gamma
-        tally.whole_rounds += whole
-        tally.whole_tokens += whole * (accepted + 1)
+        sums.whole_rounds += whole
+        sums.whole_tokens += whole * (accepted + 1)
         for step in range(drafted):
-            tally.draft += ready.prepared.draft_cost(position, DraftPass(step, 1))
-        tally.verify += ready.prepared.verify_cost(position, drafted)
+            sums.draft += ready.prepared.draft_cost(position, DraftPass(step, 1))
+        sums.verify += ready.prepared.verify_cost(position, drafted)
         place += accepted + 1
     counters.tokens = len(reply) - 1
     for place in range(len(reply) - 1):
-        tally.plain += size.cost(start + place, 1)
-    return tally
+        sums.plain += size.cost(start + place, 1)
+    return sums

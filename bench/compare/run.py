@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Ready
-from cassandra_spec.bench.compare.tally import Tally
+from cassandra_spec.bench.compare.sums import Sums
 from cassandra_spec.bench.compare.turn import Turn
 from cassandra_spec.bench.levels import ALL, Question
 from cassandra_spec.drafting import encode_prompt
@@ -31,7 +31,7 @@ class Run:
         self, ready: Sequence[Ready], *, min_tokens: int = 0, answers: Answers | None = None
     ) -> None:
         self.ready, self._min_tokens, self._answered = ready, min_tokens, answers or Answers()
-        self.tallies: dict[tuple[str, str], Tally] = {}  # by label and category
+        self.sums: dict[tuple[str, str], Sums] = {}  # by label and category
 
     def run(self, questions: Sequence[Question], say: Callable[[str], object]) -> int:
         """Ask all questions, a first one of each category, then a second one, and so on.
@@ -44,21 +44,21 @@ class Run:
                 found = list(self._answers(question, say))
             except KeyboardInterrupt:
                 return number - 1
-            for label, tally in found:
-                self.add(label, question.category, tally)
+            for label, sums in found:
+                self.add(label, question.category, sums)
             each = (time.monotonic() - begin) / number
             left = f"{each:.0f} s each, {each * (len(questions) - number) / 60:.0f} min left"
             say(f"{number} of {len(questions)} questions, {question.category} ({left})")
         return len(questions)
 
-    def add(self, label: str, category: str, tally: Tally) -> None:
+    def add(self, label: str, category: str, sums: Sums) -> None:
         """Count a contender's reply to a question of a category."""
         for name in (ALL, category):
-            self.tallies.setdefault((label, name), Tally()).add(tally)
+            self.sums.setdefault((label, name), Sums()).add(sums)
 
     def _answers(
         self, question: Question, say: Callable[[str], object]
-    ) -> Iterator[tuple[str, Tally]]:
+    ) -> Iterator[tuple[str, Sums]]:
         """The replies of all contenders to each turn; the next turn follows the plain reply."""
         first = self.ready[0].lm
         chat: list[dict[str, str]] = []
@@ -75,19 +75,19 @@ class Run:
                 for each in self.ready
             }
             for each in self.ready:
-                yield each.label, turns[id(each.lm)].tally(each)
+                yield each.label, turns[id(each.lm)].sums(each)
                 say(f"  {each.label}")
             reply = first.tokenizer.decode(turns[id(first)].plain, skip_special_tokens=True)
             chat.append({"role": "assistant", "content": reply})
 
     def figures(self) -> list[Figures]:
         """Of all contenders, for all turns and by category."""
-        categories = dict.fromkeys(category for _, category in self.tallies)
+        categories = dict.fromkeys(category for _, category in self.sums)
         return [
-            figures(each.label, category, self.tallies[each.label, category], each)
+            figures(each.label, category, self.sums[each.label, category], each)
             for category in categories
             for each in self.ready
-            if (each.label, category) in self.tallies
+            if (each.label, category) in self.sums
         ]
 
 
@@ -132,16 +132,16 @@ class Figures:
     about: str  # what was found while the method was prepared
 
 
-def figures(label: str, category: str, tally: Tally, ready: Ready) -> Figures:
-    """The figures of one tally."""
-    counters, prepared = tally.counters, ready.prepared
-    spent, tokens = tally.draft + tally.verify, max(counters.tokens, 1)
+def figures(label: str, category: str, sums: Sums, ready: Ready) -> Figures:
+    """The figures of one contender."""
+    counters, prepared = sums.counters, ready.prepared
+    spent, tokens = sums.draft + sums.verify, max(counters.tokens, 1)
     return Figures(
         label=label,
         category=category,
-        turns=tally.turns,
-        looped=tally.looped,
-        identical=tally.identical,
+        turns=sums.turns,
+        looped=sums.looped,
+        identical=sums.identical,
         drafted=counters.drafted,
         accepted=counters.accepted,
         acceptance=counters.accepted / counters.drafted if counters.drafted else None,
@@ -149,18 +149,18 @@ def figures(label: str, category: str, tally: Tally, ready: Ready) -> Figures:
         tokens=counters.tokens,
         tokens_per_verification=counters.tokens / max(counters.rounds, 1),
         tokens_per_whole_round=(
-            tally.whole_tokens / tally.whole_rounds if tally.whole_rounds else None
+            sums.whole_tokens / sums.whole_rounds if sums.whole_rounds else None
         ),
         bytes_per_token=spent.bytes / tokens,
-        draft_bytes_per_token=tally.draft.bytes / tokens,
+        draft_bytes_per_token=sums.draft.bytes / tokens,
         flops_per_token=spent.flops / tokens,
-        flops_of_plain=spent.flops / tally.plain.flops,
-        weights_speedup=tally.plain.weights / spent.weights,
-        speedup=tally.plain.bytes / spent.bytes,
+        flops_of_plain=spent.flops / sums.plain.flops,
+        weights_speedup=sums.plain.weights / spent.weights,
+        speedup=sums.plain.bytes / spent.bytes,
         memory=prepared.memory,
         training_seconds=prepared.training_seconds,
-        forced=tally.forced,
-        forced_equal=tally.forced_equal,
+        forced=sums.forced,
+        forced_equal=sums.forced_equal,
         claim=ready.contender.method.claim,
         about=prepared.about,
     )

@@ -13,7 +13,7 @@ import torch
 
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Ready
-from cassandra_spec.bench.compare.tally import Recorder, Tally
+from cassandra_spec.bench.compare.sums import Recorder, Sums
 from cassandra_spec.drafting import (
     ADAPTIVE,
     Candidates,
@@ -91,10 +91,10 @@ class Turn:
         found: list[int] = self._answers.get(self._key, self._decode_plain)
         return found
 
-    def tally(self, ready: Ready) -> Tally:
+    def sums(self, ready: Ready) -> Sums:
         """What is counted over the reply of a contender."""
         key = [*self._key, ready.contender.key()]
-        return Tally.of(self._answers.get(key, lambda: dataclasses.asdict(self._reply(ready))))
+        return Sums.of(self._answers.get(key, lambda: dataclasses.asdict(self._reply(ready))))
 
     @functools.cached_property
     def _key(self) -> list[object]:
@@ -114,8 +114,8 @@ class Turn:
     def _settings(self, settings: Settings) -> Settings:
         return dataclasses.replace(settings, stop_tokens=self._lm.stop_tokens())
 
-    def _reply(self, ready: Ready) -> Tally:
-        tally, recorders = Tally(turns=1, looped=1), list[Recorder]()
+    def _reply(self, ready: Ready) -> Sums:
+        sums, recorders = Sums(turns=1, looped=1), list[Recorder]()
         settings = self._settings(ready.contender.settings)
 
         def make(
@@ -125,16 +125,16 @@ class Turn:
             table: Candidates | None,
         ) -> Drafter:
             inner = ready.prepared.drafter(session, settings, random, table)
-            recorders.append(Recorder(inner, ready.prepared, tally))
+            recorders.append(Recorder(inner, ready.prepared, sums))
             return recorders[0]
 
-        counters, table = tally.counters, self._lm.table
+        counters, table = sums.counters, self._lm.table
         rounds = decode(self._session, self._prompt, settings, counters, table=table, make=make)
         tokens = list(itertools.chain.from_iterable(rounds))
-        tally.identical = int(tokens == self.plain)
+        sums.identical = int(tokens == self.plain)
         size = NetworkSize.of(self._lm.network)
         for place in range(len(tokens) - 1):
-            tally.plain += size.cost(len(self._prompt) + place, 1)
+            sums.plain += size.cost(len(self._prompt) + place, 1)
         if settings.draft == "model" and settings.gamma != ADAPTIVE:
             lengths = accepted_lengths(
                 ready.prepared,
@@ -143,6 +143,6 @@ class Turn:
                 gamma=int(settings.gamma),
                 max_tokens=settings.max_tokens,
             )
-            tally.forced = int(lengths is not None)
-            tally.forced_equal = int(lengths == recorders[0].accepted)
-        return tally
+            sums.forced = int(lengths is not None)
+            sums.forced_equal = int(lengths == recorders[0].accepted)
+        return sums

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.model.speculative import causal_lm
-from cassandra_spec.native import engine
+from cassandra_spec.native.models import loaded
 from cassandra_spec.report.commands import LONGEST_LINE
 from tests.casspec.status import status_of
 
@@ -154,7 +154,7 @@ def test_verify_finds_what_has_changed_in_memory(
             super().__init__(found)
             found[0][1][0] ^= 1
 
-    owner = {"torch": causal_lm, "native": engine}[backend]
+    owner = {"torch": causal_lm, "native": loaded}[backend]
     monkeypatch.setattr(owner, "Checksums", Flipped)
     assert main(words) == 2
     out, err = capfd.readouterr()

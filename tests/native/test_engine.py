@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Counters, Sampling, Settings
+from cassandra_spec.drafting import Counters, Gamma, Sampling, Settings
 from cassandra_spec.golden import CassandraError, Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
@@ -193,13 +194,25 @@ def test_drafts_whose_groups_run_over_the_ends_of_rows_take_12_bits() -> None:
         assert errors(engine.forward(PROMPT, draft=True), expected).max() < 13 / 254
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_do_not_depend_on_each_other(kind: str, every_isa: str) -> None:
+SOME = ((1, "bf16"), (3, "packed12"))
+ALL = tuple(itertools.product((1, 2, 3), ("bf16", "packed12")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "engines", "sizes"),
+    [
+        *((kind, SOME, (1, 2, 5, 8, 9, 16)) for kind in KINDS),
+        pytest.param("llama", ALL, range(1, 17), marks=pytest.mark.slow),
+    ],
+    ids=lambda each: each if isinstance(each, str) else len(each),
+)
+def test_rows_do_not_depend_on_each_other(
+    kind: str, engines: Sequence[tuple[int, str]], sizes: Sequence[int], every_isa: str
+) -> None:
     config, tensors = small(kind)
-    for threads, target in ((1, "bf16"), (3, "packed12")):
+    for threads, target in engines:
         with make(config, packed(tensors), threads=threads, target=target) as engine:
             for draft in (False, True):
-                sizes = (1, 2, 5, 8, 9, 16)
                 passes = [engine.forward(PROMPT, rows=rows, draft=draft) for rows in sizes]
                 assert all((logits == passes[0]).all() for logits in passes)
 
@@ -243,14 +256,20 @@ def test_rows_do_not_depend_on_each_other_in_whole_tiles_with_escapes(
     require_same(found[0], expected)
 
 
+@pytest.mark.parametrize(
+    "gammas",
+    [(1, 2, 4, 7, 8, 15, "adaptive"), pytest.param((3, 5, 6, 12), marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_reply_is_that_of_plain_decoding(threads: int, every_isa: str) -> None:
+def test_a_reply_is_that_of_plain_decoding(
+    threads: int, gammas: Sequence[Gamma], every_isa: str
+) -> None:
     config, tensors = small()
     with make(config, packed(tensors), threads=threads) as engine:
         counters = Counters()
         plain = reply(engine, gamma=0, counters=counters)
         assert counters.drafted == 0
-        drafted = itertools.product((1, 2, 4, 7, 8, 15, "adaptive"), ("model", "lookup", "hybrid"))
+        drafted = itertools.product(gammas, ("model", "lookup", "hybrid"))
         for gamma, draft in (*drafted, (0, "model"), (3, "none")):
             found = reply(engine, gamma=gamma, draft=draft, counters=counters)
             assert found == plain, (gamma, draft)

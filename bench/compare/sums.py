@@ -12,7 +12,7 @@ from cassandra_spec.model.drafters.costs import NOTHING
 
 
 @dataclasses.dataclass
-class Tally:
+class Sums:
     """Sums over replies by one contender."""
 
     turns: int = 0
@@ -27,14 +27,14 @@ class Tally:
     verify: PassCost = NOTHING
     plain: PassCost = NOTHING  # of plain decoding of the same tokens in BF16
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: Sums) -> None:
         """Count what another one has counted."""
         self.counters.add(other.counters)
         for name in vars(self).keys() - {"counters"}:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Tally:
+    def of(cls, body: Mapping[str, Any]) -> Sums:
         """The inverse of ``dataclasses.asdict``, also behind JSON."""
         costs = {name: PassCost(**body[name]) for name in ("draft", "verify", "plain")}
         return cls(**{**body, **costs, "counters": Counters.of(body["counters"])})
@@ -43,8 +43,8 @@ class Tally:
 class Recorder:
     """A drafter that prices its rounds (:class:`cassandra_spec.drafting.Drafter`)."""
 
-    def __init__(self, inner: Drafter, prepared: Prepared, tally: Tally) -> None:
-        self._inner, self._prepared, self._tally = inner, prepared, tally
+    def __init__(self, inner: Drafter, prepared: Prepared, sums: Sums) -> None:
+        self._inner, self._prepared, self._sums = inner, prepared, sums
         self._position = self._budget = 0
         self.accepted: list[int] = []  # of each round
 
@@ -56,10 +56,10 @@ class Recorder:
     def observe(self, outcome: Outcome) -> None:
         """Add the costs of a round."""
         for each in outcome.proposal.passes:
-            self._tally.draft += self._prepared.draft_cost(self._position, each)
-        self._tally.verify += self._prepared.verify_cost(self._position, outcome.drafted)
+            self._sums.draft += self._prepared.draft_cost(self._position, each)
+        self._sums.verify += self._prepared.verify_cost(self._position, outcome.drafted)
         whole = outcome.drafted < self._budget
-        self._tally.whole_rounds += whole
-        self._tally.whole_tokens += whole * (outcome.accepted + 1)
+        self._sums.whole_rounds += whole
+        self._sums.whole_tokens += whole * (outcome.accepted + 1)
         self.accepted.append(outcome.accepted)
         self._inner.observe(outcome)
