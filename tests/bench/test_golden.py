@@ -10,6 +10,7 @@ from cassandra_spec.bench.golden import NAMES, main, take_rows
 from cassandra_spec.bench.rounds import measure, ratio, spread
 
 
+@pytest.mark.slow
 def test_it_prints_a_line_for_every_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--values", "40000", "--repeat", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()

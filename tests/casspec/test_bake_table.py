@@ -39,6 +39,7 @@ def test_a_table_is_baked_with_either_backend(
     assert (tmp_path / "t").read_bytes() == (tmp_path / "u").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_table_does_not_depend_on_the_batch(packed: Path, tmp_path: Path) -> None:
     flags = [*FLAGS, "--tokens", "1200", "--quiet"]
     for batch in ("1", "3", "16"):

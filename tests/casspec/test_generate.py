@@ -20,6 +20,7 @@ from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.golden import GoldenCodec
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from tests.casspec.status import error_of
+from tests.marks import slow
 from tests.model.tiny import replace_tensors, tensors_of, write_model
 
 UNARY = ("--scheme", "unary", "--quiet")
@@ -251,7 +252,7 @@ def interrupted(endless: Path, number: signal.Signals, *flags: str) -> tuple[int
 
 @pytest.mark.parametrize(
     ("number", "code", "line"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [(signal.SIGINT, 130, "interrupted"), slow(signal.SIGTERM, 143, "terminated")],
 )
 def test_an_interrupt_ends_with_what_there_is(
     endless: Path, number: signal.Signals, code: int, line: str

@@ -16,6 +16,7 @@ from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.model import backends
 from cassandra_spec.native.forms import TARGETS
 from tests.casspec.status import error_of
+from tests.marks import slow
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ["--prompt", "word5 word9", "--prompt", "word7"]
@@ -137,7 +138,7 @@ def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("number", "code", "line"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [(signal.SIGINT, 130, "interrupted"), slow(signal.SIGTERM, 143, "terminated")],
 )
 def test_an_interrupt_ends_with_what_there_is(
     packed: Path, number: signal.Signals, code: int, line: str

@@ -76,6 +76,7 @@ def test_no_matching_test_is_an_error(build: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_waves_are_written_or_the_missing_headers_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_native_engine_with_whole_contexts(small: Path, tmp_path: Path) -> None:
     pairs = list(native_replies.pairs(["exact"], 12))
     run = Run(folder=small, max_tokens=48, threads=2)
