@@ -110,7 +110,7 @@ def register(subparsers: flags.Subparsers) -> None:
         add(inner)
     for add in (_add_kernels, _add_codec, _add_pack):
         add(inner)
-    for add in (methods.add_exits, methods.add_projection, serving.register):
+    for add in (methods.add_exits, methods.add_projection, methods.add_tables, serving.register):
         add(inner)
 
 

@@ -1,8 +1,9 @@
-"""``casspec bench exits`` and ``casspec bench projection``."""
+"""``casspec bench exits``, ``projection`` and ``tables``."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,16 @@ values of low rank, and block attention residuals. The perplexity is that of the
 without a verifier. docs/drafters.md says what the figures mean.
 """
 
+TABLES_EPILOG = """\
+examples:
+  casspec bench tables packed 50k.safetensors 200k.safetensors
+  casspec bench tables packed table.safetensors --questions question.jsonl --each 4
+
+The native engine replies to the prompts plainly; then each table is asked at every place of the
+replies for what comes next, with its orders up to 1, 2 and 3. These are counts, the same on a busy
+machine. docs/table.md says what the columns mean.
+"""
+
 
 def add_exits(subparsers: flags.Subparsers) -> None:
     """``casspec bench exits``."""
@@ -49,6 +60,17 @@ def add_projection(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "projection", text, PROJECTION_EPILOG, _projection)
     model_flags.add_packed(parser)
     flags.add_count(parser, "ranks", "(default: 256 192 144)", many="+")
+    _add_common(parser)
+
+
+def add_tables(subparsers: flags.Subparsers) -> None:
+    """``casspec bench tables``."""
+    text = "tables of n-grams: what they know of the model's replies"
+    parser = flags.add_command(subparsers, "tables", text, TABLES_EPILOG, _tables)
+    model_flags.add_packed(parser)
+    parser.add_argument("tables", metavar="TABLE", type=Path, nargs="+", help="of bake-table")
+    flags.add_file(parser, "questions", "of Spec-Bench, first turns (default: the bundled prompts)")
+    flags.add_count(parser, "each", "questions of a category, at most")
     _add_common(parser)
 
 
@@ -89,4 +111,22 @@ def _projection(args: argparse.Namespace) -> int:
     text = projection.lines(found)
     print(text)
     save({"projection": [found]}, args.json, {"projection": text}, args.document)
+    return 0
+
+
+def _tables(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench import tables
+    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.levels import read_questions
+    from cassandra_spec.model.baking import open_table
+
+    for path in args.tables:  # a wrong one is refused before the model runs
+        open_table(path, args.source)
+    questions = read_questions(args.questions, args.each)
+    say = functools.partial(flags.say, args)
+    known = tables.known_replies(args.source, questions, args.max_tokens, args.threads, say)
+    found = list(tables.measure_tables(args.source, args.tables, known))
+    text = tables.lines(found)
+    print(text)
+    save({"tables": found}, args.json, {"tables": text}, args.document)
     return 0

@@ -57,6 +57,25 @@ def test_all_variants_answer_all_turns_that_fit(
     assert b"<svg" in (tmp_path / "f.svg").read_bytes()
 
 
+def test_a_table_is_measured_along_known_replies(
+    packed: Path, table: Path, questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside the loop: the low chain alone drafts what the table says first."""
+    command = ["bench", "tables", str(packed), str(table), "--questions", str(questions)]
+    options = ["--max-tokens", "12", "--threads", "1", "--quiet", "--json", str(tmp_path / "j")]
+    assert main([*command, *options]) == 0
+    assert capsys.readouterr().out.startswith("| own tokens | order |")
+    found = json.loads((tmp_path / "j").read_text())["tables"]
+    assert [each["order"] for each in found] == [1, 2, 3]
+    for each in found:
+        assert each["places"] <= 24  # two turns fit the model, the third does not
+        assert each["places"] >= each["found"] >= each["among"] >= each["first"]
+        assert 1 <= each["tokens_per_verification"] <= 4
+    entries = [each["entries"] for each in found]
+    assert entries == sorted(entries)
+    assert [each["bytes"] for each in found] == [32 * each for each in entries]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
