@@ -76,6 +76,7 @@ from cassandra_spec.drafting.text import (
     encode_text,
     stop_tokens,
 )
+from cassandra_spec.drafting.trace import TARGET, Trace, TracedRound, TraceText
 
 __all__ = [
     "ADAPTIVE",
@@ -87,6 +88,7 @@ __all__ = [
     "RECYCLED",
     "ROOT",
     "TABLE",
+    "TARGET",
     "AdaptivePolicy",
     "Backend",
     "Candidates",
@@ -130,6 +132,9 @@ __all__ = [
     "Settings",
     "SideBySide",
     "TableOrder",
+    "Trace",
+    "TraceText",
+    "TracedRound",
     "Traffic",
     "View",
     "accept_greedy",

@@ -94,8 +94,13 @@ class Counters:
         """Time of all rounds, without the passes over prompts."""
         return self.draft_seconds + self.verify_seconds
 
-    def add_round(self, outcome: Outcome, *, position: int, tokens: int) -> None:
-        """Count a round that began at ``position`` and emitted ``tokens``."""
+    def add_round(
+        self, outcome: Outcome, *, position: int, tokens: int, kv: KeyValueCounters | None = None
+    ) -> None:
+        """Count a round that began at ``position`` and emitted ``tokens``.
+
+        ``kv`` are the bytes of keys and values that it read, if those are measured.
+        """
         self.rounds += 1
         self.drafts += outcome.drafted > 0
         self.passes += outcome.passes
@@ -116,6 +121,7 @@ class Counters:
             source.rounds += 1
             source.drafted += count.drafted
             source.accepted += count.accepted
+        self._add_key_values(kv)
 
     def add(self, other: Counters) -> None:
         """Count what another object has counted."""
@@ -124,9 +130,12 @@ class Counters:
             self.lengths[length] = self.lengths.get(length, 0) + count
         for name, source in other.sources.items():
             _add_numbers(self.sources.setdefault(name, SourceCounters()), source)
-        if other.kv is not None:
+        self._add_key_values(other.kv)
+
+    def _add_key_values(self, kv: KeyValueCounters | None) -> None:
+        if kv is not None:
             self.kv = self.kv or KeyValueCounters()
-            _add_numbers(self.kv, other.kv)
+            _add_numbers(self.kv, kv)
 
     def key_values(self, position: int) -> KeyValueCounters:
         """Bytes of keys and values: as measured, or of ``position`` bytes for each position."""

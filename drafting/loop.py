@@ -194,8 +194,8 @@ def decode(
         seen = _seen(context[-1], proposal, logits)
         outcome = Outcome(proposal=proposal, path=path, seen=seen)
         drafter.observe(outcome)
-        counters.add_round(outcome, position=position, tokens=len(emitted))
-        _commit(session, counters, position, outcome, len(emitted))
+        kv = _commit(session, position, outcome, len(emitted))
+        counters.add_round(outcome, position=position, tokens=len(emitted), kv=kv)
         context.extend(emitted)
         left -= len(emitted)
         yield emitted
@@ -225,20 +225,19 @@ def _seen(
     return tuple(zip([pending, *proposal.tokens], best, strict=True))
 
 
-def _commit(
-    session: Session, counters: Counters, position: int, outcome: Outcome, tokens: int
-) -> None:
-    """Commit the tokens of a round that began at ``position``, and count what its passes read."""
-    kv = counters.kv = counters.kv or KeyValueCounters()
-    kv.draft += sum(
-        session.reads(position + each.start + each.rows - 1).draft
-        for each in outcome.proposal.passes
-    )
-    kv.target += session.reads(position + outcome.drafted).target
+def _commit(session: Session, position: int, outcome: Outcome, tokens: int) -> KeyValueCounters:
+    """Commit the tokens of a round that began at ``position``; what its passes have read."""
+    passes = outcome.proposal.passes
+    draft = sum(session.reads(position + p.start + p.rows - 1).draft for p in passes)
+    target = session.reads(position + outcome.drafted).target
     session.commit(position + tokens)  # plain decoding would have sealed these blocks by now
     alone = [session.reads(position + place) for place in range(tokens)]
-    kv.plain += sum(read.target for read in alone)
-    kv.bf16 += sum(read.bf16 for read in alone)
+    return KeyValueCounters(
+        draft=draft,
+        target=target,
+        plain=sum(read.target for read in alone),
+        bf16=sum(read.bf16 for read in alone),
+    )
 
 
 def _count_memory(session: Session, counters: Counters) -> None:

@@ -8,7 +8,7 @@ from traceback import clear_frames
 from typing import Any, Protocol, runtime_checkable
 
 from cassandra_spec.drafting.counters import Counters
-from cassandra_spec.drafting.report import Report
+from cassandra_spec.drafting.report import Costs, Report
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.drafting.text import Prompt, ReplyText, encode_prompt
 
@@ -18,6 +18,10 @@ _RESERVE = 1 << 22
 
 class Backend(Protocol):
     """What generates: a model with its tokenizer."""
+
+    @property
+    def costs(self) -> Costs | None:
+        """Bytes that its passes read."""
 
     @property
     def tokenizer(self) -> Any:
@@ -60,8 +64,13 @@ class Sequences(Protocol):
     def free(self) -> int:
         """Sequences that can begin now."""
 
-    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
-        """Begin a sequence with a prompt, and return its slot, which it has until it ends."""
+    def claim(
+        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+    ) -> int:
+        """Begin a sequence with a prompt, and return its slot, which it has until it ends.
+
+        ``trace`` counts its rounds, in place of the counters of all.
+        """
 
     def step(self) -> list[Emitted]:
         """Go on with all sequences: some tokens of some of them, in order."""
@@ -98,9 +107,12 @@ class OneByOne:
         """Sequences that can begin now."""
         return self._running is None
 
-    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+    def claim(
+        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+    ) -> int:
         """Begin a sequence with a prompt, and return its slot."""
-        self._running = self._backend.rounds(prompt, settings, self._counters), settings
+        counters = self._counters if trace is None else trace
+        self._running = self._backend.rounds(prompt, settings, counters), settings
         self._emitted = 0
         return 0
 

@@ -189,7 +189,7 @@ def _traffic_parts(counters: Counters, costs: Costs) -> dict[str, Any]:
         "bf16_bytes": costs.weights.bf16,
         "position_bytes": costs.position,
         "kv": _key_value_traffic(counters, costs),
-        "traffic": {scope: _traffic(scope, counters, costs) for scope in SCOPES},
+        "traffic": {scope: traffic(scope, counters, costs) for scope in SCOPES},
     }
 
 
@@ -204,7 +204,8 @@ def _key_value_traffic(counters: Counters, costs: Costs) -> KeyValueTraffic:
     )
 
 
-def _traffic(scope: str, counters: Counters, costs: Costs) -> Traffic:
+def traffic(scope: str, counters: Counters, costs: Costs) -> Traffic:
+    """What rounds have read in one of :data:`SCOPES`."""
     weights = costs.linear if scope == "linear" else costs.linear + costs.head
     other = costs.other if scope == "all" else 0
     kv = counters.key_values(costs.position) if scope == "all" else KeyValueCounters()

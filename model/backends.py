@@ -120,6 +120,7 @@ class _Native:
     def __init__(self, engine: Engine, tokenizer: Any, stops: frozenset[int]) -> None:
         self.tokenizer = tokenizer
         self._engine = engine
+        self.costs = engine.costs
         self.make_report = engine.make_report
         self.verify = engine.verify
         self._stops = stops

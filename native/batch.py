@@ -14,7 +14,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import GREEDY, Counters, Emitted, Settings, draw, probabilities
+from cassandra_spec.drafting import (
+    GREEDY,
+    Counters,
+    Emitted,
+    Outcome,
+    Settings,
+    draw,
+    probabilities,
+)
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
@@ -29,7 +37,8 @@ class Batch:
 
     Each sequence has one row in a pass. Rows that are left take further tokens of prompts, those
     of the sequence that has waited longest first. A batch must not be used after a step of it was
-    interrupted, except to close it. ``counters`` count the rounds of speculation.
+    interrupted, except to close it. ``counters`` count the rounds of speculation. A trace counts
+    all tokens of its sequence, those of shared passes as if each pass was its own.
 
     A prompt that begins with tokens of another running sequence takes over their keys and values,
     which depend on nothing else. With ``keep`` those of sequences that have ended serve, too: the
@@ -45,7 +54,9 @@ class Batch:
         self._running: dict[int, _Sequence] = {}
         self._speculated: _Sequence | None = None  # the last one
 
-    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+    def claim(
+        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+    ) -> int:
         """Begin a sequence with a prompt, and return its slot, which it has until it ends.
 
         Stop strings of ``settings`` are not looked for. Raises :class:`CassandraError` if no slot
@@ -57,7 +68,7 @@ class Batch:
         self._engine.require_room(prompt, settings)
         running = {slot: each.read for slot, each in self._running.items()}
         slot, cached = self._slots.claim(prompt, running)
-        self._running[slot] = _Sequence(prompt, settings, cached)
+        self._running[slot] = _Sequence(prompt, settings, cached, trace)
         return slot
 
     def cached(self, slot: int) -> int:
@@ -110,7 +121,8 @@ class Batch:
         """A round of speculation of a sequence that has one token to read."""
         begins = sequence is not self._speculated
         self._speculated = sequence
-        rest = sequence.left, sequence.settings, self._counters
+        counters = self._counters if sequence.trace is None else sequence.trace
+        rest = sequence.left, sequence.settings, counters
         tokens = self._engine.run_round(slot, sequence.tokens, *rest, begins=begins)
         sequence.position += len(tokens)
         return [self._emit(slot, token) for token in tokens]
@@ -128,7 +140,14 @@ class Batch:
         tokens = best[:greedy]
         for slot, row in zip(ready[greedy:], logits, strict=True):
             tokens.append(self._running[slot].draw(row))
+        for slot in ready:
+            self._trace(self._running[slot])
         return [self._emit(slot, token) for slot, token in zip(ready, tokens, strict=True)]
+
+    def _trace(self, sequence: _Sequence) -> None:
+        """Count the token that follows a plain pass, unless its prompt gave it."""
+        if sequence.trace is not None and sequence.begun:
+            self._engine.count_round(sequence.trace, Outcome(), sequence.position - 1, 1)
 
     def _share_rows(self) -> dict[int, int]:
         """Rows of each sequence in the next pass: one, and what is free for prompts."""
@@ -167,11 +186,13 @@ class Batch:
 class _Sequence:
     """A prompt and the reply to it so far."""
 
-    def __init__(self, prompt: Sequence[int], settings: Settings, cached: int) -> None:
+    def __init__(
+        self, prompt: Sequence[int], settings: Settings, cached: int, trace: Counters | None
+    ) -> None:
         self.tokens = list(map(int, prompt))  # and those of the reply
         self.position = cached  # of the first token that was in no pass yet
-        self.cached, self.settings = cached, settings
-        self._end = len(prompt) + settings.max_tokens
+        self.cached, self.settings, self.trace = cached, settings, trace
+        self._begin, self._end = len(prompt), len(prompt) + settings.max_tokens
         self._random = np.random.default_rng(settings.seed)
 
     @property
@@ -183,6 +204,11 @@ class _Sequence:
     def waiting(self) -> int:
         """Tokens that were in no pass yet, at least one."""
         return len(self.tokens) - self.position
+
+    @property
+    def begun(self) -> bool:
+        """Whether the reply has a token."""
+        return len(self.tokens) > self._begin
 
     @property
     def left(self) -> int:

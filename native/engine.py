@@ -262,22 +262,24 @@ class Engine(LoadedModel):
         outcome, emitted = self._round(slot, position, policy, left - 1, settings)
         emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
         policy.observe(outcome)
-        counters.add_round(outcome, position=position, tokens=len(emitted))
-        if any(self.config.windows):
-            self._count_reads(counters, outcome, position, len(emitted))
+        self.count_round(counters, outcome, position, len(emitted))
         return emitted, over
 
-    def _count_reads(
-        self, counters: Counters, outcome: Outcome, position: int, tokens: int
-    ) -> None:
-        """Count keys and values that a round read, of which layers with windows see a part."""
-        kv = counters.kv = counters.kv or KeyValueCounters()
+    def count_round(self, counters: Counters, outcome: Outcome, position: int, tokens: int) -> None:
+        """Count a round that began at ``position`` and emitted ``tokens``, with what it read."""
+        kv = self._reads(outcome, position, tokens) if any(self.config.windows) else None
+        counters.add_round(outcome, position=position, tokens=tokens, kv=kv)
+
+    def _reads(self, outcome: Outcome, position: int, tokens: int) -> KeyValueCounters:
+        """Keys and values that a round read, where layers with windows see a part of them."""
         passes = outcome.proposal.passes
-        kv.draft += sum(self._read_bytes(position + p.start + p.rows - 1) for p in passes)
-        kv.target += self._read_bytes(position + outcome.drafted)
         plain = sum(self._read_bytes(position + place) for place in range(tokens))
-        kv.plain += plain
-        kv.bf16 += plain
+        return KeyValueCounters(
+            draft=sum(self._read_bytes(position + p.start + p.rows - 1) for p in passes),
+            target=self._read_bytes(position + outcome.drafted),
+            plain=plain,
+            bf16=plain,
+        )
 
     def _read_bytes(self, position: int) -> int:
         """Keys and values that a pass reads whose last token is at ``position``."""

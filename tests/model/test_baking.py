@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cassandra_spec.drafting import (
+    Costs,
     Counters,
     Emitted,
     NgramTable,
@@ -40,6 +41,7 @@ class Speaker:
 
     def __init__(self, model: Path, *, fails: int = -1, silent: int = 0) -> None:
         self.tokenizer = load_tokenizer(model)
+        self.costs: Costs | None = None
         self.prompts: list[tuple[int, ...]] = []
         self._fails, self._silent = fails, silent
 
@@ -240,7 +242,9 @@ class Crowd(Speaker):
     def free(self) -> int:
         return self._width - len(self._replies)
 
-    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+    def claim(
+        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+    ) -> int:
         slot = max(slot for slot in range(self._width) if slot not in self._replies)
         rounds = self.rounds(prompt, settings, Counters())
         self._replies[slot] = [token for (token,) in rounds]

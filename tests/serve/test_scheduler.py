@@ -86,7 +86,9 @@ class Steps:
         self._left: dict[int, list[int]] = {}
         self._slots = iter(range(1000))
 
-    def claim(self, prompt: Sequence[int], settings: Settings) -> int:
+    def claim(
+        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+    ) -> int:
         if not prompt:
             raise CassandraError("tokens must be at least one")
         self.free -= 1
