@@ -30,6 +30,7 @@ from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.registers import c_header, markdown
 
 VERSION = "0.1.0"
+_WAIVERS = Path(__file__).with_name("lint.vlt")
 
 Config = DecoderConfig | DmaConfig | EncoderConfig | StoreConfig
 Top = DecoderTop | CassandraDma | EncoderTop | CassandraEncoderDma
@@ -94,6 +95,7 @@ filesets:
   rtl:
     files:
       - {name}.v
+      - {name}.vlt: {{file_type: vlt}}
     file_type: verilogSource
 targets:
   default: &default
@@ -101,15 +103,14 @@ targets:
     toplevel: {name}
   lint:
     <<: *default
-    default_tool: verilator
-    tools:
-      verilator:
-        mode: lint-only
+    flow: lint
+    flow_options:
+      tool: verilator
 """
 
 
 def export(out: Path, config: Config) -> Path:
-    """Write ``{module}.v``, ``.f``, ``.core`` and ``.ports.json`` into ``out``; returns the first.
+    """Write ``{module}.v``, ``.f``, ``.core``, ``.vlt`` and ``.ports.json``; returns the first.
 
     A configuration with a DMA also gets ``.h`` and ``.registers.md``. Files appear whole or not at
     all. Raises CassandraError if ``out`` is not a folder that can be written.
@@ -148,6 +149,7 @@ def _texts(config: Config) -> dict[str, str]:
         ".v": header + to_verilog(top),
         ".f": f"{name}.v\n",
         ".core": _core(name, kind),
+        ".vlt": _WAIVERS.read_text(encoding="utf-8").replace("TOP", name),
         ".ports.json": json.dumps(ports, indent=1) + "\n",
     }
     if isinstance(config, DmaConfig | StoreConfig):

@@ -23,7 +23,7 @@ module draft_reader (
     output wire         failed
 );
   wire [6:0] error;
-  wire       codebook_tready, verification_tready, busy;
+  wire       unused_codebook, unused_verification, unused_busy;
   assign failed = |error;
 
   cassandra_decoder_l8_exact_b16 decoder (
@@ -34,7 +34,7 @@ module draft_reader (
       .s_axis_command_tready(command_tready),
       .s_axis_codebook_tdata(8'b0),
       .s_axis_codebook_tvalid(1'b0),
-      .s_axis_codebook_tready(codebook_tready),
+      .s_axis_codebook_tready(unused_codebook),
       .s_axis_codebook_tlast(1'b0),
       .s_axis_speculation_tdata(speculation_tdata),
       .s_axis_speculation_tvalid(speculation_tvalid),
@@ -42,7 +42,7 @@ module draft_reader (
       .s_axis_speculation_tlast(speculation_tlast),
       .s_axis_verification_tdata(64'b0),
       .s_axis_verification_tvalid(1'b0),
-      .s_axis_verification_tready(verification_tready),
+      .s_axis_verification_tready(unused_verification),
       .s_axis_verification_tlast(1'b0),
       .m_axis_values_tdata(values_tdata),
       .m_axis_values_tkeep(values_tkeep),
@@ -52,7 +52,7 @@ module draft_reader (
       .m_axis_values_tuser(values_tuser),
       .error(error),
       .clear_error(1'b0),
-      .busy(busy)
+      .busy(unused_busy)
   );
 
   // Two bits of `tkeep` for each value.

@@ -3,7 +3,7 @@
     python examples/fusesoc/take.py PROJECT
 
 writes the decoder with its core file to PROJECT/cassandra, and draft_reader.v and .core beside it.
-Where FuseSoC is installed, it does the same lint, with PROJECT as one of its libraries:
+FuseSoC (2.4) lints it with PROJECT as one of its libraries, and Verilator on PATH:
 
     fusesoc --cores-root PROJECT run --target lint example:cassandra:draft_reader
 

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 from cassandra_spec import __version__
 from cassandra_spec.native.build import build_library
+from cassandra_spec.verif.tools.toolchain import verilator_environment
 from tests.model.tiny import write_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,12 +174,11 @@ def test_example_draft_method(runtime: Environment, tmp_path: Path) -> None:
 def test_example_fusesoc(tmp_path: Path) -> None:
     done = run([sys.executable, EXAMPLES / "fusesoc" / "take.py", tmp_path])
     assert done.stdout == "draft_reader: clean\n"
-    (decoder,) = (tmp_path / "cassandra").glob("*.core")
-    top, inner = (
-        yaml.safe_load(path.read_text()) for path in (tmp_path / "draft_reader.core", decoder)
-    )
-    (needed,) = top["filesets"]["rtl"]["depend"]
-    assert inner["name"].startswith(f"{needed}:")
-    for core, folder in ((top, tmp_path), (inner, decoder.parent)):
-        assert all((folder / file).is_file() for file in core["filesets"]["rtl"]["files"])
-        assert core["targets"]["lint"]["tools"]["verilator"]["mode"] == "lint-only"
+    lint = [Path(sys.executable).with_name("fusesoc"), "--cores-root", ".", "run", "--target=lint"]
+    env = verilator_environment() | {"HOME": str(tmp_path)}
+    said = run([*lint, "example:cassandra:draft_reader"], tmp_path, env=env).stderr
+    assert "Preparing cassandra:decoder:" in said
+    top = tmp_path / "draft_reader.v"
+    top.write_text(top.read_text("utf-8").replace("{28'b0, taken}", "taken"), encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"%Warning-WIDTHEXPAND: .*draft_reader\.v"):
+        run([*lint, "example:cassandra:draft_reader"], tmp_path, env=env)

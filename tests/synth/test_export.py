@@ -22,11 +22,11 @@ def exported(tmp_path_factory):
     return exporter.export(out, CONFIG)
 
 
-def test_a_configuration_is_four_files(exported):
+def test_a_configuration_is_five_files(exported):
     name = CONFIG.module_name
     assert exported.name == f"{name}.v"
     assert {path.name for path in exported.parent.iterdir()} == {
-        f"{name}{suffix}" for suffix in (".v", ".f", ".core", ".ports.json")
+        f"{name}{suffix}" for suffix in (".v", ".f", ".core", ".vlt", ".ports.json")
     }
 
 
@@ -85,14 +85,14 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("top", "decoders"), [("dma", 1), ("array", 2)])
-def test_a_dma_is_six_files(top, decoders, tmp_path, capsys):
+def test_a_dma_is_seven_files(top, decoders, tmp_path, capsys):
     flags = ["--lanes", "8", "--schemes", "mx", "--bus", "256", "--queue", "4"]
     flags += ["--decoders", str(decoders)]
     assert main(["rtl", "--out", str(tmp_path), "--top", top, *flags]) == 0
     config = DmaConfig(decoder=CONFIG, decoders=decoders, bus=32, queue=4)
     name = config.module_name
     assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
-    suffixes = (".v", ".f", ".core", ".ports.json", ".h", ".registers.md")
+    suffixes = (".v", ".f", ".core", ".vlt", ".ports.json", ".h", ".registers.md")
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}{end}" for end in suffixes}
     assert (tmp_path / f"{name}.h").read_text() == c_header(config)
     assert (tmp_path / f"{name}.registers.md").read_text() == markdown()
@@ -105,7 +105,7 @@ def test_a_dma_is_six_files(top, decoders, tmp_path, capsys):
     assert not [port for port in ports if "__" in port or "$" in port]
 
 
-def test_an_encoder_dma_is_six_files(tmp_path, capsys):
+def test_an_encoder_dma_is_seven_files(tmp_path, capsys):
     flags = ["--lanes", "8", "--schemes", "mx", "--vector", "64", "--group", "64"]
     flags += ["--segment", "1024", "--bus", "256", "--results", "4"]
     assert main(["rtl", "--out", str(tmp_path), "--top", "encoder-dma", *flags]) == 0
@@ -113,7 +113,7 @@ def test_an_encoder_dma_is_six_files(tmp_path, capsys):
     config = StoreConfig(encoder=encoder, bus=32, results=4)
     name = config.module_name
     assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
-    suffixes = (".v", ".f", ".core", ".ports.json", ".h", ".registers.md")
+    suffixes = (".v", ".f", ".core", ".vlt", ".ports.json", ".h", ".registers.md")
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}{end}" for end in suffixes}
     assert (tmp_path / f"{name}.h").read_text() == c_header(config)
     ports = {

@@ -1,4 +1,4 @@
-"""``verilator --lint-only -Wall`` on every exported top, with the waivers of ``lint.vlt``."""
+"""``verilator --lint-only -Wall`` on every exported top, with the waivers beside it (``.vlt``)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.tools.toolchain import verilator_binary, verilator_environment
 
-WAIVERS = Path(__file__).with_name("lint.vlt")
-
 
 def lint(file_list: Path) -> str:
     """Warnings and errors of Verilator for the top that ``file_list`` (a ``.f``) describes.
 
-    The top module is named after the file. Returns an empty text if there are none.
+    The top module is named after the file. Sources may have waivers beside them. Returns an empty
+    text if there are none.
     """
+    sources = file_list.read_text(encoding="utf-8").split()
+    waivers = ((file_list.parent / source).with_suffix(".vlt") for source in sources)
     command = [
         str(verilator_binary()),
         "--lint-only",
         "-Wall",
         "--top-module",
         file_list.stem,
-        str(WAIVERS),
+        *(str(path) for path in waivers if path.is_file()),
         "-F",
         str(file_list),
     ]
