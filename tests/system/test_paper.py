@@ -102,7 +102,7 @@ def test_figure_14_is_within_five_percent_of_both_ratios() -> None:
 
 def test_the_search_has_the_default_among_its_closest() -> None:
     tried = search()
-    assert len(tried) == 13 * 7 * 2 * 2 * 3
+    assert len(tried) == 13 * 8 * 2 * 2 * 3
     assert tried[0].off <= CLOSE < tried[-1].off
     default = capacity(load_device("rtx4090"))
     place = next(
