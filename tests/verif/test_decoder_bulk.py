@@ -20,7 +20,7 @@ from cassandra_spec.verif.decoder.bulk import PORTS, Request, Result, RtlCodec, 
 from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
-from cassandra_spec.verif.library.coverage import FOLDER, Coverage
+from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import KINDS, directed, random_format
 from tests.marks import slow
@@ -100,7 +100,13 @@ def test_every_directed_payload(
         fmt = dataclasses.replace(fmt, truncated=truncated)
         jobs = [job for payload in directed(rng, fmt) for job in jobs_of(payload)]
         check(codec_of(lanes), jobs, traffic_of(rng), coverage)
-    coverage.require(f"last_beat.{lanes}.*")
+    coverage.require(f"last_beat.{lanes}.*", *extremes_of(lanes, scheme))
+
+
+def extremes_of(lanes: int, scheme: Scheme) -> list[str]:
+    """Bins of the least and the most, but for the values of the largest segment."""
+    names = {*EXTREMES[""], *EXTREMES.get(scheme, ())} - {"count"}
+    return [f"extreme.{lanes}.{name}.*" for name in names]
 
 
 @pytest.mark.slow
@@ -131,9 +137,9 @@ def test_every_chunk_with_every_carry(
 ) -> None:
     chunks = Coverage()
     fmt = Format(beat=lanes, segment=1 << 16, group=32)
-    payload = KINDS["chunks"](fmt, rng, 0)
-    check(codec_of(lanes), list(jobs_of(payload)), Traffic(), chunks)
-    chunks.require("chunk.*", "code_length.*")
+    for payload in (KINDS["chunks"](fmt, rng, 0), KINDS["totals"](fmt, rng, fmt.segment)):
+        check(codec_of(lanes), list(jobs_of(payload)), Traffic(), chunks)
+    chunks.require("chunk.*", "code_length.*", f"extreme.{lanes}.count.most")
     chunks.save(FOLDER / f"chunks_{lanes}.json")
 
 

@@ -173,6 +173,37 @@ def test_windows_and_escapes_of_a_segment() -> None:
     assert "escape.beside_pruned" not in hits
 
 
+def extremes_in(job: Job) -> dict[str, int]:
+    hits = sampled(job)
+    return {name.removeprefix("extreme.16."): n for name, n in hits.items() if "extreme" in name}
+
+
+def test_extremes_of_a_segment_by_hand() -> None:
+    """16 values of the widest residue, one of 1 bit, 15 of none: 112, 1 and 15 bits left."""
+    values = [113 << 7] * 16 + [119 << 7] + [120 << 7] * 15
+    groups = np.array([120], np.uint8)
+    job = job_of(values, scheme="exact", truncated=7, group=32, group_exponents=groups)
+    assert extremes_in(job) == {
+        **{"kept.most": 2, "fields.least": 2, "pruned.least": 2},
+        **{"residue.most": 1, "left.least": 1, "left.most": 1, "rows.most": 1},
+    }
+    narrow = dataclasses.replace(job.payload, values=np.array([120 << 7] * 32, np.uint16))
+    assert extremes_in(dataclasses.replace(job, payload=narrow)) == {
+        **{"kept.most": 2, "fields.least": 2, "pruned.least": 2},
+        **{"residue.least": 2, "left.least": 2, "rows.least": 1},
+    }
+
+
+def test_extremes_of_the_rank_queue_by_hand() -> None:
+    """Codes of one bit, 32 in a window: beats leave 31, 15, 31 and 15, so 47 wait at most."""
+    kept = np.arange(64) >= 15
+    hits = extremes_in(job_of([100 << 7] * 64, kept=kept, codebook=(100,)))
+    assert hits == {
+        **{"kept.most": 3, "fields.most": 4, "pruned.least": 3},
+        **{"codes.most": 1, "ranks.most": 1, "starved.least": 4},
+    }
+
+
 def test_shared_exponents_of_a_segment() -> None:
     values = [0] * 32 + [1] * 32
     hits = sampled(job_of(values, scheme="mx"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden.arrays.arithmetic import magnitudes, residues
 from cassandra_spec.golden.format import Format
+from cassandra_spec.rtl.common.residue import FIELD_MAX
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.library.coverage import LONGEST, Coverage, legal_chunks
-from cassandra_spec.verif.library.payloads import exponents_of
+from cassandra_spec.verif.library.payloads import Payload, exponents_of
+
+Extremes = dict[str, tuple[Any, Any]]
+"""Where the least was seen, and where the most, by what it is of."""
 
 _LEGAL = frozenset(legal_chunks())
 
@@ -32,6 +36,7 @@ def sample_job(coverage: Coverage, job: Job) -> None:
         _sample_codes(coverage, job, kept)
     else:
         _sample_groups(coverage, job, kept)
+    _sample_extremes(coverage, job, kept)
     if job.target:
         _sample_values(coverage, job, kept)
         if fmt.scheme == "exact":
@@ -74,19 +79,23 @@ def _sample_mask(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:
         coverage.sample("mask.alternating", int(turns))
 
 
+def _ranks_of(book: Sequence[int], values: NDArray[np.uint16]) -> NDArray[np.int64]:
+    """Places of the values' exponents in a codebook; its length for those that it has not."""
+    places = np.full(256, len(book))
+    places[list(book)] = np.arange(len(book))
+    return places[exponents_of(values)]
+
+
 def _sample_codes(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:
     payload = job.payload
-    book = np.array(payload.packed.codebook, np.int64)
-    exponents = exponents_of(payload.values[job.span])
+    book = payload.packed.codebook
     wanted = True if payload.kept is None else payload.kept[job.span]
     coverage.sample("miss.pruned", int((wanted & ~kept).sum()))
     coverage.sample_if(len(book) == payload.format.codebook, "miss.full_codebook")
     coverage.sample_if(len(book) == 1, "miss.one_entry")
     if not kept.any():
         return
-    places = np.zeros(256, np.int64)
-    places[book] = np.arange(len(book))
-    ranks = places[exponents[kept]]
+    ranks = _ranks_of(book, payload.values[job.span][kept])
     for rank, count in enumerate(np.bincount(ranks)[: LONGEST + 1]):
         coverage.sample(f"code_length.{rank}", int(count))
     _sample_chunks(coverage, ranks)
@@ -183,12 +192,80 @@ def _sample_exact(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None
     coverage.sample("escape.beside_pruned", int(((counts > 0) & (pruned > 0)).sum()))
 
 
+def _sample_extremes(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:
+    """Sample the least and the most of sums, counters and queues of a segment."""
+    payload, fmt = job.payload, job.payload.format
+    lanes, starts = fmt.beat, np.arange(0, len(kept), fmt.beat)
+    needs = np.add.reduceat(kept.astype(int), starts)
+    fields = -np.cumsum(needs) % lanes
+    ends: Extremes = {
+        "count": (len(kept) == 1, len(kept) == 1 << 16),
+        "kept": (needs == 0, needs == lanes),
+        "fields": (fields == 0, fields == lanes - 1),
+    }
+    if fmt.scheme == "unary":
+        ends |= _unary_extremes(payload, job.span, kept, needs)
+    if job.target:
+        raw = ~kept
+        if fmt.scheme == "exact":
+            bits, escapes = _residue_bits(payload, job.span, kept)
+            raw = raw | escapes
+            ends |= _exact_extremes(fmt, np.add.reduceat(bits, starts), needs)
+        pruned = np.add.reduceat(raw.astype(int), starts)
+        ends["pruned"] = pruned == 0, pruned == lanes
+    for name, (least, most) in ends.items():
+        coverage.sample(f"extreme.{lanes}.{name}.least", int(np.sum(least)))
+        coverage.sample(f"extreme.{lanes}.{name}.most", int(np.sum(most)))
+
+
+def _unary_extremes(
+    payload: Payload, span: slice, kept: NDArray[np.bool_], needs: NDArray[np.int64]
+) -> Extremes:
+    """Of windows and the rank queue."""
+    fmt = payload.format
+    ranks = _ranks_of(payload.packed.codebook, payload.values[span][kept])
+    windows, left = np.array(list(_queued(ranks, needs, fmt))).T
+    size = fmt.window_bits
+    codes = np.bincount((np.cumsum(ranks + 1) - 1) // size)[:-1]  # the last window may be padded
+    most = -(-fmt.codebook // fmt.window) - 1  # beside the one that is taken ahead
+    return {
+        "codes": (codes == size // fmt.codebook, codes == size),
+        "ranks": (left == 0, left + needs == fmt.beat - 1 + size),
+        "starved": (windows == 0, windows == most),
+    }
+
+
+def _residue_bits(
+    payload: Payload, span: slice, kept: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Bits of the residue of each value, and which of the kept values are escapes."""
+    values, groups = payload.values[span], payload.groups[span]
+    windows = magnitudes(values, exponents_of(values), groups, payload.format)
+    _, widths = residues(values, windows)
+    small = (windows == 0) & (values & 0x7FFF != 0)
+    return np.where(kept, widths, 0).astype(np.int64), kept & (small | (windows == 255))
+
+
+def _exact_extremes(fmt: Format, bits: NDArray[np.int64], needs: NDArray[np.int64]) -> Extremes:
+    """Of the residue, and of the rows of a phase, from bits and kept values of each beat."""
+    lanes = fmt.beat
+    left = -np.cumsum(bits) % lanes
+    before = np.concatenate([[0], left[:-1]])
+    rows = (bits - before + left) // lanes
+    fields = np.concatenate([[0], (-np.cumsum(needs) % lanes)[:-1]])
+    low = np.where(fields < needs, fmt.truncated, 0)
+    both = np.append(low[1:], 0) + rows
+    return {
+        "residue": (bits == 0, bits == FIELD_MAX * lanes),
+        "left": (left == 0, left == lanes - 1),
+        "rows": (both == 0, both == 2 * FIELD_MAX),
+    }
+
+
 def _sample_pruned_codes(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:
     payload, fmt = job.payload, job.payload.format
     book = payload.packed.pruned_codebook
-    places = np.full(256, len(book))
-    places[list(book)] = np.arange(len(book))
-    ranks = places[exponents_of(payload.values[job.span])]
+    ranks = _ranks_of(book, payload.values[job.span])
     starts = np.arange(0, len(kept), fmt.beat)
     sizes = np.diff(starts, append=len(kept))
     missing = np.add.reduceat((~kept).astype(int), starts)
@@ -199,7 +276,7 @@ def _sample_pruned_codes(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) 
     coverage.sample_if(not book and not kept.all(), "coded.book.empty")
     for rank, count in enumerate(np.bincount(ranks[~kept])[: LONGEST + 1]):
         coverage.sample(f"coded.length.{rank}", int(count))
-    for windows in _starved(ranks[~kept], missing, fmt):
+    for windows, _ in _queued(ranks[~kept], missing, fmt):
         coverage.sample(f"coded.starve.{windows}" if windows < 2 else "coded.starve.more")
 
 
@@ -214,8 +291,10 @@ def _sample_shares(
         coverage.sample(f"{name}.{share}", int(hits.sum()))
 
 
-def _starved(ranks: NDArray[np.int64], needs: NDArray[np.int64], fmt: Format) -> Iterator[int]:
-    """Windows that each beat starves by, by the rules of docs/format.md, section 6."""
+def _queued(
+    ranks: NDArray[np.int64], needs: NDArray[np.int64], fmt: Format
+) -> Iterator[tuple[int, int]]:
+    """Windows that each beat starves by, and ranks that it leaves (docs/format.md, section 6)."""
     ends = np.cumsum(ranks + 1)
     taken = used = 0  # bits, ranks
     for need in needs.tolist():
@@ -224,8 +303,8 @@ def _starved(ranks: NDArray[np.int64], needs: NDArray[np.int64], fmt: Format) ->
         prefetched = taken
         while _codes_within(ends, taken) - used < need:
             taken += fmt.window_bits
-        yield (taken - prefetched) // fmt.window_bits
         used += need
+        yield (taken - prefetched) // fmt.window_bits, _codes_within(ends, taken) - used
 
 
 def _codes_within(ends: NDArray[np.int64], bits: int) -> int:

@@ -32,6 +32,14 @@ LONGEST = 15
 """Longest code of the codebook of 16 entries, in zeros."""
 
 
+EXTREMES: dict[str, tuple[str, ...]] = {
+    "": ("count", "kept", "pruned", "fields"),
+    "unary": ("codes", "ranks", "starved"),
+    "exact": ("residue", "left", "rows"),
+}
+"""Sums, counters and queues of a decoder that go from a least to a most, by scheme ("" is any)."""
+
+
 def legal_chunks() -> tuple[tuple[int, int], ...]:
     """Carry into a chunk and the chunk (8 bits of codes), where no code is past the limit of 15.
 
@@ -177,6 +185,16 @@ _DECODER: tuple[Intent, ...] = (
         " is too large or not finite, and 0xFF for the ordinary significand 255; several in a beat;"
         " all of a beat; beside pruned values.",
         bins=("small", "large", "not_finite", "ordinary", "several", "whole_beat", "beside_pruned"),
+    ),
+    Intent(
+        name="extreme",
+        prose="The least and the most of every sum, counter and queue, in decoders of 8, 16 and 32"
+        " lanes: values of a segment; kept values of a beat; values that it takes from `pruned`;"
+        " values of a block left over; codes of a window; ranks in the queue before and after a"
+        " beat; windows by which it starves; bits of its residue, and bits of a row left over;"
+        " rows of a phase (low bits of a beat, residue of the one before).",
+        bins=_product((8, 16, 32), itertools.chain(*EXTREMES.values()), ("least", "most")),
+        shown="`extreme.LANES.WHAT.END`",
     ),
     Intent(
         name="stall",

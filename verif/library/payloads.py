@@ -244,6 +244,45 @@ def _extremes(fmt: Format, rng: Generator, count: int) -> Payload:
     return Payload(name="extremes", format=fmt, values=values.astype(np.uint16))
 
 
+def _totals(fmt: Format, rng: Generator, count: int) -> Payload:
+    """Beats of the widest residues, of no residue, of escapes alone, all pruned, or at random.
+
+    Segments begin in turn with a beat of one residue bit and with the widest one.
+    """
+    values, beat = np.arange(count), fmt.beat
+    starts = values % fmt.segment // beat == 0
+    begin = np.where(values // fmt.segment % 2 == 0, 1, 0)
+    shapes = np.where(starts, begin, rng.integers(6, size=count // beat + 1)[values // beat])
+    widths = [7, values % beat == 0, 0, 9, 0, rng.integers(9, size=count)]
+    exponents = (120 - np.choose(shapes, widths)).astype(np.uint16)
+    return Payload(
+        name="totals",
+        format=fmt,
+        values=_with_exponents(rng, exponents),
+        kept=shapes != 4,
+        group_exponents=_constant_groups(fmt, count, 120),
+    )
+
+
+def _fullest(fmt: Format, rng: Generator, count: int) -> Payload:
+    """The shortest code alone, one in the first beat, then full beats: as much waits as can."""
+    exponents = np.full(count, 100, np.uint16)
+    return Payload(
+        name="fullest",
+        format=fmt,
+        values=_with_exponents(rng, exponents),
+        kept=np.arange(count) % fmt.segment >= fmt.beat - 1,
+        group_exponents=_constant_groups(fmt, count, 100),
+    )
+
+
+def _constant_groups(fmt: Format, count: int, exponent: int) -> NDArray[np.uint8] | None:
+    """The same exponent for every group; none in unary, which has no groups."""
+    if fmt.scheme == "unary":
+        return None
+    return np.full(-(-count // fmt.group), exponent, np.uint8)
+
+
 def _below(fmt: Format, rng: Generator, count: int) -> Payload:
     """Group exponents below the largest exponent, as an encoder may choose: saturation."""
     plain = Payload(name="below", format=fmt, values=gaussian(rng, count))
@@ -277,7 +316,7 @@ Maker = Callable[[Format, Generator, int], Payload]
 
 _ANY: tuple[Maker, ...] = (
     *(_weights, _dense, _patterns, _zeros, _equal, _specials, _rare, _pruned, _single),
-    *(_alternating, _runs, _wide, _ordinary, _extremes),
+    *(_alternating, _runs, _wide, _ordinary, _extremes, _totals, _fullest),
 )
 _UNARY: tuple[Maker, ...] = (_longest, _chunks, _one_entry)
 _GROUPED: tuple[Maker, ...] = (_below, _above, _clipped)
