@@ -40,6 +40,7 @@ examples:
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
+  casspec generate packed --prompt "Hello." --draft hybrid --trace hello.html
   casspec generate packed --prompt "Hello." --max-tokens 64 --codec rtl --kv exact --kv-order token
 
 Each prompt gets a reply of its own. Without --temperature decoding is greedy, and the reply is
@@ -69,6 +70,8 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "batch", text, 1)
     flags.add_switch(parser, "raw", "no chat template: the model goes on with the text")
     flags.add_switch(parser, "json", "everything, for other programs")
+    text = "a page of HTML with what made each token, beside the same reply decoded plainly"
+    flags.add_file(parser, "trace", text)
     add_generation(parser)
     text = "talk with a packed model, in several turns"
     parser = flags.add_command(subparsers, "chat", text, CHAT_EPILOG, _chat)
@@ -79,11 +82,15 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
+    from cassandra_spec.casspec.generate_trace import Recorder
     from cassandra_spec.drafting import Replies, SideBySide
+    from cassandra_spec.model.output import file_place
 
     prompts = [_with_system(args, prompt) for prompt in _prompts(args)]
+    trace = args.trace and file_place(args.trace)
     with _open_backend(args) as (backend, settings):
-        replies = Replies(backend, settings, raw=args.raw)
+        recorder = Recorder(backend) if trace else None
+        replies = Replies(recorder or backend, settings, raw=args.raw)
         try:
             show = (lambda *_: None) if args.json else TextPrinter()
             if args.batch > 1 and isinstance(backend, SideBySide):
@@ -93,6 +100,8 @@ def _generate(args: argparse.Namespace) -> int:
         finally:
             if replies or sys.exc_info()[0] is KeyboardInterrupt:
                 _print_outcome(replies.generation(), args)
+        if recorder:
+            recorder.save(trace, f"Replies of {args.source.resolve().name}", prompts)
     return 0
 
 

@@ -144,6 +144,7 @@ _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str
     (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
     (("--draft", "--min-margin"), lambda args: args.gamma == 0, "with --gamma 0"),
     (("--gamma", "--draft", "--min-margin"), lambda args: args.batch > 1, _BATCH),
+    (("--trace",), lambda args: args.batch > 1, _BATCH),
     (("--batch",), lambda args: args.backend == "torch" and args.batch > 1, _TORCH),
     (("--gamma", "--min-margin"), lambda args: args.draft == "none", "with --draft none"),
     (("--min-margin", *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),

@@ -46,11 +46,16 @@ def resumable_directory(
 @contextmanager
 def resumable_file(destination: Path, *, key: str) -> Iterator[tuple[Path, Path]]:
     """As :func:`resumable_directory`, for one file to write, in place of one that is there."""
-    if destination.is_dir():
-        raise CassandraError(f"{destination} must be a file to write, not a directory")
-    place = _resolved(destination, "a file to write")
+    place = file_place(destination)
     with _resumable(place, place.name, destination, key, fresh=False) as found:
         yield found
+
+
+def file_place(destination: Path) -> Path:
+    """Where a file is to be written. Raises :class:`CassandraError` if it cannot be there."""
+    if destination.is_dir():
+        raise CassandraError(f"{destination} must be a file to write, not a directory")
+    return _resolved(destination, "a file to write")
 
 
 @contextmanager

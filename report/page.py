@@ -1,10 +1,13 @@
-"""A page of HTML in one file: tables, plots and texts, without anything from outside.
+"""A page of HTML in one file: tables, plots, texts and a program, nothing from outside.
 
 It follows the reader's choice of light or dark, and has a heading and a caption for each part.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -25,10 +28,15 @@ _BEFORE_SVG = re.compile(r"^.*?(?=<svg\b)", re.DOTALL)  # the prolog, which name
 
 
 class Page:
-    """Parts of a page, one below the other. All texts are shown as they are."""
+    """Parts of a page, one below the other. All texts are shown as they are.
 
-    def __init__(self, title: str) -> None:
+    ``style`` is CSS for its own parts.
+    """
+
+    def __init__(self, title: str, style: str = "") -> None:
         self._title = title
+        self._style = _STYLE + style
+        self._code = ""
         self._parts = [f"<h1>{escape(title)}</h1>"]
 
     def heading(self, text: str) -> None:
@@ -68,11 +76,35 @@ class Page:
         ]
         self._parts.append('<div class="beside">' + "".join(parts) + "</div>")
 
+    def program(self, code: str, data: object) -> None:
+        """The page's one JavaScript program, and the JSON in the element ``data`` that it reads."""
+        text = json.dumps(data).replace("<", r"\u003c")  # the text never ends its element
+        self._parts.append(f'<script type="application/json" id="data">{text}</script>')
+        self._parts.append("<noscript><p>This page needs JavaScript.</p></noscript>")
+        self._parts.append(f"<script>{code}</script>")
+        self._code = code
+
+    @property
+    def policy(self) -> str:
+        """What a browser may do with the page: nothing but its own style, program and server."""
+        style, code = (_hash(text) for text in (self._style, self._code))
+        return (
+            f"default-src 'none'; style-src '{style}'; script-src '{code}'; connect-src 'self'; "
+            "base-uri 'none'; form-action 'none'"
+        )
+
     def html(self) -> str:
         """The whole page."""
+        policy = f'<meta http-equiv="Content-Security-Policy" content="{self.policy}">'
         head = (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width">'
-            f"<title>{escape(self._title)}</title><style>{_STYLE}</style></head><body>"
+            f"{policy if self._code else ''}"
+            f"<title>{escape(self._title)}</title><style>{self._style}</style></head><body>"
         )
         return "\n".join([head, *self._parts, "</body></html>\n"])
+
+
+def _hash(text: str) -> str:
+    """How a policy names an element by its text."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

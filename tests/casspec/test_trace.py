@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import (
     GREEDY,
     TARGET,
@@ -21,6 +25,7 @@ from cassandra_spec.drafting import (
     TraceText,
 )
 from cassandra_spec.model.backends import BACKENDS, Opening
+from tests.casspec.status import error_of
 
 PROMPT = [5, 9, 23, 9, 23, 9]
 HYBRID = Settings(gamma=4, draft="hybrid", max_tokens=40)
@@ -89,3 +94,63 @@ def test_texts_of_tokens_make_the_reply_up_to_a_stop_string(packed: Path) -> Non
             bodies = list(itertools.chain(*(each["tokens"] for each in text.rounds)))
             assert "".join(each["text"] for each in bodies) == expected
             assert [each["id"] for each in bodies] == list(itertools.chain(*rounds))
+
+
+# --- casspec generate --trace --------------------------------------------------------------------
+
+
+PROMPTS = ("--prompt", "word5 word9 word5", "--prompt", "word7", "--max-tokens", "20")
+
+
+def generate(packed: Path, *flags: str) -> int:
+    return main(["generate", str(packed), *PROMPTS, *flags])
+
+
+def replies_of(page: Path) -> Any:
+    [data] = re.findall(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    return json.loads(data)["replies"]
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+def test_a_page_has_the_replies_beside_plain_ones(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    page = tmp_path / "page.html"
+    chosen = ("--backend", backend, "--draft", "hybrid", "--gamma", "4", "--json")
+    assert generate(packed, *chosen) == 0
+    expected = json.loads(capsys.readouterr().out)
+    assert generate(packed, *chosen, "--trace", str(page)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["tokens"] == expected["tokens"]
+    assert found["report"]["accepted"] == expected["report"]["accepted"]
+    for place, each in enumerate(replies_of(page)):
+        for kind in ("reply", "plain"):
+            tokens = list(itertools.chain(*(round["tokens"] for round in each[kind])))
+            assert [token["id"] for token in tokens] == expected["tokens"][place]
+            assert "".join(token["text"] for token in tokens) == expected["texts"][place]
+        assert len(each["plain"]) == 20 >= len(each["reply"])
+        assert each["prompt"] == expected["prompts"][place]
+
+
+def test_samples_have_no_plain_reply_beside_them(packed: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    sampled = ("--temperature", "1", "--seed", "1", "--stop", "word", "--system", "word3")
+    assert generate(packed, "--backend", "native", "--trace", str(page), *sampled) == 0
+    first, second = replies_of(page)
+    assert first["plain"] is second["plain"] is None
+    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--trace", "."), "must be a file to write, not a directory"),
+        (("--trace", "no/such/page.html"), "must be a directory to write page.html into"),
+        (("--trace", "p.html", "--batch", "2"), "--trace must not be given with --batch above 1"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused_before_anything_runs(
+    packed: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], message: str
+) -> None:
+    words = ("generate", str(packed), *PROMPTS, "--backend", "native", *flags)
+    assert message in error_of(capsys, *words)

@@ -14,7 +14,10 @@ from cassandra_spec.report.commands import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "cassandra_spec"
-SUFFIXES = {".py", ".cpp", ".h", ".json", ".md", ".toml", ".txt", ".typed", ".v", ".vh", ".vlt"}
+SUFFIXES = {
+    *(".py", ".cpp", ".h", ".js", ".css", ".json", ".md", ".toml", ".txt", ".typed"),
+    *(".v", ".vh", ".vlt"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,7 @@ _NEEDED_FOR_WAVES: tuple[tuple[str, str, Callable[[], bool]], ...] = (
 _NEEDED_FOR_TOOLS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ("Yosys", "yosys", lambda: shutil.which("yosys") is not None),
     ("Icarus Verilog", "iverilog", lambda: shutil.which("iverilog") is not None),
+    ("Chromium", "chromium", lambda: shutil.which("chromium") is not None),
 )
 
 
