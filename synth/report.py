@@ -1,7 +1,7 @@
 """Area and timing: ``python -m cassandra_spec.synth.report`` (``make synth``; docs/synthesis.md).
 
 Tables of decoders, or of an encoder (``--encoder``; docs/encoder.md), whose memories are counted in
-bits instead.
+bits, and as macros.
 """
 
 from __future__ import annotations
@@ -11,21 +11,16 @@ import dataclasses
 import datetime
 import json
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
-
-from amaranth.hdl import UnusedElaboratable
 
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
-from cassandra_spec.rtl.decode.speculation import SpeculationPath
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
-from cassandra_spec.rtl.decode.verification import VerificationPath
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.synthesis import PERIOD, Design, Figures, analyse
@@ -43,11 +38,9 @@ DEFAULT_CONFIGS = (
 DEFAULT_ENCODER = EncoderConfig(vector=64, group=64, segment=1024)
 """The encoder that is reported without flags: 64 values in a vector, all schemes."""
 
-GATE_28NM = 0.5
-"""Assumed area of a two-input NAND at 28 nm with its share of wiring, in um2."""
-
-TABLE_V_BYTES, TABLE_V_MM2 = 1024, 1.76
-"""Table V of the paper: bytes per cycle of all decoders, and their area at 28 nm."""
+MACRO_BIT = 1.0
+"""Assumed gate equivalents of a bit of a memory that is a macro: a two-port register file of some
+kbit takes 0.5 um2 a bit at 28 nm with what surrounds its cells, as much as a two-input NAND."""
 
 _DECODER_BLOCKS = (
     (r"speculation\.reader", "speculation: superblock reader"),
@@ -99,27 +92,10 @@ def design_of(config: DecoderConfig | EncoderConfig) -> Design:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderReport:
-    """Figures of a decoder, and what follows from its configuration."""
+    """Figures of a decoder, and its name."""
 
     config: DecoderConfig
     figures: Figures
-    storage: float  # gate equivalents of the flip-flops that buffer the streams
-
-    @property
-    def readers(self) -> float:
-        """Gate equivalents of both superblock readers: row storage and rotation."""
-        blocks = self.figures.blocks.items()
-        return sum(gates for name, gates in blocks if "superblock reader" in name)
-
-    @property
-    def without_readers(self) -> float:
-        """Gate equivalents of the flat decoder less its superblock readers."""
-        return self.figures.total - self.readers
-
-    @property
-    def bytes_per_cycle(self) -> int:
-        """Decoded bytes in a cycle of a draft."""
-        return 2 * self.config.lanes
 
     @property
     def label(self) -> str:
@@ -130,26 +106,13 @@ class DecoderReport:
         rate += ", coded pruned exponents" if config.coded else ""
         return f"{config.lanes} lanes, {schemes}{rate}"
 
-    def mm2(self, gates: float) -> float:
-        """Area at 28 nm of enough decoders for the bytes per cycle of Table V, in mm2."""
-        return gates * GATE_28NM * TABLE_V_BYTES / self.bytes_per_cycle / 1e6
-
 
 def report_decoder(
     config: DecoderConfig, library: Library, out: Path, period: float = PERIOD
 ) -> DecoderReport:
     """Synthesise and time one decoder; errors as of :func:`analyse`."""
     figures = analyse(design_of(config), library, out, period)
-    flip_flop = min(library.areas[name] for name in library.flip_flops)
-    storage = _rows_held(config) * config.lanes * flip_flop / library.gate
-    return DecoderReport(config=config, figures=figures, storage=storage)
-
-
-def _rows_held(config: DecoderConfig) -> int:
-    """Rows that both readers have room for."""
-    warnings.simplefilter("ignore", UnusedElaboratable)  # they are asked for their sizes alone
-    readers = (SpeculationPath(config).reader, VerificationPath(config).reader)
-    return sum(reader.depth * reader.word_rows for reader in readers)
+    return DecoderReport(config=config, figures=figures)
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -159,92 +122,66 @@ def _kilo(gates: float) -> str:
     return f"{gates / 1000:.1f}"
 
 
-def _totals(reports: Sequence[DecoderReport]) -> str:
-    head = ["kGE", "total", "readers", "rest", "rest per byte/cycle", "row storage", "flip-flops"]
+def _netlists(reports: Sequence[DecoderReport]) -> str:
+    head = ["netlist", "kGE", "flip-flops", "nJ in a cycle", "period ns", "arrival ns", "cells"]
     rows = [
         [
             r.label,
-            _kilo(r.figures.total),
-            _kilo(r.readers),
-            _kilo(r.without_readers),
-            f"{r.without_readers / r.bytes_per_cycle / 1000:.2f}",
-            _kilo(r.storage),
-            r.figures.flip_flops,
-        ]
-        for r in reports
-    ]
-    return markdown_table(head, rows)
-
-
-def _breakdown(reports: Sequence[DecoderReport]) -> str:
-    known = {label for r in reports for label in r.figures.blocks}
-    labels = [label for _, label in _DECODER_BLOCKS if label in known]
-    rows: list[list[str]] = [
-        [label, *(_kilo(r.figures.blocks.get(label, 0.0)) for r in reports)] for label in labels
-    ]
-    rows.append(["sum of blocks", *(_kilo(sum(r.figures.blocks.values())) for r in reports)])
-    rows.append(["flat", *(_kilo(r.figures.total) for r in reports)])
-    return markdown_table(["kGE", *(r.label for r in reports)], rows)
-
-
-def _timing(reports: Sequence[DecoderReport]) -> str:
-    head = ["timing", "period ns", "arrival ns", "slack ns", "cells", "kGE", "levels", "from", "to"]
-    rows = [
-        [
-            r.label,
-            f"{r.figures.period:.1f}",
-            f"{r.figures.path.arrival:.2f}",
-            f"{r.figures.path.slack:.2f}",
-            r.figures.path.depth,
             _kilo(r.figures.speed_total),
-            r.figures.levels,
+            r.figures.flip_flops,
+            f"{r.figures.energy * 1e9:.2f}",
+            f"{r.figures.shortest_period:.2f}",
+            f"{r.figures.path.arrival:.2f}",
+            r.figures.path.depth,
             f"`{r.figures.path.start}`",
             f"`{r.figures.path.end}`",
         ]
         for r in reports
     ]
-    return markdown_table(head, rows)
+    return markdown_table([*head, "from", "to"], rows)
 
 
-def _silicon(reports: Sequence[DecoderReport]) -> str:
-    head = ["28 nm", "decoders", "mm2", "mm2 without readers"]
-    rows: list[list[object]] = [
-        [
-            r.label,
-            TABLE_V_BYTES // r.bytes_per_cycle,
-            f"{r.mm2(r.figures.total):.2f}",
-            f"{r.mm2(r.without_readers):.2f}",
-        ]
-        for r in reports
+def _breakdown(labels: Sequence[str], names: Sequence[str], columns: Sequence[Figures]) -> str:
+    """Blocks, and what is between their sum and the netlist: every column adds up."""
+    rows: list[list[str]] = [
+        [label, *(_kilo(figures.blocks.get(label, 0.0)) for figures in columns)] for label in labels
     ]
-    rows.append(["the paper, Table V", "-", f"{TABLE_V_MM2:.2f}", "-"])
-    return markdown_table(head, rows)
+    for label, part in (
+        ("shared or unused, when flat", lambda one: one.total - sum(one.blocks.values())),
+        ("mapping for speed, buffers", lambda one: one.speed_total - one.total),
+        ("netlist", lambda one: one.speed_total),
+    ):
+        rows.append([label, *(_kilo(part(figures)) for figures in columns)])
+    return markdown_table(["kGE", *names], rows)
 
 
 def markdown(reports: Sequence[DecoderReport]) -> str:
     """All tables of decoders, as the document has them."""
-    parts = [_totals(reports), _breakdown(reports), _timing(reports), _silicon(reports)]
-    return "\n\n".join(parts) + "\n"
+    columns = [report.figures for report in reports]
+    known = {label for figures in columns for label in figures.blocks}
+    labels = [label for _, label in _DECODER_BLOCKS if label in known]
+    blocks = _breakdown(labels, [report.label for report in reports], columns)
+    return f"{_netlists(reports)}\n\n{blocks}\n"
 
 
 def encoder_tables(config: EncoderConfig, figures: Figures) -> str:
     """The tables of an encoder, as the document has them."""
-    blocks = [[name, _kilo(gates)] for name, gates in sorted(figures.blocks.items())]
-    blocks.append(["sum of blocks", _kilo(sum(figures.blocks.values()))])
-    blocks.append(["flat", _kilo(figures.total)])
     memories = [
         [f"`{name.rpartition('.encoder.')[2]}`", bits] for name, bits in figures.memories.items()
     ]
-    path = figures.path
+    path, bits = figures.path, sum(figures.memories.values())
+    macros = _kilo(figures.speed_total + MACRO_BIT * bits)
     return "\n\n".join(
         [
             f"{config.lanes} lanes, {', '.join(config.schemes)}, vectors of {config.vector}, "
             f"groups to {config.group}, segments of {config.segment}:",
-            markdown_table(["block", "kGE"], blocks),
+            _breakdown(sorted(figures.blocks), ["encoder"], [figures]),
             markdown_table(["memory", "bits"], memories),
-            f"{figures.flip_flops:,} flip-flops. The netlist for speed has "
-            f"{_kilo(figures.speed_total)} kGE; its critical path takes {path.arrival:.2f} ns of "
-            f"{figures.period}, from `{path.start}` to `{path.end}`.",
+            f"The netlist has {_kilo(figures.speed_total)} kGE without its memories, {macros} with "
+            f"them as macros: {bits:,} bits at {MACRO_BIT:g} GE. Its {figures.flip_flops:,} "
+            f"flip-flops and its cells take {figures.energy * 1e9:.2f} nJ in a cycle. Its shortest "
+            f"period is {figures.shortest_period:.2f} ns (arrival {path.arrival:.2f}), from "
+            f"`{path.start}` to `{path.end}`.",
         ]
     )
 
@@ -254,12 +191,7 @@ def as_json(report: DecoderReport, made: dict[str, str]) -> dict[str, object]:
     return {
         **dataclasses.asdict(report.figures),
         "config": dataclasses.asdict(report.config),
-        "storage": report.storage,
         "made": made,
-        "readers": report.readers,
-        "without_fifos": report.without_readers,
-        "mm2": report.mm2(report.figures.total),
-        "watts": report.figures.power.total,
     }
 
 

@@ -1,7 +1,8 @@
 """Synthesis and timing of a top: how Yosys and ABC map it to a library, and what the tools find.
 
-Every top is synthesised three times with Debian's Yosys: flat for area, block by block, and flat
-for speed, with buffer trees behind its flip-flops. OpenSTA finds the critical path of the last one.
+Every top is synthesised three times with Debian's Yosys: flat for speed, with buffer trees behind
+its flip-flops, flat for area, and block by block. All claims are of the first netlist: OpenSTA
+finds its critical path and its power. The others say where its gates are.
 Memories may be taken out: their words are counted in bits, their ports are timed as registers are.
 """
 
@@ -65,19 +66,29 @@ class Design:
 class Figures:
     """Figures of a top; gate equivalents are areas in two-input NANDs.
 
-    ``blocks`` come from a synthesis that keeps the hierarchy, so their sum is more than ``total``,
-    which is flat. ``memories`` are bits by name, of memories that are in none of the areas.
+    ``speed_total``, ``flip_flops``, ``path`` and ``power`` are of one netlist, mapped for speed.
+    ``blocks`` come from a synthesis for area that keeps the hierarchy, so their sum is more than
+    ``total``, which is flat. ``memories`` are bits by name, of memories that are in no area.
     """
 
     total: float
     flip_flops: int
-    levels: int  # logic depth of the area-optimised netlist
     blocks: Mapping[str, float]
     memories: Mapping[str, int]
-    speed_total: float  # gate equivalents of the netlist that was timed
+    speed_total: float
     path: CriticalPath
     period: float
-    power: Power  # of the netlist that was timed
+    power: Power
+
+    @property
+    def shortest_period(self) -> float:
+        """The period in ns that the netlist keeps: arrival and set-up of its critical path."""
+        return self.period - self.path.slack
+
+    @property
+    def energy(self) -> float:
+        """J of a cycle at the activity of ``power``, without leakage."""
+        return (self.power.internal + self.power.switching) * self.period * 1e-9
 
 
 def analyse(design: Design, library: Library, out: Path, period: float = PERIOD) -> Figures:
@@ -99,7 +110,7 @@ def analyse(design: Design, library: Library, out: Path, period: float = PERIOD)
     except OSError as error:
         message = f"out must be a folder that can be written, not {out}: {error.strerror}"
         raise CassandraError(message) from error
-    log = run_tool("yosys", ["-s", f"{top}.flat.ys"], out)
+    run_tool("yosys", ["-q", "-s", f"{top}.flat.ys"], out)
     run_tool("yosys", ["-q", "-s", f"{top}.blocks.ys"], out)
     net = out / f"{top}.net.v"
     buffers = add_buffers(net, library)
@@ -109,8 +120,7 @@ def analyse(design: Design, library: Library, out: Path, period: float = PERIOD)
     )
     return Figures(
         total=chip_areas(area)[top] / library.gate,
-        flip_flops=count_cells(area, library.flip_flops),
-        levels=int(re.findall(r"lev = *(\d+)", log)[0]),
+        flip_flops=count_cells(speed, library.flip_flops),
         blocks=block_areas(parts, library.gate, design.block_of),
         memories=memories_of(design.rtlil) if design.without_memories else {},
         speed_total=chip_areas(speed)[top] / library.gate + buffers,

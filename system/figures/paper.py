@@ -293,7 +293,13 @@ def summary(synthesis: Sequence[Synthesis] | None = None) -> Table:
             "a fit, below",
         ),
         ("Figure 14", "over a Llama draft's", "tokens_llama", found.over_llama, "a fit, below"),
-        ("Table V", "decoders, mm2", "area", silicon, "another decoder, gates at 0.5 um2"),
+        (
+            "Table V",
+            "decoders, mm2",
+            "area",
+            silicon,
+            "in drafts; another decoder, gates at 0.5 um2",
+        ),
         ("Table V", "decoders, W", "power", watts, "activity assumed, no clock gating"),
     ]
     return Table(

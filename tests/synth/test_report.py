@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.synth import synthesis, timing
+from cassandra_spec.synth.report import DecoderReport, markdown
 
 LIBERTY = """\
 library(small) {
@@ -88,6 +90,32 @@ def test_the_activity_is_stated_to_the_tool(tmp_path: Path) -> None:
     assert (
         f"set_power_activity -input -activity {timing.ACTIVITY} -duty 0.5\nreport_power" in script
     )
+
+
+def figures_of(path: timing.CriticalPath, power: timing.Power) -> synthesis.Figures:
+    return synthesis.Figures(
+        total=9000.0,
+        flip_flops=100,
+        blocks={"codebook": 4000.0, "residue": 5600.0},
+        memories={},
+        speed_total=11000.0,
+        path=path,
+        period=4.6,
+        power=power,
+    )
+
+
+def test_the_shortest_period_has_the_set_up_and_every_column_adds_up() -> None:
+    power = timing.parse_power(POWER, "assumed")
+    figures = figures_of(timing.parse_path(PATH, {}), power)
+    assert figures.shortest_period == pytest.approx(0.6 + 0.185)
+    assert figures.energy == pytest.approx((0.54707 + 0.11788) * 4.6e-9)
+    text = markdown([DecoderReport(config=DecoderConfig(), figures=figures)])
+    rows = [line.split("|")[1:3] for line in text.split("\n\n")[1].splitlines()[2:]]
+    cells = {name.strip(): float(cell) for name, cell in rows}
+    assert cells.pop("netlist") == pytest.approx(sum(cells.values())) == 11.0
+    assert cells["shared or unused, when flat"] == -0.6
+    assert "| 16 lanes, all schemes | 11.0 | 100 | 3.06 | 0.78 | 0.60 |" in text
 
 
 def test_a_run_that_died_inside_abc_is_an_error() -> None:
