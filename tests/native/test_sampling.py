@@ -15,7 +15,7 @@ from cassandra_spec.drafting import Counters, Levels, Sampling, Settings, draw, 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.sampling import sampled_rounds
-from tests.native.models import packed, small
+from tests.native.models import KINDS, packed, small
 
 REPLIES = 1000
 PROMPT = [5, 9, 3, 60, 2, 8, 1, 4, 7, 30]
@@ -29,8 +29,8 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def drafting() -> Iterator[Engine]:
-    config, tensors = small()
+def drafting(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    config, tensors = small(getattr(request, "param", "llama"))
     with Engine.from_tensors(config, packed(tensors), threads=1, pin=False) as made:
         yield made
 
@@ -44,12 +44,15 @@ def sample(engine: Engine, counters: Counters | None = None, **settings: Any) ->
 @pytest.mark.parametrize(
     "sampling", [Sampling(temperature=1.0), Sampling(temperature=0.7, top_k=5)]
 )
-def test_tokens_are_drawn_from_the_logits_of_all_before(engine: Engine, sampling: Sampling) -> None:
+@pytest.mark.parametrize("drafting", KINDS, indirect=True)
+def test_tokens_are_drawn_from_the_logits_of_all_before(
+    drafting: Engine, sampling: Sampling
+) -> None:
     random, tokens = np.random.default_rng(3), list(PROMPT)
     for _ in range(12):
-        logits = engine.forward(tokens, last=1)
+        logits = drafting.forward(tokens, last=1)
         tokens.append(draw(probabilities(logits, sampling)[0], random))
-    assert sample(engine, sampling=sampling) == tokens[len(PROMPT) :]
+    assert sample(drafting, sampling=sampling) == tokens[len(PROMPT) :]
 
 
 def test_without_a_temperature_they_are_the_greedy_reply(engine: Engine) -> None:
@@ -66,6 +69,7 @@ def test_a_stop_token_ends_them(engine: Engine) -> None:
     assert (counters.replies, counters.prompt_tokens) == (1, len(PROMPT))
 
 
+NEW = [kind for kind in KINDS if kind != "llama"]
 CHAINS = [
     Settings(gamma=3, draft="model"),
     Settings(gamma=4, draft="lookup"),
@@ -94,7 +98,12 @@ def counts(counters: Counters) -> Counters:
     return dataclasses.replace(counters, prompt_seconds=0.0, draft_seconds=0.0, verify_seconds=0.0)
 
 
-@pytest.mark.parametrize("settings", CHAINS[:3], ids=repr)
+@pytest.mark.parametrize(
+    ("drafting", "settings"),
+    [*(("llama", each) for each in CHAINS[:3]), *((kind, CHAINS[0]) for kind in NEW)],
+    indirect=["drafting"],
+    ids=repr,
+)
 def test_sampled_replies_are_distributed_as_the_target(
     drafting: Engine, settings: Settings
 ) -> None:
