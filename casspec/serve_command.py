@@ -18,7 +18,8 @@ from cassandra_spec.report import flags
 from cassandra_spec.report.commands import INTERRUPTED, integer
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Backend, Settings
+    from cassandra_spec.drafting import Settings
+    from cassandra_spec.model.backends import CheckedBackend
     from cassandra_spec.serve.app import Served
 
 KEY = "CASSPEC_API_KEY"
@@ -89,10 +90,9 @@ def _serve(args: argparse.Namespace) -> int:
             return 0 if server.run_until_signal() else INTERRUPTED
 
 
-def _served(args: argparse.Namespace, backend: Backend, settings: Settings) -> Served:
+def _served(args: argparse.Namespace, backend: CheckedBackend, settings: Settings) -> Served:
     from cassandra_spec.drafting import Sampling
     from cassandra_spec.model.packing.packer import open_packed
-    from cassandra_spec.native.models.loaded import CONTEXT
     from cassandra_spec.serve.app import Served
 
     config = read_config(args.source)
@@ -103,7 +103,7 @@ def _served(args: argparse.Namespace, backend: Backend, settings: Settings) -> S
         created=int(time.time()),
         tokenizer=copy.deepcopy(backend.tokenizer),
         vocabulary=int(config["vocab_size"]),
-        context=min(int(config["max_position_embeddings"]), CONTEXT),
+        context=backend.positions,
         settings=dataclasses.replace(settings, stop_tokens=backend.stop_tokens()),
         temperature=args.default_temperature,
         max_tokens=args.max_tokens,

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
 
 class CheckedBackend(Backend, Protocol):
-    """A backend that can check its weights."""
+    """A backend that can check its weights, and knows how long a sequence may be."""
+
+    @property
+    def positions(self) -> int:
+        """Most positions of a sequence."""
 
     def verify(self) -> None:
         """Raise :class:`CassandraError` if the weights in memory have changed."""
@@ -124,6 +128,11 @@ class _Native:
         self.make_report = engine.make_report
         self.verify = engine.verify
         self._stops = stops
+
+    @property
+    def positions(self) -> int:
+        """Most positions of a sequence."""
+        return self._engine.context
 
     def rounds(
         self, prompt: Sequence[int], settings: Settings, counters: Counters, **ends: Any

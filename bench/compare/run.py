@@ -66,7 +66,7 @@ class Run:
             chat.append({"role": "user", "content": text})
             prompt = encode_prompt(first.tokenizer, chat)
             most = max(each.contender.settings.max_tokens for each in self.ready)
-            if len(prompt) + most > first.network.config.max_position_embeddings:
+            if len(prompt) + most > first.positions:
                 return
             turns = {
                 id(each.lm): Turn(

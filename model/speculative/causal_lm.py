@@ -220,6 +220,20 @@ class CassandraForCausalLM:
             raise CassandraError("verify must be true of a model whose weights are to be checked")
         self._checksums.check(weights_in_memory(self.network))
 
+    @property
+    def positions(self) -> int:
+        """Most positions of a sequence.
+
+        With the rotary embedding ``longrope`` they are those of its short factors, in whole tiles:
+        a longer sequence has other angles at all positions.
+        """
+        config = self.network.config
+        most: int = config.max_position_embeddings
+        if config.rope_parameters.get("rope_type") != "longrope":
+            return most
+        short = int(config.rope_parameters["original_max_position_embeddings"])
+        return min(most, short - short % self._rows)
+
     def session(
         self,
         capacity: int,
@@ -233,10 +247,10 @@ class CassandraForCausalLM:
         ``kv`` says how keys and values are packed, ``encoder`` and ``codec`` by whom, if not as for
         the model.
         """
-        longest = self.network.config.max_position_embeddings
-        if capacity > longest:
+        if capacity > self.positions:
             raise CassandraError(
-                f"prompt and reply must fit the model's {longest} positions, not need {capacity}"
+                f"prompt and reply must fit the model's {self.positions} positions, "
+                f"not need {capacity}"
             )
         kv = self.kv if kv is None else kv
         self._require_cache(capacity, kv)
@@ -346,7 +360,7 @@ class CassandraForCausalLM:
             arguments,
             ids=input_ids if inputs is None else inputs,  # type: ignore[arg-type]
             attention_mask=attention_mask,
-            longest=self.network.config.max_position_embeddings,
+            longest=self.positions,
             gamma=gamma,
             draft=draft,
             min_margin=min_margin,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -116,9 +117,25 @@ def test_the_draft_reads_the_targets_keys_and_values(lm: CassandraForCausalLM) -
     assert not torch.equal(shared.draft(tokens[19], (), 19), own.draft(tokens[19], (), 19))
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_logits_are_those_of_transformers(model_type: str, tmp_path: Path) -> None:
-    source = write_model(tmp_path / "plain", model_type=model_type, sliding_window=8)
+LONGROPE = {
+    "max_position_embeddings": 128,
+    "original_max_position_embeddings": 44,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 100.0,
+        "short_factor": [1.0, 1.5, 2.0, 2.0, 2.5, 3.0],
+        "long_factor": [2.0, 4.0, 8.0, 8.0, 9.0, 9.0],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "entries"), [*((kind, {}) for kind in MODEL_TYPES), ("phi3", LONGROPE)]
+)
+def test_logits_are_those_of_transformers(
+    model_type: str, entries: dict[str, Any], tmp_path: Path
+) -> None:
+    source = write_model(tmp_path / "plain", model_type=model_type, sliding_window=8, **entries)
     pack_model(open_source(source), tmp_path / "packed", RECIPE, jobs=1)
     ours = CassandraForCausalLM.from_pretrained(tmp_path / "packed")
     theirs = AutoModelForCausalLM.from_pretrained(
@@ -127,6 +144,9 @@ def test_logits_are_those_of_transformers(model_type: str, tmp_path: Path) -> No
     tokens = tokens_of(40)
     with torch.inference_mode():
         expected = theirs(torch.tensor([tokens])).logits[0].float()
+    assert ours.positions == (40 if entries else 64)  # in whole tiles of 8
+    with pytest.raises(CassandraError, match=f"fit the model's {ours.positions} positions, not"):
+        ours.session(ours.positions + 1)
     found = run_pass(_in_double(ours.network), KeyValueCache(64), tokens, 0)
     # attention is in float32 whatever the model's dtype
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
