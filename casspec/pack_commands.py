@@ -108,7 +108,9 @@ def _add_pack(subparsers: flags.Subparsers) -> None:
     _add_format(parser.add_argument_group("format"), FORMAT_FLAGS.keys() - set(_HARDWARE))
     _add_recipe(parser)
     text = "start over, whatever an interrupted run has packed"
-    flags.add_switch(_add_work(parser), "fresh", text)
+    work = _add_work(parser)
+    flags.add_switch(work, "fresh", text)
+    flags.add_cluster(work)
     title = "hardware (what a decoder of the gateware is built for)"
     _add_format(parser.add_argument_group(title), _HARDWARE)
 
@@ -194,6 +196,7 @@ def _add_inspect(subparsers: flags.Subparsers) -> None:
     flags.add_switch(parser, "json", "everything, for other programs")
     flags.add_switch(parser, "tensors", "a line for each tensor")
     flags.add_switch(parser, "verify", "read all data, check all checksums")
+    flags.add_cluster(parser)
 
 
 def _pack(args: argparse.Namespace) -> int:
@@ -214,6 +217,7 @@ def _pack(args: argparse.Namespace) -> int:
         plan,
         norms=norms,
         jobs=args.jobs,
+        cluster=args.cluster,
         progress=flags.shows_progress(args),
         fresh=args.fresh,
         codec=choose_codec(args),
@@ -296,13 +300,15 @@ def _unpack(args: argparse.Namespace) -> int:
 
 def _inspect(args: argparse.Namespace) -> int:
     """``casspec inspect``."""
-    from cassandra_spec.model.packing.inspection import inspect_file, inspection_text
+    from cassandra_spec.model.packing.inspection import inspect_file, inspection_text, verify_file
     from cassandra_spec.model.packing.packer import open_packed
 
+    if args.cluster and not args.verify:
+        raise CassandraError("cluster must be left out without --verify")
     packed = open_packed(args.source)
     report = inspect_file(packed)
     if args.verify:
-        report["verified"] = packed.verify()
+        report["verified"] = verify_file(packed, args.cluster)
     if args.json:
         print(json.dumps(report, indent=1))
     else:

@@ -1,4 +1,4 @@
-"""A function over many items in worker processes: in order, a bounded number at a time."""
+"""A function over many items in worker processes, or on a cluster: in order, some at a time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import connection, resource_tracker
 from typing import TypeVar
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.cluster import open_cluster
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -26,28 +27,38 @@ _AHEAD = 2  # items in flight for each worker: one at work, one waiting
 class Workers:
     """``jobs`` processes (the machine's cores by default); one job works in this process.
 
+    With ``cluster``, the address of a Dask scheduler, its workers do the work and ``jobs`` is their
+    number; files must have the same paths on all machines. A worker that dies there is replaced.
+
     A context manager: leaving it, by an exception too, ends the workers after their current item.
     Workers do not see interrupts from the keyboard, and end by themselves if this process dies.
     """
 
-    def __init__(self, jobs: int | None = None) -> None:
+    def __init__(self, jobs: int | None = None, *, cluster: str | None = None) -> None:
+        if cluster is not None and jobs is not None:
+            raise CassandraError(f"jobs must be left out with a cluster, not {jobs}")
         self.jobs = os.cpu_count() or 1 if jobs is None else jobs
         if self.jobs < 1:
             raise CassandraError(f"jobs must be at least 1, not {jobs}")
-        self._pool: ProcessPoolExecutor | None = None
+        self.cluster = cluster
+        self._stack = ExitStack()
+        self._pool: Executor | None = None
 
     def __enter__(self) -> Workers:
         """Prepare the processes; they start with the first items."""
-        if self.jobs > 1:
+        if self.cluster is not None:
+            self._pool, self.jobs = self._stack.enter_context(open_cluster(self.cluster))
+        elif self.jobs > 1:
             resource_tracker.ensure_running()  # it would unblock signals when it starts
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self.jobs, context, _end_with_parent)
+            pool = ProcessPoolExecutor(self.jobs, context, _end_with_parent)
+            self._stack.callback(pool.shutdown, cancel_futures=True)
+            self._pool = pool
         return self
 
     def __exit__(self, *error: object) -> None:
         """Drop what has not begun and wait for the rest."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._stack.close()
 
     def map(
         self, function: Callable[[_Item], _Result], items: Iterable[_Item]

@@ -24,6 +24,7 @@ EXTRAS = {
     ),
     "matplotlib": "plots",
     **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
+    "distributed": "cluster",
     "lm_eval": "eval",
 }
 """Modules of other packages, and the extra of the project that installs each."""

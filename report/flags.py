@@ -117,6 +117,12 @@ def add_jobs(parser: Flags, text: str = "processes (default: all cores)") -> Non
     add_count(parser, "jobs", text)
 
 
+def add_cluster(parser: Flags) -> None:
+    """``--cluster ADDRESS``."""
+    text = "of a Dask scheduler whose workers share the files, instead of --jobs (docs/packing.md)"
+    parser.add_argument("--cluster", metavar="ADDRESS", help=text)
+
+
 def add_quiet(parser: Flags) -> None:
     """``--quiet``."""
     add_switch(parser, "quiet", "no progress, errors alone")

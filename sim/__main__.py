@@ -40,6 +40,7 @@ from cassandra_spec.sim.weights import (
     RECIPES,
     REPLY_SCHEME,
     DecodedWeights,
+    Work,
     describe,
     gateware,
     one_of_each_kind,
@@ -61,6 +62,7 @@ def _parser() -> CommandParser:
     flags.add_switch(parser, "kv-only", text)
     parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
     flags.add_jobs(parser, "worker processes (default: all cores)")
+    flags.add_cluster(parser)
     parser.add_argument("--work", type=Path, help="folder for temporary files (about 1 GB)")
     text = "where the page goes (default: build/sim/report.html)"
     parser.add_argument("--page", type=Path, metavar="FILE", default=PAGE, help=text)
@@ -97,9 +99,10 @@ def _check_weights(whole: Source, folder: Path, args: argparse.Namespace, found:
     print("building the Verilated decoder ...", flush=True)
     print(f"gateware: {gateware().config.module_name}")
     decoded = DecodedWeights(folder, packed_tensors(source))
+    work = Work(jobs=args.jobs, cluster=args.cluster)
     for scheme in RECIPES:
         keep = decoded if scheme == REPLY_SCHEME else None
-        found.weights[scheme] = pack_and_check(source, scheme, folder / scheme, args.jobs, keep)
+        found.weights[scheme] = pack_and_check(source, scheme, folder / scheme, work, keep)
     for table in weight_tables(found.weights):
         print("\n" + text_table(table.header, table.rows))
     found.exponents = exponents(source)
@@ -152,7 +155,9 @@ def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> 
     recipe = RECIPES[REPLY_SCHEME]
     print(f"\npacking {whole.label} for replies: {REPLY_SCHEME}, {describe(recipe)}", flush=True)
     recipe = dataclasses.replace(recipe, group_exponents="largest")  # quicker
-    pack_model(whole, folder, recipe, jobs=args.jobs, progress=sys.stderr.isatty())
+    pack_model(
+        whole, folder, recipe, jobs=args.jobs, cluster=args.cluster, progress=sys.stderr.isatty()
+    )
     checks = check_key_values(folder, args.prompt, max(args.tokens, TOKENS))
     table = key_value_table(checks)
     print("\n" + text_table(table.header, table.rows))

@@ -7,7 +7,9 @@ import functools
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,7 @@ from cassandra_spec.golden import Format, GoldenCodec, Packed
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
 from cassandra_spec.model.parallel import Workers
-from cassandra_spec.model.weights.sources import Source, Tensor
+from cassandra_spec.model.weights.sources import Shared, Source, Tensor
 from cassandra_spec.verif.decoder.bulk import RtlCodec, Statistics
 
 RECIPES = {
@@ -39,12 +41,30 @@ _PART = 1 << 20  # values that a worker checks at once
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Part:
-    """Whole segments of one packed tensor, with the weights that they were made from."""
+    """Whole segments of one packed tensor."""
 
     name: str
-    start: int  # first value
-    packed: Packed
-    original: NDArray[np.uint16]
+    first: int  # segment
+    segments: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Files:
+    """Where a worker finds the parts, the weights that they were made from, and what to write."""
+
+    shared: Shared
+    packed: Path
+    written: int  # when `packed` was, in ns: another file may have had its name before
+    keep: DecodedWeights | None
+
+    def read(self, part: _Part) -> Packed:
+        whole = _packed_tensor(self.packed, self.written, part.name)
+        return whole.part(part.first, part.first + part.segments)
+
+
+@functools.lru_cache(maxsize=1)
+def _packed_tensor(path: Path, written: int, name: str) -> Packed:
+    return PackedFile(path).read_packed(name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,6 +84,14 @@ class Check:
                 for field in dataclasses.fields(self)
             }
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """Who works: processes of this machine, or a cluster."""
+
+    jobs: int | None = None
+    cluster: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,44 +122,37 @@ def gateware() -> RtlCodec:
     return RtlCodec()
 
 
-def _check(part: _Part) -> tuple[_Part, Check, NDArray[np.uint16]]:
-    """One part through the gateware in both modes; the target values come along."""
-    golden, decoder = GoldenCodec(), gateware()
-    draft = decoder.decode_draft(part.packed)
+def _check(part: _Part, *, files: _Files) -> tuple[str, Check]:
+    """One part through the gateware in both modes; target values are kept if they are wanted."""
+    golden, decoder, packed = GoldenCodec(), gateware(), files.read(part)
+    draft = decoder.decode_draft(packed)
     draft_cost = decoder.latest
-    target = decoder.decode_target(part.packed)
-    mismatches = np.count_nonzero(draft != golden.decode_draft(part.packed))
-    mismatches += np.count_nonzero(target != golden.decode_target(part.packed))
+    target = decoder.decode_target(packed)
+    mismatches = np.count_nonzero(draft != golden.decode_draft(packed))
+    mismatches += np.count_nonzero(target != golden.decode_target(packed))
+    start = part.first * packed.format.segment
+    original = files.shared.source.read(part.name, start, start + packed.count)
+    if files.keep is not None:
+        files.keep.put(part.name, start, target)
     check = Check(
-        values=part.packed.count,
+        values=packed.count,
         draft=draft_cost,
         target=decoder.latest,
         mismatches=int(mismatches),
-        lost=int(np.count_nonzero(target != part.original)),
+        lost=int(np.count_nonzero(target != original)),
     )
-    return dataclasses.replace(part, packed=_without_data(part.packed)), check, target
+    return part.name, check
 
 
-def _without_data(packed: Packed) -> Packed:
-    """The same description without data, which need not travel back."""
-    return dataclasses.replace(
-        packed, speculation=packed.speculation[:0], verification=packed.verification[:0]
-    )
-
-
-def _parts(source: Source, packed: PackedFile) -> Iterator[_Part]:
-    for name in packed.tensors:
-        tensor = packed.read_packed(name)
-        step = max(_PART // tensor.format.segment, 1)
-        for first in range(0, len(tensor.directory), step):
-            part = tensor.part(first, first + step)
-            start = first * tensor.format.segment
-            original = source.read(name, start, start + part.count)
-            yield _Part(name=name, start=start, packed=part, original=original)
+def _parts(packed: PackedFile) -> Iterator[_Part]:
+    for name, spec in packed.tensors.items():
+        step = max(_PART // spec.format.segment, 1)
+        for first in range(0, spec.segments, step):
+            yield _Part(name=name, first=first, segments=step)
 
 
 class DecodedWeights:
-    """Tensors as they come out of the gateware, in one file that is mapped, not read."""
+    """Tensors as they come out of the gateware, in one file that workers write."""
 
     def __init__(self, folder: Path, tensors: Sequence[Tensor]) -> None:
         ends = np.cumsum([0, *(tensor.count for tensor in tensors)])
@@ -139,15 +160,20 @@ class DecodedWeights:
             tensor.name: slice(int(start), int(stop))
             for tensor, start, stop in zip(tensors, ends[:-1], ends[1:], strict=True)
         }
-        self._values = np.memmap(folder / "decoded", np.uint16, "w+", shape=(int(ends[-1]),))
+        self._path, self._count = folder.absolute() / "decoded", int(ends[-1])
+        with self._path.open("xb") as file:
+            file.truncate(2 * self._count)
+
+    def _map(self, mode: Literal["r", "r+"]) -> NDArray[np.uint16]:
+        return np.memmap(self._path, np.uint16, mode, shape=(self._count,))
 
     def put(self, name: str, start: int, values: NDArray[np.uint16]) -> None:
         """Store values [count] of a tensor from its value ``start`` on."""
-        self._values[self._place[name]][start : start + values.size] = values
+        self._map("r+")[self._place[name]][start : start + values.size] = values
 
     def read(self, name: str) -> NDArray[np.uint16]:
         """All values of a tensor, uint16 [count]."""
-        return self._values[self._place[name]]
+        return self._map("r")[self._place[name]]
 
     def __contains__(self, name: str) -> bool:
         return name in self._place
@@ -162,30 +188,31 @@ def _check_scheme(
     checks = dict.fromkeys(packed.tensors, Check())
     count = sum(spec.count for spec in packed.tensors.values())
     shown = sys.stderr.isatty()
+    path = packed.path.absolute()
+    files = _Files(shared=Shared(source), packed=path, written=path.stat().st_mtime_ns, keep=keep)
     with tqdm(
         desc="gateware ", total=count, unit=" values", unit_scale=True, disable=not shown
     ) as bar:
-        for part, check, target in workers.map(_check, _parts(source, packed)):
-            checks[part.name] += check
+        for name, check in workers.map(partial(_check, files=files), _parts(packed)):
+            checks[name] += check
             bar.update(check.values)
-            if keep is not None:
-                keep.put(part.name, part.start, target)
     bits = {name: packed.read_packed(name).bits() for name in packed.tensors}
     return Checked(checks=checks, bits=bits)
 
 
 def pack_and_check(
-    source: Source, scheme: str, folder: Path, jobs: int | None, keep: DecodedWeights | None
+    source: Source, scheme: str, folder: Path, work: Work, keep: DecodedWeights | None
 ) -> Checked:
     """One scheme: pack, decode in both modes, compare."""
     recipe = RECIPES[scheme]
     print(f"\nscheme {scheme}, {describe(recipe)}", flush=True)
     start = time.monotonic()
-    pack_model(source, folder, recipe, jobs=jobs, progress=sys.stderr.isatty())
+    shown = sys.stderr.isatty()
+    pack_model(source, folder, recipe, jobs=work.jobs, cluster=work.cluster, progress=shown)
     print(f"  packed in {time.monotonic() - start:.0f} s", flush=True)
     packed = open_packed(folder)
     start = time.monotonic()
-    with Workers(jobs) as workers:
+    with Workers(work.jobs, cluster=work.cluster) as workers:
         found = _check_scheme(source, packed, workers, keep)
     total = found.total
     cycles = total.draft.cycles + total.target.cycles

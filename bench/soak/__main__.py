@@ -51,11 +51,17 @@ def _pack(folder: Path, schemes: Sequence[str]) -> None:
 
 def _answer_all(args: argparse.Namespace, todo: Sequence[Case], answers: Answers) -> None:
     """Answer what is not answered yet."""
-    run = Run(folder=args.out, max_tokens=args.max_tokens, threads=args.threads, table=args.table)
+    run = Run(
+        folder=args.out.absolute(),
+        max_tokens=args.max_tokens,
+        threads=args.threads,
+        table=args.table,
+    )
     left = [case for case in todo if case not in answers]
     answer = BACKENDS[args.backend].answer
     bar = tqdm(total=len(todo), initial=len(todo) - len(left), desc="replies")
-    with Workers(args.jobs or JOBS[args.backend]) as workers, bar:
+    jobs = None if args.cluster else args.jobs or JOBS[args.backend]
+    with Workers(jobs, cluster=args.cluster) as workers, bar:
         results = workers.map(partial(answer, run), left)
         for case, found in zip(left, results, strict=True):
             answers.add(case, found)
@@ -96,6 +102,7 @@ def _parser() -> CommandParser:
     flags.add_count(parser, "prompts", "of those that come along", 64)
     flags.add_count(parser, "max-tokens", "of a reply", 128)
     flags.add_jobs(parser, "processes")
+    flags.add_cluster(parser)
     flags.add_count(parser, "threads", "of each process")
     parser.add_argument("--table", type=Path, help="of n-grams, for the native engine")
     flags.add_some(parser, "schemes", "(default: all)", list(RECIPES), list(RECIPES))

@@ -5,11 +5,36 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.file import PackedFile, PackedTensor
+from cassandra_spec.golden.file.description import PARTS
+from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 from cassandra_spec.report.tables import text_table
+
+
+def verify_file(packed: PackedFile, cluster: str | None = None) -> int:
+    """Read everything and check every checksum; returns how many there are.
+
+    With ``cluster``, its workers read the tensors (:class:`model.parallel.Workers`).
+    """
+    if cluster is None:
+        return packed.verify()
+    read = partial(_verify_tensor, packed.path.absolute())
+    with Workers(cluster=cluster) as workers:
+        return sum(workers.map(read, [*packed.tensors, *packed.others]))
+
+
+def _verify_tensor(path: Path, name: str) -> int:
+    packed = PackedFile(path)
+    if name in packed.others:
+        packed.read_raw(name)
+        return 1
+    packed.read_packed(name)
+    return len(PARTS)
 
 
 def inspect_file(packed: PackedFile) -> dict[str, Any]:

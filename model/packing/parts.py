@@ -56,14 +56,14 @@ class Parts:
         self.codebooks: dict[str, Codebooks] = {}
         self.saturated = 0
 
-    def add(self, name: str, packed: Packed) -> None:
-        """Keep a packed tensor; when this returns it is on the disk."""
-        file = f"{len(self.done)}.safetensors"
-        spec = PackedTensor(format=packed.format, shape=(packed.count,))
-        with Writer(self._folder / file, {name: spec}) as out:
-            out.write_packed(name, packed)
-        self._journal.add({"name": name, "file": file, "saturated": packed.saturated})
-        self._enter(name, file, packed.saturated)
+    def place(self, number: int) -> Path:
+        """The file that the part of a tensor is written to, by the tensor's number."""
+        return self._folder / f"{number}.safetensors"
+
+    def add(self, name: str, path: Path, saturated: int) -> None:
+        """Note that :func:`write_part` has written a part; the note is on the disk then."""
+        self._journal.add({"name": name, "file": path.name, "saturated": saturated})
+        self._enter(name, path.name, saturated)
 
     def read(self, name: str) -> Packed:
         """A tensor that was added, its checksums verified."""
@@ -88,3 +88,10 @@ class Parts:
                 name: Codebooks(**{key: book and tuple(book) for key, book in books.items()})
                 for name, books in open_sealed(path.read_bytes().strip()).items()
             }
+
+
+def write_part(path: Path, name: str, packed: Packed) -> None:
+    """Write a packed tensor into a file of its own; when this returns it is on the disk."""
+    spec = PackedTensor(format=packed.format, shape=(packed.count,))
+    with Writer(path, {name: spec}) as out:
+        out.write_packed(name, packed)

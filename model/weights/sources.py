@@ -6,6 +6,7 @@ A source is a Hugging Face directory of safetensors (this module) or a GGUF file
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import shutil
@@ -33,6 +34,7 @@ __all__ = [
     "BUNDLED",
     "MODEL_FILE",
     "DirectorySource",
+    "Shared",
     "Source",
     "Tensor",
     "Values",
@@ -72,7 +74,7 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """Where the tensors are, for messages."""
+        """Where the tensors are, as :func:`open_source` takes it."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -110,6 +112,33 @@ def open_source(location: str | Path) -> Source:
 
         return GgufSource(bundled_path() if str(location) == BUNDLED else path)
     return DirectorySource(path)
+
+
+_State = tuple[tuple[str, int, int], ...]
+
+
+class Shared:
+    """A source that goes to another process by its path; the files there must be the same."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Name the files, by which :func:`_reopen` knows them again."""
+        return _reopen, (str(Path(self.source.label).absolute()), _state(self.source))
+
+
+def _state(source: Source) -> _State:
+    stats = [(path.name, path.stat()) for path in source.files]
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+@functools.lru_cache(maxsize=1)
+def _reopen(location: str, state: _State) -> Shared:
+    source = open_source(location)
+    if _state(source) != state:
+        raise FileError(f"{location} must be the same files on every machine, and is not")
+    return Shared(source)
 
 
 def fingerprint(source: Source) -> str:

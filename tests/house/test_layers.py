@@ -51,6 +51,7 @@ OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "report.plots": {"matplotlib"},
     "model.study.figure": {"matplotlib"},
     "model.accuracy.harness": {"lm_eval"},
+    "model.cluster": {"distributed"},
 }
 PACKAGE = "cassandra_spec"
 

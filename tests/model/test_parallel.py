@@ -14,25 +14,7 @@ import pytest
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import parallel
 from cassandra_spec.model.parallel import Workers
-
-
-def square(number: int) -> int:
-    return number * number
-
-
-def fail_at_three(number: int) -> int:
-    if number == 3:
-        raise CassandraError("three must not be used")
-    return number
-
-
-def die(number: int) -> int:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def worker_id(number: int) -> int:
-    return os.getpid()
+from tests.model.on_workers import die, fail_at_three, square, worker_id
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -85,7 +67,7 @@ PARENT = """
 import sys, time
 from model import parallel
 from cassandra_spec.model.parallel import Workers
-from tests.model.test_parallel import worker_id
+from tests.model.on_workers import worker_id
 if __name__ == "__main__":
     with Workers(2) as workers:
         print(*set(workers.map(worker_id, range(9))), flush=True)
