@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.report import flags
+
+if TYPE_CHECKING:
+    from cassandra_spec.bench.compare.contenders import Ready
+    from cassandra_spec.bench.levels import Question
 
 EPILOG = """\
 examples:
@@ -15,6 +22,7 @@ examples:
   casspec compare packed packed-unary --page compare.html --json compare.json
   casspec compare packed --methods cassandra@4 cassandra@8+low int8@8 fractal:n=8:w=8
   casspec compare packed --questions question.jsonl --each 5 --journal answers
+  casspec compare packed --no-verifier --methods geodesic ott-od:table=t.safetensors:threshold=0.45
   casspec compare packed --readiness --methods geodesic exit:file=exits.safetensors
 
 A method is NAME:option=value, then @GAMMA and +low (above low drafters), where wanted. All run on
@@ -38,6 +46,8 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "max-tokens", "of each reply", 128)
     text = "no loop: prefix-only methods (own=yes) from one teacher-forced pass over plain replies"
     flags.add_switch(parser, "forced", text)
+    text = "no loop: what methods reply alone (networks, cascade, ott-od with a threshold)"
+    flags.add_switch(parser, "no-verifier", text)
     text = "no stop token before this many of a reply, plain ones included"
     flags.add_count(parser, "min-tokens", text, 0, low=0)
     text = "say which methods fit, and what they gain on development prompts"
@@ -68,6 +78,8 @@ def _compare(args: argparse.Namespace) -> int:
     else:
         asked = [contenders.Contender.read(text, **sizes) for text in texts]
         ready = contenders.prepare(args.sources, asked)
+    if args.no_verifier:
+        return _alone(args, ready, questions)
     compared, answered = Run(ready, min_tokens=args.min_tokens, answers=answers), len(questions)
     if args.forced:
         run_forced(compared, questions, partial(flags.say, args), max_tokens=args.max_tokens)
@@ -95,8 +107,22 @@ def _compare(args: argparse.Namespace) -> int:
     return 1 if differing or refused else 0 if answered == len(questions) else 130
 
 
+def _alone(args: argparse.Namespace, ready: Sequence[Ready], questions: Sequence[Question]) -> int:
+    from cassandra_spec.bench.compare import alone
+    from cassandra_spec.model.output import write_json
+
+    say = partial(flags.say, args)
+    found = alone.run_alone(ready, questions, say, max_tokens=args.max_tokens)
+    print(alone.table(found).text())
+    write_json(args.json, [dataclasses.asdict(each) for each in found])
+    return 0
+
+
 def _check(args: argparse.Namespace) -> None:
     """Refuse what does not go together."""
+    others = (args.forced, args.min_tokens, args.readiness, args.journal)
+    if args.no_verifier and (any(others) or args.figure or args.page or args.document):
+        raise CassandraError("no-verifier must be with methods, questions, sizes and json alone")
     if args.forced and (args.min_tokens or args.readiness or args.journal):
         raise CassandraError("forced must be without min-tokens, readiness and journal")
     if args.min_tokens > args.max_tokens:

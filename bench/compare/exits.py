@@ -19,6 +19,7 @@ import torch
 from cassandra_spec.bench.compare.known_replies import (
     Chains,
     KnownReply,
+    distinct_share,
     forced_logits,
     known_replies,
     surprise,
@@ -192,7 +193,7 @@ class Bench:
             spoken = KnownReply(prompt=known.prompt, reply=texts[-1])
             total += surprise(forced_logits(self._lm.network, spoken), texts[-1][1:])
             places += len(texts[-1]) - 1
-            distinct.append(_distinct(texts[-1]))
+            distinct.append(distinct_share(texts[-1]))
         return CascadeFigures(
             chosen=chosen,
             thresholds=dict(thresholds),
@@ -215,12 +216,6 @@ def _routed(
         stay &= ~out
     left[0] = float(stay.float().mean())
     return left, (good + int(stay.sum())) / len(said)
-
-
-def _distinct(tokens: Sequence[int]) -> float:
-    """The share of four-grams that occur once."""
-    grams = [tuple(tokens[at : at + 4]) for at in range(len(tokens) - 3)]
-    return sum(grams.count(each) == 1 for each in grams) / max(len(grams), 1)
 
 
 def exit_lines(found: Sequence[ExitFigures]) -> str:

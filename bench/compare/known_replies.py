@@ -80,3 +80,9 @@ def surprise(logits: torch.Tensor, tokens: Sequence[int]) -> float:
     """Minus the sum of the logarithms of the probabilities of tokens, a row of logits each."""
     chances = logits.log_softmax(-1)
     return -float(chances[torch.arange(len(tokens)), torch.tensor(tokens)].sum())
+
+
+def distinct_share(tokens: Sequence[int]) -> float:
+    """The share of four-grams that occur once."""
+    grams = [tuple(tokens[at : at + 4]) for at in range(len(tokens) - 3)]
+    return sum(grams.count(each) == 1 for each in grams) / max(len(grams), 1)

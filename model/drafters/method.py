@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +18,9 @@ from cassandra_spec.drafting import (
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters.costs import NOTHING, NetworkSize, PassCost
 from cassandra_spec.model.speculative import CassandraForCausalLM
+
+Speaker = Callable[[Sequence[int], int, frozenset[int]], tuple[list[int], int]]
+"""Replies to a prompt with at most so many tokens, up to a stop token; and in how many passes."""
 
 METHODS: dict[str, type[Method]] = {}
 """Methods by name, as far as their files are imported."""
@@ -60,6 +63,10 @@ class Prepared:
 
         None if what is drafted does not depend on the tokens before it alone.
         """
+        return None
+
+    def alone(self) -> Speaker | None:
+        """Greedy replies that nothing verifies; None if the method has none."""
         return None
 
 

@@ -28,7 +28,7 @@ from cassandra_spec.drafting import (
     make_drafter,
 )
 from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
-from cassandra_spec.model.drafters.method import Prepared
+from cassandra_spec.model.drafters.method import Prepared, Speaker
 from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
@@ -188,6 +188,22 @@ class PreparedNetwork(Prepared):
         cache = KeyValueCache(len(tokens))
         logits = run_pass(self.network, cache, tokens, 0, rows=ROWS, last=last, draft=True)
         return [int(token) for token in logits.argmax(-1)]
+
+    def alone(self) -> Speaker | None:
+        """Replies of the network itself, on keys and values of its own."""
+        return self._speak
+
+    @torch.inference_mode()
+    def _speak(
+        self, prompt: Sequence[int], most: int, stop_tokens: frozenset[int]
+    ) -> tuple[list[int], int]:
+        cache, tokens, seen = KeyValueCache(len(prompt) + most), list(prompt), 0
+        while len(tokens) < cache.capacity and not (seen and tokens[-1] in stop_tokens):
+            new = tokens[seen:]
+            logits = run_pass(self.network, cache, new, seen, rows=ROWS, last=1, draft=True)
+            seen = len(tokens)
+            tokens.append(int(logits[0].argmax()))
+        return tokens[len(prompt) :], len(tokens) - len(prompt)
 
 
 class PassBytes:

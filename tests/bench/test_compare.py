@@ -121,9 +121,27 @@ def test_readiness_names_what_fits_and_what_does_not(
     assert main([*command, "--quiet", "--methods", "lookup@2"]) == 0
 
 
+def test_drafts_reply_without_a_verifier(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", str(packed), "--no-verifier", "--max-tokens", "8", "--each", "1"]
+    assert main([*command, "--quiet", "--methods", "cassandra", "fractal:n=1:bits=16"]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.endswith(
+        "methods must be networks, a cascade or ott-od without a verifier, not fractal:n=1:bits=16"
+    )
+    assert main([*command, "--quiet", "--methods", "cassandra", "skip:layers=1"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    plain, *others = [row for row in rows if len(row) > 4 and "/" in row[-5]]
+    replies = plain[-5].split("/")[1]
+    assert plain[:2] == ["plain", "decoding"]
+    assert plain[-5:-2] == [f"{replies}/{replies}", "1.00", "1.000"]
+    assert [row[0] for row in others] == ["cassandra", "skip:layers=1"]
+    assert all(row[-5] != plain[-5] for row in others)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        ("--no-verifier --forced", "no-verifier must be with methods, questions, sizes and json"),
         ("--min-tokens 129", "min-tokens must be at most max-tokens (128), not 129"),
         ("--forced --min-tokens 1", "forced must be without min-tokens, readiness and journal"),
         ("--journal JOURNAL", "must be a journal of casspec compare"),

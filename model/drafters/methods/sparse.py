@@ -51,6 +51,9 @@ class _Prepared(PreparedNetwork):
     def cache(self, session: ModelSession) -> Any:
         return _SparseCache(session.cache, self._method)
 
+    def alone(self) -> None:
+        """Its rounds begin with a whole cache."""
+
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
         """With ``top``, all keys are read, and the values of the chosen positions."""
         whole, method = super().draft_cost(position, drafted), self._method

@@ -159,6 +159,17 @@ def test_a_cascade_that_nothing_leaves_is_plain_decoding(
         next(generate(lm, exits, [1], max_tokens=1, stop_tokens=frozenset(), thresholds={2: 1.0}))
 
 
+def test_a_cascade_replies_without_a_verifier(lm: CassandraForCausalLM, file: Path) -> None:
+    found = []
+    for threshold in ("1", "1e-9"):
+        speak = parse_method(f"cascade:file={file}:threshold={threshold}").prepare(lm).alone()
+        assert speak is not None
+        found.append(speak(PROMPTS[0], 12, lm.stop_tokens()))
+    assert found[0] == (reply(lm, PROMPTS[0], Settings(max_tokens=12))[0], 12)
+    assert found[1] != found[0]
+    assert parse_method("sparse").prepare(lm).alone() is None
+
+
 def test_a_cascade_costs_the_layers_that_it_runs(lm: CassandraForCausalLM, file: Path) -> None:
     asked = Settings(gamma=4, max_tokens=24)
     cheap, dear = (

@@ -10,6 +10,7 @@ from cassandra_spec.drafting import NgramTable, Settings, accept_greedy
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import parse_method
 from cassandra_spec.model.drafters.methods.table import SwarmDrafter
+from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from tests.model.drafters.replies import PROMPTS, check_lossless, reply
@@ -39,6 +40,35 @@ def test_replies_are_those_of_plain_decoding(
     found = check_lossless(lm, f"{name}:table={file}" + (f":{options}" if options else ""))
     assert sum(each.accepted for each in found)
     assert not any(each.passes for each in found)
+
+
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_a_chain_is_prefix_only(lm: CassandraForCausalLM, file: Path, gamma: int) -> None:
+    prepared = parse_method(f"ott-od:table={file}").prepare(lm)
+    accepted = 0
+    for prompt in PROMPTS:
+        tokens, rounds = reply(lm, prompt, Settings(gamma=gamma, max_tokens=24), prepared)
+        lengths = accepted_lengths(prepared, prompt, tokens, gamma=gamma, max_tokens=24)
+        assert lengths == [each.accepted for each in rounds]
+        accepted += sum(lengths)
+    assert accepted
+    for option in ("copies=yes", "threshold=0.1"):
+        other = parse_method(f"ott-od:table={file}:{option}").prepare(lm)
+        assert other.predictions([1, 2], 1) is None
+
+
+def test_one_decode_replies_without_a_verifier(lm: CassandraForCausalLM, file: Path) -> None:
+    texts = [f"ott-od:table={file}:threshold={threshold}" for threshold in (0.3, 1.1)]
+    some, never = (parse_method(text).prepare(lm).alone() for text in texts)
+    assert some
+    assert never
+    plain = reply(lm, PROMPTS[0], Settings(max_tokens=12))[0]
+    assert never(PROMPTS[0], 12, lm.stop_tokens()) == (plain, len(plain))
+    tokens, passes = some(PROMPTS[0], 12, lm.stop_tokens())
+    assert 0 < passes < len(tokens)
+    assert parse_method(f"ott-od:table={file}:copies=yes").prepare(lm).alone() is None
+    with pytest.raises(CassandraError, match="threshold of ott-od must be above 0 without"):
+        parse_method(f"ott-od:table={file}").prepare(lm).alone()
 
 
 def test_a_threshold_ends_the_chain(lm: CassandraForCausalLM, file: Path) -> None:
