@@ -94,6 +94,11 @@ class Counters:
         """Time of all rounds, without the passes over prompts."""
         return self.draft_seconds + self.verify_seconds
 
+    def add_reply(self, prompt_tokens: int) -> None:
+        """Count a reply whose first token the pass over its prompt has given."""
+        self.replies += 1
+        self.prompt_tokens += prompt_tokens
+
     def add_round(
         self, outcome: Outcome, *, position: int, tokens: int, kv: KeyValueCounters | None = None
     ) -> None:

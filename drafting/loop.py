@@ -180,8 +180,7 @@ def decode(
     emitted, over = cut_at_end([draw(p[0], random)], settings.stop_tokens, ends)
     session.commit(len(prompt))
     context, left = [*prompt, *emitted], settings.max_tokens - 1
-    counters.replies += 1
-    counters.prompt_tokens += len(prompt)
+    counters.add_reply(len(prompt))
     yield emitted
     while left and not over:
         position = len(context) - 1

@@ -212,8 +212,7 @@ class Replies:
                 while begun < len(prompts) and sequences.free:
                     _, tokens = self._begin(prompts[begun])
                     running[sequences.claim(tokens, self._settings)] = begun
-                    self._counters.replies += 1
-                    self._counters.prompt_tokens += len(tokens)
+                    self._counters.add_reply(len(tokens))
                     begun += 1
                 for emitted in sequences.step():
                     if emitted.slot in running and self._take(running[emitted.slot], emitted):

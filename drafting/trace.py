@@ -20,6 +20,7 @@ class TracedRound:
     """A round, or the pass over the prompt; bytes are those of the scope ``all`` of reports."""
 
     sources: tuple[str, ...]  # of its emitted tokens
+    rounds: int = 0  # verifications so far; 0: the pass over the prompt
     drafted: int = 0
     accepted: int = 0
     read: int = 0  # bytes that the passes of all rounds so far have read
@@ -28,17 +29,23 @@ class TracedRound:
 
 @dataclasses.dataclass(kw_only=True)
 class Trace(Counters):
-    """Counters of one reply that remember its rounds, the pass over the prompt first.
+    """Counters of one reply that remember its rounds.
 
+    The pass over the prompt comes first, unless a round of speculation has read its last token.
     ``costs`` are those of the backend; without them no bytes are known. ``total`` counts its
     rounds, too.
     """
 
     costs: Costs | None
     total: Counters | None = None
-    traced: list[TracedRound] = dataclasses.field(
-        default_factory=lambda: [TracedRound(sources=(TARGET,))]
-    )
+    traced: list[TracedRound] = dataclasses.field(default_factory=list)
+
+    def add_reply(self, prompt_tokens: int) -> None:
+        """Count a reply as :class:`Counters` do, and remember where its first token is from."""
+        super().add_reply(prompt_tokens)
+        if self.total is not None:
+            self.total.add_reply(prompt_tokens)
+        self.traced.append(TracedRound(sources=(TARGET,)))
 
     def add_round(
         self, outcome: Outcome, *, position: int, tokens: int, kv: KeyValueCounters | None = None
@@ -51,6 +58,7 @@ class Trace(Counters):
         sources = [outcome.proposal.nodes[at].source for at in outcome.path]
         made = TracedRound(
             sources=(*sources, TARGET)[:tokens],
+            rounds=self.rounds,
             drafted=outcome.drafted,
             accepted=outcome.accepted,
             read=round(read.speculative * self.tokens) if read else 0,

@@ -145,9 +145,13 @@ class Batch:
         return [self._emit(slot, token) for slot, token in zip(ready, tokens, strict=True)]
 
     def _trace(self, sequence: _Sequence) -> None:
-        """Count the token that follows a plain pass, unless its prompt gave it."""
-        if sequence.trace is not None and sequence.begun:
+        """Count the token that follows a plain pass, which may be that over the prompt."""
+        if sequence.trace is None:
+            return
+        if sequence.begun:
             self._engine.count_round(sequence.trace, Outcome(), sequence.position - 1, 1)
+        else:
+            sequence.trace.add_reply(sequence.position)
 
     def _share_rows(self) -> dict[int, int]:
         """Rows of each sequence in the next pass: one, and what is free for prompts."""

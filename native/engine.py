@@ -340,8 +340,7 @@ class Engine(LoadedModel):
                 )
             )
         self._history[len(ids)] = token
-        counters.replies += 1
-        counters.prompt_tokens += len(ids)
+        counters.add_reply(len(ids))
         counters.prompt_seconds += time.perf_counter() - begun
         return token
 

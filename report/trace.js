@@ -20,7 +20,7 @@ function element(tag, fields = {}, ...inside) {
 }
 
 const ratio = (part, whole) => (whole ? (part / whole).toFixed(2) : "-");
-const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "-");
+const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)}\u00a0%` : "-");
 const gigabytes = (size) => `${(size / 1e9).toPrecision(3)} GB`;
 
 /** One reply: its tokens, and the sums of its rounds. */
@@ -28,14 +28,16 @@ class Reply {
   constructor(name) {
     this.name = name;
     this.tokens = [];
-    this.rounds = this.drafted = this.accepted = this.read = this.bf16 = 0;
+    this.rounds = this.verified = this.drafted = this.accepted = this.read = this.bf16 = 0;
     this.text = element("div", { className: "reply" });
     this.section = element("section", {}, element("h3", {}, name), this.text);
     this.rows = element("tbody");
   }
 
   add(round) {
-    const place = this.tokens.length ? ++this.rounds : 0;
+    const place = round.rounds; // 0: the pass over the prompt
+    this.rounds = place;
+    this.verified += place ? round.tokens.length : 0;
     for (const token of round.tokens) {
       this.tokens.push(token);
       const [kind, what] = SOURCES.get(token.source) ?? ["model", token.source];
@@ -61,7 +63,7 @@ class Reply {
   }
 
   get perVerification() {
-    return ratio(this.tokens.length - 1, this.rounds);
+    return ratio(this.verified, this.rounds);
   }
 
   get line() {

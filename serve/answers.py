@@ -39,10 +39,18 @@ class Answer:
     def piece(self, event: Event, *, usage: bool) -> bytes:
         """What an event adds to a stream."""
         reason = event.finish_reason
+        data = self._trace(event, usage)
         if not self._chat:
-            return self._piece(event.text, usage, reason)
-        data = self._piece({"content": event.text}, usage) if event.text else b""
+            return data + self._piece(event.text, usage, reason)
+        data += self._piece({"content": event.text}, usage) if event.text else b""
         return data + self._piece({}, usage, reason) if reason else data
+
+    def _trace(self, event: Event, usage: bool) -> bytes:
+        """The round of an event, if it is traced: a body without choices, as that of the usage."""
+        if event.trace is None:
+            return b""
+        more = {"usage": None} if usage else {}
+        return _event(self._body(self._chunk, [], trace=event.trace, **more))
 
     def end(self, last: Event, *, usage: bool) -> bytes:
         """What a stream ends with."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.report.trace_page import live_page
 from cassandra_spec.serve.answers import Answer, error_event
 from cassandra_spec.serve.errors import ApiError, busy
 from cassandra_spec.serve.metrics import Metrics
@@ -56,7 +57,22 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, _answer_error)
     app.add_exception_handler(Exception, _answer_error)
     replies = _Replies(served, scheduler)
+    page = live_page(keyed=bool(served.api_key), max_tokens=served.max_tokens)
+    shown = (
+        page.html(),
+        {
+            "Content-Security-Policy": f"{page.policy}; frame-ancestors 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-cache",
+        },
+    )
     keyed = [Depends(_key_check(served.api_key))]
+
+    @app.get("/")
+    async def look() -> Response:
+        html, headers = shown
+        return HTMLResponse(html, headers=headers)
 
     @app.post("/v1/chat/completions", dependencies=keyed)
     async def chat(request: Request) -> Response:
@@ -148,7 +164,9 @@ class _Replies:
         finally:
             self._arriving -= 1
         answer = Answer(asked.kind, self._served.name, self._served.fingerprint, len(prompt))
-        reply = _Reply(self._scheduler, prompt, self._settings(asked, len(prompt)))
+        traced = asked.stream and asked.stream_options.include_trace
+        settings = self._settings(asked, len(prompt))
+        reply = _Reply(self._scheduler, prompt, settings, traced=traced)
         try:
             if not asked.stream:
                 return JSONResponse(answer.whole(*await _unless_gone(request, reply.whole())))
@@ -201,7 +219,7 @@ class _Replies:
         )
         temperature = served.temperature if asked.temperature is None else asked.temperature
         if not temperature:
-            return settings
+            return dataclasses.replace(settings, gamma=0) if asked.plain else settings
         sampling = Sampling(temperature=temperature, top_p=asked.top_p)
         seed = None if asked.seed is None else asked.seed % 2**64
         return dataclasses.replace(settings, gamma=0, sampling=sampling, seed=seed)
@@ -210,14 +228,16 @@ class _Replies:
 class _Reply:
     """A job of the scheduler, as the event loop sees it."""
 
-    def __init__(self, scheduler: Scheduler, prompt: Sequence[int], settings: Settings) -> None:
+    def __init__(
+        self, scheduler: Scheduler, prompt: Sequence[int], settings: Settings, *, traced: bool
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
         def deliver(event: Event) -> None:
             loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-        self._job = scheduler.submit(prompt, settings, deliver)
+        self._job = scheduler.submit(prompt, settings, deliver, traced=traced)
         self.cancel = self._job.cancel
 
     async def event(self) -> Event:

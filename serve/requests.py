@@ -44,6 +44,7 @@ class StreamOptions(_Body):
 
     include_usage: bool = False
     include_obfuscation: bool = False  # accepted and not done
+    include_trace: bool = False  # what made each token (docs/serving.md)
 
 
 class Asked(_Body):
@@ -61,6 +62,7 @@ class Asked(_Body):
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
+    plain: bool = False  # nothing is drafted; no parameter of the API
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
 

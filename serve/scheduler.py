@@ -11,10 +11,10 @@ import dataclasses
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from cassandra_spec.drafting import Emitted, ReplyText, Sequences, Settings
+from cassandra_spec.drafting import Emitted, ReplyText, Sequences, Settings, Trace, TraceText
 from cassandra_spec.golden import CassandraError
 
 
@@ -30,6 +30,7 @@ class Event:
     tokens: int = 0  # of the reply so far
     cached: int = 0  # tokens of the prompt whose keys and values were there
     finish_reason: str = ""  # of the last event: stop or length
+    trace: Mapping[str, Any] | None = None  # the round, if the reply is traced
     error: BaseException | None = None  # of the last event, if the reply has failed
 
 
@@ -40,9 +41,18 @@ class Job:
     """A request from its submission to the end of its reply."""
 
     def __init__(
-        self, prompt: Sequence[int], settings: Settings, text: ReplyText, deliver: Deliver
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        tokenizer: Any,
+        deliver: Deliver,
+        trace: Trace | None,
     ) -> None:
-        self.prompt, self.settings, self.text = prompt, settings, text
+        self.prompt, self.settings, self.trace = prompt, settings, trace
+        self.text = ReplyText(tokenizer, settings.stop_strings)
+        self.traced: TraceText | None = None
+        if trace is not None:
+            self.traced = TraceText(trace, tokenizer, settings.stop_strings)
         self.cancelled = False
         self.cached = 0
         self._deliver = deliver
@@ -76,12 +86,20 @@ class Scheduler:
     """Decodes for requests in a thread of its own, as many at once as there are sequences.
 
     ``sequences`` and ``tokenizer`` belong to that thread until the scheduler is closed. Up to
-    ``waiting`` further requests wait for a sequence, in order. Use it as a context manager, or
-    :meth:`close` it.
+    ``waiting`` further requests wait for a sequence, in order. ``make_trace`` makes the trace of a
+    request that asks for one. Use it as a context manager, or :meth:`close` it.
     """
 
-    def __init__(self, sequences: Sequences, tokenizer: Any, *, waiting: int) -> None:
+    def __init__(
+        self,
+        sequences: Sequences,
+        tokenizer: Any,
+        *,
+        waiting: int,
+        make_trace: Callable[[], Trace] = lambda: Trace(costs=None),
+    ) -> None:
         self.totals = Totals()
+        self._make_trace = make_trace
         self.slots = int(sequences.free)
         self._sequences, self._tokenizer = sequences, tokenizer
         self._room = self.slots + waiting
@@ -96,14 +114,16 @@ class Scheduler:
 
     # --- any thread -----------------------------------------------------------------------------
 
-    def submit(self, prompt: Sequence[int], settings: Settings, deliver: Deliver) -> Job:
+    def submit(
+        self, prompt: Sequence[int], settings: Settings, deliver: Deliver, *, traced: bool = False
+    ) -> Job:
         """Begin a reply as soon as there is room.
 
-        ``deliver`` gets its events, in the scheduler's thread: it must not take long. Raises
-        :class:`BusyError`.
+        ``deliver`` gets its events, in the scheduler's thread: it must not take long. They have the
+        rounds of the reply if it is ``traced``. Raises :class:`BusyError`.
         """
-        text = ReplyText(self._tokenizer, settings.stop_strings)
-        job = Job(prompt, settings, text, deliver)
+        trace = self._make_trace() if traced else None
+        job = Job(prompt, settings, self._tokenizer, deliver, trace)
         with self._lock:
             self.require_room()
             self._open += 1
@@ -198,7 +218,7 @@ class Scheduler:
             try:
                 if self._draining:
                     raise BusyError("the server is shutting down")
-                slot = self._sequences.claim(job.prompt, job.settings)
+                slot = self._sequences.claim(job.prompt, job.settings, job.trace)
             except BaseException as error:  # of this job alone
                 self._close(job, "error", error=error)
             else:
@@ -221,19 +241,27 @@ class Scheduler:
             if told.keys() & {"finish_reason", "error"}:
                 self._release(slot, over=some[-1].over)
                 self._close(job, told.get("finish_reason", "error"), **told)
-            elif told["text"]:
+            elif any(told.values()):
                 job.tell(**told)
 
     def _take(self, job: Job, emitted: Sequence[Emitted]) -> dict[str, Any]:
         """Add tokens to a reply, up to a stop string; what is to be told of them."""
+        taken, told = list[int](), dict[str, Any]()
         for each in emitted:
             stopped = job.text.add(each.token)
             self.totals.tokens += 1
+            taken.append(each.token)
             if each.over or stopped:
                 stopped = stopped or each.token in job.settings.stop_tokens
-                reason = "stop" if stopped else "length"
-                return {"text": job.text.new(last=True), "finish_reason": reason}
-        return {"text": job.text.new()}
+                told["finish_reason"] = "stop" if stopped else "length"
+                break
+        told["text"] = job.text.new(last="finish_reason" in told)
+        if job.traced:
+            job.traced.add(taken)
+            if "finish_reason" in told:
+                job.traced.end()
+            told["trace"] = job.traced.rounds[-1]
+        return told
 
     def _release(self, slot: int, *, over: bool = False) -> None:
         """Take a job from its slot, whose sequence may be ``over``."""

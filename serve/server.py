@@ -11,7 +11,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from cassandra_spec.drafting import Backend, Counters, OneByOne, SideBySide
+from cassandra_spec.drafting import Backend, Counters, OneByOne, SideBySide, Trace
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.app import Served, make_app
 from cassandra_spec.serve.metrics import Metrics
@@ -105,6 +105,10 @@ def open_server(
         sequences = backend.sequences(counters, keep=True)
     else:
         sequences = OneByOne(backend, counters)
-    with Scheduler(sequences, backend.tokenizer, waiting=waiting) as scheduler:
+
+    def trace() -> Trace:
+        return Trace(costs=backend.costs, total=counters)
+
+    with Scheduler(sequences, backend.tokenizer, waiting=waiting, make_trace=trace) as scheduler:
         app = make_app(served, scheduler, Metrics(scheduler, counters))
         yield Server(app, scheduler, host, port)

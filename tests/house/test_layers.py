@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"drafting", "golden", "native", "report"},
     "synth": {"golden", "report", "rtl"},
     "native": {"drafting", "golden"},
-    "serve": {"drafting", "golden"},
+    "serve": {"drafting", "golden", "report"},
     "system": {"report"},
     "sim": {"drafting", "golden", "model", "report", "rtl", "verif"},
     "bench": {

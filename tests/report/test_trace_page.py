@@ -22,7 +22,7 @@ def rounds(*texts: str) -> list[dict[str, Any]]:
     for place, text in enumerate(texts):
         token = {"id": place, "text": text, "source": SOURCES[place % len(SOURCES)]}
         sums = {"read": 70 * place, "bf16": 100 * place}
-        made.append({"tokens": [token], "drafted": 2, "accepted": 1, **sums})
+        made.append({"tokens": [token], "rounds": place, "drafted": 2, "accepted": 1, **sums})
     return made
 
 
@@ -68,7 +68,10 @@ def test_a_browser_shows_everything_as_text(tmp_path: Path) -> None:
             assert len(texts) == 3
             assert texts[0].startswith(f"1 < 2\n{HOSTILE}<!--\u2028 &amp;")
             status = tab.value("document.querySelector('[role=status]').textContent")
-            assert "6 tokens, 1.00 per verification, 70 % of the bytes of BF16" in status
+            assert (
+                "6 tokens, 1.00 per verification, 70\N{NO-BREAK SPACE}% of the bytes of BF16"
+                in status
+            )
             assert ("identical, token for token" in status) == same
             assert ("DIFFER" in status) != same
             assert min(tab.value(CONTRASTS)) >= 4.5

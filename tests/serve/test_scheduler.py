@@ -22,14 +22,23 @@ LONG = Settings(gamma=0, max_tokens=10_000)
 class Reader:
     """Who asked for a reply."""
 
-    def __init__(self, scheduler: Scheduler, prompt: Sequence[int], settings: Settings) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        prompt: Sequence[int],
+        settings: Settings,
+        *,
+        traced: bool = False,
+    ) -> None:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.texts: list[str] = []
-        self.job = scheduler.submit(prompt, settings, self._events.put)
+        self.rounds: list[Any] = []  # if traced
+        self.job = scheduler.submit(prompt, settings, self._events.put, traced=traced)
 
     def event(self) -> Event:
         found = self._events.get(timeout=60)
         self.texts.append(found.text)
+        self.rounds += [found.trace] if found.trace else []
         return found
 
     def last(self) -> Event:
