@@ -1,8 +1,7 @@
 """Levels of drafting by kind of text: traffic, tokens per pass, speed, replies compared.
 
 Every turn of every question is answered by all variants, one after the other, beginning with
-another one each time; questions of two turns are conversations on the plain replies. Spec-Bench's
-questions are in this form, and the bundled prompts are questions of one turn.
+another one each time; questions of two turns are conversations on the plain replies.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import contextlib
 import dataclasses
 import fnmatch
 import itertools
-import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cassandra_spec.bench.compare.questions import ALL, Conversation, Question
 from cassandra_spec.drafting import (
     ADAPTIVE,
     DRAFT_VIEW,
@@ -25,30 +24,19 @@ from cassandra_spec.drafting import (
     Levels,
     NgramTable,
     Settings,
-    encode_prompt,
     stop_tokens,
 )
 from cassandra_spec.drafting.counters import SourceCounters
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
-from cassandra_spec.model.study.prompts import Use, bundled_prompts
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.report.tables import text_table
 
 PLAIN = "plain"
 _VIEW_MARGIN = 0.75
 _CHAINS = Levels(branches=1, alternatives=0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
-    """User turns of one conversation."""
-
-    category: str
-    turns: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,39 +105,6 @@ class Answer:
     counters: Counters
 
 
-def read_questions(
-    path: Path | None, each: int | None = None, *, use: Use = "bench"
-) -> list[Question]:
-    """The questions of a file in Spec-Bench's form, or the bundled prompts for some use.
-
-    ``each`` is the most of a category, the first ones.
-    """
-    if path is None:
-        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts(use)]
-    else:
-        every = list(_questions(path))
-    seen: dict[str, int] = {}
-    chosen = []
-    for question in every:
-        seen[question.category] = seen.get(question.category, 0) + 1
-        if each is None or seen[question.category] <= each:
-            chosen.append(question)
-    return chosen
-
-
-def _questions(path: Path) -> Iterator[Question]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            body = json.loads(line)
-            category, turns = body["category"], tuple(body["turns"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{path}:{number} must be a question of Spec-Bench: {error}") from error
-        if not (isinstance(category, str) and turns and all(isinstance(t, str) for t in turns)):
-            raise FileError(f"{path}:{number}: category and turns must be text, not {line[:80]}")
-        yield Question(category=category, turns=turns)
-
-
 class Run:
     """Answers to questions by all variants, on one engine."""
 
@@ -167,13 +122,9 @@ class Run:
 
     def answer(self, question: Question, first: int) -> Iterator[Answer]:
         """Answers to the turns that fit the engine; ``first`` says which variant begins."""
-        chat: list[dict[str, str]] = []
-        for text in question.turns:
-            chat.append({"role": "user", "content": text})
-            prompt = encode_prompt(self._tokenizer, chat)
-            room = self._engine.context - len(prompt)
-            if room < self._variants[0].settings.max_tokens:
-                return
+        talk = Conversation(question, self._tokenizer)
+        room = self._engine.context - self._variants[0].settings.max_tokens
+        for prompt in talk.prompts(room):
             replies = {}
             first %= len(self._variants)
             for each in [*self._variants[first:], *self._variants[:first]]:
@@ -181,8 +132,7 @@ class Run:
             plain = next(tokens for each, (tokens, _) in replies.items() if each.name == PLAIN)
             for each, (tokens, counters) in replies.items():
                 yield Answer(question.category, each.name, tokens == plain, counters)
-            reply = self._tokenizer.decode(plain, skip_special_tokens=True)
-            chat.append({"role": "assistant", "content": reply})
+            talk.reply(plain)
 
     def _reply(self, variant: Variant, prompt: Sequence[int]) -> tuple[list[int], Counters]:
         self._engine.use_table(self._table if variant.table else None)
@@ -237,9 +187,6 @@ class Figures:
     acceptance: float | None  # accepted / drafted of the draft view
     speedup: Interval  # traffic over BF16, everything counted
     to_plain: tuple[float, float, float]  # tokens a second over plain, by turn: quartiles
-
-
-ALL = "all"
 
 
 def figures(costs: Costs, answers: Sequence[Answer]) -> list[Figures]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.bench.levels import Question
+from cassandra_spec.bench.compare.questions import Question
 from cassandra_spec.drafting import Counters, NgramTable, Settings, encode_prompt, stop_tokens
 from cassandra_spec.drafting.table import CONTINUATIONS, ENTRY_BYTES
 from cassandra_spec.golden.file import PackedFile

@@ -8,6 +8,7 @@ from cassandra_spec.casspec import (
     accuracy_commands,
     exits_command,
     generate_command,
+    lossless_commands,
     pack_commands,
     rtl_command,
     serve_command,
@@ -53,7 +54,7 @@ def build_parser() -> CommandParser:
     accuracy_commands.register(subparsers)
     rtl_command.register(subparsers)
     tune_command.register(subparsers)
-    measure.register(subparsers)
+    measure.register(subparsers, lossless_commands.add_spec_bench)
     compare.register(subparsers)
     system_commands.register(subparsers)
     return parser

@@ -6,18 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from cassandra_spec.casspec.generate_figures import TextPrinter, print_figures
 from cassandra_spec.casspec.generate_flags import (
     BF16,
     add_generation,
-    choose_backend,
-    choose_target,
-    opening_of,
-    refuse_ignored,
-    settings_of,
+    open_backend,
 )
 from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
@@ -25,7 +20,7 @@ from cassandra_spec.model import flags as model_flags
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Backend, Generation, Prompt, Replies, Settings
+    from cassandra_spec.drafting import Generation, Prompt, Replies
 
 GENERATE_EPILOG = """\
 examples:
@@ -88,7 +83,7 @@ def _generate(args: argparse.Namespace) -> int:
 
     prompts = [_with_system(args, prompt) for prompt in _prompts(args)]
     trace = args.trace and file_place(args.trace)
-    with _open_backend(args) as (backend, settings):
+    with open_backend(args) as (backend, settings):
         recorder = Recorder(backend) if trace else None
         replies = Replies(recorder or backend, settings, raw=args.raw)
         try:
@@ -109,7 +104,7 @@ def _chat(args: argparse.Namespace) -> int:
     """``casspec chat``."""
     from cassandra_spec.drafting import Replies
 
-    with _open_backend(args) as (backend, settings):
+    with open_backend(args) as (backend, settings):
         replies = Replies(backend, settings)
         try:
             replies.run(_turns(args, replies), lambda _, text: print(text, end="", flush=True))
@@ -156,23 +151,6 @@ def _with_system(args: argparse.Namespace, prompt: str) -> Prompt:
     if args.system is None:
         return prompt
     return [{"role": "system", "content": args.system}, {"role": "user", "content": prompt}]
-
-
-@contextmanager
-def _open_backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]:
-    """The model and the settings of a command's flags."""
-    from cassandra_spec.model.backends import BACKENDS
-
-    reason = choose_backend(args)
-    refuse_ignored(args)
-    args.reasons = {f"the {args.backend} backend": reason}
-    reason = choose_target(args)
-    args.reasons[f"the native target {args.native_target}"] = reason
-    settings = settings_of(args)
-    with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
-        yield backend, settings
-        if args.verify:
-            backend.verify()
 
 
 def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,7 +19,7 @@ from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.golden import Codec, Encoder
-    from cassandra_spec.model.backends import Opening
+    from cassandra_spec.model.backends import CheckedBackend, Opening
     from cassandra_spec.model.speculative import KeyValueFormat
 
 AUTO, BF16 = "auto", "bf16"
@@ -89,6 +90,12 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     text = "how the native target's weights are kept: 12 bits are lossless, too; auto: the faster"
     flags.add_choice(group, "native-target", ("bf16", "packed12", AUTO), text)
     flags.add_count(group, "threads", "of the native backend (default: all processors)")
+
+
+def set_greedy(parser: argparse.ArgumentParser) -> None:
+    """In the place of the other flags of generation: greedy replies, keys and values in BF16."""
+    parser.set_defaults(stop=[], temperature=0.0, top_k=None, top_p=None, seed=None)
+    parser.set_defaults(kv=BF16, raw=False, verify=False, batch=1)
 
 
 def _gamma(text: str) -> Gamma:
@@ -203,6 +210,32 @@ def _against_native(args: argparse.Namespace) -> str:
     if isinstance(args.gamma, int) and args.gamma > MOST:
         return f"--gamma is above {MOST}"
     return native_obstacle(args.source)
+
+
+@contextmanager
+def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Settings]]:
+    """The model and the settings of a command's flags, which are checked first."""
+    from cassandra_spec.model.backends import BACKENDS
+
+    reason = choose_backend(args)
+    refuse_ignored(args)
+    args.reasons = {f"the {args.backend} backend": reason}
+    reason = choose_target(args)
+    args.reasons[f"the native target {args.native_target}"] = reason
+    settings = settings_of(args)
+    with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
+        yield backend, settings
+        if args.verify:
+            backend.verify()
+
+
+def identity_of(args: argparse.Namespace) -> list[object]:
+    """What replies and their times depend on beside settings and prompts, as JSON."""
+    from cassandra_spec.model.packing.packer import open_packed
+
+    table = args.table and args.table.stat()
+    found = [open_packed(args.source).digest, args.backend, args.native_target, args.threads]
+    return [*found, table and [table.st_size, table.st_mtime_ns]]
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

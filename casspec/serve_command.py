@@ -47,8 +47,7 @@ def register(subparsers: flags.Subparsers) -> None:
     _add_server(parser)
     generate_flags.add_drafts(parser)
     generate_flags.add_backend(parser)
-    parser.set_defaults(stop=[], temperature=0.0, top_k=None, top_p=None, seed=None)
-    parser.set_defaults(kv=generate_flags.BF16, raw=False, verify=False, batch=1)
+    generate_flags.set_greedy(parser)
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cassandra_spec.drafting import (
     GREEDY,
     Backend,
@@ -35,12 +38,20 @@ if TYPE_CHECKING:
     from cassandra_spec.model.speculative import KeyValueFormat
 
 
+Pass = Callable[[Sequence[int], int, int], NDArray[np.float32]]
+"""One pass of the target over consecutive tokens, the first of them at a position, behind all
+before it: the logits, float32 [last, vocabulary], of the last ones."""
+
+
 class CheckedBackend(Backend, Protocol):
     """A backend that can check its weights, and knows how long a sequence may be."""
 
     @property
     def positions(self) -> int:
         """Most positions of a sequence."""
+
+    def passes(self, positions: int) -> Pass:
+        """Passes over one sequence of at most so long; no reply may be decoded between them."""
 
     def verify(self) -> None:
         """Raise :class:`CassandraError` if the weights in memory have changed."""
@@ -142,6 +153,10 @@ class _Native:
             table = self._engine.table
             return sampled_rounds(self._engine, prompt, settings, counters, table=table, **ends)
         return self._engine.rounds(prompt, settings, counters, **ends)
+
+    def passes(self, positions: int) -> Pass:
+        """Of the engine."""
+        return lambda tokens, position, last: self._engine.forward(tokens, position, last=last)
 
     def stop_tokens(self) -> frozenset[int]:
         """Tokens that end a reply, by the tokenizer and by the model's files."""

@@ -84,9 +84,9 @@ def add_repeated(parser: Flags, name: str, metavar: str, text: str, kind: Any = 
     )
 
 
-def add_file(parser: Flags, name: str, text: str) -> None:
+def add_file(parser: Flags, name: str, text: str, *, required: bool = False) -> None:
     """``--NAME FILE``."""
-    parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
+    parser.add_argument(f"--{name}", type=Path, metavar="FILE", required=required, help=text)
 
 
 def add_folder(

@@ -64,8 +64,8 @@ def _compare(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.compare import contenders, readiness, report
     from cassandra_spec.bench.compare.answers import Answers
     from cassandra_spec.bench.compare.forced import run_forced
+    from cassandra_spec.bench.compare.questions import ALL, read_questions
     from cassandra_spec.bench.compare.run import Run
-    from cassandra_spec.bench.levels import ALL, read_questions
 
     _check(args)
     questions = read_questions(

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.bench.commands import decode, methods, serving
@@ -101,16 +101,14 @@ same bytes.
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command and its benchmarks."""
+def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers], None]) -> None:
+    """Add the command and its benchmarks; ``others`` add those with flags of other commands."""
     inner = flags.add_command(subparsers, "bench", "measure drafts", EPILOG).add_subparsers(
         metavar="WHAT", required=True
     )
-    for add in (_add_acceptance, _add_small_model, decode.register, _add_levels):
-        add(inner)
-    for add in (_add_kernels, _add_codec, _add_pack):
-        add(inner)
-    for add in (methods.add_exits, methods.add_projection, methods.add_tables, serving.register):
+    own = (_add_acceptance, _add_small_model, decode.register, _add_levels)
+    rest = (_add_kernels, _add_codec, _add_pack, methods.add_exits, methods.add_projection)
+    for add in (*own, *rest, methods.add_tables, serving.register, *others):
         add(inner)
 
 
@@ -202,10 +200,11 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
 
 def _levels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import levels
+    from cassandra_spec.bench.compare.questions import ALL, read_questions
     from cassandra_spec.bench.decode.report import save
     from cassandra_spec.model.output import write_file
 
-    questions = levels.read_questions(args.questions, args.each, use=args.prompts)
+    questions = read_questions(args.questions, args.each, use=args.prompts)
     sizes = levels.Sizes(max_tokens=args.max_tokens, gamma=args.gamma, min_margin=args.min_margin)
     chosen = levels.choose(args.variants, sizes)
     with levels.open_run(args.source, args.table, args.threads, chosen) as run:
@@ -216,7 +215,7 @@ def _levels(args: argparse.Namespace) -> int:
     save(body, args.json, {"levels": levels.lines(found)}, args.document)
     if args.figure:
         write_file(args.figure, levels.draw(found, title=f"Levels of drafting, {args.source}"))
-    differing = sum(each.turns - each.identical for each in found if each.category == levels.ALL)
+    differing = sum(each.turns - each.identical for each in found if each.category == ALL)
     print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
     return 1 if differing else 0 if whole else 130
 

@@ -116,8 +116,8 @@ def _projection(args: argparse.Namespace) -> int:
 
 def _tables(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import tables
+    from cassandra_spec.bench.compare.questions import read_questions
     from cassandra_spec.bench.decode.report import save
-    from cassandra_spec.bench.levels import read_questions
     from cassandra_spec.model.baking import open_table
 
     for path in args.tables:  # a wrong one is refused before the model runs

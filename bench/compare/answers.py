@@ -12,8 +12,9 @@ import cassandra_spec
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.journal import Journal
 
-_ROOMS = ("bench/compare", "drafting", "model")
-"""The code that answers depend on: other code of the package gives the same bits by its tests."""
+_ROOMS = ("bench", "drafting", "model", "native")
+"""The code that answers and their times depend on."""
+_SOURCES = {".py", ".cpp", ".h"}
 
 
 class Answers:
@@ -32,7 +33,7 @@ class Answers:
             self._journal, self._code = Journal(path), _code_digest()
             self._known = {line["key"]: line["answer"] for line in self._journal.lines}
         except (ValueError, KeyError) as error:
-            raise FileError(f"{path} must be a journal of casspec compare: {error}") from error
+            raise FileError(f"{path} must be a journal of casspec: {error}") from error
 
     def get(self, key: Sequence[object], make: Callable[[], Any]) -> Any:
         """An answer by its key, JSON both; it is made if it is not there."""
@@ -49,6 +50,7 @@ def _code_digest() -> str:
     """A hash of the sources of the rooms."""
     package, found = Path(cassandra_spec.__file__).parent, hashlib.sha256()
     for room in _ROOMS:
-        for file in sorted((package / room).resolve().rglob("*.py")):
-            found.update(file.read_bytes())
+        for file in sorted((package / room).resolve().rglob("*")):
+            if file.suffix in _SOURCES:
+                found.update(file.read_bytes())
     return found.hexdigest()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cassandra_spec.bench.compare.contenders import Ready
+from cassandra_spec.bench.compare.questions import Question
 from cassandra_spec.bench.compare.run import Run
 from cassandra_spec.bench.compare.sums import Sums
-from cassandra_spec.bench.levels import Question
 from cassandra_spec.drafting import ADAPTIVE, DraftPass
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import NetworkSize, PreparedNetwork, clone

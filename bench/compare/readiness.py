@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.bench.compare.contenders import Contender, Ready, load
+from cassandra_spec.bench.compare.questions import ALL
 from cassandra_spec.bench.compare.run import Figures
-from cassandra_spec.bench.levels import ALL
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.report.tables import Table

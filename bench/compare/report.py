@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cassandra_spec.bench.compare.questions import ALL
 from cassandra_spec.bench.compare.run import Figures
-from cassandra_spec.bench.levels import ALL
 from cassandra_spec.model.output import write_file, write_json
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.page import Page

@@ -9,15 +9,13 @@ decoding in BF16.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Ready
+from cassandra_spec.bench.compare.questions import ALL, Conversation, Question, ask_all
 from cassandra_spec.bench.compare.sums import Sums
 from cassandra_spec.bench.compare.turn import Turn
-from cassandra_spec.bench.levels import ALL, Question
-from cassandra_spec.drafting import encode_prompt
 
 
 class Run:
@@ -34,22 +32,16 @@ class Run:
         self.sums: dict[tuple[str, str], Sums] = {}  # by label and category
 
     def run(self, questions: Sequence[Question], say: Callable[[str], object]) -> int:
-        """Ask all questions, a first one of each category, then a second one, and so on.
+        """Ask all questions (:func:`~cassandra_spec.bench.compare.questions.ask_all`).
 
-        Ctrl-C ends with those so far. Returns how many were answered by all.
+        Returns how many were answered by all contenders.
         """
-        begin = time.monotonic()
-        for number, question in enumerate(_in_turn(questions), start=1):
-            try:
-                found = list(self._answers(question, say))
-            except KeyboardInterrupt:
-                return number - 1
-            for label, sums in found:
+
+        def ask(question: Question) -> None:
+            for label, sums in list(self._answers(question, say)):
                 self.add(label, question.category, sums)
-            each = (time.monotonic() - begin) / number
-            left = f"{each:.0f} s each, {each * (len(questions) - number) / 60:.0f} min left"
-            say(f"{number} of {len(questions)} questions, {question.category} ({left})")
-        return len(questions)
+
+        return ask_all(questions, ask, say)
 
     def add(self, label: str, category: str, sums: Sums) -> None:
         """Count a contender's reply to a question of a category."""
@@ -61,13 +53,9 @@ class Run:
     ) -> Iterator[tuple[str, Sums]]:
         """The replies of all contenders to each turn; the next turn follows the plain reply."""
         first = self.ready[0].lm
-        chat: list[dict[str, str]] = []
-        for text in question.turns:
-            chat.append({"role": "user", "content": text})
-            prompt = encode_prompt(first.tokenizer, chat)
-            most = max(each.contender.settings.max_tokens for each in self.ready)
-            if len(prompt) + most > first.positions:
-                return
+        talk = Conversation(question, first.tokenizer)
+        most = max(each.contender.settings.max_tokens for each in self.ready)
+        for prompt in talk.prompts(first.positions - most):
             turns = {
                 id(each.lm): Turn(
                     each.lm, prompt, most, min_tokens=self._min_tokens, answers=self._answered
@@ -77,8 +65,7 @@ class Run:
             for each in self.ready:
                 yield each.label, turns[id(each.lm)].sums(each)
                 say(f"  {each.label}")
-            reply = first.tokenizer.decode(turns[id(first)].plain, skip_special_tokens=True)
-            chat.append({"role": "assistant", "content": reply})
+            talk.reply(turns[id(first)].plain)
 
     def figures(self) -> list[Figures]:
         """Of all contenders, for all turns and by category."""
@@ -89,17 +76,6 @@ class Run:
             for each in self.ready
             if (each.label, category) in self.sums
         ]
-
-
-def _in_turn(questions: Sequence[Question]) -> list[Question]:
-    """The first questions of all categories, then the second ones, and so on."""
-    place: dict[str, int] = {}
-    order = []
-    for question in questions:
-        place[question.category] = place.get(question.category, 0) + 1
-        order.append(place[question.category])
-    pairs = sorted(zip(order, questions, strict=True), key=lambda pair: pair[0])
-    return [question for _, question in pairs]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

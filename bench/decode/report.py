@@ -9,7 +9,8 @@ from textwrap import indent
 from typing import Any
 
 from cassandra_spec.bench.decode.results import Figure, Summary
-from cassandra_spec.model.output import write_json
+from cassandra_spec.model.output import file_place, write_json
+from cassandra_spec.report.documents import block as block_of
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import text_table
 
@@ -80,6 +81,18 @@ def differing_replies(found: Sequence[Summary]) -> tuple[int, int]:
     """How many replies differ from those that they must equal, and how many were compared."""
     compared = sum(each.compared for each in found)
     return compared - sum(each.identical for each in found), compared
+
+
+def check_outputs(*files: Path | None, document: Path | None = None, block: str = "") -> None:
+    """Refuse what :func:`save` could not write, before long work begins.
+
+    Raises :class:`CassandraError` for a file that cannot be there, and
+    :class:`~cassandra_spec.report.documents.DocumentError` for a document without the block.
+    """
+    for file in filter(None, files):
+        file_place(file)
+    if document:
+        block_of(document.read_text(encoding="utf-8"), block)
 
 
 def save(

@@ -16,7 +16,7 @@ from cassandra_spec.bench.decode.gguf_file import write_gguf
 from cassandra_spec.bench.decode.probe import memory_speed
 from cassandra_spec.bench.decode.results import Turn, Turns, total
 from cassandra_spec.bench.decode.weights import Dithered
-from cassandra_spec.bench.decode.workers import Worker
+from cassandra_spec.bench.decode.workers import Worker, llama_program
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.calibration import Norms
@@ -144,5 +144,5 @@ class Bench:
         return file
 
     def _llama(self, what: str) -> list[str]:
-        program = Path(__file__).with_name("llama_serve.py")
-        return [str(self.llama_python), str(program), what]
+        assert self.llama_python is not None
+        return [*llama_program(self.llama_python), what]

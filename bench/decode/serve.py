@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
 Loaded = tuple[Callable[[Request], Answer], int | None]
 
 
-def _timed(rounds: Iterable[list[int]]) -> Answer:
+def timed(rounds: Iterable[list[int]]) -> Answer:
     """Tokens of a reply that comes in rounds, the first of one token."""
     begin = time.perf_counter()
     found: Iterator[list[int]] = iter(rounds)
@@ -77,7 +77,7 @@ def _replier(model: Any, options: dict[str, Any]) -> Callable[[Request], Answer]
             max_tokens=request["max_tokens"],
             stop_tokens=frozenset(request["stops"]),
         )
-        found = _timed(model.rounds(request["prompt"], settings, counters))
+        found = timed(model.rounds(request["prompt"], settings, counters))
         native = model.make_report(counters, settings).native
         return {
             **found,

@@ -26,6 +26,11 @@ from cassandra_spec.golden import CassandraError
 _LINES = 3  # of what a worker that failed printed last
 
 
+def llama_program(python: Path) -> list[str]:
+    """The command of the worker that decodes by llama.cpp, without its arguments."""
+    return [str(python), str(Path(__file__).with_name("llama_serve.py"))]
+
+
 class Worker:
     """A process that answers; stopped whenever it does not. A context manager."""
 

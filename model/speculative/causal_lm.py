@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import GenerationConfig
 from transformers.utils import GENERATION_CONFIG_NAME
 
@@ -264,6 +266,18 @@ class CassandraForCausalLM:
         require_memory(
             copies * positions * self.costs.position, f"a cache of {positions} positions"
         )
+
+    def passes(self, positions: int) -> Callable[[Sequence[int], int, int], NDArray[np.float32]]:
+        """Passes of the target over one sequence (:data:`cassandra_spec.model.backends.Pass`)."""
+        session = self.session(positions)
+
+        def run(tokens: Sequence[int], position: int, last: int) -> NDArray[np.float32]:
+            found = run_pass(
+                session.network, session.cache, tokens, position, rows=self._rows, last=last
+            )
+            return found.numpy()
+
+        return run
 
     def rounds(
         self,

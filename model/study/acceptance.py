@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -157,17 +157,27 @@ def speedup_ratio(costs: Costs) -> Ratio:
     )
 
 
-def bootstrap(counted: Sequence[Counters], figure: Ratio) -> Interval:
-    """The figure of all prompts together, and its interval if other prompts like them were drawn.
+TOKENS_PER_VERIFICATION = Ratio(part={"tokens": 1}, whole={"rounds": 1})
 
-    Prompts are drawn with replacement, 2,000 times; the figure is taken of each draw's sum.
-    """
+
+def bootstrap(counted: Sequence[Counters], figure: Ratio) -> Interval:
+    """The figure of all prompts together, and its interval over draws of prompts."""
     counts = np.array([_counts(counters) for counters in counted], np.float64)
-    draws = np.random.default_rng(0).integers(len(counted), size=(_DRAWS, len(counted)))
-    found = figure.of_counts(counts[draws].sum(axis=1))
+    return interval(counts, figure.of_counts)
+
+
+def interval(
+    counts: NDArray[np.float64], figure: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+) -> Interval:
+    """A figure of sums of ``counts`` [items, counts], and its interval over draws of items.
+
+    Items are drawn with replacement, 2,000 times; the figure is taken of each draw's sum.
+    """
+    draws = np.random.default_rng(0).integers(len(counts), size=(_DRAWS, len(counts)))
+    found = figure(counts[draws].sum(axis=1))
     tail = (1 - _COVERAGE) / 2
     low, high = np.quantile(found, [tail, 1 - tail])
-    return Interval(value=figure.of(counted), low=float(low), high=float(high))
+    return Interval(value=float(figure(counts.sum(axis=0))), low=float(low), high=float(high))
 
 
 _FIELDS = ("rounds", "passes", "drafted", "accepted", "tested", "tokens")

@@ -12,9 +12,9 @@ from cassandra_spec.bench.compare import report as compare_report
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Contender, default_contenders, prepare
 from cassandra_spec.bench.compare.forced import run_forced
+from cassandra_spec.bench.compare.questions import ALL, Question
 from cassandra_spec.bench.compare.run import Figures, Run
 from cassandra_spec.bench.compare.turn import PromptSession, Turn
-from cassandra_spec.bench.levels import ALL, Question
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import Counters
 from cassandra_spec.golden import CassandraError
@@ -144,7 +144,7 @@ def test_drafts_reply_without_a_verifier(packed: Path, capsys: pytest.CaptureFix
         ("--no-verifier --forced", "no-verifier must be with methods, questions, sizes and json"),
         ("--min-tokens 129", "min-tokens must be at most max-tokens (128), not 129"),
         ("--forced --min-tokens 1", "forced must be without min-tokens, readiness and journal"),
-        ("--journal JOURNAL", "must be a journal of casspec compare"),
+        ("--journal JOURNAL", "must be a journal of casspec"),
         ("--journal nowhere/answers", "nowhere"),
     ],
 )

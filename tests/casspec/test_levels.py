@@ -1,12 +1,14 @@
-"""Low drafters and levels by command: ``casspec bench levels``, and flags of ``generate``."""
+"""Low drafters and levels by command: ``casspec bench levels``, ``spec-bench``, ``generate``."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cassandra_spec.bench.compare import spec_bench
 from cassandra_spec.casspec.__main__ import main
 from tests.casspec.status import status_of
 
@@ -137,3 +139,113 @@ def test_a_table_is_for_every_packing_of_models_with_its_tokenizer(
         file.write(" ")
     assert main(command) == 2
     assert "tokenizer_digest must be the model's" in capsys.readouterr().err
+
+
+@pytest.fixture
+def protocol(packed: Path, table: Path, tmp_path: Path) -> list[str]:
+    """``casspec bench spec-bench`` of questions of three categories, one of which does not fit."""
+    turns = {"writing": ["one two", "and then"], "coding": ["three"], "rag": ["four " * 200, "x"]}
+    lines = [json.dumps({"category": name, "turns": texts}) for name, texts in turns.items()]
+    (tmp_path / "question.jsonl").write_text("\n".join(lines))
+    command = ["bench", "spec-bench", str(packed), "--questions", str(tmp_path / "question.jsonl")]
+    draft = ["--draft", "hybrid", "--gamma", "4", "--table", str(table)]
+    return [*command, *draft, "--max-tokens", "12", "--json", str(tmp_path / "j")]
+
+
+@pytest.mark.parametrize("backend", [["torch"], ["native", "--threads", "1"]])
+def test_spec_bench_gives_the_columns_of_the_leaderboard(
+    protocol: list[str], backend: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document, figure = tmp_path / "d.md", tmp_path / "f.svg"
+    document.write_text("<!-- spec-bench -->\n\n<!-- /spec-bench -->\n")
+    files = ["--document", str(document), "--figure", str(figure)]
+    assert main([*protocol, "--backend", *backend, *files]) == 0
+    out, err = capsys.readouterr()
+    assert "multi-turn conversation  #mean accepted tokens  overall" in out
+    assert "2 turns did not fit the model and are left out." in out
+    assert out.endswith("PASS: 0 replies differ from the plain ones\n")
+    assert "3 of 3 questions" in err
+    assert "    By category\n" in document.read_text()
+    assert b"<svg" in figure.read_bytes()
+    body = json.loads((tmp_path / "j").read_text())
+    chat, overall = body["figures"]
+    assert (chat["category"], overall["category"]) == ("multi-turn conversation", "overall")
+    assert (overall["questions"], overall["turns"], overall["identical"]) == (2, 3, 3)
+    counted = [turn["counters"] for answer in body["answers"] for turn in answer["turns"]]
+    tokens, rounds = (sum(each[name] for each in counted) for name in ("tokens", "rounds"))
+    assert overall["accepted_tokens"]["value"] == pytest.approx(tokens / rounds)
+    speeds = [
+        [
+            sum(len(turn[way]["tokens"]) for turn in answer["turns"])
+            / sum(turn[way]["first"] + turn[way]["seconds"] for turn in answer["turns"])
+            for answer in body["answers"]
+        ]
+        for way in ("drafted", "plain")
+    ]
+    assert overall["speedup"]["value"] == pytest.approx(sum(speeds[0]) / sum(speeds[1]))
+
+
+def test_spec_bench_goes_on_from_its_journal(
+    protocol: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure, asked = spec_bench.timed, list[object]()
+
+    def interrupted(rounds: Any) -> Any:
+        asked.append(rounds)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return measure(rounds)
+
+    protocol += ["--threads", "1", "--journal", str(tmp_path / "journal")]
+    monkeypatch.setattr(spec_bench, "timed", interrupted)
+    assert main(protocol) == 130  # no question is complete
+    assert main(protocol) == 0
+    assert len(asked) == 3 + 4  # the first turn is not asked again
+    first = json.loads((tmp_path / "j").read_text())
+    capsys.readouterr()
+    assert main([*protocol, "--quiet"]) == 0
+    assert len(asked) == 7
+    assert json.loads((tmp_path / "j").read_text()) == first
+    assert capsys.readouterr().err == ""
+
+
+def test_spec_bench_fails_if_a_reply_differs(
+    protocol: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, wrong = spec_bench.timed, [0, 0, 0, 1, 0, 0]  # the fourth reply, by one token
+
+    def lossy(rounds: Any) -> Any:
+        found = measure(rounds)
+        found["tokens"][-1] += wrong.pop(0)
+        return found
+
+    monkeypatch.setattr(spec_bench, "timed", lossy)
+    assert main([*protocol, "--threads", "1"]) == 1
+    assert capsys.readouterr().out.endswith("FAIL: 1 replies differ from the plain ones\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--document q", "document must have the markers <!-- spec-bench -->"),
+        ("--json nowhere/j", "nowhere must be a directory to write j into"),
+        ("--max-tokens 64", "max-tokens must be below the model's 64 positions, not 64"),
+        ("--max-tokens 63", "questions must have a prompt of at most 1 tokens"),
+        ("--gamma 0 --draft model", "--draft must not be given with --gamma 0"),
+    ],
+)
+def test_spec_bench_refuses_before_anything_is_written(
+    protocol: list[str],
+    tmp_path: Path,
+    flags: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = flags.replace("--document q", f"--document {protocol[4]}")
+    journal = ["--journal", str(tmp_path / "journal")] if "--max-tokens 64" in flags else []
+    assert main([*protocol, "--threads", "1", "--quiet", *journal, *flags.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["question.jsonl"]
