@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import http.client
-import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from urllib.parse import urlsplit
 
+from cassandra_spec.bench.conform.address import Server
 from cassandra_spec.bench.decode.results import Spread
-from cassandra_spec.golden import CassandraError
 from cassandra_spec.report.tables import text_table
-
-_SECONDS = 600.0
-"""What a server may take for one answer."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,12 +80,13 @@ def _cell(spread: Spread, form: str) -> str:
 
 
 def _round(address: str, prompts: Sequence[str], number: int, max_tokens: int) -> Load:
-    model = _ask(address, "GET", "/v1/models")["data"][0]["id"]
+    server = Server(address)
+    model = server.model()
 
     def reply(prompt: str) -> tuple[str, int]:
         messages = [{"role": "user", "content": prompt}]
         body = {"model": model, "messages": messages, "max_tokens": max_tokens, "temperature": 0}
-        answer = _ask(address, "POST", "/v1/chat/completions", body)
+        answer = server.ask("/chat/completions", body)
         return answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]
 
     def timed(clients: int) -> tuple[list[tuple[str, int]], float]:
@@ -115,22 +108,3 @@ def _round(address: str, prompts: Sequence[str], number: int, max_tokens: int) -
         together_seconds=together_seconds,
         differing=sum(one != other for one, other in zip(alone, together, strict=True)),
     )
-
-
-def _ask(address: str, method: str, path: str, body: Any = None) -> Any:
-    """The JSON of an answer."""
-    where = urlsplit(address)
-    data = None if body is None else json.dumps(body)
-    headers = {"Content-Type": "application/json"}
-    try:
-        connection = http.client.HTTPConnection(where.netloc, timeout=_SECONDS)
-        with contextlib.closing(connection):
-            connection.request(method, path, data, headers)
-            answer = connection.getresponse()
-            text = answer.read()
-        found = json.loads(text)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise CassandraError(f"{address} must be a server that answers: {error!r}") from error
-    if answer.status != http.client.OK:
-        raise CassandraError(f"{address}{path} must answer with 200, not {answer.status}: {found}")
-    return found

@@ -56,5 +56,6 @@ def build_parser() -> CommandParser:
     tune_command.register(subparsers)
     measure.register(subparsers, lossless_commands.add_spec_bench)
     compare.register(subparsers)
+    lossless_commands.register(subparsers)
     system_commands.register(subparsers)
     return parser

@@ -1,4 +1,4 @@
-"""``casspec bench spec-bench``: a draft beside plain decoding, by a public protocol."""
+"""``casspec bench spec-bench`` and ``conform``: ways to decode beside each other."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ command fails if a reply differs. Speed-ups are of whole requests, as the leader
 intervals of 95 % over questions. Prompts are never cut: a turn that does not fit the model with its
 reply is left out. Ctrl-C ends with the questions so far; with --journal, the same command goes on.
 docs/levels.md describes the figures.
+"""
+
+CONFORM_EPILOG = """\
+examples:
+  casspec conform "packed plain" "packed draft=hybrid min-margin=0.75"
+  casspec conform "packed backend=torch" "packed backend=native plain" --count 4
+  casspec conform http://127.0.0.1:8080/v1 http://127.0.0.1:8081/v1 --json found.json
+  casspec conform "http://127.0.0.1:8000 model=mine key=VARIABLE" "packed plain"
+  casspec conform "packed plain" "model.gguf python=bench/bin/python"
+
+A way to decode is a packed model with flags of `casspec generate`; or the address of a server of
+OpenAI's interface, with the name of its model and of a variable of the environment that has the
+key; or a GGUF file beside a packed model whose tokens it takes, decoded by the llama-cpp-python of
+a Python. Exit code: 0 if all is identical, 1 if a reply or a row differs.
+docs/serving.md says what is compared.
 """
 
 
@@ -81,3 +96,45 @@ def _draft_name(settings: Settings) -> str:
     if not settings.gamma or settings.draft == "none":
         return "plain"
     return f"draft {settings.draft}, gamma {settings.gamma}"
+
+
+def register(subparsers: flags.Subparsers) -> None:
+    """Add ``casspec conform``."""
+    text = "whether two ways to decode give the same replies: is an engine's speculation lossless?"
+    parser = flags.add_command(subparsers, "conform", text, CONFORM_EPILOG, _conform)
+    for name in ("one", "other"):
+        parser.add_argument(name, metavar=name.upper(), help='a way to decode: "WHAT name=value"')
+    text = "text file with one prompt in each line (default: those that come along)"
+    flags.add_file(parser, "prompts", text)
+    flags.add_count(parser, "count", "prompts, the first ones (default: all)")
+    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_switch(parser, "raw", "no chat template: the model goes on with the prompt")
+    flags.add_file(parser, "journal", "keep answers, and take those that are there")
+    flags.add_file(parser, "json", "write the report")
+    flags.add_quiet(parser)
+
+
+def _conform(args: argparse.Namespace) -> int:
+    import contextlib
+
+    from cassandra_spec.bench.compare.answers import Answers
+    from cassandra_spec.bench.compare.questions import Question, read_questions
+    from cassandra_spec.bench.conform.run import Run, lines
+    from cassandra_spec.bench.decode.report import check_outputs
+    from cassandra_spec.casspec.ways import open_ways
+    from cassandra_spec.model.output import write_json
+    from cassandra_spec.model.study.prompts import read_prompts
+
+    questions = read_questions(None)
+    if args.prompts:
+        texts = read_prompts(args.prompts)
+        questions = [Question(category="prompts", turns=(text,)) for text in texts]
+    questions = questions[: args.count]
+    check_outputs(args.json)
+    with contextlib.ExitStack() as stack:
+        ways = open_ways(stack, (args.one, args.other), max_tokens=args.max_tokens, raw=args.raw)
+        run = Run(ways, Answers(args.journal))
+        asked = run.run(questions, partial(flags.say, args))
+    print(lines(run))
+    write_json(args.json, run.to_dict())
+    return 1 if run.differs else 0 if asked == len(questions) else 130

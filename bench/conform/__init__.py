@@ -1,0 +1,1 @@
+"""Whether two ways to decode give the same replies."""

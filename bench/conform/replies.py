@@ -1,0 +1,110 @@
+"""A way to decode, its replies, and where two replies differ first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+END = "(end)"
+"""What stands for the token after the last one of a text."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reply:
+    """A reply to a prompt, as far as the way that made it tells."""
+
+    text: str
+    ends: tuple[int, ...] = ()  # characters of the text up to each token and with it; () unknown
+    tokens: tuple[int, ...] = ()  # () unknown
+    vocabulary: str = ""  # of the tokens: those of equal ones can be compared
+    margins: tuple[float | None, ...] = ()  # of each token, the best one over the second
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Reply:
+        """The inverse of ``dataclasses.asdict``, also behind JSON."""
+        names = ("ends", "tokens", "margins")
+        return cls(**{**body, **{name: tuple(body[name]) for name in names}})
+
+    def place_of(self, character: int) -> int | None:
+        """The token that has a character, or the one behind the text; None if unknown."""
+        if not self.ends:
+            return None
+        return next((n for n, end in enumerate(self.ends) if end > character), len(self.ends))
+
+    def piece(self, place: int | None, character: int) -> str:
+        """The text of a token, or of some characters where tokens are unknown."""
+        if place is None:
+            return self.text[character : character + _SHOWN] or END
+        start, *stop = [0, *self.ends][place : place + 2]
+        return self.text[start : stop[0]] or END if stop else END
+
+
+_SHOWN = 20  # characters
+
+
+class Way(Protocol):
+    """One way to decode greedily."""
+
+    name: str
+
+    @property
+    def key(self) -> Sequence[object]:
+        """What replies depend on beside the prompt, as JSON."""
+
+    def reply(self, prompt: str) -> Reply:
+        """The reply to a user's prompt. Raises :class:`CassandraError` if there is none."""
+
+    def margin(self, prompt: str, reply: Reply, place: int) -> float | None:
+        """How far the best logit exceeded the second where a token was chosen; None if unknown."""
+
+    def unequal_rows(self, prompt: str, reply: Reply) -> list[int] | None:
+        """Numbers k of drafted tokens whose verification, a pass over k+1 rows, has other logits
+        than k+1 passes over one row; None if that cannot be known.
+        """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Where two replies to a prompt differ first."""
+
+    prompt: int  # from 1 on
+    character: int  # of the text, from 0 on
+    tokens: tuple[int | None, int | None]  # the place in each reply, from 0 on; None: unknown
+    pieces: tuple[str, str]
+    margins: tuple[float | None, float | None]
+
+
+def first_difference(
+    number: int, prompt: str, ways: tuple[Way, Way], replies: tuple[Reply, Reply]
+) -> Difference | None:
+    """None if the replies are identical: by tokens of one vocabulary, else by text."""
+    one, other = replies
+    if one.vocabulary and one.vocabulary == other.vocabulary:
+        if one.tokens == other.tokens:
+            return None
+        place = _common(one.tokens, other.tokens)
+        places: list[int | None] = [place, place]
+        character = one.ends[place - 1] if place else 0
+    else:
+        if one.text == other.text:
+            return None
+        character = _common(one.text, other.text)
+        places = [reply.place_of(character) for reply in replies]
+    pairs = list(zip(ways, replies, places, strict=True))
+    margins = [None if p is None else way.margin(prompt, reply, p) for way, reply, p in pairs]
+    pieces = [reply.piece(place, character) for _, reply, place in pairs]
+    return Difference(
+        prompt=number,
+        character=character,
+        tokens=(places[0], places[1]),
+        pieces=(pieces[0], pieces[1]),
+        margins=(margins[0], margins[1]),
+    )
+
+
+def _common(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many items at the beginning are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    shorter = min(len(one), len(other))
+    return next((place for place, (mine, theirs) in pairs if mine != theirs), shorter)
