@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Module, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Module, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.networks import shift
 
 FIELD_MAX = 7
 """Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
@@ -117,7 +119,8 @@ class ResidueUnpack(wiring.Component):
         middle = lanes[len(lanes) // 2]
         left, right = range(lanes[0], middle), range(middle, lanes[-1] + 1)
         rest = Signal(FIELD_MAX * len(right), name=f"bits_{right[0]}_{len(right)}")
-        m.d.comb += rest.eq(bits >> self._total(m, left))
+        amount = self._total(m, left)
+        m.d.comb += rest.eq(Cat(shift(m, list(bits), amount, len(rest), rest.name)))
         self._split(m, bits[: FIELD_MAX * len(left)], left)
         self._split(m, rest, right)
 

@@ -50,16 +50,15 @@ class Residue(wiring.Component):
         lanes, beat = self.config.lanes, self.beat
         held = Signal(lanes, reset_less=True)  # the latest row
         rows: list[Value] = [held, *(self.rows[i] for i in range(FIELD_MAX))]
-        run = Signal(lanes * (FIELD_MAX + 1))
         m.submodules.demand = demand = ResidueDemand(lanes=lanes)
         m.submodules.unpack = unpack = ResidueUnpack(lanes=lanes)
         drive(m, demand, self, "enable", "clear")
         drive(m, unpack, beat, "widths", "needs")
+        run = shift(m, list(Cat(*rows)[1:]), ~demand.level, len(unpack.bits), "run")
         m.d.comb += [
             demand.needs.eq(beat.needs),
             self.wanted.eq(demand.wanted),
-            run.eq(Cat(*rows)[1:] >> ~demand.level),
-            unpack.bits.eq(run),
+            unpack.bits.eq(Cat(run)),
             self.joined.last.eq(beat.last),
         ]
         with m.If(self.enable):
