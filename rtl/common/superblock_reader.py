@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.common.networks import shift
+from cassandra_spec.rtl.common.networks import rotate
 
 BUS_ROWS = 8
 """Rows in a word of the bus."""
@@ -117,11 +119,37 @@ class SuperblockReader(wiring.Component):
             m.d.sync += fill.eq(fill.rotate_left(1))
         with m.If(self.drained):
             m.d.sync += [first.eq(1), fill.eq(1), row.eq(0), self.level.eq(0)]
-        ring = _in_order(m, words, first)
-        rows = [ring.word_select(i, self.lanes) for i in range(self.word_rows + self.take_max - 1)]
-        for i, node in enumerate(shift(m, rows, row, self.take_max, "next")):
+        for i, node in enumerate(self._next_rows(m, words, first, row)):
             m.d.comb += self.rows[i].eq(node)
         return row
+
+    def _next_rows(
+        self, m: Module, words: Sequence[Value], first: Value, row: Value
+    ) -> list[Value]:
+        """The rows from ``row`` of the word ``first`` on.
+
+        Each place of a word takes its row from that word, or from the next one if ``row`` is past
+        it. A rotation by ``row`` then puts them in order. Later rows are those of later words.
+        """
+        rows: list[Value] = []
+        for later in range(-(-self.take_max // self.word_rows)):
+            places: list[Value] = []
+            for place in range(self.word_rows):
+                chosen = Signal(self.depth, name=f"chosen_{later}_{place}")
+                past = first.rotate_left(later + 1)
+                m.d.comb += chosen.eq(Mux(row > place, past, first.rotate_left(later)))
+                places.append(self._row_of(words, chosen, place))
+            outputs = min(self.word_rows, self.take_max - later * self.word_rows)
+            rows += rotate(m, places, row, outputs, f"next_{later}")
+        return rows
+
+    def _row_of(self, words: Sequence[Value], chosen: Value, place: int) -> Value:
+        """The row at a place of the word that a bit of ``chosen`` stands for."""
+        terms = [
+            word.word_select(place, self.lanes) & bit.replicate(self.lanes)
+            for word, bit in zip(words, chosen, strict=True)
+        ]
+        return functools.reduce(operator.or_, terms)
 
     def _turn(self, m: Module, first: Signal, words: Value) -> None:
         """The word of the next row, when the rows of some words have been taken."""
@@ -145,12 +173,3 @@ class SuperblockReader(wiring.Component):
             m.d.sync += spare.eq(spare + self.word_rows)
         with m.If(self.drained):
             m.d.sync += [draining.eq(0), self.ended.eq(0)]
-
-
-def _in_order(m: Module, words: Sequence[Value], first: Value) -> Signal:
-    """All words, beginning with the one that a bit of ``first`` stands for."""
-    ring = Signal(sum(len(word) for word in words))
-    for i in range(len(words)):
-        with m.If(first[i]):
-            m.d.comb += ring.eq(Cat(*words[i:], *words[:i]))
-    return ring
