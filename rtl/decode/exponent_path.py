@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,13 +10,19 @@ from cassandra_spec.rtl.common.networks import compact, expand, popcount, prefix
 from cassandra_spec.rtl.zero_counter import CHUNK, ParallelZeroCounter
 
 
+def places_written(lanes: int, window: int) -> int:
+    """Places of the rank queue that a window is written to, whatever number of codes it has."""
+    return 1 << (window * lanes - 1).bit_length()
+
+
 def queue_entries(lanes: int, window: int) -> int:
     """Places of the rank queue, a power of two.
 
-    The schedule leaves at most ``lanes - 1`` ranks before it takes a window of ``window * lanes``,
-    and the beat before may still have its ``lanes`` ranks in the queue.
+    The schedule leaves at most ``lanes - 1`` ranks before it takes a window, and the beat before
+    may still have its ``lanes`` ranks in the queue. A window is written to as many places as it
+    could have codes, rounded up to a power of two.
     """
-    most = (lanes - 1) + window * lanes + lanes
+    most = (lanes - 1) + lanes + places_written(lanes, window)
     return 1 << (most - 1).bit_length()
 
 
@@ -54,6 +60,7 @@ class ExponentPath(wiring.Component):
     def __init__(self, *, lanes: int, window: int, limit: int) -> None:
         self.lanes = lanes
         self.window_bits = window * lanes
+        self.places = places_written(lanes, window)
         self.limit = limit
         self.entries = queue_entries(lanes, window)
         super().__init__(
@@ -99,7 +106,7 @@ class ExponentPath(wiring.Component):
             ]
         with m.If(self.clear):
             m.d.sync += carry.eq(0)
-        self._write(m, queue, starts, counter, held)
+        self._write(m, queue, starts, counter)
 
     def _starts(self, m: Module, held: Signal, tail: Signal) -> tuple[list[Value], Value]:
         """The place of each code of the window in the queue, and the place after the last one.
@@ -121,8 +128,7 @@ class ExponentPath(wiring.Component):
             ones = list(held[CHUNK * chunk : CHUNK * (chunk + 1)])[:-1]
             before = prefix_sums(m, ones, (CHUNK - 1).bit_length(), f"ones_{chunk}")
             starts += [base, *((base + count)[:width] for count in before)]
-        places = 1 << (self.window_bits - 1).bit_length()
-        return starts + bases[-1:] * (places - len(starts)), bases[-1]
+        return starts + bases[-1:] * (self.places - len(starts)), bases[-1]
 
     def _write(
         self,
@@ -130,22 +136,22 @@ class ExponentPath(wiring.Component):
         queue: list[Signal],
         starts: list[Value],
         counter: ParallelZeroCounter,
-        held: Signal,
     ) -> None:
-        """Compact the ranks of the window to their places, from ``starts[0]``, the tail, on."""
+        """Compact the ranks of the window to their places, from ``starts[0]``, the tail, on.
+
+        What is no code comes to the places behind them, where the queue has room for it.
+        """
         size, tail, width = len(starts), starts[0], len(starts[0])
         rank = (self.limit - 1).bit_length()  # bits of a legal one
         runs = [counter.runs[min(i, self.window_bits - 1)][:rank] for i in range(size)]
-        codes = [held[i] if i < self.window_bits else Const(0, 1) for i in range(size)]
-        items = [Cat(code, run) for code, run in zip(codes, runs, strict=True)]
         low = size.bit_length() - 1  # bits of a place that the network sorts by
-        for i, item in enumerate(compact(m, items, starts, "ranks")):
+        for i, item in enumerate(compact(m, runs, starts, "ranks")):
             turn = Signal(max(width - low, 1), name=f"turn_{i}")  # which of the places i mod size
             after = tail[:low] > i if i < size - 1 else 0
             m.d.comb += turn.eq(tail[low:] + after)
             for j, entry in enumerate(queue[i::size]):
-                with m.If(self.busy & item[0] & (turn == j)):
-                    m.d.sync += entry.eq(item[1:])
+                with m.If(self.busy & (turn == j)):
+                    m.d.sync += entry.eq(item)
 
     def _pop(self, m: Module, queue: list[Signal], head: Signal, width: int) -> None:
         terms = [self.lane_mask[i] for i in range(self.lanes)]

@@ -255,6 +255,7 @@ class Ranks(Stock):
                 Assert(level == ranks.left + self.waiting(path)),
                 Assert(counting == sum(ranks.new)),
                 Assert((counting == 0) | (ranks.left < lanes)),
+                Assert(~path.busy | (level <= path.entries - path.places)),
                 Assert(ranks.ranks < lanes + CONFIG.window * lanes),
                 Assert(schedule.count == Mux(schedule.inside, bits_set(schedule.kept), 0)),
             ]
@@ -417,7 +418,8 @@ CLAIMS = (
     _freed(
         name="speculation.ranks",
         what="The rank queue neither overflows nor runs dry up to the first error of a unary "
-        f"segment, whatever came before; it holds what the schedule has counted{_FREED}.",
+        "segment, whatever came before, and a window is written over none of its ranks; it holds "
+        f"what the schedule has counted{_FREED}.",
         design=Ranks,
     ),
     _freed(
