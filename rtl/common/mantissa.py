@@ -17,7 +17,7 @@ class MantissaConcat(wiring.Component):
     """Join the fields of one lane to a sign and an 8-bit magnitude.
 
     Combinational; every input is legal. Because planes have fixed places in the number, this is
-    an AND-OR. The magnitude is the 7-bit mantissa (unary; bit 7 is then zero), or the aligned
+    an AND-OR. The magnitude is the 7-bit mantissa and, in bit 7, a one (unary), or the aligned
     significand or window (mx, exact).
 
     Members
@@ -45,7 +45,7 @@ class MantissaConcat(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         aligned = Cat(self.high[8 - bit] for bit in range(8))
-        mantissa = Cat(*(self.high[7 - bit] for bit in range(7)), Const(0, 1))
+        mantissa = Cat(*(self.high[7 - bit] for bit in range(7)), Const(1, 1))
         fill, here = Signal(LOW_PLANES), Signal(LOW_PLANES)
         for bit in range(LOW_PLANES):
             m.d.comb += [

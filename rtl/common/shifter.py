@@ -17,6 +17,8 @@ class DynamicShifter(wiring.Component):
     -------
     shared : In(8)
         E, the exponent of the group.
+    own : In(8)
+        E again; or any exponent, which the result has if bit 7 of the magnitude is set.
     magnitude : In(8)
         A (mx) or the window (exact).
     exponent : Out(8), mantissa : Out(7)
@@ -32,6 +34,7 @@ class DynamicShifter(wiring.Component):
         super().__init__(
             {
                 "shared": In(8),
+                "own": In(8),
                 "magnitude": In(8),
                 "exponent": Out(8),
                 "mantissa": Out(7),
@@ -58,9 +61,9 @@ class DynamicShifter(wiring.Component):
         normal = shifted[7]
         low = Signal(4)  # the last three bits of the exponent, and a borrow
         m.d.comb += [
-            low.eq(self.shared[:3] - self.shift),
+            low.eq(self.own[:3] - self.shift),
             self.mantissa.eq(shifted[:7]),
             self.subnormal.eq(~normal & (self.magnitude != 0)),
-            self.exponent.eq(Mux(normal, Cat(low[:3], Mux(low[3], less, self.shared[3:])), 0)),
+            self.exponent.eq(Mux(normal, Cat(low[:3], Mux(low[3], less, self.own[3:])), 0)),
         ]
         return m

@@ -81,12 +81,11 @@ class Align(wiring.Component):
             concat.low.eq(self.low[lane]),
             concat.unary.eq(unary),
         ]
-        exponent, mantissa = Signal(8, name=f"e_{lane}"), Signal(7, name=f"m_{lane}")
-        m.d.comb += [exponent.eq(beat.exponent[lane]), mantissa.eq(concat.magnitude[:7])]
         escape = Signal(name=f"escape_{lane}")
+        number = Cat(concat.magnitude[:7], beat.exponent[lane])
         if self.config.has("mx") or self.config.has("exact"):
-            self._shift(m, lane, concat, ~unary, exponent, mantissa, escape, bad)
-        value = Mux(kept, Cat(mantissa, exponent, concat.sign), 0)
+            number = self._shift(m, lane, concat, unary, escape, bad)
+        value = Mux(kept, Cat(number, concat.sign), 0)
         missing = present & ~kept
         m.d.comb += [
             self.aligned.values[lane].eq(value),
@@ -98,22 +97,23 @@ class Align(wiring.Component):
         m: Module,
         lane: int,
         concat: MantissaConcat,
-        enable: Value,
-        exponent: Signal,
-        mantissa: Signal,
+        unary: Value,
         escape: Signal,
         bad: Signal,
-    ) -> None:
-        """Shared exponents: normalise; in exact targets read the residue's width off the window."""
+    ) -> Value:
+        """Normalise; in exact targets read the residue's width off the window.
+
+        A unary magnitude has its implicit one, so it stays as it is.
+        """
         m.submodules[f"shifter_{lane}"] = shifter = DynamicShifter()
         m.d.comb += [
             shifter.shared.eq(self.beat.shared),
+            shifter.own.eq(Mux(unary, self.beat.exponent[lane], self.beat.shared)),
             shifter.magnitude.eq(concat.magnitude),
         ]
-        with m.If(enable):
-            m.d.comb += [exponent.eq(shifter.exponent), mantissa.eq(shifter.mantissa)]
+        number = Cat(shifter.mantissa, shifter.exponent)
         if not self.config.has("exact"):
-            return
+            return number
         exact = self.config.selects(self.command.scheme, "exact")
         windowed = Signal(name=f"windowed_{lane}")
         zero, full = Signal(name=f"zero_{lane}"), Signal(name=f"full_{lane}")
@@ -127,6 +127,7 @@ class Align(wiring.Component):
         ]
         with m.If(windowed):
             m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.shift)))
+        return number
 
 
 def _rows_of(count: Value, lanes: int) -> Value:

@@ -44,7 +44,8 @@ def case_of(unary: int, target: int, midpoint: int, truncated: int, high: int, l
     settings = {"unary": unary, "target": target, "midpoint": midpoint, "truncated": truncated}
     own = low & ((1 << truncated) - 1)
     sign, magnitude = concatenate(**settings, high=bits_of(high, 9), low=own)
-    return Case({**settings, "high": high, "low": low}, {"sign": sign, "magnitude": magnitude})
+    outputs = {"sign": sign, "magnitude": unary << 7 | magnitude}
+    return Case({**settings, "high": high, "low": low}, outputs)
 
 
 @cocotb.test()
@@ -71,4 +72,4 @@ def cut_numbers(unary: int) -> Iterator[Case]:
             high = number_of_bits([sign, *reversed(bits[truncated:])])
             inputs = {"unary": unary, "target": 1, "truncated": truncated, "high": high}
             low = number_of_bits(bits[:truncated])
-            yield Case({**inputs, "low": low}, {"sign": sign, "magnitude": number})
+            yield Case({**inputs, "low": low}, {"sign": sign, "magnitude": unary << 7 | number})

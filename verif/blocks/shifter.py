@@ -31,7 +31,7 @@ def every_magnitude(first: int) -> Iterator[Case]:
             }
             if magnitude:
                 outputs["shift"] = min(8 - magnitude.bit_length(), shared - 1)
-            yield Case({"shared": shared, "magnitude": magnitude}, outputs)
+            yield Case({"shared": shared, "own": shared, "magnitude": magnitude}, outputs)
 
 
 @cocotb.test()

@@ -206,25 +206,35 @@ class Shifts(wiring.Component):
     """``DynamicShifter`` gives the number ``magnitude * 2^(shared - 134)``, or its normal form."""
 
     def __init__(self) -> None:
-        super().__init__({"shared": In(8), "magnitude": In(8)})
+        super().__init__({"shared": In(8), "own": In(8), "magnitude": In(8)})
 
     def elaborate(self, platform: object) -> Module:
         """Shifted until it is normal, one place at a time, as long as the exponent lasts."""
         m = Module()
         m.submodules.shifter = shifter = DynamicShifter()
-        m.d.comb += [shifter.shared.eq(self.shared), shifter.magnitude.eq(self.magnitude)]
+        m.d.comb += [
+            shifter.shared.eq(self.shared),
+            shifter.own.eq(self.own),
+            shifter.magnitude.eq(self.magnitude),
+        ]
         exponent: Value = self.shared
         number: Value = self.magnitude
         for step in range(7):
             room = ~number[7] & (exponent > 1)
             exponent = _node(m, exponent - room, f"exponent_{step}", 8)
             number = _node(m, number << room, f"number_{step}", 8)
+        with m.If(self.magnitude[7]):
+            m.d.comb += Assert(
+                Cat(shifter.mantissa, shifter.exponent) == Cat(self.magnitude[:7], self.own)
+            )
+        with m.Else():
+            m.d.comb += Assume(self.own == self.shared)
         with m.If((self.shared != 0) & (self.magnitude != 0)):
             m.d.comb += [
                 Assert(shifter.mantissa == number[:7]),
                 Assert(shifter.shift == self.shared - exponent),
                 Assert(shifter.subnormal == ~number[7]),
-                Assert(shifter.exponent == number[7].replicate(8) & exponent),
+                Assert(self.magnitude[7] | (shifter.exponent == number[7].replicate(8) & exponent)),
             ]
         with m.If((self.shared != 0) & (self.magnitude == 0)):
             m.d.comb += Assert((shifter.exponent == 0) & (shifter.mantissa == 0))
