@@ -77,9 +77,9 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _generate(args: argparse.Namespace) -> int:
     """``casspec generate``."""
-    from cassandra_spec.casspec.generate_trace import Recorder
     from cassandra_spec.drafting import Replies, SideBySide
     from cassandra_spec.model.output import file_place
+    from cassandra_spec.model.trace import Recorder
 
     prompts = [_with_system(args, prompt) for prompt in _prompts(args)]
     trace = args.trace and file_place(args.trace)

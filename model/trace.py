@@ -1,4 +1,4 @@
-"""``casspec generate --trace``: replies as a page of HTML, with what made each token."""
+"""Replies recorded as a page of HTML that shows what made each token."""
 
 from __future__ import annotations
 
