@@ -14,7 +14,7 @@ from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.bench.compare.contenders import Ready
-    from cassandra_spec.bench.levels import Question
+    from cassandra_spec.bench.compare.questions import Question
 
 EPILOG = """\
 examples:

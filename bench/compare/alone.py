@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from cassandra_spec.bench.compare.contenders import Ready
 from cassandra_spec.bench.compare.known_replies import distinct_share, surprise
-from cassandra_spec.bench.levels import Question
+from cassandra_spec.bench.compare.questions import Question
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import PreparedNetwork, clone
 from cassandra_spec.model.drafters.method import Speaker
