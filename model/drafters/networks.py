@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,10 +148,14 @@ class PreparedNetwork(Prepared):
         super().__init__(lm, memory=memory, training_seconds=training_seconds)
         self.network, self.own = network, own
         self.size = NetworkSize.of(network) if size is None else size
+        self._attentions = [each for each in network.modules() if hasattr(each, "layer_idx")]
         if own:
-            attentions = (each for each in network.modules() if hasattr(each, "layer_idx"))
-            for number, attention in enumerate(attentions):
-                attention.layer_idx = number
+            self._number(range(len(self._attentions)))
+
+    def _number(self, places: Iterable[int]) -> None:
+        """Say where each layer's keys and values are in a cache."""
+        for attention, place in zip(self._attentions, places, strict=True):
+            attention.layer_idx = place
 
     def cache(self, session: ModelSession) -> Any:
         """What the network's passes see of a session's keys and values."""
@@ -198,11 +202,14 @@ class PreparedNetwork(Prepared):
         self, prompt: Sequence[int], most: int, stop_tokens: frozenset[int]
     ) -> tuple[list[int], int]:
         cache, tokens, seen = KeyValueCache(len(prompt) + most), list(prompt), 0
+        places = [each.layer_idx for each in self._attentions]
+        self._number(range(len(places)))
         while len(tokens) < cache.capacity and not (seen and tokens[-1] in stop_tokens):
             new = tokens[seen:]
             logits = run_pass(self.network, cache, new, seen, rows=ROWS, last=1, draft=True)
             seen = len(tokens)
             tokens.append(int(logits[0].argmax()))
+        self._number(places)
         return tokens[len(prompt) :], len(tokens) - len(prompt)
 
 
