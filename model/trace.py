@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,7 @@ class Recorder:
         self.make_report, self.stop_tokens = backend.make_report, backend.stop_tokens
 
     def rounds(
-        self,
-        prompt: Sequence[int],
-        settings: Settings,
-        counters: Counters,
-        *,
-        ends: Callable[[int], bool] = lambda token: False,
+        self, prompt: Sequence[int], settings: Settings, counters: Counters, **more: Any
     ) -> Iterator[list[int]]:
         """The backend's rounds, which ``counters`` have when the reply ends."""
         trace = Trace(costs=self.costs)
@@ -45,7 +40,7 @@ class Recorder:
         self._asked.append((prompt, settings))
         self._texts.append(text)
         try:
-            for tokens in self._backend.rounds(prompt, settings, trace, ends=ends):
+            for tokens in self._backend.rounds(prompt, settings, trace, **more):
                 text.add(tokens)
                 yield tokens
         finally:
