@@ -82,8 +82,10 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 	@ls -sh1 $(BUILD)/waves
 	@echo "The waves are in $(BUILD)/waves; open one with: gtkwave FILE, or surfer FILE"
 
+# Fields that a dataclass inherits from another module have annotations that pdoc cannot resolve.
 docs: $(STAMP) ## Write the API documentation, from docstrings, to build/docs.
-	$(PY) -W error -W "ignore:The module specification" -W "ignore:Couldn't import" -m pdoc \
+	$(PY) -W error -W "ignore:The module specification" -W "ignore:Couldn't import" \
+		-W "ignore:Error parsing type annotation" -m pdoc \
 		--docformat google --output-directory $(BUILD)/docs $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.

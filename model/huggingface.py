@@ -164,10 +164,7 @@ class SpeculativeGeneration:
 
 
 class PackedConfig(PreTrainedConfig):
-    """What a packed directory's config.json names as the code of its config.
-
-    @private: ``make docs`` cannot read the annotations of the fields that all configs have.
-    """
+    """What a packed directory's config.json names as the code of its config."""
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, **kwargs: Any) -> Any:  # type: ignore[override]

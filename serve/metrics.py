@@ -59,6 +59,11 @@ class Metrics(Collector):
             number = sum(count for length, count in lengths.items() if length > place)
             places.add_metric([str(place)], number)
         yield places
+        if counters.drafted and counters.rounds:
+            text, length = "1 + accepted tokens / rounds", 1 + counters.accepted / counters.rounds
+            yield _gauge("spec_decode_mean_acceptance_length", text, length)
+            text, rate = "Accepted / drafted tokens", counters.accepted / counters.drafted
+            yield _gauge("spec_decode_draft_acceptance_rate", text, rate)
 
 
 def _count(name: str, text: str, value: float) -> Metric:

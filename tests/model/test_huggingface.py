@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -14,8 +15,11 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    AutoTokenizer,
     GenerationConfig,
+    GenerationMixin,
     StoppingCriteriaList,
+    TextStreamer,
     dynamic_module_utils,
     pipeline,
 )
@@ -247,6 +251,21 @@ def test_streamers_and_stopping_criteria_are_those_of_transformers(model: Any) -
     assert asked == list(range(13, 21))
     assert streamer.found == found[0].tolist()
     assert streamer.ended
+
+
+def test_generate_has_the_signature_of_transformers(model: Any) -> None:
+    theirs = inspect.signature(GenerationMixin.generate).parameters
+    assert list(inspect.signature(type(model).generate).parameters) == list(theirs)
+
+
+def test_text_is_streamed_by_transformers_own_class(
+    packed: Path, model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer: Any = AutoTokenizer.from_pretrained(packed)
+    streamer = TextStreamer(tokenizer, skip_prompt=True)
+    reply = model.generate(TOKENS, max_new_tokens=9, do_sample=False, streamer=streamer)
+    expected = tokenizer.decode(reply[0, TOKENS.shape[1] :])
+    assert capsys.readouterr().out.split() == expected.split()
 
 
 def test_stop_strings_need_a_tokenizer(model: Any) -> None:

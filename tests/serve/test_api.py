@@ -476,4 +476,9 @@ def test_figures_have_the_names_of_vllm(address: str, client: openai.OpenAI) -> 
     places = [value for place, value in found.items() if place.startswith(name)]
     assert sum(places) == accepted
     assert f"{name}/0" in found
+    now = figures(address)
+    accepted = now["spec_decode_num_accepted_tokens_total"]
+    drafted = now["spec_decode_num_draft_tokens_total"]
+    assert now["spec_decode_draft_acceptance_rate"] == accepted / drafted
+    assert 1 < now["spec_decode_mean_acceptance_length"] <= 1 + drafted
     assert {"num_requests_running", "num_requests_waiting"} <= set(found)
