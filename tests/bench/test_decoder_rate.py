@@ -20,6 +20,7 @@ def codec() -> RtlCodec:
     return RtlCodec(DecoderConfig(lanes=LANES, target_rate="full"))
 
 
+@pytest.mark.slow
 def test_real_weights_come_at_the_rates_that_are_promised() -> None:
     payloads = list(decoder_rate.real_payloads(2, 1 << 14))
     rows, low = decoder_rate.real_rates([LANES], payloads)

@@ -81,6 +81,7 @@ def run_out_of_memory(*words: object) -> tuple[str, list[str]]:
     raise AssertionError("six of six runs ended by a signal")
 
 
+@pytest.mark.slow
 def test_a_real_limit_ends_a_reply_with_the_text_so_far(packed: Path) -> None:
     """The cache of keys and values grows until nothing is left for it."""
     words = (packed, *GENERATE, "--kv", "exact")

@@ -20,7 +20,7 @@ from cassandra_spec.golden import (
     encode,
 )
 from cassandra_spec.golden.file import Writer
-from cassandra_spec.model.packing import packer as packing
+from cassandra_spec.model.packing import pieces
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.masks import importance, kept_by_magnitude, kept_by_wanda
 from cassandra_spec.model.packing.packer import (
@@ -73,7 +73,7 @@ LINEAR = "model.layers.1.mlp.down_proj.weight"
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces for each tensor, the last of them short, none of them whole rows."""
-    monkeypatch.setattr(packing, "_PIECE", 768)
+    monkeypatch.setattr(pieces, "_PIECE", 768)
 
 
 def norms_of(source: Source) -> Norms:

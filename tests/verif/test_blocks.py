@@ -15,20 +15,20 @@ BUILD = Path(__file__).parents[2] / "build" / "suites"
 
 BLOCKS = (
     slow("zero_counter"),
-    "networks",
+    slow("networks"),
     "mantissa",
     "shifter",
     "residue",
-    "bitmap_expand",
+    slow("bitmap_expand"),
     "codebook",
-    "exponent_path",
+    slow("exponent_path"),
     "superblock_reader",
-    "speculation",
-    "verification",
+    slow("speculation"),
+    slow("verification"),
     "pruned_bytes",
     "encoder.align",
     "encoder.rank_map",
-    "encoder.front",
+    slow("encoder.front"),
 )
 
 
