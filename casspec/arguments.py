@@ -6,14 +6,13 @@ import cassandra_spec
 from cassandra_spec.bench.commands import compare, measure
 from cassandra_spec.casspec import (
     accuracy_commands,
-    exits_command,
     generate_command,
     lossless_commands,
+    own_text_commands,
     pack_commands,
     rtl_command,
     serve_command,
     system_commands,
-    table_command,
     tune_command,
 )
 from cassandra_spec.report.commands import CommandParser
@@ -49,8 +48,7 @@ def build_parser() -> CommandParser:
     pack_commands.register(subparsers)
     generate_command.register(subparsers)
     serve_command.register(subparsers)
-    table_command.register(subparsers)
-    exits_command.register(subparsers)
+    own_text_commands.register(subparsers)
     accuracy_commands.register(subparsers)
     rtl_command.register(subparsers)
     tune_command.register(subparsers)

@@ -15,7 +15,7 @@ import dataclasses
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -38,6 +38,7 @@ from cassandra_spec.model.output import resumable_directory, staged_directory
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.parts import Codebooks, Parts, write_part
 from cassandra_spec.model.packing.pieces import (
+    TensorJob,
     Work,
     count_piece,
     count_tensor,
@@ -211,52 +212,39 @@ def _pack_parts(work: Work, parts: Parts, workers: Workers, progress: bool, code
     missing = [tensor for tensor in work.tensors if tensor.name not in parts.done]
     _add_codebooks(work, parts, missing, workers, progress)
     done = _total(work.tensors) - _total(missing)
-    numbers = {tensor.name: number for number, tensor in enumerate(work.tensors)}
-    places = {tensor.name: parts.place(numbers[tensor.name]) for tensor in missing}
+    places = {tensor.name: parts.place(number) for number, tensor in enumerate(work.tensors)}
+    jobs = [
+        (work.only(each), parts.codebooks.get(each.name, Codebooks()), places[each.name])
+        for each in missing
+    ]
     with _bar("packing", work.tensors, progress, done) as bar:
-        saturated = (
-            _packed_there(work, missing, places, parts.codebooks, workers, codec)
-            if workers.cluster
-            else _packed_here(work, missing, places, parts.codebooks, workers, codec, bar)
-        )
-        for tensor, count in zip(missing, saturated, strict=True):
-            parts.add(tensor.name, places[tensor.name], count)
+        if workers.cluster:
+            saturated = workers.map(partial(pack_tensor, codec=codec), jobs)
+        else:
+            saturated = _packed_here(jobs, workers, codec, bar)
+        for tensor, (_, _, path), count in zip(missing, jobs, saturated, strict=True):
+            parts.add(tensor.name, path, count)
             if workers.cluster:
                 bar.update(tensor.count)
 
 
 def _packed_here(
-    work: Work,
-    tensors: Iterable[Tensor],
-    places: Mapping[str, Path],
-    books: Mapping[str, Codebooks],
-    workers: Workers,
-    codec: Packer,
-    bar: tqdm[None],
+    jobs: Sequence[TensorJob], workers: Workers, codec: Packer, bar: tqdm[None]
 ) -> Iterator[int]:
     """Write parts, whose pieces the processes of this machine share; yield saturated values."""
-    results = workers.map(partial(encode_piece, codec=codec), work.pieces(tensors, books))
-    for tensor in tensors:
+    pieces = (
+        piece
+        for work, books, _ in jobs
+        for tensor in work.tensors
+        for piece in work.pieces([tensor], {tensor.name: books})
+    )
+    results = workers.map(partial(encode_piece, codec=codec), pieces)
+    for work, _, path in jobs:
+        (tensor,) = work.tensors
         spec = work.spec(tensor)
         packed = joined(_taken(results, spec, bar), spec.format)
-        write_part(places[tensor.name], tensor.name, packed)
+        write_part(path, tensor.name, packed)
         yield packed.saturated
-
-
-def _packed_there(
-    work: Work,
-    tensors: Iterable[Tensor],
-    places: Mapping[str, Path],
-    books: Mapping[str, Codebooks],
-    workers: Workers,
-    codec: Packer,
-) -> Iterator[int]:
-    """The same, each tensor by one worker, which reads and writes by path."""
-    jobs = (
-        (work.only(tensor), books.get(tensor.name, Codebooks()), places[tensor.name].absolute())
-        for tensor in tensors
-    )
-    return workers.map(partial(pack_tensor, codec=codec), jobs)
 
 
 def _write_model(work: Work, parts: Parts, path: Path, progress: bool) -> None:

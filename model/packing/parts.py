@@ -58,7 +58,7 @@ class Parts:
 
     def place(self, number: int) -> Path:
         """The file that the part of a tensor is written to, by the tensor's number."""
-        return self._folder / f"{number}.safetensors"
+        return self._folder.absolute() / f"{number}.safetensors"
 
     def add(self, name: str, path: Path, saturated: int) -> None:
         """Note that :func:`write_part` has written a part; the note is on the disk then."""

@@ -206,7 +206,11 @@ def count_tensor(work: Work) -> tuple[str, Counts]:
     )
 
 
-def pack_tensor(job: tuple[Work, Codebooks, Path], *, codec: Packer) -> int:
+TensorJob = tuple[Work, Codebooks, Path]
+"""One tensor, its codebooks, and the file to write."""
+
+
+def pack_tensor(job: TensorJob, *, codec: Packer) -> int:
     """Pack a whole tensor into a file; returns the number of saturated values."""
     work, books, path = job
     (tensor,) = work.tensors
