@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 from cassandra_spec.bench.compare.questions import Question
 from cassandra_spec.drafting import Counters, NgramTable, Settings, encode_prompt, stop_tokens
 from cassandra_spec.drafting.table import CONTINUATIONS, ENTRY_BYTES
+from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.format import is_integer
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.engine import Engine
@@ -19,6 +22,8 @@ from cassandra_spec.report.tables import markdown_table
 
 CHAIN = 3
 """Longest chain of first candidates that a verification checks."""
+
+_MOST = 1 << 53  # tokens that a file may name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +91,23 @@ def figures(
     """Figures of one table; ``about`` is what its file says of itself."""
     return TableFigures(
         file=name,
-        own_tokens=int(about.get("own_tokens", 0)),
-        text_tokens=int(about.get("text_tokens", 0)),
+        own_tokens=_tokens(about, "own_tokens", name),
+        text_tokens=_tokens(about, "text_tokens", name),
         order=len(table.orders),
         entries=len(table),
         bytes=len(table) * ENTRY_BYTES,
         **_places(table, known),
         tokens_per_verification=_chains(table, known),
     )
+
+
+def _tokens(about: Mapping[str, Any], field: str, name: str) -> int:
+    found = about.get(field, 0)
+    if not is_integer(found, 0, _MOST):
+        raise FileError(
+            f"{name}: {field} must be a whole number from 0 on, not {reprlib.repr(found)}"
+        )
+    return found
 
 
 def _places(table: NgramTable, known: Sequence[Known]) -> dict[str, int]:

@@ -6,6 +6,7 @@ import pytest
 
 from cassandra_spec.bench import tables
 from cassandra_spec.drafting import NgramTable
+from cassandra_spec.golden.errors import FileError
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,12 @@ def test_places_and_chains(
     assert (each.places, each.found, each.first) == (len(reply), found, first)
     assert each.among == first  # only one token follows each run
     assert each.tokens_per_verification == pytest.approx(per_verification)
+
+
+@pytest.mark.parametrize("value", ["many", -1, 1.5, None])
+def test_what_a_file_says_of_itself_is_checked(value: object) -> None:
+    table = NgramTable.count([list(range(10))], vocabulary=96)
+    with pytest.raises(
+        FileError, match=r"^file: own_tokens must be a whole number from 0 on, not "
+    ):
+        tables.figures(table, [], "file", {"own_tokens": value})
