@@ -73,7 +73,7 @@ lint: verilog ## Check style and types, and every exported top with Verilator's 
 verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder to build/rtl.
 	$(PY) -m cassandra_spec.casspec rtl --tested --out $(BUILD)/rtl
 
-figures: $(STAMP) ## Draw the timing diagrams of docs/timing again, from the gateware.
+figures: $(STAMP) ## Draw the timing diagrams of docs/hardware/timing again, from the gateware.
 	$(PY) -m cassandra_spec.verif.decoder.diagrams
 
 waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say where they are.

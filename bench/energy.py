@@ -4,7 +4,7 @@ energy``).
 Segments of SmolLM2 go through the netlist of the decoder, gate by gate, under Verilator; every
 value that comes out is compared with golden. The transitions of the netlist's nets give energies
 (:mod:`cassandra_spec.synth.energy`), which are set beside those of reading the saved bytes from
-DRAM. docs/energy.md.
+DRAM. docs/hardware/energy.md.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ examples:
 
 The first line is the model itself, from --source or from the first packed model that is lossless.
 Rounding to 8 bits (one scale for each output channel) and Wanda's pruning are lossy compression to
-compare with, of linear weights. Errors are standard errors over windows. docs/packing.md says more.
+compare with, of linear weights. Errors are standard errors over windows. packing.md says more.
 """
 
 

@@ -40,7 +40,7 @@ examples:
 
 Each prompt gets a reply of its own. Without --temperature decoding is greedy, and the reply is
 token for token what --plain gives with the same --kv. The figures are over all replies;
-docs/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
+docs/software/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
 """
 
 CHAT_EPILOG = """\

@@ -122,7 +122,7 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
     flags.add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
     flags.add_count(group, "kv-group", "values of an exponent", 32)
     flags.add_count(group, "kv-block", "positions in a block", 32)
-    text = "of the values in a block (docs/kv.md)"
+    text = "of the values in a block (docs/software/kv.md)"
     flags.add_choice(group, "kv-order", ("channel", "token"), text)
     text = "largest values of each vector that the draft has (order token; default all)"
     flags.add_count(group, "kv-keep", text)

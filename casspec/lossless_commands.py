@@ -24,7 +24,7 @@ Each turn is answered with the draft and plainly by the same backend, one after 
 command fails if a reply differs. Speed-ups are of whole requests, as the leaderboard has them, with
 intervals of 95 % over questions. Prompts are never cut: a turn that does not fit the model with its
 reply is left out. Ctrl-C ends with the questions so far; with --journal, the same command goes on.
-docs/levels.md describes the figures.
+docs/software/levels.md describes the figures.
 """
 
 CONFORM_EPILOG = """\
@@ -39,7 +39,7 @@ A way to decode is a packed model with flags of `casspec generate`; or the addre
 OpenAI's interface, with the name of its model and of a variable of the environment that has the
 key; or a GGUF file beside a packed model whose tokens it takes, decoded by the llama-cpp-python of
 a Python. Exit code: 0 if all is identical, 1 if a reply or a row differs.
-docs/serving.md says what is compared.
+docs/software/serving.md says what is compared.
 """
 
 

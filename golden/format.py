@@ -109,7 +109,7 @@ ENCODE_COMMAND_FIELDS = (
 """The command word that starts a segment in the encoder, least significant field first."""
 
 ENCODE_ERROR_CAUSES = ("command", "short", "long", "nonfinite", "miss")
-"""Causes of an encoding error (docs/encoder.md); the index is the bit in the gateware."""
+"""Causes of an encoding error (docs/hardware/encoder.md); the index is the bit in the gateware."""
 
 SIGNIFICAND = 8
 """Bits of a significand; a target of mx may have fewer."""

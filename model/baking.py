@@ -1,4 +1,4 @@
-"""Baking a table of n-grams from a model's own text (docs/table.md).
+"""Baking a table of n-grams from a model's own text (docs/software/table.md).
 
 Each conversation has a user turn that the model samples, at temperature 1, behind the opening of
 its chat template, and the greedy reply to it. A conversation depends on the seed and its number

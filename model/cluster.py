@@ -1,4 +1,4 @@
-"""Work on several machines: the executor of a Dask cluster (docs/packing.md).
+"""Work on several machines: the executor of a Dask cluster (docs/software/packing.md).
 
 Dask sends functions and items to its workers as pickles, and runs an item again whose worker has
 died. Items name files, and workers write files: arrays do not go through the scheduler.

@@ -32,7 +32,7 @@ def add_packed(parser: flags.Flags) -> None:
     parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
 
 
-# --- levels of drafting (docs/levels.md) ----------------------------------------------------------
+# --- levels of drafting (docs/software/levels.md) -------------------------------------------------
 
 VIEW_FLAGS = ("--low", "--no-tail", "--alternatives", "--alternative-margin")
 """Those that say what is around a chain of the draft view."""
@@ -42,7 +42,7 @@ LEVEL_FLAGS = ("--table", "--branches", "--rows", *VIEW_FLAGS)
 
 def add_levels(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add ``--table``, and a flag for each field of :class:`cassandra_spec.drafting.Levels`."""
-    group = parser.add_argument_group("low drafters (docs/levels.md)")
+    group = parser.add_argument_group("low drafters (docs/software/levels.md)")
     flags.add_file(group, "table", "of n-grams (casspec bake-table)")
     flags.add_count(group, "low", "their tokens in a pass of the draft view", Levels.low, low=0)
     text = "their candidates for one place; 1: chains, no trees"

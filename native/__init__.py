@@ -1,4 +1,4 @@
-"""Native code: the codec and the decoding engine in C++, compiled at first use (docs/native.md).
+"""Native code: the codec and the decoding engine in C++, compiled at first use (native.md).
 
 Importing this package neither compiles nor loads anything: a machine without a compiler can import
 it, and gets :class:`NativeError` from whatever needs the library.

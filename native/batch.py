@@ -1,7 +1,7 @@
 """Sequences that a native engine decodes side by side: one pass a step for all of them.
 
 The rows of a pass do not depend on each other. So a sequence has the tokens that it would have
-alone, whatever the others are and whenever they come and go (docs/native.md). One that runs alone
+alone, whatever the others are and whenever they come and go (native.md). One that runs alone
 is decoded in rounds of speculation if its settings say so, which emit the same tokens; it goes on
 in plain passes when another one comes, and the other way round.
 """

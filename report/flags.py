@@ -119,7 +119,7 @@ def add_jobs(parser: Flags, text: str = "processes (default: all cores)") -> Non
 
 def add_cluster(parser: Flags) -> None:
     """``--cluster ADDRESS``."""
-    text = "of a Dask scheduler whose workers share the files, instead of --jobs (docs/packing.md)"
+    text = "of a Dask scheduler whose workers share the files, instead of --jobs (packing.md)"
     parser.add_argument("--cluster", metavar="ADDRESS", help=text)
 
 

@@ -1,7 +1,7 @@
 """The page that shows what made each token of a reply: of a recorded run, or at a server.
 
 The program (trace.js) is the same for both. What it reads has ``replies``, or says that it is
-``live``, and then asks the server that the page came from (docs/serving.md).
+``live``, and then asks the server that the page came from (docs/software/serving.md).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Encoder(wiring.Component):
 
     Latency, throughput and buffering: see :class:`cassandra_spec.rtl.encode.front.EncoderFront` and
     :class:`cassandra_spec.rtl.encode.regions.EncoderRegions`. Illegal input is named in ``errors``
-    of the segment's result (docs/encoder.md); the next segment is encoded as usual.
+    of the segment's result (docs/hardware/encoder.md); the next segment is encoded as usual.
 
     Members
     -------

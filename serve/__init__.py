@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server for packed models (docs/serving.md)."""
+"""An OpenAI-compatible server for packed models (docs/software/serving.md)."""

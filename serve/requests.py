@@ -44,7 +44,7 @@ class StreamOptions(_Body):
 
     include_usage: bool = False
     include_obfuscation: bool = False  # accepted and not done
-    include_trace: bool = False  # what made each token (docs/serving.md)
+    include_trace: bool = False  # what made each token (docs/software/serving.md)
 
 
 class Asked(_Body):

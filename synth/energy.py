@@ -3,7 +3,7 @@
 A transition of a net takes half of C V^2 for the pins that the net drives, and what the library's
 tables say for the inside of the cells at both its ends, at that load and at the slews that OpenSTA
 computes. Wires, the buffers of a clock tree and glitches are not in it. OpenSTA 2.0 is not asked
-for power: it takes activities of registers alone. docs/energy.md.
+for power: it takes activities of registers alone. docs/hardware/energy.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The decoder in an FPGA: ``python -m cassandra_spec.synth.fpga`` (``make fpga``; docs/fpga.md).
+"""The decoder in an FPGA: ``python -m cassandra_spec.synth.fpga`` (``make fpga``; fpga.md).
 
 Yosys maps the decoder to Lattice ECP5, nextpnr places and routes it. The decoder has more ports
 than the device has pins, so a wrapper feeds its inputs from one long shift register and takes its

@@ -1,6 +1,6 @@
 """The register map as Markdown and as a C header, from the table that makes the gateware.
 
-``python -m cassandra_spec.synth.registers`` writes docs/registers.md; a test compares it with the
+``python -m cassandra_spec.synth.registers`` writes registers.md; a test compares it with the
 table.
 """
 
@@ -148,7 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.registers", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("docs/registers.md"), help="file to write")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/hardware/registers.md"), help="file to write"
+    )
     return parser
 
 

@@ -1,6 +1,6 @@
-"""Area and timing: ``python -m cassandra_spec.synth.report`` (``make synth``; docs/synthesis.md).
+"""Area and timing: ``python -m cassandra_spec.synth.report`` (``make synth``; synthesis.md).
 
-Tables of decoders, or of an encoder (``--encoder``; docs/encoder.md), whose memories are counted in
+Tables of decoders, or of an encoder (``--encoder``; encoder.md), whose memories are counted in
 bits, and as macros.
 """
 

@@ -1,6 +1,6 @@
 """What Cassandra buys on a device: a closed-form model, from figures that are read from files.
 
-Imports no other package of the project. docs/system.md explains the model and its assumptions.
+Imports no other package of the project. system.md explains the model and its assumptions.
 """
 
 from cassandra_spec.system.acceptance import Acceptance

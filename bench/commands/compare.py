@@ -28,7 +28,7 @@ examples:
 A method is NAME:option=value, then @GAMMA and +low (above low drafters), where wanted. All run on
 the first model, the first Cassandra on each. Ctrl-C ends with the prompts that all have answered;
 with --journal, the same command goes on from there.
-docs/drafters.md describes methods and figures.
+docs/software/drafters.md describes methods and figures.
 """
 
 

@@ -39,7 +39,7 @@ examples:
 
 Packs the model in one setting after another and follows each draft along the target's greedy
 replies. Intervals are of 95 %, by drawing prompts anew. `best` is the gamma with the least traffic.
-docs/acceptance.md defines the figures and names the settings.
+docs/software/acceptance.md defines the figures and names the settings.
 """
 
 SMALL_EPILOG = """\
@@ -72,7 +72,7 @@ examples:
 Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 16 rows.
 `GB/s` counts stored bytes of weights for one row: the median over rounds, with the least and the
 most. `of reading` is that over the speed of plain reading in the same round; `N rows` is the time
-of such a pass over that of one row. docs/native.md, section Layouts and kernels, has the forms.
+of such a pass over that of one row. native.md, section Layouts and kernels, has the forms.
 """
 
 LEVELS_EPILOG = """\
@@ -82,7 +82,7 @@ examples:
   casspec bench levels packed --questions question.jsonl --each 5 --json levels.json
 
 The native engine answers every turn of the questions in all variants, plainly first of all; the
-command fails if a reply differs from the plain one. Traffic is counted, as docs/runtime.md defines
+command fails if a reply differs from the plain one. Traffic is counted, as runtime.md defines
 it, with intervals of 95 % over turns; speed is the median over turns, with quartiles, of what was
 measured one after the other. A file of questions is in Spec-Bench's form. Ctrl-C ends with the
 figures so far.

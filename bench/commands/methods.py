@@ -19,7 +19,7 @@ examples:
 Known replies are followed in one pass of the model: what an exit would draft after each token, how
 many tokens a verification would emit, and how often the exit is right when it is sure. The cascade
 replies to some prompts without a verifier, with thresholds for the largest F1 and for a precision.
-docs/drafters.md says what the figures mean.
+docs/software/drafters.md says what the figures mean.
 """
 
 PROJECTION_EPILOG = """\
@@ -29,7 +29,7 @@ examples:
 
 Attention of low rank drafts, by weights and by activations, along known replies; so do keys and
 values of low rank, and block attention residuals. The perplexity is that of the draft alone,
-without a verifier. docs/drafters.md says what the figures mean.
+without a verifier. docs/software/drafters.md says what the figures mean.
 """
 
 TABLES_EPILOG = """\
@@ -39,7 +39,7 @@ examples:
 
 The native engine replies to the prompts plainly; then each table is asked at every place of the
 replies for what comes next, with its orders up to 1, 2 and 3. These are counts, the same on a busy
-machine. docs/table.md says what the columns mean.
+machine. docs/software/table.md says what the columns mean.
 """
 
 

@@ -1,1 +1,1 @@
-"""All draft methods on the same prompts (docs/drafters.md)."""
+"""All draft methods on the same prompts (docs/software/drafters.md)."""

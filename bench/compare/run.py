@@ -1,7 +1,7 @@
 """Draft methods on the same prompts: replies compared, acceptance, traffic, operations.
 
 Every turn of every question is answered by plain decoding and by each contender. Everything that is
-counted does not depend on the machine's load. Traffic is that of docs/runtime.md: a pass reads its
+counted does not depend on the machine's load. Traffic is that of runtime.md: a pass reads its
 weights once, and the keys and values of the positions that it sees once; speed-ups are over plain
 decoding in BF16.
 """

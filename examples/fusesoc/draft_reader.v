@@ -1,5 +1,5 @@
 // Draft values of packed weights: the decoder without its verification region, and a count of the
-// values that were taken since the reset. docs/microarchitecture.md describes the decoder's ports.
+// values that were taken since the reset. docs/hardware/microarchitecture.md describes the decoder's ports.
 module draft_reader (
     input  wire         clk,
     input  wire         rst,

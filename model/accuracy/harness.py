@@ -1,4 +1,4 @@
-r"""Packed models in the lm-evaluation-harness (docs/packing.md), under the name ``cassandra``.
+r"""Packed models in the lm-evaluation-harness (packing.md), under the name ``cassandra``.
 
 Needs the package lm-eval (the extra ``eval``). As a command it is the harness's own, with one more
 model::

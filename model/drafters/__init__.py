@@ -1,4 +1,4 @@
-"""Every draft method behind one contract, verified by one lossless loop (docs/drafters.md).
+"""Every draft method behind one contract, verified by one lossless loop (drafters.md).
 
 A method is a file of :mod:`cassandra_spec.model.drafters.methods`: a frozen dataclass of options
 that prepares drafters for a loaded model.

@@ -1,4 +1,4 @@
-"""``casspec train-exits``: exits of a packed model from its own text, in a file (docs/drafters.md).
+"""``casspec train-exits``: exits of a packed model from its own text, in a file (drafters.md).
 
 The order is text, states, adapters, confidence, calibration. Text, states and every epoch are kept
 in files until the end, so work that was interrupted goes on, and the same seed gives the same

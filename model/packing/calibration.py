@@ -2,7 +2,7 @@
 
 For a matrix with inputs X [tokens, inputs] the norm of input channel j is ||X_j||_2 over all tokens
 of the calibration text. Wanda prunes by |W_ij| ||X_j||, and the error of a draft is weighted by
-||X_j||^2 (docs/packing.md). The norms are gathered with the model's own BF16 weights, in one pass.
+||X_j||^2 (packing.md). The norms are gathered with the model's own BF16 weights, in one pass.
 """
 
 from __future__ import annotations

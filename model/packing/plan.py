@@ -1,4 +1,4 @@
-"""How a model is packed: a recipe for every tensor, and the files that say so (docs/packing.md).
+"""How a model is packed: a recipe for every tensor, and the files that say so (packing.md).
 
 A plan file is TOML: what holds for all tensors in ``[default]``, and what is different for some in
 ``[[override]]``, by glob. Overrides apply in their order, later ones over earlier ones::

@@ -1,4 +1,4 @@
-"""Keys and values: in BF16, or sealed in the Cassandra format block by block (docs/runtime.md).
+"""Keys and values: in BF16, or sealed in the Cassandra format block by block (runtime.md).
 
 A block is a run of consecutive positions in all layers. Once its positions are committed it is
 packed by a :class:`golden.Encoder`. From then on the target sees ``decode_target`` of the packed

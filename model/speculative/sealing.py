@@ -1,4 +1,4 @@
-"""How keys and values are sealed: their layout in segments, and what packs them (docs/kv.md)."""
+"""How keys and values are sealed: their layout in segments, and what packs them (kv.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What padding costs a sealed cache (docs/kv.md): ``python -m cassandra_spec.model.study.padding``.
+"""What padding costs a sealed cache (kv.md): ``python -m cassandra_spec.model.study.padding``.
 
 Keys and values are stand-ins of one layer: normal values, those of keys with a scale for each
 channel that spreads over two octaves, as some channels of real keys are large at every position.
@@ -66,7 +66,7 @@ def measure(kv: KeyValueFormat, width: int, kind: str, seed: int = 1) -> Padding
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of docs/kv.md."""
+    """Print the table of docs/software/kv.md."""
     argparse.ArgumentParser(
         prog="cassandra_spec.model.study.padding", description=__doc__
     ).parse_args(argv)

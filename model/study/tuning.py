@@ -10,7 +10,7 @@ candidate from the same measurement: the draft's margins are known at every plac
 
 Two objectives are kept side by side. Eq. 2 of the paper, as printed, is acceptance over the bits
 that a draft reads; it knows neither gamma, nor masks and exponents, nor the verification. The full
-model is the traffic of a round, docs/runtime.md, and the one that chooses.
+model is the traffic of a round, docs/software/runtime.md, and the one that chooses.
 """
 
 from __future__ import annotations

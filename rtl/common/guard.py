@@ -1,4 +1,4 @@
-"""What keeps bursts inside their regions although a bit of state has changed (docs/integration.md).
+"""What keeps bursts inside their regions although a bit of state has changed (integration.md).
 
 A flip-flop or a bit of a memory may change by itself (a soft error). Where a region is and how
 far it has been accessed is therefore kept with one more bit, by which a single wrong bit shows;

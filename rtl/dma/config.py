@@ -123,7 +123,7 @@ class BusConfig(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DmaConfig(BusConfig):
-    """Decoders behind one read master (docs/integration.md).
+    """Decoders behind one read master (docs/hardware/integration.md).
 
     Raises CassandraError that names the field, the value and what was expected.
     """
@@ -172,7 +172,7 @@ class DmaConfig(BusConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoreConfig(BusConfig):
-    """An encoder in front of a write master (docs/encoder.md).
+    """An encoder in front of a write master (docs/hardware/encoder.md).
 
     Raises CassandraError that names the field, the value and what was expected.
     """

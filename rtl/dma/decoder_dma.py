@@ -26,7 +26,7 @@ class CassandraDma(Peripheral):
     """Decoders that fetch their segments: AXI4-Lite registers, AXI4 reads, AXI4-Stream out.
 
     Software writes a segment's command word and the address and length of its regions, and starts
-    it (docs/registers.md); descriptors queue up. The regions are read in bursts ahead of the
+    it (registers.md); descriptors queue up. The regions are read in bursts ahead of the
     decoder, and the values leave as packets, in the order of the descriptors, whatever the number
     of decoders.
 

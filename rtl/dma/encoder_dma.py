@@ -27,7 +27,7 @@ class CassandraEncoderDma(Peripheral):
     """An encoder that stores its segments: AXI4-Stream in, AXI4-Lite registers, AXI4 writes.
 
     Software writes a segment's command word and the address and room of its regions, and starts it
-    (docs/registers.md); descriptors queue up. The values of the segments come as packets, in the
+    (registers.md); descriptors queue up. The values of the segments come as packets, in the
     order of the descriptors. When both regions of a segment are in memory, its directory entry
     waits in a queue of results, and an interrupt says so.
 

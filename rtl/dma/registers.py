@@ -150,7 +150,10 @@ DMA_CAUSES = (
 """Causes of an error that the decoder does not know."""
 
 ENCODE_CAUSES = (
-    *((f"encode_{name}", f"encoder: {name} (docs/encoder.md)") for name in ENCODE_ERROR_CAUSES),
+    *(
+        (f"encode_{name}", f"encoder: {name} (docs/hardware/encoder.md)")
+        for name in ENCODE_ERROR_CAUSES
+    ),
     ("room", "encoder: a region did not fit its room; what did not fit is not written"),
 )
 """Causes of an error that only the encoder knows."""
@@ -422,7 +425,9 @@ REGISTERS = (
             ("failed", "a write was answered with an error"),
             ("room", "a region did not fit its room"),
         ),
-        _fields("ro", ("errors", len(ENCODE_ERROR_CAUSES), "causes of docs/encoder.md", 4)),
+        _fields(
+            "ro", ("errors", len(ENCODE_ERROR_CAUSES), "causes of docs/hardware/encoder.md", 4)
+        ),
         _bits("wo", ("pop", "1: go on to the next; nothing happens if there is none")),
         _fields("ro", ("waiting", 7, "segments that wait", 10)),
         only="encode",

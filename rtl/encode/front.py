@@ -26,7 +26,7 @@ class EncoderFront(wiring.Component):
     :class:`cassandra_spec.rtl.encode.topk.RadixSelect`). Throughput: a beat in each cycle if all
     is kept; else a vector in four turns, 16 cycles for 64 values in 16 lanes. Buffering: four
     vectors, two groups. Illegal input is named in ``errors`` of the segment's last record
-    (docs/encoder.md).
+    (docs/hardware/encoder.md).
 
     Members
     -------

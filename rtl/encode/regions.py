@@ -2,7 +2,7 @@
 
 Units of each stream are packed first (:mod:`cassandra_spec.rtl.encode.packers`) and wait in
 memories until the demand schedule comes to them (docs/format.md, section 6), because a unit often
-holds bits of later beats than the one that demands it. docs/encoder.md says how much can wait, and
+holds bits of later beats than the one that demands it. encoder.md says how much can wait, and
 why nothing deadlocks.
 """
 

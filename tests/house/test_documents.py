@@ -16,7 +16,7 @@ import pytest
 from cassandra_spec.casspec.arguments import build_parser
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOURCES = ("py", "cpp", "h", "v", "vlt", "toml", "txt", "json", "md")
 FOLDERS = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build")
 
@@ -175,7 +175,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
 
 
-@pytest.mark.parametrize("picture", sorted(ROOT.glob("docs/*.svg")), ids=lambda path: path.name)
+@pytest.mark.parametrize("picture", sorted(ROOT.glob("docs/**/*.svg")), ids=lambda path: path.name)
 def test_pictures_are_well_formed_and_described(picture: Path) -> None:
     root = ET.parse(picture).getroot()
     space = "{http://www.w3.org/2000/svg}"

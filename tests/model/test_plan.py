@@ -218,7 +218,9 @@ def test_an_override_that_does_not_fit_the_model(
 
 
 def test_the_example_in_the_documentation(llama: Path, tmp_path: Path) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs/packing.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs/software/packing.md").read_text(
+        encoding="utf-8"
+    )
     (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "plan.toml").write_text(example)
     plan = PackPlan.load(tmp_path / "plan.toml")

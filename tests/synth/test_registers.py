@@ -26,7 +26,7 @@ int main(void) {{
 
 
 def test_the_document_is_that_of_the_table() -> None:
-    assert (ROOT / "docs" / "registers.md").read_text() == registers.markdown()
+    assert (ROOT / "docs/hardware/registers.md").read_text() == registers.markdown()
 
 
 def test_writing_the_document(tmp_path: Path) -> None:

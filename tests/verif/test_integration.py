@@ -1,4 +1,4 @@
-"""docs/integration.md: the worked example and the C code on that page work."""
+"""docs/hardware/integration.md: the worked example and the C code on that page work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import REGISTERS, register_of
 from cassandra_spec.synth.registers import c_header
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs/hardware/integration.md").read_text()
 CONFIG = DmaConfig(decoder=DecoderConfig(lanes=8))
 SUPERBLOCK = 128
 

@@ -190,6 +190,6 @@ async def illegal_codes_raise_overflow_until_clear(dut: Any) -> None:
 
 @cocotb.test()
 async def the_queue_holds_what_the_schedule_can_leave_in_it(dut: Any) -> None:
-    """The bound of docs/microarchitecture.md is reached, and nothing is lost."""
+    """The bound of docs/hardware/microarchitecture.md is reached, and nothing is lost."""
     scripts = {_name(*path): fullest_queue(rng_of("full", *path), path) for path in PATHS}
     await play(dut, design(), scripts, clocked=True)

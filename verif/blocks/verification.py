@@ -133,7 +133,7 @@ async def values_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def beats_at_the_rate_of_the_path(dut: Any, instance: str) -> None:
-    """The rates of docs/microarchitecture.md, where the bus brings the rows in time."""
+    """The rates of docs/hardware/microarchitecture.md, where the bus brings the rows in time."""
     path = await _Path(dut, instance).started()
     for scheme, target in itertools.product(SCHEMES, (False, True)):
         job = dense_job(path, scheme, target)

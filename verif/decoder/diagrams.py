@@ -1,8 +1,8 @@
 """Timing diagrams of every interface, traced in Amaranth's own simulator.
 
 ``python -m cassandra_spec.verif.decoder.diagrams`` writes WaveDrom sources and pictures to
-docs/timing. What the diagrams show is what the gateware did; tests hold them to the rules of valid
-and ready.
+docs/hardware/timing. What the diagrams show is what the gateware did; tests hold them to the rules
+of valid and ready.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cassandra_spec.verif.library.tracing import (
 )
 from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream, source
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "timing"
+FOLDER = Path(__file__).resolve().parents[2] / "docs/hardware/timing"
 
 
 def _job() -> Job:

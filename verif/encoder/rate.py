@@ -1,6 +1,6 @@
 """Rates of the encoder: cycles for a vector, by scheme and by how many values are kept.
 
-``python -m cassandra_spec.verif.encoder.rate [--document docs/encoder.md]`` runs the Verilated top
+``python -m cassandra_spec.verif.encoder.rate [--document encoder.md]`` runs the Verilated top
 in bulk and prints a table, or puts it into the block ``rates`` of a document.
 """
 

@@ -1,6 +1,6 @@
 """Functional coverage: what the suites must have seen, in prose, and the bins that show it.
 
-:data:`INTENTS` is the plan. Each intent names its bins; docs/verification.md repeats the plan and a
+:data:`INTENTS` is the plan. Each intent names its bins; verification.md repeats the plan and a
 test compares the two. A suite samples bins by name (an unknown name is an error), saves its counts
 as JSON under ``build/coverage``, and demands the bins that it must hit.
 """
@@ -304,7 +304,7 @@ _ENCODER: tuple[Intent, ...] = (
     ),
     Intent(
         name="encode_error",
-        prose="Encoder: each cause of docs/encoder.md.",
+        prose="Encoder: each cause of docs/hardware/encoder.md.",
         bins=tuple(ENCODE_ERROR_CAUSES),
     ),
     Intent(
@@ -320,7 +320,7 @@ _ENCODER: tuple[Intent, ...] = (
 )
 
 INTENTS = (*_DECODER, *_ENCODER)
-"""The plan, in the order of docs/verification.md."""
+"""The plan, in the order of docs/hardware/verification.md."""
 
 
 class Coverage:
@@ -394,7 +394,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def plan_table() -> str:
-    """The plan as the Markdown table of docs/verification.md."""
+    """The plan as the Markdown table of docs/hardware/verification.md."""
     rows = [(intent.prose, _shown(intent), len(intent.bins)) for intent in INTENTS]
     return markdown_table(["intent", "bins", "number"], rows)
 
