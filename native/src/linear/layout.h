@@ -1,5 +1,5 @@
-// Tiles of weights: 16 rows of BF16 patterns to bytes and back (docs/software/native.md has the pictures).
-// What a kernel of linear/kernels.h reads, written without regard for speed.
+// Tiles of weights: 16 rows of BF16 patterns to bytes and back (docs/software/native.md has the
+// pictures). What a kernel of linear/kernels.h reads, written without regard for speed.
 #pragma once
 
 #include <cstddef>
