@@ -90,6 +90,11 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     text = "how the native target's weights are kept: 12 bits are lossless, too; auto: the faster"
     flags.add_choice(group, "native-target", ("bf16", "packed12", AUTO), text)
     flags.add_count(group, "threads", "of the native backend (default: all processors)")
+    text = (
+        "positions of prompt and reply, at most (default: the model's, without those that need"
+        " other rotary angles: docs/native.md)"
+    )
+    flags.add_count(group, "context", text)
 
 
 def set_greedy(parser: argparse.ArgumentParser) -> None:
@@ -235,6 +240,7 @@ def identity_of(args: argparse.Namespace) -> list[object]:
 
     table = args.table and args.table.stat()
     found = [open_packed(args.source).digest, args.backend, args.native_target, args.threads]
+    found += [] if args.context is None else [args.context]
     return [*found, table and [table.st_size, table.st_mtime_ns]]
 
 
@@ -257,7 +263,7 @@ def opening_of(args: argparse.Namespace) -> Opening:
     """How the chosen backend opens the model."""
     from cassandra_spec.model.backends import Opening
 
-    shared = {"table": args.table, "verify": args.verify}
+    shared = {"table": args.table, "verify": args.verify, "context": args.context}
     if args.backend == "native":
         from cassandra_spec.native.engine_binding import MAX_ROWS
 

@@ -66,6 +66,7 @@ from cassandra_spec.drafting.settings import (
     Levels,
     Sampling,
     Settings,
+    check_room,
 )
 from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import (
@@ -138,6 +139,7 @@ __all__ = [
     "Traffic",
     "View",
     "accept_greedy",
+    "check_room",
     "cut_at_end",
     "decode",
     "draw",

@@ -109,3 +109,15 @@ class Settings:
     def uses_low_drafter(self) -> bool:
         """Whether rounds may have tokens that no pass has drafted."""
         return self.gamma != 0 and self.draft in ("lookup", "hybrid")
+
+
+def check_room(needed: int, *, context: int, longest: int) -> None:
+    """Refuse a prompt and a reply of more positions than the context of a model has.
+
+    ``longest`` is the most that a context can be asked for. Raises :class:`CassandraError`.
+    """
+    if needed > context:
+        more = f" (context can be set, up to {longest})" if longest > context else ""
+        raise CassandraError(
+            f"prompt and reply must fit the context of {context} positions, not need {needed}{more}"
+        )

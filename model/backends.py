@@ -66,6 +66,7 @@ class Opening:
     native_target: Target = "bf16"  # how the native target's weights are kept
     threads: int | None = None  # of the native engine
     sequences: int = 1  # side by side, of the native engine
+    context: int | None = None  # positions of a sequence; None: what the model takes unasked
     codec: Codec | None = None  # what decodes for torch; None: golden's
     encoder: Encoder | None = None  # what packs torch's keys and values; None: golden's
     kv: KeyValueFormat | None = None  # of torch's keys and values; None: BF16
@@ -83,6 +84,7 @@ def _open_torch(source: Path, opening: Opening, settings: Settings) -> Iterator[
         kv=opening.kv,
         table=_table(source, opening),
         verify=opening.verify,
+        context=opening.context,
     )
 
 
@@ -96,6 +98,7 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
         threads=opening.threads,
         draft=settings.uses_draft_view,
         slots=opening.sequences,
+        context=opening.context,
         verify=opening.verify,
     ) as engine:
         engine.use_table(_table(source, opening))

@@ -31,6 +31,7 @@ from cassandra_spec.drafting import (
     Policy,
     Report,
     Settings,
+    check_room,
     cut_at_end,
     make_policy,
     make_report,
@@ -308,13 +309,9 @@ class Engine(LoadedModel):
 
     def require_room(self, prompt: Sequence[int], settings: Settings) -> None:
         """Raise :class:`CassandraError` unless a prompt, and the reply to it, can be run here."""
-        self._ids(prompt, 0, False)
         needed = len(prompt) + settings.max_tokens
-        if needed > self.context:
-            raise CassandraError(
-                f"prompt and reply must fit the engine's {self.context} positions, "
-                f"not need {needed}"
-            )
+        check_room(needed, context=self.context, longest=self.config.longest)
+        self._ids(prompt, 0, False)
 
     def use_table(self, table: NgramTable | None) -> None:
         """Give the low drafter a table of n-grams of this model's tokens, or take it away."""

@@ -29,6 +29,7 @@ from cassandra_spec.drafting import (
     ReplyText,
     Report,
     Settings,
+    check_room,
     decode,
     encode_prompt,
     fixed_plan,
@@ -54,6 +55,7 @@ from cassandra_spec.model.speculative.loading import (
 )
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import run_pass
+from cassandra_spec.model.speculative.rotary import fix_angles
 from cassandra_spec.model.speculative.tiles import ROWS
 from cassandra_spec.model.speculative.trees import TreePasses
 
@@ -120,6 +122,7 @@ class CassandraForCausalLM:
         verify: bool = False,
         stops: frozenset[int] = frozenset(),
         folder: Path = Path(),
+        context: int | None = None,
     ) -> None:
         if rows < 1:
             raise CassandraError(f"rows must be at least 1, not {rows}")
@@ -133,6 +136,7 @@ class CassandraForCausalLM:
         self.folder = folder  # of the packed model
         self.report: Report | None = None  # of the last call of generate()
         self.mode = mode
+        self.use_context(context)
         self._rows = rows
         self._codec = GoldenCodec() if codec is None else codec
         self._encoder = encoder
@@ -151,6 +155,7 @@ class CassandraForCausalLM:
         rows: int = ROWS,
         table: Candidates | None = None,
         verify: bool = False,
+        context: int | None = None,
     ) -> CassandraForCausalLM:
         """Load a packed directory; every region is checked against its checksum.
 
@@ -159,8 +164,8 @@ class CassandraForCausalLM:
         says how they are packed (None: they stay in BF16); ``encoder`` packs them (golden's by
         default). ``rows`` is the size of the tiles of
         :mod:`cassandra_spec.model.speculative.passes`, ``table`` one of n-grams for low drafters.
-        With ``verify``, checksums of the weights in memory are kept for :meth:`verify`. Raises
-        :class:`CassandraError` and ``OSError``.
+        With ``verify``, checksums of the weights in memory are kept for :meth:`verify`; ``context``
+        is as for :meth:`use_context`. Raises :class:`CassandraError` and ``OSError``.
         """
         folder = Path(path)
         read_stop_tokens(folder)
@@ -184,6 +189,7 @@ class CassandraForCausalLM:
             table=table,
             verify=verify,
             folder=folder,
+            context=context,
         )
 
     @classmethod
@@ -224,17 +230,17 @@ class CassandraForCausalLM:
 
     @property
     def positions(self) -> int:
-        """Most positions of a sequence.
+        """Most positions of a sequence."""
+        return self._reach.positions
 
-        With the rotary embedding ``longrope`` they are those of its short factors, in whole tiles:
-        a longer sequence has other angles at all positions.
+    def use_context(self, context: int | None) -> None:
+        """Say how many positions a sequence may have; None: as many as the model takes unasked.
+
+        The rotary embeddings ``longrope`` and ``dynamic`` have other angles, at all positions, for
+        a context beyond their own. Sequences that have begun are lost. Raises
+        :class:`CassandraError` if the model does not go so far.
         """
-        config = self.network.config
-        most: int = config.max_position_embeddings
-        if config.rope_parameters.get("rope_type") != "longrope":
-            return most
-        short = int(config.rope_parameters["original_max_position_embeddings"])
-        return min(most, short - short % self._rows)
+        self._reach = fix_angles(self.network, context)
 
     def session(
         self,
@@ -249,11 +255,7 @@ class CassandraForCausalLM:
         ``kv`` says how keys and values are packed, ``encoder`` and ``codec`` by whom, if not as for
         the model.
         """
-        if capacity > self.positions:
-            raise CassandraError(
-                f"prompt and reply must fit the model's {self.positions} positions, "
-                f"not need {capacity}"
-            )
+        check_room(capacity, context=self.positions, longest=self._reach.longest)
         kv = self.kv if kv is None else kv
         self._require_cache(capacity, kv)
         codec = self._codec if codec is None else codec

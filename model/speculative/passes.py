@@ -20,6 +20,7 @@ import torch
 from transformers import AttentionInterface
 
 from cassandra_spec.model.speculative.key_values import KeyValueCache
+from cassandra_spec.model.speculative.rotary import Attributes, fixed_angles
 from cassandra_spec.model.speculative.tiles import ROWS, Tile, tiles
 
 ATTENTION = "cassandra_by_rows"
@@ -69,13 +70,22 @@ def capped(x: torch.Tensor, bound: float | None) -> torch.Tensor:
 
 @contextmanager
 def attention_by_rows(network: Any) -> Iterator[None]:
-    """Attend by rows within the block; other passes of the network are as its config says."""
-    before = network.config._attn_implementation
-    network.config._attn_implementation = ATTENTION
+    """Attend by rows within the block, with the angles that were chosen; other passes of the
+    network are as its config says.
+    """
+    ours = [(network.config, {"_attn_implementation": ATTENTION}), *fixed_angles(network)]
+    before = [(of, {name: getattr(of, name) for name in values}) for of, values in ours]
     try:
+        _set_attributes(ours)
         yield
     finally:
-        network.config._attn_implementation = before
+        _set_attributes(before)
+
+
+def _set_attributes(all_values: Sequence[Attributes]) -> None:
+    for of, values in all_values:
+        for name, value in values.items():
+            setattr(of, name, value)
 
 
 def run_pass(

@@ -55,7 +55,8 @@ class ModelConfig:
     kv_heads: int
     head_size: int
     vocabulary: int
-    positions: int  # most that the model was made for
+    positions: int  # most of a sequence with these rotary embeddings
+    longest: int  # most of a sequence, if its context is asked for
     epsilon: float  # of norms
     tied: bool  # the embedding is the head, too
     ropes: tuple[Rope, ...]  # rotary embeddings

@@ -45,8 +45,8 @@ class LoadedModel:
     ``tensors`` gives the model's tensors by Hugging Face's names: BF16 patterns (uint16, of any
     shape), or packed. ``target`` says how the target's values are kept; ``draft`` makes the draft
     ready. ``threads`` are all processors that may be used, by default, and pinned to one each if
-    ``pin`` says so. ``context`` is the most positions of a sequence, ``slots`` the sequences beside
-    slot 0.
+    ``pin`` says so. ``context`` is the most positions of a sequence (by default those that the
+    model takes unasked, at most :data:`CONTEXT`), ``slots`` the sequences beside slot 0.
 
     ``forms`` counts the matrices of target and draft by the form that they got (linear.h).
     With ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
@@ -101,7 +101,7 @@ class LoadedModel:
     def from_packed(cls, directory: str | Path, **options: Any) -> Self:
         """Load a packed model; ``options`` are those of the class."""
         folder = Path(directory)
-        config = read_model_config(read_config(folder))
+        config = read_model_config(read_config(folder), options.get("context"))
         packed = PackedFile(folder / "model.safetensors")
         check_tensors(folder, config.tensor_shapes(), packed)
 
@@ -121,7 +121,7 @@ class LoadedModel:
         cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], **options: Any
     ) -> Self:
         """Load tensors in memory, by the entries of a ``config.json``."""
-        return cls(read_model_config(config), tensors.get, **options)
+        return cls(read_model_config(config, options.get("context")), tensors.get, **options)
 
     # --- loading ---------------------------------------------------------------------------------
 

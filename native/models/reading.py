@@ -73,10 +73,12 @@ _USED: Mapping[str, tuple[str, ...]] = {
 """Those of them that a model type has."""
 
 
-def read_model_config(config: Mapping[str, Any]) -> ModelConfig:
+def read_model_config(config: Mapping[str, Any], context: int | None = None) -> ModelConfig:
     """A model by its ``config.json``.
 
-    Raises :class:`CassandraError` if the engine cannot run such a model, or if an entry is wrong.
+    ``context`` is the most positions of a sequence, if they are asked for: some rotary embeddings
+    go by it. Raises :class:`CassandraError` if the engine cannot run such a model, or if an entry
+    is wrong.
     """
     check_config(config, "config.json")
     kind = _supported_type(config)
@@ -85,7 +87,7 @@ def read_model_config(config: Mapping[str, Any]) -> ModelConfig:
         if entries.get(name) is None:
             raise CassandraError(f"config.json must have an entry {name!r}")
     _require_neutral(entries, kind)
-    return _model(entries, kind, *_ropes(entries, kind))
+    return _model(entries, kind, *_ropes(entries, kind, context))
 
 
 def _model(
@@ -94,7 +96,6 @@ def _model(
     gemma = kind.startswith("gemma")
     heads, hidden = entries["num_attention_heads"], entries["hidden_size"]
     head_size = _head_size(entries)
-    limits = [rope.positions for rope in ropes if rope.positions]
     return ModelConfig(
         layers=entries["num_hidden_layers"],
         hidden=hidden,
@@ -103,7 +104,8 @@ def _model(
         kv_heads=entries.get("num_key_value_heads") or heads,
         head_size=head_size,
         vocabulary=entries["vocab_size"],
-        positions=min(entries["max_position_embeddings"], *limits, 1 << 40),
+        positions=min(rope.reach.positions for rope in ropes),
+        longest=min(rope.reach.longest for rope in ropes),
         epsilon=entries.get("rms_norm_eps", 1e-6),
         tied=entries.get("tie_word_embeddings", False),
         ropes=ropes,
@@ -226,12 +228,14 @@ def _integer(entries: Mapping[str, Any], name: str) -> int:
 # --- rotary embeddings ---------------------------------------------------------------------------
 
 
-def _ropes(entries: Mapping[str, Any], kind: str) -> tuple[tuple[Rope, ...], tuple[int, ...]]:
+def _ropes(
+    entries: Mapping[str, Any], kind: str, context: int | None
+) -> tuple[tuple[Rope, ...], tuple[int, ...]]:
     """The rotary embeddings of a model, and which of them each layer has."""
     layers = entries["num_hidden_layers"]
     if kind != "gemma3_text":
         stated = entries.get("rope_parameters") or entries.get("rope_scaling") or {}
-        return (_rope(entries, stated, kind),), (0,) * layers
+        return (_rope(entries, stated, kind, context),), (0,) * layers
     stated = entries.get("rope_parameters") or {}
     if any(name not in (_FULL, _SLIDING) or not isinstance(stated[name], dict) for name in stated):
         raise CassandraError(f"rope_parameters must be objects {_FULL} and {_SLIDING} in Gemma 3")
@@ -240,10 +244,12 @@ def _ropes(entries: Mapping[str, Any], kind: str) -> tuple[tuple[Rope, ...], tup
     full.setdefault("rope_theta", entries.get("rope_theta") or 1e6)
     sliding.setdefault("rope_theta", entries.get("rope_local_base_freq") or 1e4)
     places = tuple(int(each == _SLIDING) for each in _layer_types(entries, kind))
-    return (_rope(entries, full, kind), _rope(entries, sliding, kind)), places
+    return tuple(_rope(entries, each, kind, context) for each in (full, sliding)), places
 
 
-def _rope(entries: Mapping[str, Any], stated: Mapping[str, Any], kind: str) -> Rope:
+def _rope(
+    entries: Mapping[str, Any], stated: Mapping[str, Any], kind: str, context: int | None
+) -> Rope:
     """A rotary embedding: in one entry, or as configs had it before transformers 5."""
     found = dict(stated)
     theta = entries.get("rope_theta")
@@ -259,7 +265,8 @@ def _rope(entries: Mapping[str, Any], stated: Mapping[str, Any], kind: str) -> R
             f"partial_rotary_factor must be 1 for {kind}, not {found['partial_rotary_factor']!r}"
         )
     positions = entries["max_position_embeddings"]
-    return read_rope(found, head_size=_head_size(entries), positions=positions)
+    head_size = _head_size(entries)
+    return read_rope(found, head_size=head_size, positions=positions, context=context)
 
 
 def _short(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Rotary embeddings: angles by position, as transformers computes them, in tables that stay.
 
-A type whose angles depend on the length of the sequence is run up to the length where they change.
+Two types have other angles in long sequences: ``longrope`` beyond its original positions, and
+``dynamic`` beyond the model's. They are chosen once here, by the context that is asked for.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from cassandra_spec.golden import CassandraError
 
 Floats = NDArray[np.float32]
+_Angles = tuple[Floats, float]  # frequencies and scale of a Rope
 
 _KNOWN = {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"),
@@ -26,21 +28,58 @@ _KNOWN = {
 }
 """Entries that one of the types has; one that a type does not have changes nothing there."""
 
+ROPES_BY_LENGTH = ("longrope", "dynamic")
+"""Types whose angles go by the context."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """Lengths of sequences with one rotary embedding."""
+
+    model: int  # positions that the model was made for
+    context: int  # that the angles are for
+    positions: int  # most with these angles
+    longest: int  # most with the angles of any context
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rope:
     """A rotary embedding."""
 
     frequencies: Floats  # angle by position of each pair of dimensions [pairs]
-    scale: float = 1.0  # of cosines and sines
-    positions: int | None = None  # where the angles would become others
+    scale: float  # of cosines and sines
+    reach: Reach
 
 
-def read_rope(entries: Mapping[str, Any], *, head_size: int, positions: int) -> Rope:
+def rope_reach(entries: Mapping[str, Any], *, positions: int, context: int | None) -> Reach:
+    """How far the angles for a context reach; None: those for short sequences.
+
+    ``entries`` are those of :func:`read_rope`, ``positions`` those of the model. Raises
+    :class:`CassandraError` for numbers that are missing or out of range.
+    """
+    numbers = _Numbers({"original_max_position_embeddings": positions, **entries})
+    kind, model = entries["rope_type"], positions
+    if kind == "longrope":
+        original = int(numbers.number("original_max_position_embeddings", least=2))
+        short, longest = min(original, model), model
+    elif kind == "dynamic":
+        short, longest = model, max(model, int(model * numbers.number("factor")))
+    else:
+        short = longest = model
+    if context is None or context <= short:
+        return Reach(model, short, short, longest)
+    most = longest if kind == "longrope" else min(context, longest)
+    return Reach(model, context, most, longest)
+
+
+def read_rope(
+    entries: Mapping[str, Any], *, head_size: int, positions: int, context: int | None = None
+) -> Rope:
     """A rotary embedding by the entries of a config, ``rope_theta`` and ``rope_type`` included.
 
-    ``positions`` are those of the model. Raises :class:`CassandraError` for a type or an entry that
-    the engine does not know, and for numbers that are missing or out of range.
+    ``positions`` and ``context`` are as for :func:`rope_reach`. Raises :class:`CassandraError` for
+    a type or an entry that the engine does not know, and for numbers that are missing or out of
+    range.
     """
     kind = entries["rope_type"]
     if kind not in _TYPES:
@@ -57,7 +96,8 @@ def read_rope(entries: Mapping[str, Any], *, head_size: int, positions: int) -> 
         raise CassandraError(f"the dimensions that are rotated must be from 2 on, not {dimensions}")
     powers = np.arange(0, dimensions, 2, dtype=np.float32) / np.float32(dimensions)
     waves = (np.float32(numbers.number("rope_theta")) ** powers).astype(np.float32)
-    return _TYPES[kind](waves, numbers, dimensions, positions)
+    reach = rope_reach(entries, positions=positions, context=context)
+    return Rope(*_TYPES[kind](waves, numbers, dimensions, reach), reach)
 
 
 class _Numbers:
@@ -96,32 +136,36 @@ class _Numbers:
         return self._entries.get("truncate", True) is not False
 
 
-def _default(waves: Floats, numbers: _Numbers, dimensions: int, positions: int) -> Rope:
-    return Rope((1.0 / waves).astype(np.float32))
+def _default(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
+    return (1.0 / waves).astype(np.float32), 1.0
 
 
-def _dynamic(waves: Floats, numbers: _Numbers, dimensions: int, positions: int) -> Rope:
-    """Angles become others beyond the model's positions, where the engine does not go."""
-    numbers.number("factor")
-    return _default(waves, numbers, dimensions, positions)
+def _dynamic(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
+    """A larger theta for a context beyond the model's positions."""
+    factor = numbers.number("factor")
+    if reach.context > reach.model:
+        growth = factor * reach.context / reach.model - (factor - 1)
+        places = np.arange(0, dimensions, 2, dtype=np.float32)  # the last has the whole growth
+        waves = waves * np.float32(growth) ** (places / np.float32(max(dimensions - 2, 1)))
+    return _default(waves, numbers, dimensions, reach)
 
 
-def _linear(waves: Floats, numbers: _Numbers, dimensions: int, positions: int) -> Rope:
+def _linear(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
     plain = (1.0 / waves).astype(np.float32)
-    return Rope((plain / np.float32(numbers.number("factor"))).astype(np.float32))
+    return (plain / np.float32(numbers.number("factor"))).astype(np.float32), 1.0
 
 
-def _llama3(waves: Floats, numbers: _Numbers, dimensions: int, positions: int) -> Rope:
+def _llama3(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
     """Slow frequencies by a factor, fast ones as they were."""
     plain = (1.0 / waves).astype(np.float32)
     original = numbers.number("original_max_position_embeddings")
     low, high = numbers.number("low_freq_factor"), numbers.number("high_freq_factor")
     share = np.clip((original / (2 * np.pi / plain) - low) / (high - low), 0, 1)
     slow = (1 - share) * plain / numbers.number("factor")
-    return Rope((slow + share * plain).astype(np.float32))
+    return (slow + share * plain).astype(np.float32), 1.0
 
 
-def _yarn(waves: Floats, numbers: _Numbers, dimensions: int, positions: int) -> Rope:
+def _yarn(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
     """Slow frequencies by a factor, fast ones as they were; a ramp over dimensions between them."""
     theta, factor = numbers.number("rope_theta", least=1 + 1e-6), numbers.number("factor")
     original = numbers.number("original_max_position_embeddings")
@@ -137,7 +181,7 @@ def _yarn(waves: Floats, numbers: _Numbers, dimensions: int, positions: int) -> 
     places = np.arange(len(waves), dtype=np.float32)
     ramp = np.clip((places - low) / ((high - low) or 0.001), 0, 1)
     found = ramp / (np.float32(factor) * waves) + (1 - ramp) / waves
-    return Rope(found.astype(np.float32), _yarn_scale(numbers, factor))
+    return found.astype(np.float32), _yarn_scale(numbers, factor)
 
 
 def _yarn_scale(numbers: _Numbers, factor: float) -> float:
@@ -152,20 +196,17 @@ def _yarn_scale(numbers: _Numbers, factor: float) -> float:
     return scale(1.0)
 
 
-def _longrope(waves: Floats, numbers: _Numbers, dimensions: int, positions: int) -> Rope:
-    """The factors of short sequences; beyond the original positions all angles are others."""
+def _longrope(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
+    """Factors for short sequences, or for long ones; the scale is that of the model."""
     original = int(numbers.number("original_max_position_embeddings", least=2))
-    factor = numbers.number("factor", positions / original)
+    factor = numbers.number("factor", reach.model / original)
     scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    short = numbers.numbers("short_factor", len(waves))
-    return Rope(
-        (1.0 / (short * waves)).astype(np.float32),
-        numbers.number("attention_factor", scale),
-        min(original, positions),
-    )
+    names = ("short_factor", "long_factor")
+    factors = [numbers.numbers(name, len(waves)) for name in names][reach.context > original]
+    return (1.0 / (factors * waves)).astype(np.float32), numbers.number("attention_factor", scale)
 
 
-_TYPES: dict[str, Callable[[Floats, _Numbers, int, int], Rope]] = {
+_TYPES: dict[str, Callable[[Floats, _Numbers, int, Reach], _Angles]] = {
     "default": _default,
     "linear": _linear,
     "llama3": _llama3,

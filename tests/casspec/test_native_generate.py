@@ -180,7 +180,7 @@ def test_an_interrupt_ends_with_what_there_is(
         (["--threads", "0"], "argument --threads: must be an integer from 1 to 2147483647, not 0"),
         (["--threads", "257"], "threads must be from 1 to 256, not 257"),
         (["--stop", ""], "stop_strings must not be empty strings"),
-        (["--max-tokens", "40000"], "prompt and reply must fit the engine's 32768 positions"),
+        (["--max-tokens", "40000"], "prompt and reply must fit the context of 32768 positions"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -29,7 +29,7 @@ from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model, unpack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.weights.sources import open_source
-from tests.model.tiny import MODEL_TYPES, change_config, write_model
+from tests.model.tiny import LONGROPE, MODEL_TYPES, change_config, write_model
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Recipe(format=Format(scheme="exact", group=16, truncated=4, fill="midpoint"))
@@ -251,6 +251,19 @@ def test_streamers_and_stopping_criteria_are_those_of_transformers(model: Any) -
     assert asked == list(range(13, 21))
     assert streamer.found == found[0].tolist()
     assert streamer.ended
+
+
+def test_a_longer_context_is_asked_for_behind_the_class(tmp_path: Path) -> None:
+    source = write_model(tmp_path / "plain", model_type="phi3", eos_token_id=None, **LONGROPE)
+    pack_model(open_source(source), tmp_path / "packed", RECIPE, jobs=1)
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "packed")
+    with pytest.raises(CassandraError, match="context of 44 positions, not need 72"):
+        model.generate(TOKENS, max_new_tokens=60)
+    model.cassandra.use_context(72)
+    reply = model.generate(TOKENS, max_new_tokens=60, do_sample=False)
+    ours = CassandraForCausalLM.from_pretrained(tmp_path / "packed", context=72)
+    expected = ours.generate(TOKENS, max_new_tokens=60, do_sample=False, draft="none")
+    assert torch.equal(reply, expected)
 
 
 def test_generate_has_the_signature_of_transformers(model: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ FOUR_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")
 MODEL_TYPES = (*FOUR_TYPES, "phi3", "gemma2")
 WORDS = ("<end>", "<unknown>", *(f"word{number}" for number in range(94)))
 
-SIZES = {
+SIZES: dict[str, int] = {
     "hidden_size": 48,
     "intermediate_size": 80,
     "num_hidden_layers": 2,
@@ -30,6 +31,33 @@ SIZES = {
     "eos_token_id": 0,
     "pad_token_id": 0,
 }
+
+LONGROPE: dict[str, Any] = {
+    "max_position_embeddings": 128,
+    "original_max_position_embeddings": 44,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 100.0,
+        "short_factor": [1.0, 1.5, 2.0, 2.0, 2.5, 3.0],
+        "long_factor": [2.0, 4.0, 8.0, 8.0, 9.0, 9.0],
+    },
+}
+DYNAMIC: dict[str, Any] = {
+    "max_position_embeddings": 44,
+    "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 3.0},
+}
+BY_LENGTH: tuple[tuple[str, dict[str, Any]], ...] = (("phi3", LONGROPE), ("llama", DYNAMIC))
+"""Models whose rotary angles go by the length: those of short sequences end at 44 positions."""
+
+
+def with_long_angles(entries: Mapping[str, Any], context: int) -> dict[str, Any]:
+    """A config with the angles for a context beyond 44, whatever the length of a sequence."""
+    rope = entries["rope_parameters"]
+    if entries is LONGROPE:
+        return {**entries, "rope_parameters": {**rope, "short_factor": rope["long_factor"]}}
+    growth = rope["factor"] * context / 44 - (rope["factor"] - 1)
+    theta = rope["rope_theta"] * growth ** (SIZES["head_dim"] / (SIZES["head_dim"] - 2))
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}}
 
 
 def write_model(

@@ -309,7 +309,7 @@ def test_what_a_batch_cannot_do_is_refused() -> None:
             ([1], Settings(max_tokens=8, sampling=SAMPLINGS[1]), "sampling must be greedy"),
             ([], plain, "tokens must be at least one"),
             ([97], plain, "all from 0 to below 97"),
-            ([1] * 25, plain, "must fit the engine's 32 positions, not need 33"),
+            ([1] * 25, plain, "must fit the context of 32 positions, not need 33"),
         ):
             with pytest.raises(CassandraError, match=line):
                 batch.claim(prompt, settings)

@@ -334,7 +334,7 @@ def test_settings_of_another_runtime_are_refused(settings: dict[str, Any], line:
 def test_what_an_engine_cannot_do_is_refused() -> None:
     config, tensors = small()
     with make(config, tensors, draft=False, context=32) as engine:
-        with pytest.raises(CassandraError, match="must fit the engine's 32 positions, not need 61"):
+        with pytest.raises(CassandraError, match="the context of 32 positions, not need 61"):
             reply(engine)
         with pytest.raises(CassandraError, match="this engine has no draft model"):
             reply(engine, max_tokens=5)

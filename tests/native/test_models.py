@@ -15,9 +15,9 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.models.config import EMBEDDING
 from cassandra_spec.native.models.reading import read_model_config
-from tests.model.tiny import patterns, tensors_of, write_model
+from tests.model.tiny import BY_LENGTH, patterns, tensors_of, with_long_angles, write_model
 from tests.native.model_oracle import ModelOracle
-from tests.native.models import KINDS, SMALL, small
+from tests.native.models import KINDS, SMALL, packed, random_tensors, small
 from tests.native.test_engine import ONE_ROUNDING, PROMPT, errors, make, reply, require_same
 
 LLAMA3 = {
@@ -92,17 +92,71 @@ def test_logits_are_close_to_torch_in_float32(
     kind: str, entries: dict[str, Any], tmp_path: Path
 ) -> None:
     path = write_model(tmp_path, model_type=kind, **entries)
+    with _engine(path) as engine:
+        _require_close(engine, path, [token % 96 for token in PROMPT[:20]])
+
+
+def _engine(path: Path, **options: Any) -> Engine:
+    tensors = {name: patterns(tensor) for name, tensor in tensors_of(path).items()}
+    return make(json.loads((path / "config.json").read_text()), tensors, **options)
+
+
+def _require_close(engine: Engine, path: Path, tokens: list[int]) -> None:
+    """Logits are those of transformers without a cache, in float32."""
     network = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     with torch.no_grad():
-        expected = network(torch.tensor([PROMPT[:20]]) % 96).logits[0].numpy()
-    tensors = {name: patterns(tensor) for name, tensor in tensors_of(path).items()}
-    config = json.loads((path / "config.json").read_text())
+        expected = network(torch.tensor([tokens])).logits[0].numpy()
     # Two layers round 13 times one after another (inputs of q, o, gate and down, keys, values, and
     # the head's), each time by at most half a unit of 8 bits; norms keep relative errors.
-    steps = 6 * config["num_hidden_layers"] + 1
+    steps = 6 * engine.config.layers + 1
+    assert errors(engine.forward(tokens), expected).max() < steps * ONE_ROUNDING
+
+
+@pytest.mark.parametrize("count", [60, 20])
+@pytest.mark.parametrize(("kind", "entries"), BY_LENGTH)
+def test_a_long_context_has_its_angles_from_the_first_position(
+    kind: str, entries: dict[str, Any], count: int, tmp_path: Path, every_isa: str
+) -> None:
+    path = write_model(tmp_path / "plain", model_type=kind, **entries)
+    tokens = np.random.default_rng(count).integers(2, 96, count).tolist()
+    other = path
+    if count < 44:  # where transformers by itself would take others
+        other = write_model(tmp_path / "long", model_type=kind, **with_long_angles(entries, 60))
+    with _engine(path, context=60) as engine:
+        _require_close(engine, other, tokens)
+        found = engine.forward(tokens)
+        oracle = ModelOracle(engine.config, {k: patterns(v) for k, v in tensors_of(path).items()})
+        require_same(found, oracle.logits(tuple(tokens)))
+    if count < 44:
+        with _engine(path) as engine:  # for short sequences, far from what is allowed above
+            assert errors(engine.forward(tokens), found).max() > 10 * ONE_ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("changes", "most"),
+    [
+        (KINDS["phi3"], 512),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 256}, 512),
+    ],
+)
+def test_replies_in_a_long_context_are_those_of_plain_decoding(
+    changes: dict[str, Any], most: int
+) -> None:
+    config = {**SMALL, **changes}
+    read = read_model_config(config)
+    assert (read.positions, read.longest) == (256, most)
+    tensors = packed(random_tensors(read))
+    with make(config, tensors, context=300) as engine:
+        assert engine.context == 300
+        replies = [reply(engine, gamma=gamma, max_tokens=250) for gamma in (0, 3)]
+        assert len(replies[0]) == 250  # behind a prompt, beyond 256
+        assert replies[0] == replies[1]
     with make(config, tensors) as engine:
-        found = engine.forward([token % 96 for token in PROMPT[:20]])
-    assert errors(found, expected).max() < steps * ONE_ROUNDING
+        line = f"fit the context of 256 positions, not need 271 .context can be set, up to {most}"
+        with pytest.raises(CassandraError, match=line):
+            reply(engine, max_tokens=250)
+    with pytest.raises(CassandraError, match=f"from 1 to the model's {most} positions, not 513"):
+        make(config, tensors, context=513)
 
 
 def test_what_configs_of_other_models_say() -> None:
@@ -112,8 +166,6 @@ def test_what_configs_of_other_models_say() -> None:
     gemma = read_model_config({**SMALL, **KINDS["gemma3_text"]})
     assert (gemma.windows, gemma.layer_ropes) == ((3, 0, 3), (1, 0, 1))
     assert gemma.ropes[0].frequencies[0] == np.float32(1 / 8)
-    phi = read_model_config({**SMALL, **KINDS["phi3"]})
-    assert phi.positions == 256  # beyond them, angles of all positions are others
     assert read_model_config({**SMALL, **KINDS["qwen2"]}).windows == (0, 5)
 
 

@@ -183,7 +183,7 @@ def test_the_mode_is_restored_when_a_pass_fails(lm: CassandraForCausalLM) -> Non
 
 
 def test_a_reply_that_does_not_fit_is_refused(lm: CassandraForCausalLM) -> None:
-    text = "prompt and reply must fit the model's 256 positions, not need 303"
+    text = "prompt and reply must fit the context of 256 positions, not need 303"
     with pytest.raises(CassandraError, match=text):
         speculate(lm, [1, 2, 3], max_tokens=300)
 

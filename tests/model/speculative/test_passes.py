@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch.nn.functional import linear
 from transformers import AutoModelForCausalLM
 
-from cassandra_spec.drafting import Proposal
+from cassandra_spec.drafting import Counters, Proposal, Settings
 from cassandra_spec.golden import CassandraError, Packed
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.speculative import (
@@ -21,7 +22,14 @@ from cassandra_spec.model.speculative import (
 from cassandra_spec.model.speculative.tiles import Tile, tiles
 from cassandra_spec.model.weights.sources import open_source
 from tests.model.speculative.conftest import RECIPE
-from tests.model.tiny import MODEL_TYPES, write_model
+from tests.model.tiny import (
+    BY_LENGTH,
+    DYNAMIC,
+    LONGROPE,
+    MODEL_TYPES,
+    with_long_angles,
+    write_model,
+)
 
 GAMMA = 8
 
@@ -117,39 +125,91 @@ def test_the_draft_reads_the_targets_keys_and_values(lm: CassandraForCausalLM) -
     assert not torch.equal(shared.draft(tokens[19], (), 19), own.draft(tokens[19], (), 19))
 
 
-LONGROPE = {
-    "max_position_embeddings": 128,
-    "original_max_position_embeddings": 44,
-    "rope_parameters": {
-        "rope_type": "longrope",
-        "rope_theta": 100.0,
-        "short_factor": [1.0, 1.5, 2.0, 2.0, 2.5, 3.0],
-        "long_factor": [2.0, 4.0, 8.0, 8.0, 9.0, 9.0],
-    },
-}
-
-
 @pytest.mark.parametrize(
-    ("model_type", "entries"), [*((kind, {}) for kind in MODEL_TYPES), ("phi3", LONGROPE)]
+    ("model_type", "entries"), [*((kind, {}) for kind in MODEL_TYPES), *BY_LENGTH]
 )
 def test_logits_are_those_of_transformers(
     model_type: str, entries: dict[str, Any], tmp_path: Path
 ) -> None:
     source = write_model(tmp_path / "plain", model_type=model_type, sliding_window=8, **entries)
-    pack_model(open_source(source), tmp_path / "packed", RECIPE, jobs=1)
-    ours = CassandraForCausalLM.from_pretrained(tmp_path / "packed")
+    ours = _packed(source)
+    assert ours.positions == (44 if entries else 64)
+    with pytest.raises(CassandraError, match=f"fit the context of {ours.positions} positions, not"):
+        ours.session(ours.positions + 1)
+    _require_same(ours, source, tokens_of(43))  # in tiles of 8, whose padding is beyond 44
+
+
+def _packed(source: Path, **options: Any) -> CassandraForCausalLM:
+    packed = source.with_name("packed")
+    pack_model(open_source(source), packed, RECIPE, jobs=1)
+    return CassandraForCausalLM.from_pretrained(packed, **options)
+
+
+def _require_same(ours: CassandraForCausalLM, source: Path, tokens: list[int]) -> None:
+    """A pass is transformers' own without a cache, in double precision."""
     theirs = AutoModelForCausalLM.from_pretrained(
         source, dtype=torch.bfloat16, attn_implementation="eager"
     ).double()
-    tokens = tokens_of(40)
     with torch.inference_mode():
         expected = theirs(torch.tensor([tokens])).logits[0].float()
-    assert ours.positions == (40 if entries else 64)  # in whole tiles of 8
-    with pytest.raises(CassandraError, match=f"fit the model's {ours.positions} positions, not"):
-        ours.session(ours.positions + 1)
-    found = run_pass(_in_double(ours.network), KeyValueCache(64), tokens, 0)
+    found = run_pass(_in_double(ours.network), KeyValueCache(128), tokens, 0)
     # attention is in float32 whatever the model's dtype
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [60, 20])
+@pytest.mark.parametrize(("model_type", "entries"), BY_LENGTH)
+def test_a_long_context_has_its_angles_from_the_first_position(
+    model_type: str, entries: dict[str, Any], count: int, tmp_path: Path
+) -> None:
+    source = write_model(tmp_path / "plain", model_type=model_type, **entries)
+    ours = _packed(source, context=60)
+    if count < 44:  # where transformers by itself would take others
+        entries = with_long_angles(entries, 60)
+        source = write_model(tmp_path / "long", model_type=model_type, **entries)
+    _require_same(ours, source, tokens_of(count))
+
+
+@pytest.mark.parametrize(("model_type", "entries"), BY_LENGTH)
+def test_replies_in_a_long_context_are_those_of_plain_decoding(
+    model_type: str, entries: dict[str, Any], tmp_path: Path
+) -> None:
+    ours = _packed(write_model(tmp_path / "plain", model_type=model_type, **entries), context=90)
+    replies = [
+        list(ours.stream(tokens_of(30), Settings(gamma=gamma, max_tokens=60), Counters()))
+        for gamma in (0, 2, 5)
+    ]
+    assert replies == [replies[0]] * 3
+    ours.use_context(44)
+    short = Settings(gamma=0, max_tokens=14)
+    assert list(ours.stream(tokens_of(30), short, Counters())) != replies[0][:14]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "entries", "most"), [("phi3", LONGROPE, 128), ("llama", DYNAMIC, 132)]
+)
+def test_contexts_beyond_all_angles_are_refused(
+    model_type: str, entries: dict[str, Any], most: int, tmp_path: Path
+) -> None:
+    ours = _packed(write_model(tmp_path / "plain", model_type=model_type, **entries))
+    line = f"not need 45 (context can be set, up to {most})"
+    with pytest.raises(CassandraError, match=re.escape(line)):
+        ours.session(45)
+    for context in (0, most + 1):
+        line = f"context must be from 1 to the model's {most if context else 44} positions, not"
+        with pytest.raises(CassandraError, match=f"{line} {context}"):
+            ours.use_context(context)
+    ours.use_context(most)
+    assert ours.positions == most
+
+
+def test_passes_of_transformers_choose_their_angles_themselves(tmp_path: Path) -> None:
+    ours = _packed(write_model(tmp_path / "plain", model_type="phi3", **LONGROPE))
+    tokens = torch.tensor([tokens_of(60)])
+    with torch.inference_mode():
+        expected = ours.network(tokens).logits
+        run_pass(ours.network, KeyValueCache(64), tokens[0, :40].tolist(), 0)
+        assert torch.equal(ours.network(tokens).logits, expected)
 
 
 def _in_double(network: torch.nn.Module) -> torch.nn.Module:
