@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +45,7 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "each", "questions of a category, at most")
     flags.add_count(parser, "gamma", "of methods without @GAMMA", 4)
     flags.add_count(parser, "max-tokens", "of each reply", 128)
-    text = "no loop: prefix-only methods (own=yes) from one teacher-forced pass over plain replies"
+    text = "no loop: prefix-only methods (own=yes, exit, ott-od) by one pass over plain replies"
     flags.add_switch(parser, "forced", text)
     text = "no loop: what methods reply alone (networks, cascade, ott-od with a threshold)"
     flags.add_switch(parser, "no-verifier", text)
@@ -63,7 +64,7 @@ def register(subparsers: flags.Subparsers) -> None:
 def _compare(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.compare import contenders, readiness, report
     from cassandra_spec.bench.compare.answers import Answers
-    from cassandra_spec.bench.compare.forced import run_forced
+    from cassandra_spec.bench.compare.forced import forced_turns
     from cassandra_spec.bench.compare.questions import ALL, read_questions
     from cassandra_spec.bench.compare.run import Run
 
@@ -80,11 +81,11 @@ def _compare(args: argparse.Namespace) -> int:
         ready = contenders.prepare(args.sources, asked)
     if args.no_verifier:
         return _alone(args, ready, questions)
-    compared, answered = Run(ready, min_tokens=args.min_tokens, answers=answers), len(questions)
-    if args.forced:
-        run_forced(compared, questions, partial(flags.say, args), max_tokens=args.max_tokens)
-    elif ready:
-        answered = compared.run(questions, partial(flags.say, args))
+    answered = len(questions)
+    with forced_turns(ready, answers) if args.forced else nullcontext() as turns:
+        compared = Run(ready, min_tokens=args.min_tokens, answers=answers, turns=turns)
+        if ready:
+            answered = compared.run(questions, partial(flags.say, args))
     if not answered:
         return 130
     found = compared.figures()
@@ -123,8 +124,8 @@ def _check(args: argparse.Namespace) -> None:
     others = (args.forced, args.min_tokens, args.readiness, args.journal)
     if args.no_verifier and (any(others) or args.figure or args.page or args.document):
         raise CassandraError("no-verifier must be with methods, questions, sizes and json alone")
-    if args.forced and (args.min_tokens or args.readiness or args.journal):
-        raise CassandraError("forced must be without min-tokens, readiness and journal")
+    if args.forced and (args.min_tokens or args.readiness):
+        raise CassandraError("forced must be without min-tokens and readiness")
     if args.min_tokens > args.max_tokens:
         raise CassandraError(
             f"min-tokens must be at most max-tokens ({args.max_tokens}), not {args.min_tokens}"

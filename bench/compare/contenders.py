@@ -43,7 +43,11 @@ class Contender:
 
     def key(self) -> list[object]:
         """What a reply depends on beside model and prompt, as JSON."""
-        return [repr(self.method), repr(self.settings), *map(list, self._files())]
+        return [repr(self.settings), *self.method_key()]
+
+    def method_key(self) -> list[object]:
+        """What the method drafts depends on, without its settings."""
+        return [repr(self.method), *map(list, self._files())]
 
     def _files(self) -> Iterator[tuple[str, int, int]]:
         """Names, sizes and times of the files that the method reads."""
@@ -73,17 +77,30 @@ def prepare(sources: Sequence[Path], contenders: Sequence[Contender]) -> list[Re
     """Contenders made ready for packed models of the same tokens.
 
     All run on the first model, and the first that is Cassandra on each of the others. What does not
-    fit is refused before anything is generated.
+    fit is refused before anything is prepared, and a method is prepared once for all its settings.
     """
-    ready = []
     views = [each for each in contenders if each.method.name == "cassandra"][:1]
-    for number, source in enumerate(sources):
-        lm = load(source)
-        for each in views if number else contenders:
-            label = f"{each.label} ({source.name})" if number else each.label
-            prepared = each.method.prepare(lm)
-            ready.append(Ready(contender=each, label=label, lm=lm, prepared=prepared))
-    return ready
+    models = {source: load(source) for source in sources}
+    pairs = [
+        (source, each)
+        for number, source in enumerate(models)
+        for each in (views if number else contenders)
+    ]
+    for source, each in pairs:
+        each.method.check_model(models[source])
+    prepared: dict[tuple[Path, Method], Prepared] = {}
+    for source, each in pairs:
+        if (source, each.method) not in prepared:
+            prepared[source, each.method] = each.method.prepare(models[source])
+    return [
+        Ready(
+            contender=each,
+            label=each.label if source == sources[0] else f"{each.label} ({source.name})",
+            lm=models[source],
+            prepared=prepared[source, each.method],
+        )
+        for source, each in pairs
+    ]
 
 
 def load(source: Path) -> CassandraForCausalLM:

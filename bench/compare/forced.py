@@ -1,92 +1,138 @@
-"""The same figures of prefix-only drafts without the loop, for many prompts at once.
+"""The same figures of prefix-only drafts without the loop: one pass over each reply of the target.
 
-All prompts are answered by plain decoding in step, and each draft says its token in every place of
-every reply in one pass. Rounds and their costs follow. Nothing is drafted token by token, so
-replies are not compared, and near ties may fall the other way than in the loop.
+The native engine replies plainly, and each draft says its token in every place of the reply in one
+pass. Which rounds the loop would have, and what they cost, follows: nothing is drafted token by
+token. What a draft would say behind its first wrong token in a round is not known; a round counts
+as drafted as far as gamma goes, or to a stop token up to there. Products are larger than in the
+loop, so near ties may fall the other way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 
-from cassandra_spec.bench.compare.contenders import Ready
-from cassandra_spec.bench.compare.questions import Question
-from cassandra_spec.bench.compare.run import Run
+from cassandra_spec.bench.compare.answers import Answers
+from cassandra_spec.bench.compare.contenders import Contender, Ready
+from cassandra_spec.bench.compare.known_replies import NativeReplies
+from cassandra_spec.bench.compare.run import MakeTurn
 from cassandra_spec.bench.compare.sums import Sums
+from cassandra_spec.bench.compare.turn import reply_key
 from cassandra_spec.drafting import ADAPTIVE, DraftPass
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.drafters import NetworkSize, PreparedNetwork, clone
-from cassandra_spec.model.drafters.teacher_forced import played, predicted_together
+from cassandra_spec.model.drafters import NetworkSize, Prepared, PreparedNetwork
+from cassandra_spec.model.drafters.teacher_forced import played
 from cassandra_spec.model.speculative import CassandraForCausalLM
-from cassandra_spec.model.study.emulation import Replies, greedy_replies
 
 
-def run_forced(
-    run: Run, questions: Sequence[Question], say: Callable[[str], object], *, max_tokens: int
-) -> None:
-    """Count the rounds of all contenders on the first turns of all questions.
+def _check(ready: Sequence[Ready]) -> None:
+    """Refuse contenders that are not prefix-only at a fixed gamma, in one line."""
+    for each in ready:
+        settings = each.contender.settings
+        if not each.prepared.prefix_only:
+            raise CassandraError(
+                f"methods must draft from the tokens before alone (own=yes, an exit, a table"
+                f" without copies) for a forced pass, not {each.label}"
+            )
+        if settings.draft != "model" or settings.gamma == ADAPTIVE:
+            raise CassandraError(f"methods must have a number as gamma, no +low, not {each.label}")
+
+
+@contextlib.contextmanager
+def forced_turns(ready: Sequence[Ready], answers: Answers) -> Iterator[MakeTurn]:
+    """Makes the turns of a :class:`cassandra_spec.bench.compare.run.Run`; engines are closed at the
+    end of the block.
 
     Raises :class:`CassandraError` if a contender is not prefix-only at a fixed gamma.
     """
-    for each in run.ready:
-        _check(each)
-    replies: dict[int, Replies] = {}
-    for each in run.ready:
-        if id(each.lm) not in replies:
-            replies[id(each.lm)] = _plain(each.lm, questions, max_tokens)
-            say("plain replies")
-        for question, sums in zip(questions, _of_replies(each, replies[id(each.lm)]), strict=True):
-            run.add(each.label, question.category, sums)
-        say(f"  {each.label}")
+    _check(ready)
+    with contextlib.ExitStack() as stack:
+        native = {}
+        for each in ready:
+            if id(each.lm) not in native:
+                most = max(one.contender.settings.max_tokens for one in ready)
+                made = NativeReplies(each.lm.folder, max_tokens=most)
+                native[id(each.lm)] = stack.enter_context(made)
+        yield functools.partial(ForcedTurn, native=native, answers=answers)
 
 
-def _check(ready: Ready) -> None:
-    settings, prepared = ready.contender.settings, ready.prepared
-    if not (isinstance(prepared, PreparedNetwork) and prepared.own):
-        raise CassandraError(f"methods must have own=yes for a forced pass, not {ready.label}")
-    if settings.draft != "model" or settings.gamma == ADAPTIVE:
-        raise CassandraError(f"methods must have a number as gamma, no +low, not {ready.label}")
+class ForcedTurn:
+    """The rounds of contenders on one reply of the native engine
+    (as :class:`cassandra_spec.bench.compare.turn.Turn`).
+    """
+
+    def __init__(
+        self,
+        lm: CassandraForCausalLM,
+        prompt: Sequence[int],
+        most: int,
+        *,
+        native: Mapping[int, NativeReplies],
+        answers: Answers,
+    ) -> None:
+        self._prompt, self._most = prompt, most
+        self._native, self._answers = native[id(lm)], answers
+        self._key = [*reply_key(lm, prompt, most), "native"]
+        self._said: dict[str, list[int]] = {}
+
+    @functools.cached_property
+    def plain(self) -> list[int]:
+        """The reply of plain decoding."""
+        found: list[int] = self._answers.get(self._key, lambda: self._native.reply(self._prompt))
+        return found
+
+    def sums(self, ready: Ready) -> Sums:
+        """What the loop would count over the reply of a contender."""
+        if len(self.plain) < 2:  # no round
+            return Sums(turns=1)
+        predicted = self._predicted(ready.contender, ready.prepared)
+        return _rounds(ready, self._prompt, self.plain, predicted)
+
+    def _predicted(self, contender: Contender, prepared: Prepared) -> list[int]:
+        """The draft's token after each of the reply but the last: the same for every gamma."""
+        key = [*self._key, "predicted", contender.method_key()]
+        tokens, last = [*self._prompt, *self.plain[:-1]], len(self.plain) - 1
+        if repr(key) not in self._said:
+            made = self._answers.get(key, lambda: prepared.predicted(tokens, last))
+            self._said[repr(key)] = made
+        return self._said[repr(key)]
 
 
-def _plain(lm: CassandraForCausalLM, questions: Sequence[Question], most: int) -> Replies:
-    return greedy_replies(
-        clone(lm),
-        [lm.encode_prompt(question.turns[0]) for question in questions],
-        max_tokens=most,
-        stop_tokens=lm.stop_tokens(),
-    )
-
-
-def _of_replies(ready: Ready, replies: Replies) -> list[Sums]:
-    """The rounds of each reply, with their costs."""
-    assert isinstance(ready.prepared, PreparedNetwork), "checked before"
-    found = predicted_together(ready.prepared.network, replies)
-    sequences = zip(replies.prompts, replies.replies, found, strict=True)
-    return [
-        _of_reply(ready, len(prompt), reply, predicted[1:])
-        for prompt, reply, predicted in sequences
-    ]
-
-
-def _of_reply(ready: Ready, start: int, reply: Sequence[int], predicted: Sequence[int]) -> Sums:
+def _rounds(
+    ready: Ready, prompt: Sequence[int], reply: Sequence[int], predicted: Sequence[int]
+) -> Sums:
+    """The rounds of a reply, with their costs."""
     gamma, most = int(ready.contender.settings.gamma), ready.contender.settings.max_tokens
-    sums, size = Sums(turns=1), NetworkSize.of(ready.lm.network)
-    counters, place = sums.counters, 0
+    stops, prepared, sums = ready.lm.stop_tokens(), ready.prepared, Sums(turns=1)
+    start, tokens = len(prompt), [*prompt, *reply]
+    own = isinstance(prepared, PreparedNetwork) and prepared.own
+    place, unseen = 0, start if own else 0  # tokens that the draft has not run over yet
     right = [ours == theirs for ours, theirs in zip(predicted, reply[1:], strict=True)]
     for accepted in played(right, gamma=gamma, max_tokens=most):
-        drafted, position = min(gamma, most - place - 2), start + place
-        counters.rounds += 1
-        counters.drafted += drafted
-        counters.accepted += accepted
-        counters.tested += min(accepted + 1, drafted)
-        whole = drafted == gamma
-        sums.whole_rounds += whole
-        sums.whole_tokens += whole * (accepted + 1)
-        for step in range(drafted):
-            sums.draft += ready.prepared.draft_cost(position, DraftPass(step, 1))
-        sums.verify += ready.prepared.verify_cost(position, drafted)
+        budget, position = most - place - 2, start + place
+        drafted = prepared.chain_length(tokens[: position + 1], min(gamma, budget))
+        if drafted is None:
+            known = predicted[place : place + min(accepted + 1, gamma, budget)]
+            drafted = len(known) if stops.intersection(known[-1:]) else min(gamma, budget)
+        sums.add(_round(prepared, position, drafted, accepted, unseen))
+        sums.whole_rounds += drafted < budget
+        sums.whole_tokens += (drafted < budget) * (accepted + 1)
         place += accepted + 1
-    counters.tokens = len(reply) - 1
+        unseen = int(own and accepted == drafted)  # the last one, if it was accepted
+    sums.counters.tokens = len(reply) - 1
+    size = NetworkSize.of(ready.lm.network)
     for place in range(len(reply) - 1):
         sums.plain += size.cost(start + place, 1)
+    return sums
+
+
+def _round(prepared: Prepared, position: int, drafted: int, accepted: int, unseen: int) -> Sums:
+    sums = Sums(verify=prepared.verify_cost(position, drafted))
+    counters = sums.counters
+    counters.rounds, counters.drafted, counters.accepted = 1, drafted, accepted
+    counters.tested = min(accepted + 1, drafted)
+    for step in range(drafted if isinstance(prepared, PreparedNetwork) else 0):
+        late = 0 if step else unseen
+        sums.draft += prepared.draft_cost(position, DraftPass(step - late, 1 + late))
     return sums

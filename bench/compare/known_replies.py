@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from cassandra_spec.drafting import ADAPTIVE, Counters, Settings, encode_prompt
-from cassandra_spec.model.backends import BACKENDS, Opening
+from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
 from cassandra_spec.model.drafters.teacher_forced import played
 from cassandra_spec.model.study.prompts import Use, bundled_prompts
 
@@ -33,16 +35,44 @@ def known_replies(
     source: Path, use: Use, *, max_tokens: int, threads: int | None = None
 ) -> list[KnownReply]:
     """Replies of a packed model to the prompts of one use, by the native engine."""
-    asked = Settings(gamma=ADAPTIVE, min_margin=0.75, max_tokens=max_tokens)
-    with BACKENDS["native"](source, Opening(threads=threads), asked) as backend:
-        asked = dataclasses.replace(asked, stop_tokens=backend.stop_tokens())
-        found = []
-        for each in bundled_prompts(use):
-            prompt = encode_prompt(backend.tokenizer, each.text)
-            rounds = backend.rounds(prompt, asked, Counters())
-            reply = list(itertools.chain.from_iterable(rounds))
-            found.append(KnownReply(prompt=prompt, reply=reply))
-        return found
+    with NativeReplies(source, max_tokens=max_tokens, threads=threads) as native:
+        prompts = [encode_prompt(native.tokenizer, each.text) for each in bundled_prompts(use)]
+        return [KnownReply(prompt=prompt, reply=native.reply(prompt)) for prompt in prompts]
+
+
+class NativeReplies:
+    """Greedy replies of a packed model by the native engine, the quickest way to them.
+
+    The engine is opened at the first reply, and closed at the end of the block.
+    """
+
+    def __init__(self, source: Path, *, max_tokens: int, threads: int | None = None) -> None:
+        self._source, self._opening = source, Opening(threads=threads)
+        self._settings = Settings(gamma=ADAPTIVE, min_margin=0.75, max_tokens=max_tokens)
+
+    @functools.cached_property
+    def _backend(self) -> CheckedBackend:
+        opened = BACKENDS["native"](self._source, self._opening, self._settings)
+        return self._open.enter_context(opened)
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the model."""
+        return self._backend.tokenizer
+
+    def reply(self, prompt: Sequence[int]) -> list[int]:
+        """The tokens of a reply."""
+        stops = self._backend.stop_tokens()
+        asked = dataclasses.replace(self._settings, stop_tokens=stops)
+        rounds = self._backend.rounds(prompt, asked, Counters())
+        return list(itertools.chain.from_iterable(rounds))
+
+    def __enter__(self) -> Self:
+        self._open = contextlib.ExitStack()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

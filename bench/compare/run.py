@@ -9,26 +9,52 @@ decoding in BF16.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Ready
 from cassandra_spec.bench.compare.questions import ALL, Conversation, Question, ask_all
 from cassandra_spec.bench.compare.sums import Sums
 from cassandra_spec.bench.compare.turn import Turn
+from cassandra_spec.model.speculative import CassandraForCausalLM
+
+
+class AnyTurn(Protocol):
+    """One prompt, on one model."""
+
+    @property
+    def plain(self) -> list[int]:
+        """The reply of plain decoding."""
+
+    def sums(self, ready: Ready) -> Sums:
+        """What is counted over the reply of a contender."""
+
+
+MakeTurn = Callable[[CassandraForCausalLM, Sequence[int], int], AnyTurn]
 
 
 class Run:
     """Answers to questions by contenders, the first of which is on the first model.
 
-    No stop token is among the first ``min_tokens`` of a reply, the plain ones included. ``answers``
-    has those of earlier runs.
+    ``turns`` makes a turn of a model, a prompt, and the most tokens of a reply; by default, the
+    loop's. No stop token is among the first ``min_tokens`` of these replies, the plain ones
+    included; ``answers`` has those of earlier runs.
     """
 
     def __init__(
-        self, ready: Sequence[Ready], *, min_tokens: int = 0, answers: Answers | None = None
+        self,
+        ready: Sequence[Ready],
+        *,
+        min_tokens: int = 0,
+        answers: Answers | None = None,
+        turns: MakeTurn | None = None,
     ) -> None:
-        self.ready, self._min_tokens, self._answered = ready, min_tokens, answers or Answers()
+        self.ready = ready
+        self._turn = turns or functools.partial(
+            Turn, min_tokens=min_tokens, answers=answers or Answers()
+        )
         self.sums: dict[tuple[str, str], Sums] = {}  # by label and category
 
     def run(self, questions: Sequence[Question], say: Callable[[str], object]) -> int:
@@ -56,12 +82,7 @@ class Run:
         talk = Conversation(question, first.tokenizer)
         most = max(each.contender.settings.max_tokens for each in self.ready)
         for prompt in talk.prompts(first.positions - most):
-            turns = {
-                id(each.lm): Turn(
-                    each.lm, prompt, most, min_tokens=self._min_tokens, answers=self._answered
-                )
-                for each in self.ready
-            }
+            turns = {id(each.lm): self._turn(each.lm, prompt, most) for each in self.ready}
             for each in self.ready:
                 yield each.label, turns[id(each.lm)].sums(each)
                 say(f"  {each.label}")

@@ -70,6 +70,11 @@ class PromptSession:
         return torch.where(early[:, None], guarded, logits)
 
 
+def reply_key(lm: CassandraForCausalLM, prompt: Sequence[int], most: int) -> list[object]:
+    """What a reply of at most so many tokens depends on, as JSON."""
+    return [open_packed(lm.folder).digest, list(prompt), most, sorted(lm.stop_tokens())]
+
+
 class Turn:
     """Replies of contenders to one prompt, on one model."""
 
@@ -99,8 +104,7 @@ class Turn:
     @functools.cached_property
     def _key(self) -> list[object]:
         """What the plain reply depends on."""
-        digest, stops = open_packed(self._lm.folder).digest, sorted(self._lm.stop_tokens())
-        return [digest, list(self._prompt), self._most, self._min_tokens, stops]
+        return [*reply_key(self._lm, self._prompt, self._most), self._min_tokens]
 
     @functools.cached_property
     def _session(self) -> Any:

@@ -37,6 +37,7 @@ class Prepared:
     ) -> None:
         self.memory = memory  # bytes beside those of the target
         self.training_seconds = training_seconds
+        self.prefix_only = False  # each drafted token depends on the tokens before it alone
         self.about = ""  # what was found while it was prepared, for reports
         self._target = NetworkSize.of(lm.network)
 
@@ -58,10 +59,19 @@ class Prepared:
         """What the verification of ``nodes`` nodes in a round at ``position`` costs."""
         return self._target.cost(position, 1 + nodes)
 
-    def predictions(self, tokens: Sequence[int], last: int) -> list[int] | None:
-        """The draft's token after each of the ``last`` tokens, from one teacher-forced pass.
+    def predictions(self, tokens: Sequence[int], last: int) -> list[int]:
+        """The token after each of the ``last`` ones of a draft that is ``prefix_only``, from one
+        teacher-forced pass, as the loop has them.
+        """
+        raise NotImplementedError
 
-        None if what is drafted does not depend on the tokens before it alone.
+    def predicted(self, tokens: Sequence[int], last: int) -> list[int]:
+        """The same by larger products, if there is such a way: near ties may fall the other way."""
+        return self.predictions(tokens, last)
+
+    def chain_length(self, tokens: Sequence[int], most: int) -> int | None:
+        """How many tokens, ``most`` at most, a round that begins after some would draft; None if
+        only passes could say.
         """
         return None
 
@@ -95,9 +105,15 @@ class Method:
             temperature = settings.sampling.temperature
             raise CassandraError(f"temperature must be 0 with {self.name}, not {temperature}")
 
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """Refuse a model that the options, or the files they name, do not fit, in one line.
+
+        It is quick: of several methods, all are checked before any is prepared.
+        """
+
     def prepare(self, lm: CassandraForCausalLM) -> Prepared:
         """Check the options against a model and make ready what its replies share.
 
-        Raises :class:`CassandraError` in one line before anything long begins.
+        Raises :class:`CassandraError` as :meth:`check_model` does, before anything long begins.
         """
         raise NotImplementedError

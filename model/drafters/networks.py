@@ -29,6 +29,7 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
 from cassandra_spec.model.drafters.method import Prepared, Speaker
+from cassandra_spec.model.drafters.teacher_forced import predicted_together
 from cassandra_spec.model.speculative import (
     CassandraForCausalLM,
     KeyValueCache,
@@ -146,7 +147,7 @@ class PreparedNetwork(Prepared):
         training_seconds: float = 0.0,
     ) -> None:
         super().__init__(lm, memory=memory, training_seconds=training_seconds)
-        self.network, self.own = network, own
+        self.network, self.own, self.prefix_only = network, own, own
         self.size = NetworkSize.of(network) if size is None else size
         self._attentions = [each for each in network.modules() if hasattr(each, "layer_idx")]
         if own:
@@ -182,16 +183,16 @@ class PreparedNetwork(Prepared):
         """What a draft pass of a round at ``position`` costs."""
         return self.size.cost(position + drafted.start, drafted.rows)
 
-    def predictions(self, tokens: Sequence[int], last: int) -> list[int] | None:
-        """The token after each of the last ones; None with the target's keys and values."""
-        return self._forced(tokens, last) if self.own else None
-
     @torch.inference_mode()
-    def _forced(self, tokens: Sequence[int], last: int) -> list[int]:
+    def predictions(self, tokens: Sequence[int], last: int) -> list[int]:
         """The token after each of the last ones, on keys and values of the network's own."""
         cache = KeyValueCache(len(tokens))
         logits = run_pass(self.network, cache, tokens, 0, rows=ROWS, last=last, draft=True)
         return [int(token) for token in logits.argmax(-1)]
+
+    def predicted(self, tokens: Sequence[int], last: int) -> list[int]:
+        """The same, all positions in the same products."""
+        return predicted_together(self.network, [(tokens, last)])[0]
 
     def alone(self) -> Speaker | None:
         """Replies of the network itself, on keys and values of its own."""

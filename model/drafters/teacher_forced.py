@@ -14,7 +14,6 @@ import torch
 
 from cassandra_spec.model.drafters.method import Prepared
 from cassandra_spec.model.study.chains import ATTENTION, Rows, Sequences, run_rows
-from cassandra_spec.model.study.emulation import Replies
 
 
 def accepted_lengths(
@@ -24,9 +23,9 @@ def accepted_lengths(
 
     ``reply`` is the target's, up to ``max_tokens``. None if the drafter is not prefix-only.
     """
-    predicted = prepared.predictions([*prompt, *reply[:-1]], max(len(reply) - 1, 1))
-    if predicted is None:
+    if not prepared.prefix_only:
         return None
+    predicted = prepared.predictions([*prompt, *reply[:-1]], max(len(reply) - 1, 1))
     right = [a == b for a, b in zip(predicted, reply[1:], strict=False)]
     return played(right, gamma=gamma, max_tokens=max_tokens)
 
@@ -42,24 +41,26 @@ def played(right: Sequence[bool], *, gamma: int, max_tokens: int) -> list[int]:
     return found
 
 
-def predicted_together(network: Any, replies: Replies) -> list[list[int]]:
-    """A network's token in each place of each reply, from one pass over all sequences.
+def predicted_together(
+    network: Any, sequences: Sequence[tuple[Sequence[int], int]]
+) -> list[list[int]]:
+    """A network's token after each of the last tokens of each sequence, so many as is said beside
+    it, from one pass over all of them.
 
     Big products make it fast; the price is that near ties may fall the other way than in the loop
     (:mod:`cassandra_spec.model.study.chains`).
     """
     tokens, numbers, positions, wanted = list[int](), list[int](), list[int](), list[int]()
-    for number, (prompt, reply) in enumerate(zip(replies.prompts, replies.replies, strict=True)):
-        known = [*prompt, *reply[:-1]]
-        wanted += range(len(tokens) + len(prompt) - 1, len(tokens) + len(known))
+    for number, (known, last) in enumerate(sequences):
         tokens += known
+        wanted += range(len(tokens) - last, len(tokens))
         numbers += [number] * len(known)
         positions += range(len(known))
     before = network.config._attn_implementation
     network.config._attn_implementation = ATTENTION
     rows = Rows(sequence=torch.tensor(numbers), position=torch.tensor(positions))
-    cache = Sequences(len(replies.prompts))
+    cache = Sequences(len(sequences))
     logits = run_rows(network, tokens, rows, cache, wanted=torch.tensor(wanted))
     network.config._attn_implementation = before
     best = iter(logits.argmax(-1).tolist())
-    return [list(itertools.islice(best, len(reply))) for reply in replies.replies]
+    return [list(itertools.islice(best, last)) for _, last in sequences]

@@ -62,14 +62,6 @@ def _read(path: Path, lm: CassandraForCausalLM) -> Exits:
     return exits
 
 
-class _PreparedExit(PreparedNetwork):
-    """An exit behind the target's own layers: what it drafts depends on the tokens alone."""
-
-    def predictions(self, tokens: Sequence[int], last: int) -> list[int] | None:
-        """The token after each one: the target's keys and values are those of the exit."""
-        return self._forced(tokens, last)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EarlyExit(Method, name="exit"):
     """Chains of one exit: self-speculation with shared keys and values."""
@@ -80,21 +72,30 @@ class EarlyExit(Method, name="exit"):
     layer: int = 0  # of the exit; 0: the deepest
     view: bool = False  # layers of the draft view instead of the target's
 
-    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """The layers are the target's own; the exits are extra."""
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """The exits must be of the model."""
+        self._exit(lm)
+
+    def _exit(self, lm: CassandraForCausalLM) -> tuple[Exits, int]:
         exits = _read(self.file, lm)
         layer = self.layer or exits.layers[-1]
         if layer not in exits.heads:
             raise CassandraError(f"layer must be one of {list(exits.layers)}, not {layer}")
+        return exits, layer
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """The layers are the target's own; the exits are extra."""
+        exits, layer = self._exit(lm)
         network = _at_exit(clone(lm, draft=self.view), exits, layer)
-        prepared = PreparedNetwork if self.view else _PreparedExit
-        return prepared(
+        prepared = PreparedNetwork(
             lm,
             network,
             size=_view_size(lm, network) if self.view else None,
             memory=_bytes_of(exits.heads[layer]),
             training_seconds=exits.seconds,
         )
+        prepared.prefix_only = not self.view  # the target's keys and values are those of the exit
+        return prepared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,6 +121,10 @@ class CascadeExit(Method, name="cascade"):
         super().check(settings)
         if settings.uses_low_drafter:
             raise CassandraError(f"draft must be model with {self.name}, not {settings.draft}")
+
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """The exits must be of the model."""
+        _read(self.file, lm)
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedCascade:
         """The layers are the target's own; the exits are extra."""

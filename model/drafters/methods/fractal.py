@@ -60,8 +60,8 @@ class Fractal(Method, name="fractal"):
         if self.bits not in (4, 8, 16):
             raise CassandraError(f"bits must be 4, 8 or 16, not {self.bits}")
 
-    def prepare(self, lm: CassandraForCausalLM) -> Prepared:
-        """The copy is memory beside the target, once for all fractal layers."""
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """The model must have the layers, and room for a window."""
         require_stack(lm.network)
         count, most = len(lm.network.model.layers), lm.network.config.max_position_embeddings
         if self.n > count:
@@ -70,6 +70,10 @@ class Fractal(Method, name="fractal"):
             raise CassandraError(
                 f"w and n must fit the model's {most} positions, not be {self.w + self.n}"
             )
+
+    def prepare(self, lm: CassandraForCausalLM) -> Prepared:
+        """The copy is memory beside the target, once for all fractal layers."""
+        self.check_model(lm)
         return _Prepared(lm, self)
 
 

@@ -34,9 +34,20 @@ class Geodesic(Method, name="geodesic"):
     length: int = 256  # tokens of a sample
     own: bool = False  # keys and values of its own instead of the target's
 
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """The rank must be within the dimension, and a text be there to read."""
+        check_rank(self.rank, lm.network)
+        if self.by == "activations":
+            self._text(lm)
+
+    def _text(self, lm: CassandraForCausalLM) -> str:
+        if lm.tokenizer is None:
+            raise CassandraError("tokenizer must be there to read a text, and is not")
+        return read_text(Path(self.text) if self.text else None)
+
     def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
         """Factors are computed here; that is the training."""
-        check_rank(self.rank, lm.network)
+        self.check_model(lm)
         begin = time.monotonic()
         return self.of_grams(lm, self.grams(lm), begin)
 
@@ -44,11 +55,8 @@ class Geodesic(Method, name="geodesic"):
         """What the activations say; None by weights."""
         if self.by == "weights":
             return None
-        if lm.tokenizer is None:
-            raise CassandraError("tokenizer must be there to read a text, and is not")
         asked = Calibration(samples=self.samples, length=self.length)
-        text = read_text(Path(self.text) if self.text else None)
-        return gather_grams(lm.network, spread(lm.tokenizer, text, asked).tolist())
+        return gather_grams(lm.network, spread(lm.tokenizer, self._text(lm), asked).tolist())
 
     def of_grams(
         self, lm: CassandraForCausalLM, grams: Grams | None, begin: float | None = None

@@ -40,14 +40,18 @@ class Lookahead(Method, name="lookahead"):
             if getattr(self, name) < least:
                 raise CassandraError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
-    def prepare(self, lm: CassandraForCausalLM) -> Prepared:
-        """Nothing to prepare but a check that the window fits."""
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """The window must fit the context."""
         most = lm.network.config.max_position_embeddings
         if self.window + self.ngram > most:
             raise CassandraError(
                 f"window and ngram must fit the model's {most} positions, not be"
                 f" {self.window + self.ngram}"
             )
+
+    def prepare(self, lm: CassandraForCausalLM) -> Prepared:
+        """Nothing to prepare."""
+        self.check_model(lm)
         return _Prepared(lm, self)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.drafters import Method, NetworkSize, PreparedNetwork
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model
@@ -19,20 +20,23 @@ class Model(Method, name="model"):
 
     path: Path = Path()
 
-    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """Load the model; its vocabulary must be the target's."""
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """The draft model's vocabulary must be the target's."""
         if self.path == Path():
             raise CassandraError("path must be the directory of a draft model, not left out")
+        tokens, expected = read_config(self.path)["vocab_size"], lm.network.config.vocab_size
+        if tokens != expected:
+            raise CassandraError(f"path must be a model of {expected} tokens, not {tokens}")
         if lm.tokenizer is not None:
             ours, theirs = (each.get_vocab() for each in (lm.tokenizer, load_tokenizer(self.path)))
             if ours != theirs:
                 raise CassandraError(
                     f"path must be a model of the target's tokens, not {self.path}"
                 )
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """Load the model."""
+        self.check_model(lm)
         network = build_model(self.path, DirectorySource(self.path))
-        tokens = network.config.vocab_size
-        if tokens != lm.network.config.vocab_size:
-            expected = lm.network.config.vocab_size
-            raise CassandraError(f"path must be a model of {expected} tokens, not {tokens}")
         size = NetworkSize.of(network)
         return PreparedNetwork(lm, network, own=True, size=size, memory=size.weights)

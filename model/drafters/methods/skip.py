@@ -77,12 +77,16 @@ class Skip(Method, name="skip"):
         attention = {("self_attn", n) for n in (*self.layers, *self.attention)}
         return attention | {("mlp", n) for n in (*self.layers, *self.mlp)}
 
-    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """Search for the set if that is asked for; its time is the training time."""
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """The model must have the layers."""
         count = len(lm.network.model.layers)
         for _, number in sorted(self.parts):
             if not 0 <= number < count:
                 raise CassandraError(f"layers must be from 0 to {count - 1}, not {number}")
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """Search for the set if that is asked for; its time is the training time."""
+        self.check_model(lm)
         start, parts = time.monotonic(), self.parts
         if self.search:
             parts = Search(lm, self.search, self.share).run()
@@ -139,7 +143,9 @@ class Search:
         """Share of the replies' tokens that a draft predicts, and its bytes by the target's."""
         network = without(self._lm, parts)
         read = NetworkSize.of(network).weights / self._bytes
-        said = itertools.chain.from_iterable(predicted_together(network, self._replies))
+        pairs = list(zip(self._replies.prompts, self._replies.replies, strict=True))
+        known = [((*prompt, *reply[:-1]), len(reply)) for prompt, reply in pairs]
+        said = itertools.chain.from_iterable(predicted_together(network, known))
         answers = list(itertools.chain.from_iterable(self._replies.replies))
         return sum(map(operator.eq, said, answers)) / len(answers), read
 

@@ -32,14 +32,18 @@ class Sparse(Method, name="sparse"):
             if getattr(self, name) < least:
                 raise CassandraError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
-    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """No memory of its own: it reads the target's weights and cache."""
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """What is seen must fit the context."""
         most = lm.network.config.max_position_embeddings
         if self.sinks + self.window > most:
             raise CassandraError(
                 f"sinks and window must fit the model's {most} positions, not be"
                 f" {self.sinks + self.window}"
             )
+
+    def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
+        """No memory of its own: it reads the target's weights and cache."""
+        self.check_model(lm)
         return _Prepared(lm, self)
 
 

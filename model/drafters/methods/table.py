@@ -41,6 +41,10 @@ class _OfTable(Method):
 
     table: Path | None = None  # of `casspec bake-table`; None: the model's
 
+    def check_model(self, lm: CassandraForCausalLM) -> None:
+        """There must be a table, of the model."""
+        self._table(lm)
+
     def _table(self, lm: CassandraForCausalLM) -> Candidates:
         """The table, checked to be of the model."""
         if self.table is not None:
@@ -71,20 +75,28 @@ class PreparedChain(PreparedLow):
         sources = (COPIES, TABLE) if method.copies else (TABLE,)
         super().__init__(lm, sources=sources, table=table, least=method.threshold)
         self._lm, self._known, self._method = lm, table, method
+        # copies are of the context that a round begins with, a threshold of the path from there
+        self.prefix_only = not (method.copies or method.threshold)
 
-    def predictions(self, tokens: Sequence[int], last: int) -> list[int] | None:
-        """The table's token after each of the last ones, -1 where it has none.
+    def predictions(self, tokens: Sequence[int], last: int) -> list[int]:
+        """The table's token after each of the last ones, -1 where it has none."""
+        ends = range(len(tokens) - last + 1, len(tokens) + 1)
+        chains = [self._chain(tokens[:end], 1) for end in ends]
+        return [chain[0].token if chain else -1 for chain in chains]
 
-        None with copies, which are of the context that a round begins with, and with a threshold,
-        which is of the path from there.
-        """
-        if self._method.copies or self._method.threshold:
-            return None
-        low, found = LowDrafter(self._known, sources=(TABLE,)), list[int]()
-        for end in range(len(tokens) - last + 1, len(tokens) + 1):
-            nodes = low.tree(tokens[max(end - low.REACH, 0) : end], 1, branches=1, depth=1)
-            found.append(nodes[0].token if nodes else -1)
-        return found
+    def chain_length(self, tokens: Sequence[int], most: int) -> int:
+        """As far as the table goes."""
+        return len(self._chain(tokens, most))
+
+    def _chain(self, tokens: Sequence[int], most: int) -> list[Node]:
+        low = LowDrafter(self._known, sources=(TABLE,))
+        return low.tree(
+            list(tokens[-low.REACH :]),
+            most,
+            branches=1,
+            depth=most,
+            stop_tokens=self._lm.stop_tokens(),
+        )
 
     def alone(self) -> Speaker | None:
         """OneDecode, with the method's threshold."""

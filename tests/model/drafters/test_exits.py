@@ -69,7 +69,7 @@ def test_one_teacher_forced_pass_has_the_acceptance_of_the_loop(
         found = accepted_lengths(prepared, prompt, tokens, gamma=3, max_tokens=40)
         assert [each.accepted for each in outcomes] == found
     view = parse_method(f"exit:file={file}:view=yes").prepare(lm)
-    assert view.predictions([1, 2], 1) is None
+    assert not view.prefix_only
 
 
 def test_levels_run_below_an_exit(lm: CassandraForCausalLM, file: Path) -> None:
