@@ -18,9 +18,9 @@ from tqdm import tqdm
 from cassandra_spec.golden import Format, GoldenCodec, Packed
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
-from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.weights.sources import Shared, Source, Tensor
 from cassandra_spec.verif.decoder.bulk import RtlCodec, Statistics
+from cassandra_spec.workers.pool import Workers
 
 RECIPES = {
     "unary": Recipe(

@@ -28,12 +28,12 @@ from cassandra_spec.bench.soak.cases import RECIPES, Case, Run, with_plain
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import cache_directory, load_or_calibrate
 from cassandra_spec.model.packing.packer import pack_model
-from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
 from cassandra_spec.report import flags
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import text_table
+from cassandra_spec.workers.pool import Workers
 
 BACKENDS = {"torch": torch_replies, "native": native_replies}
 VARIANTS = {"torch": "KV", "native": "target"}
@@ -60,8 +60,8 @@ def _answer_all(args: argparse.Namespace, todo: Sequence[Case], answers: Answers
     left = [case for case in todo if case not in answers]
     answer = BACKENDS[args.backend].answer
     bar = tqdm(total=len(todo), initial=len(todo) - len(left), desc="replies")
-    jobs = None if args.cluster else args.jobs or JOBS[args.backend]
-    with Workers(jobs, cluster=args.cluster) as workers, bar:
+    default = JOBS[args.backend]
+    with Workers(args.jobs, cluster=args.cluster, default=default) as workers, bar:
         results = workers.map(partial(answer, run), left)
         for case, found in zip(left, results, strict=True):
             answers.add(case, found)

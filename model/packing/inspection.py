@@ -11,15 +11,15 @@ from typing import Any
 
 from cassandra_spec.golden.file import PackedFile, PackedTensor
 from cassandra_spec.golden.file.description import PARTS
-from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 from cassandra_spec.report.tables import text_table
+from cassandra_spec.workers.pool import Workers
 
 
 def verify_file(packed: PackedFile, cluster: str | None = None) -> int:
     """Read everything and check every checksum; returns how many there are.
 
-    With ``cluster``, its workers read the tensors (:class:`model.parallel.Workers`).
+    With ``cluster``, its workers read the tensors (:class:`cassandra_spec.workers.pool.Workers`).
     """
     if cluster is None:
         return packed.verify()

@@ -54,7 +54,6 @@ from cassandra_spec.model.packing.statistics import (
     codebook_exponents,
     frequent_exponents,
 )
-from cassandra_spec.model.parallel import Workers
 from cassandra_spec.model.weights.mark import mark_packed, unmark
 from cassandra_spec.model.weights.sources import (
     MODEL_FILE,
@@ -63,6 +62,7 @@ from cassandra_spec.model.weights.sources import (
     Values,
     copy_companions,
 )
+from cassandra_spec.workers.pool import Workers
 
 __all__ = [
     "Outcome",
@@ -104,10 +104,10 @@ def pack_model(
 
     ``norms`` are needed for pruning by Wanda's scores and for weighted group exponents. ``jobs``
     worker processes, all cores by default, or the workers of ``cluster``, which take whole tensors
-    (:class:`model.parallel.Workers`); ``codec`` is golden's by default. What an interrupted
-    run of the same source, recipe and norms has packed is taken over, unless ``fresh``. Raises
-    :class:`CassandraError` (one line), and leaves nothing behind then; ``OSError`` and interrupts
-    leave the parts for another try.
+    (:class:`~cassandra_spec.workers.pool.Workers`); ``codec`` is golden's by default. What an
+    interrupted run of the same source, recipe and norms has packed is taken over, unless ``fresh``.
+    Raises :class:`CassandraError` (one line), and leaves nothing behind then; ``OSError`` and
+    interrupts leave the parts for another try.
     """
     work = Work(source, PackPlan.of(recipe).recipes(source), norms)
     with (

@@ -16,27 +16,29 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED: dict[str, set[str]] = {
     "report": set(),
     "golden": set(),
+    "workers": {"golden"},
     "drafting": {"golden"},
     "rtl": {"golden"},
-    "verif": {"golden", "report", "rtl"},
-    "model": {"drafting", "golden", "native", "report"},
+    "verif": {"golden", "report", "rtl", "workers"},
+    "model": {"drafting", "golden", "native", "report", "workers"},
     "synth": {"golden", "report", "rtl"},
     "native": {"drafting", "golden"},
     "serve": {"drafting", "golden", "report"},
     "system": {"report"},
-    "sim": {"drafting", "golden", "model", "report", "rtl", "verif"},
+    "sim": {"drafting", "golden", "model", "report", "rtl", "verif", "workers"},
     "bench": {
         *("drafting", "golden", "model", "native", "report", "rtl", "sim", "synth", "system"),
-        "verif",
+        *("verif", "workers"),
     },
     "casspec": {
         *("bench", "drafting", "golden", "model", "native", "report", "rtl", "serve", "sim"),
-        *("synth", "system", "verif"),
+        *("synth", "system", "verif", "workers"),
     },
 }
 # What the lower layers may import from outside, so that they stay usable alone.
 OUTSIDE: dict[str, set[str]] = {
     "report": set(),
+    "workers": set(),
     "drafting": {"numpy"},
     "golden": {"numpy"},
     "rtl": {"amaranth", "numpy"},
@@ -51,7 +53,7 @@ OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "report.plots": {"matplotlib"},
     "model.study.figure": {"matplotlib"},
     "model.accuracy.harness": {"lm_eval"},
-    "model.cluster": {"distributed"},
+    "workers.cluster": {"distributed"},
 }
 PACKAGE = "cassandra_spec"
 

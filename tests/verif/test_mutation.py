@@ -19,6 +19,7 @@ from cassandra_spec.verif.mutation.__main__ import (
     Result,
     digest_of,
     main,
+    sources_of,
     table,
     tried,
 )
@@ -84,12 +85,12 @@ def test_the_digest_covers_the_sources_of_the_checks(tmp_path: Path) -> None:
             (root / part).mkdir(parents=True)
             (root / part / "it.py").write_text(str(part in changed))
         (root / SETTINGS).write_text(str(SETTINGS in changed))
-        return digest_of(MUTATIONS[0], root)
+        return digest_of(MUTATIONS[0], sources_of(root))
 
     same = digest("plain")
     assert digest("again") == same
     assert all(digest(f"no {part}", part) != same for part in (*TREE, SETTINGS))
-    assert digest_of(MUTATIONS[0]) != digest_of(MUTATIONS[1])
+    assert digest_of(MUTATIONS[0], "") != digest_of(MUTATIONS[1], "")
 
 
 @pytest.mark.skipif(

@@ -15,7 +15,7 @@ from multiprocessing import connection, resource_tracker
 from typing import TypeVar
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.cluster import open_cluster
+from cassandra_spec.workers.cluster import open_cluster
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -25,7 +25,7 @@ _AHEAD = 2  # items in flight for each worker: one at work, one waiting
 
 
 class Workers:
-    """``jobs`` processes (the machine's cores by default); one job works in this process.
+    """``jobs`` processes (``default``: the machine's cores); one job works in this process.
 
     With ``cluster``, the address of a Dask scheduler, its workers do the work and ``jobs`` is their
     number; files must have the same paths on all machines. A worker that dies there is replaced.
@@ -34,10 +34,16 @@ class Workers:
     Workers do not see interrupts from the keyboard, and end by themselves if this process dies.
     """
 
-    def __init__(self, jobs: int | None = None, *, cluster: str | None = None) -> None:
+    def __init__(
+        self,
+        jobs: int | None = None,
+        *,
+        cluster: str | None = None,
+        default: int | None = None,
+    ) -> None:
         if cluster is not None and jobs is not None:
             raise CassandraError(f"jobs must be left out with a cluster, not {jobs}")
-        self.jobs = os.cpu_count() or 1 if jobs is None else jobs
+        self.jobs = (default or os.cpu_count() or 1) if jobs is None else jobs
         if self.jobs < 1:
             raise CassandraError(f"jobs must be at least 1, not {jobs}")
         self.cluster = cluster

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model import parallel
-from cassandra_spec.model.parallel import Workers
-from tests.model.on_workers import die, fail_at_three, square, worker_id
+from cassandra_spec.workers import pool
+from cassandra_spec.workers.pool import Workers
+from tests.workers.on_workers import die, fail_at_three, square, worker_id
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -65,9 +65,8 @@ def test_jobs_must_be_positive() -> None:
 
 PARENT = """
 import sys, time
-from model import parallel
-from cassandra_spec.model.parallel import Workers
-from tests.model.on_workers import worker_id
+from cassandra_spec.workers.pool import Workers
+from tests.workers.on_workers import worker_id
 if __name__ == "__main__":
     with Workers(2) as workers:
         print(*set(workers.map(worker_id, range(9))), flush=True)
@@ -112,7 +111,7 @@ def test_an_interrupt_waits_until_a_process_has_started(number: signal.Signals) 
     reached = []
 
     def start() -> None:
-        with parallel._interrupts_deferred():
+        with pool._interrupts_deferred():
             os.kill(os.getpid(), number)
             time.sleep(0.05)
             reached.append(True)
