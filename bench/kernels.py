@@ -26,7 +26,7 @@ SHAPES: tuple[tuple[int, int], ...] = ((960, 576), (576, 576), (3072, 576), (576
 
 _GROUP = 64
 _PASSES = 9  # timed together; their median is a round's figure
-_READ_BYTES = 64 << 20
+_READ_BYTES = 256 << 20  # more than caches hold
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -41,9 +41,9 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine_binding import (
-    MAX_ROWS,
     MOST,
     NOT_FINITE,
+    PROMPT_ROWS,
     RoundResult,
     Row,
     outcome_of,
@@ -86,7 +86,7 @@ class Engine(LoadedModel):
         position: int = 0,
         *,
         draft: bool = False,
-        rows: int = MAX_ROWS,
+        rows: int = PROMPT_ROWS,
         last: int | None = None,
     ) -> NDArray[np.float32]:
         """Logits, float32 [``last``, vocabulary], of the last of consecutive tokens (all).
@@ -95,8 +95,8 @@ class Engine(LoadedModel):
         pass runs over ``rows`` tokens at a time, which changes nothing but the time.
         """
         ids = self._ids(tokens, position, draft)
-        if not 1 <= rows <= MAX_ROWS:
-            raise CassandraError(f"rows must be from 1 to {MAX_ROWS}, not {rows}")
+        if not 1 <= rows <= PROMPT_ROWS:
+            raise CassandraError(f"rows must be from 1 to {PROMPT_ROWS}, not {rows}")
         last = len(ids) if last is None else last
         if not 0 <= last <= len(ids):
             raise CassandraError(f"last must be from 0 to {len(ids)}, not {last}")
@@ -327,13 +327,13 @@ class Engine(LoadedModel):
         ids = np.asarray(prompt, np.int32)
         self._history[: len(ids)] = ids
         token = -1
-        for start in range(0, len(ids), MAX_ROWS):
-            part = ids[start : start + MAX_ROWS]
+        for start in range(0, len(ids), PROMPT_ROWS):
+            part = ids[start : start + PROMPT_ROWS]
             last = start + len(part) == len(ids)
             tokens = pointer("tokens", part, np.int32, len(part))
             token = self._require_pass(
                 self._library.cassandra_engine_forward(
-                    self._open(), tokens, len(part), start, 0, MAX_ROWS, int(last), None
+                    self._open(), tokens, len(part), start, 0, PROMPT_ROWS, int(last), None
                 )
             )
         self._history[len(ids)] = token

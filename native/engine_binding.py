@@ -34,7 +34,10 @@ from cassandra_spec.native.library import declare, load
 from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
 
 MAX_ROWS = 16
-"""Positions of one pass, at most."""
+"""Positions of one pass, at most: those of trees and of sequences side by side."""
+
+PROMPT_ROWS = 128
+"""Positions of one pass over a prompt, at most."""
 
 MOST = MAX_ROWS - 1
 """The largest gamma: a round is verified in one pass."""

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
-from cassandra_spec.native.engine_binding import MAX_ROWS
+from cassandra_spec.native.engine_binding import PROMPT_ROWS
 from cassandra_spec.native.forms import FORMS, FormName
 from cassandra_spec.native.library import declare, load, require_done
 
 __all__ = [
     "FORMS",
-    "MAX_ROWS",
+    "PROMPT_ROWS",
     "FormName",
     "NativeLinear",
     "NativeStreams",
@@ -188,13 +188,13 @@ class NativeLinear(_Owned):
         return result
 
     def multiply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """``x @ values.T`` for float32 [rows, in], 1 to 16 rows; float32 [rows, out].
+        """``x @ values.T`` for float32 [rows, in], 1 to 128 rows; float32 [rows, out].
 
         The input is rounded to BF16 (bf16, packed12, packed8), or quantised for each group of
         features to 8 bits (draft5, draft4) or 16 bits (mx9).
         """
-        if x.ndim != 2 or x.shape[1] != self.shape[1] or not 1 <= len(x) <= MAX_ROWS:
-            raise NativeError(f"x must be [1..{MAX_ROWS}, {self.shape[1]}], not {list(x.shape)}")
+        if x.ndim != 2 or x.shape[1] != self.shape[1] or not 1 <= len(x) <= PROMPT_ROWS:
+            raise NativeError(f"x must be [1..{PROMPT_ROWS}, {self.shape[1]}], not {list(x.shape)}")
         x = np.ascontiguousarray(x, dtype=np.float32)
         y = np.empty((len(x), self.shape[0]), dtype=np.float32)
         rows, (outputs, inputs) = len(x), self.shape
@@ -221,7 +221,7 @@ def time_layers(
     handles = (ctypes.c_void_p * len(layers))(*(layer.handle for layer in layers))
     seconds = np.empty(int32("repeats", repeats, 0))
     room = pointer("seconds", seconds, np.float64, repeats, writable=True)
-    rows = int32("rows", rows, 1, MAX_ROWS)
+    rows = int32("rows", rows, 1, PROMPT_ROWS)
     done = _library().cassandra_linear_time(handles, len(layers), rows, threads, repeats, room)
     require_done(done)
     return [float(time) for time in seconds]

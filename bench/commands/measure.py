@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cassandra_spec.bench.commands import decode, methods, serving
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.native.linear import FORMS, MAX_ROWS
+from cassandra_spec.native.linear import FORMS, PROMPT_ROWS
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ examples:
   casspec bench kernels --cached --threads 1
   casspec bench kernels --forms bf16 draft5 --rows 1 2 3 4 5 6 7 8 --rounds 15
 
-Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 16 rows.
+Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 128 rows.
 `GB/s` counts stored bytes of weights for one row: the median over rounds, with the least and the
 most. `of reading` is that over the speed of plain reading in the same round; `N rows` is the time
 of such a pass over that of one row. native.md, section Layouts and kernels, has the forms.
@@ -224,7 +224,7 @@ def _add_kernels(subparsers: flags.Subparsers) -> None:
     text = "how fast the native kernels read weights, beside plain reading"
     parser = flags.add_command(subparsers, "kernels", text, KERNELS_EPILOG, _kernels)
     flags.add_some(parser, "forms", "(default: all)", FORMS, FORMS)
-    counts = range(1, MAX_ROWS + 1)
+    counts = range(1, PROMPT_ROWS + 1)
     text = "beside 1 (default: 2 4 8)"
     flags.add_some(parser, "rows", text, (2, 4, 8), counts, type=int, metavar="N")
     flags.add_count(parser, "threads", "(default: 1 and all cores)", many="+")

@@ -129,6 +129,17 @@ def test_rows_do_not_depend_on_each_other(
                 assert all((logits == passes[0]).all() for logits in passes)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prompt_is_the_same_in_passes_of_any_number_of_rows(kind: str, every_isa: str) -> None:
+    config, tensors = small(kind)
+    prompt = [int(token) for token in np.random.default_rng(6).integers(0, 97, 150)]
+    for threads, target in SOME:
+        with make(config, packed(tensors), threads=threads, target=target, draft=False) as engine:
+            alone = engine.forward(prompt, rows=1, last=20)
+            for rows in (16, 17, 40, 128):
+                assert (engine.forward(prompt, rows=rows, last=20) == alone).all()
+
+
 def test_threads_and_forms_of_the_target_change_nothing(every_isa: str) -> None:
     config, tensors = small()  # few exponents: none of packed12's escapes, which are added last
     found = []
@@ -342,8 +353,8 @@ def test_what_an_engine_cannot_do_is_refused() -> None:
             reply(engine, (97,), max_tokens=5)
         with pytest.raises(CassandraError, match="below the engine's 32, not 30 to 33"):
             engine.forward([1, 2, 3, 4], 30)
-        with pytest.raises(CassandraError, match="rows must be from 1 to 16, not 17"):
-            engine.forward([1], rows=17)
+        with pytest.raises(CassandraError, match="rows must be from 1 to 128, not 129"):
+            engine.forward([1], rows=129)
         assert len(reply(engine, max_tokens=5, gamma=0)) == 5
     with pytest.raises(CassandraError, match="must not be used after it was closed"):
         engine.forward([1])

@@ -191,6 +191,17 @@ def test_a_row_does_not_depend_on_the_others(
 
 
 @pytest.mark.parametrize(("form", "group"), CASES)
+def test_a_row_does_not_depend_on_the_others_of_a_prompt(
+    form: FormName, group: int, every_isa: str
+) -> None:
+    x = inputs(128, 200)
+    with made(form, (85, 200), group, threads=2) as layer:
+        parts = [layer.multiply(part) for part in np.split(x, range(1, 128))]
+        for rows in (17, 40, 128):
+            np.testing.assert_array_equal(layer.multiply(x[:rows]), np.concatenate(parts)[:rows])
+
+
+@pytest.mark.parametrize(("form", "group"), CASES)
 def test_instruction_sets_agree_bit_for_bit(form: FormName, group: int) -> None:
     shape = (37, 600)
     x = inputs(13, shape[1])
@@ -301,7 +312,7 @@ def test_wrong_arguments(
 
 def test_wrong_inputs_and_closed_layers() -> None:
     layer = NativeLinear(np.zeros((4, 4), dtype=np.uint16), "bf16")
-    for wrong in (np.zeros((17, 4)), np.zeros((1, 5)), np.zeros((0, 4)), np.zeros(4)):
+    for wrong in (np.zeros((129, 4)), np.zeros((1, 5)), np.zeros((0, 4)), np.zeros(4)):
         with pytest.raises(native.NativeError, match="x must be"):
             layer.multiply(wrong.astype(np.float32))
     layer.close()

@@ -58,10 +58,10 @@ Engine::Engine(const ModelShape& shape, const LayerShape* layers, const Ropes& r
                                {&gate_, shape.intermediate},
                                {&up_, shape.intermediate},
                                {&product_, shape.hidden},
-                               {&logits_, shape.vocabulary},
                                {&cosines_, shape.ropes * shape.pairs},
                                {&sines_, shape.ropes * shape.pairs}})
-        rows->resize(static_cast<size_t>(MAX_ROWS) * width);
+        rows->resize(static_cast<size_t>(PROMPT_ROWS) * width);
+    logits_.resize(static_cast<size_t>(MAX_ROWS) * shape.vocabulary);
     for (int thread = 0; thread < threads; ++thread)
         scratch_.push_back(std::make_unique<Scratch>(shape));
 }
@@ -102,11 +102,12 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
                     float* logits) {
     int found = -1;
     for (int done = 0; done < count;) {
-        const int now_rows = std::min(rows, count - done);
-        const int first_row = std::max(0, count - wanted - done);
-        RowTrees chain;
-        chain.begin(tokens[done], 0, position + done);
-        for (int row = 1; row < now_rows; ++row) chain.add(tokens[done + row], row - 1);
+        const int before = std::max(0, count - wanted - done);  // logits are wanted
+        const int now_rows = std::min({rows, count - done, before + MAX_ROWS});
+        const int first_row = std::min(before, now_rows);
+        RowTrees chain;  // each row for itself: it sees the positions before it
+        for (int row = 0; row < now_rows; ++row)
+            chain.begin(tokens[done + row], 0, position + done + row);
         pool_.run([&](int thread) { step(thread, chain, pass, first_row); });
         for (int row = first_row; row < now_rows; ++row) {
             const Top top = best(row - first_row);

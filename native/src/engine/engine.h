@@ -12,8 +12,9 @@
 
 namespace cassandra {
 
-constexpr int MAX_ROWS = kMaxRows;  // of one pass
-constexpr int NOT_FINITE = -3;      // a logit is NaN or infinite: there is no best token
+constexpr int MAX_ROWS = 16;           // of one pass that trees or logits are of
+constexpr int PROMPT_ROWS = kMaxRows;  // of one pass over a prompt
+constexpr int NOT_FINITE = -3;         // a logit is NaN or infinite: there is no best token
 static_assert(MAX_ROWS == 1 + MOST_NODES, "a tree and the token before it fill a pass");
 
 // Dimensions of a model. The fields, their order and types are those of native/engine_binding.py.
@@ -143,12 +144,12 @@ struct PassRow {
 // at the place of its number in its tree, and sees those of the rows above it.
 struct RowTrees {
     int rows = 0;
-    int32_t tokens[MAX_ROWS];
-    int32_t slots[MAX_ROWS];
-    int32_t starts[MAX_ROWS];   // position where the row's tree begins
-    int32_t numbers[MAX_ROWS];  // of the row in its tree
-    int32_t depths[MAX_ROWS];
-    int32_t paths[MAX_ROWS][MAX_ROWS];  // numbers of the rows above a row and its own, by depth
+    int32_t tokens[PROMPT_ROWS];
+    int32_t slots[PROMPT_ROWS];
+    int32_t starts[PROMPT_ROWS];   // position where the row's tree begins
+    int32_t numbers[PROMPT_ROWS];  // of the row in its tree
+    int32_t depths[PROMPT_ROWS];
+    int32_t paths[PROMPT_ROWS][MAX_ROWS];  // numbers of the rows above a row and its own, by depth
 
     int place(int row) const { return starts[row] + numbers[row]; }
     int position(int row) const { return starts[row] + depths[row]; }
@@ -177,7 +178,7 @@ class Engine {
     std::vector<float>& vector(int layer, int slot);
 
     // Runs `count` consecutive tokens in slot 0, the first at `position`, in passes of up to `rows`
-    // rows.
+    // rows, 1..PROMPT_ROWS.
     // Fills logits [wanted, vocabulary] of the last `wanted` tokens, if not null. Returns the best
     // token of the last position, -1 if wanted is 0, or NOT_FINITE.
     int forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
@@ -243,8 +244,9 @@ class Engine {
     Pages cache_;                // BF16, see keys()
     std::vector<std::unique_ptr<Scratch>> scratch_;
     // Shared by the threads, a row each: written in parts, read after a barrier.
-    std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_, logits_;
-    std::vector<float> cosines_, sines_;  // [ropes, MAX_ROWS, pairs]
+    std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_;
+    std::vector<float> logits_;           // [MAX_ROWS, vocabulary]
+    std::vector<float> cosines_, sines_;  // [ropes, PROMPT_ROWS, pairs]
     std::vector<Top> tops_;               // [threads, MAX_ROWS]
     LowDrafter low_;
     Pool pool_;

@@ -24,7 +24,7 @@ void Engine::begin(int thread, const RowTrees& trees) {
             for (int i = 0; i < shape_.pairs; ++i) {
                 const float frequency = frequencies_[rope * shape_.pairs + i];
                 const float angle = static_cast<float>(trees.position(row)) * frequency;
-                const int at = (rope * MAX_ROWS + row) * shape_.pairs + i;
+                const int at = (rope * PROMPT_ROWS + row) * shape_.pairs + i;
                 cosines_[at] = std::cos(angle) * rope_scales_[rope];
                 sines_[at] = std::sin(angle) * rope_scales_[rope];
             }
@@ -35,7 +35,7 @@ void Engine::begin(int thread, const RowTrees& trees) {
 // Rotary embedding of one head: dimension i goes with i + pairs; what is above stays.
 void Engine::rotate(float* head, int row, int layer) const {
     const int half = shape_.pairs;
-    const int at = (layer_shapes_[layer].rope * MAX_ROWS + row) * half;
+    const int at = (layer_shapes_[layer].rope * PROMPT_ROWS + row) * half;
     const float* cosine = &cosines_[at];
     const float* sine = &sines_[at];
     for (int i = 0; i < half; ++i) {

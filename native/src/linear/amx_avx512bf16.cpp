@@ -52,10 +52,10 @@ void expand(const decltype(Block<Wide>::table({}))& table, const uint8_t* data, 
 
 // Weights of 32 features of a tile, the block with that number: tiles take turns.
 template <int N>
-void multiply(const LinearJob& job, int64_t block, const uint8_t* weights, int stride) {
+void multiply(const LinearJob& job, int row, int64_t block, const uint8_t* weights, int stride) {
     finish_stores();
     _tile_loadd(TILE_WEIGHTS, weights, stride);
-    _tile_loadd(TILE_INPUT, job.words + 32 * (block / N), 2 * job.x_stride);
+    _tile_loadd(TILE_INPUT, job.words + row * job.x_stride + 32 * (block / N), 2 * job.x_stride);
     if (block % N == 0)
         _tile_dpbf16ps(TILE_TOTAL_0, TILE_INPUT, TILE_WEIGHTS);
     else
@@ -65,7 +65,7 @@ void multiply(const LinearJob& job, int64_t block, const uint8_t* weights, int s
 // Tiles of BF16 are read where they lie. Other forms are decoded kAhead blocks before they are
 // multiplied: a tile register cannot be loaded from stores that are still under way.
 template <template <class> class Block, int N>
-void amx_tiles(const LinearJob& job, const uint8_t* data) {
+void amx_tiles(const LinearJob& job, int row, const uint8_t* data) {
     constexpr int kBytes = 4 * Block<Wide>::kBytes;
     const int64_t blocks = N * (job.features / 32);
     const auto lines = [&data](int64_t block) {
@@ -74,7 +74,7 @@ void amx_tiles(const LinearJob& job, const uint8_t* data) {
     if constexpr (kBytes == 1024) {
         for (int64_t block = 0; block < blocks; ++block) {
             prefetch_lines<kBytes / 64>(data, block * kBytes);
-            multiply<N>(job, block, lines(block), 64 * N);
+            multiply<N>(job, row, block, lines(block), 64 * N);
         }
     } else {
         constexpr int kAhead = 3, kRooms = 4;
@@ -86,30 +86,33 @@ void amx_tiles(const LinearJob& job, const uint8_t* data) {
                 expand<Block, N>(table, lines(block), rooms[block % kRooms]);
             }
             const int64_t ready = block - kAhead;
-            if (ready >= 0) multiply<N>(job, ready, rooms[ready % kRooms], 64);
+            if (ready >= 0) multiply<N>(job, row, ready, rooms[ready % kRooms], 64);
         }
     }
 }
 
+// Outputs of a panel of rows. What a last panel has beside its rows is multiplied, and not kept.
 template <template <class> class Block, int N>
-void amx_outputs(const LinearJob& job, const uint8_t* data, float* y, int64_t last_lanes) {
-    alignas(64) float all[kMostInputs][32];
+void amx_outputs(const LinearJob& job, int first, const uint8_t* data, float* y,
+                 int64_t last_lanes) {
+    alignas(64) float all[kPanelRows][32];
     _tile_zero(TILE_TOTAL_0);
     _tile_zero(TILE_TOTAL_1);
-    amx_tiles<Block, N>(job, data);
+    amx_tiles<Block, N>(job, first, data);
     _tile_stored(TILE_TOTAL_0, all, sizeof all[0]);
     _tile_stored(TILE_TOTAL_1, all[0] + 16, sizeof all[0]);
     const auto count = static_cast<size_t>(16 * (N - 1) + last_lanes);
-    for (int row = 0; row < job.rows; ++row)
-        std::memcpy(y + row * job.y_stride, all[row], count * sizeof(float));
+    for (int row = 0; row < kPanelRows && first + row < job.rows; ++row)
+        std::memcpy(y + (first + row) * job.y_stride, all[row], count * sizeof(float));
 }
 
 template <template <class> class Block> void amx_run(const LinearJob& job) {
-    const Configuration configuration(job.rows);
+    const Configuration configuration(job.rows < kPanelRows ? job.rows : kPanelRows);
     finish_stores();
     _tile_loadconfig(&configuration);
     for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
-        amx_outputs<Block, decltype(count)::value>(job, data, y, last_lanes);
+        for (int row = 0; row < job.rows; row += kPanelRows)
+            amx_outputs<Block, decltype(count)::value>(job, row, data, y, last_lanes);
     });
     _tile_release();
 }

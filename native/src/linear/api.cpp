@@ -122,7 +122,7 @@ CASSANDRA_API bool cassandra_linear_time(void* const* handles, int count, int ro
         for (int i = 0; i < count; ++i) {
             const Linear& linear = *layer(handles[i])->linear;
             inputs.push_back(std::make_unique<Input>(linear.in_features()));
-            outputs.emplace_back(static_cast<size_t>(cassandra::kMaxRows * linear.out_features()));
+            outputs.emplace_back(static_cast<size_t>(rows * linear.out_features()));
             std::vector<float> x(static_cast<size_t>(linear.in_features()));
             for (size_t k = 0; k < x.size(); ++k) x[k] = static_cast<float>(k % 17) - 8.0F;
             for (int row = 0; row < rows; ++row)

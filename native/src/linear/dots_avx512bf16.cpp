@@ -16,8 +16,8 @@ template <class V, int R, int N> struct PairSums {
     static const uint16_t* input(const LinearJob& job) { return job.words; }
 
     template <class Block, class Table>
-    static CASSANDRA_INLINE void add(__m512 (&total)[N][R], const uint8_t* data, const Table& table,
-                                     const uint16_t* const* x, int64_t k) {
+    static CASSANDRA_INLINE void add(__m512 (&total)[N][R], const uint8_t* data, int64_t ahead,
+                                     const Table& table, const uint16_t* const* x, int64_t k) {
         for (int block = 0; block < 4; ++block, data += N * Block::kBytes, k += 8) {
             __m512i words[N][4];
             CASSANDRA_UNROLL
@@ -25,7 +25,7 @@ template <class V, int R, int N> struct PairSums {
                 Block::template decode<N>(data + 64 * tile, table, words[tile]);
             CASSANDRA_UNROLL
             for (int c = 0; c < 4; ++c) {
-                if (64 * c < Block::kBytes) prefetch_lines<N>(data, 64 * N * c);
+                if (64 * c < Block::kBytes) prefetch_lines<N>(data, 64 * N * c, ahead);
                 // A pass over one row waits for memory alone: all its loads stay in order.
                 if constexpr (R == 1) __asm__ volatile("" : : : "memory");
                 CASSANDRA_UNROLL

@@ -12,18 +12,24 @@ namespace {
 
 constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to nearest, ties to even
 
-struct Free {
-    void operator()(void* p) const { std::free(p); }
-};
-using Bytes = std::unique_ptr<uint8_t[], Free>;
+// Zeros, 64-byte aligned; those that are never touched take no memory.
+class Bytes {
+  public:
+    Bytes() = default;
+    explicit Bytes(int64_t bytes) : memory_(std::calloc(static_cast<size_t>(bytes) + 63, 1)) {
+        if (!memory_) throw std::bad_alloc();
+    }
+    uint8_t* get() const {
+        return reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory_.get()) + 63) &
+                                          ~uintptr_t{63});
+    }
 
-Bytes allocate(int64_t bytes) {
-    const size_t size = static_cast<size_t>((bytes + 63) & ~int64_t{63});
-    auto* p = static_cast<uint8_t*>(std::aligned_alloc(64, size));
-    if (!p) throw std::bad_alloc();
-    std::memset(p, 0, size);
-    return Bytes(p);
-}
+  private:
+    struct Free {
+        void operator()(void* p) const { std::free(p); }
+    };
+    std::unique_ptr<void, Free> memory_;
+};
 
 int group_of(InputKind kind) {
     return kind == InputKind::int8_64 || kind == InputKind::int16_64 ? 64 : 32;
@@ -96,8 +102,8 @@ Input::Input(int64_t features)
     for (int i = 0; i < kInputKinds; ++i) {
         const auto kind = static_cast<InputKind>(i);
         const int64_t groups = kMaxRows * padded_ / group_of(kind);
-        parts_[i] = {allocate(kMaxRows * padded_ * width_of(kind)), allocate(4 * groups),
-                     allocate(4 * groups), allocate(i ? 1 : 2 * kMaxRows * padded_)};
+        parts_[i] = {Bytes(kMaxRows * padded_ * width_of(kind)), Bytes(4 * groups),
+                     Bytes(4 * groups), Bytes(i ? 1 : 2 * kMaxRows * padded_)};
     }
 }
 
@@ -119,6 +125,8 @@ const int32_t* Input::sums(InputKind kind) const {
     return reinterpret_cast<const int32_t*>(parts_[static_cast<int>(kind)].sums.get());
 }
 
+int64_t Input::panel_stride(InputKind kind) const { return padded_ / group_of(kind) * kPanel; }
+
 void Input::prepare(InputKind kind, int row, const float* x) {
     Part& part = parts_[static_cast<int>(kind)];
     uint8_t* values = part.values.get() + row * padded_ * width_of(kind);
@@ -128,11 +136,12 @@ void Input::prepare(InputKind kind, int row, const float* x) {
         return;
     }
     const int group = group_of(kind);
-    auto* scales = reinterpret_cast<float*>(part.scales.get()) + row;
-    auto* sums = reinterpret_cast<int32_t*>(part.sums.get()) + row;
+    const int64_t place = row / kPanel * panel_stride(kind) + row % kPanel;
+    auto* scales = reinterpret_cast<float*>(part.scales.get()) + place;
+    auto* sums = reinterpret_cast<int32_t*>(part.sums.get()) + place;
     for (int64_t first = 0; first < features_; first += group) {
         const int64_t count = std::min<int64_t>(group, features_ - first);
-        const int64_t g = first / group * kMaxRows;
+        const int64_t g = first / group * kPanel;
         scales[g] =
             width_of(kind) == 1
                 ? quantise<int8_t, 127>(x + first, count, reinterpret_cast<int8_t*>(values) + first,

@@ -13,7 +13,7 @@
 namespace cassandra {
 namespace {
 
-static_assert(kMaxRows == kMostInputs, "rows of an input are those of a job");
+static_assert(kPanelRows == kPanel, "panels of an input are those of a job");
 
 LinearKernel kernel_of(Form form, int group) {
     const int number = static_cast<int>(form);
@@ -117,6 +117,7 @@ void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t st
     job.x_stride = x.padded();
     job.scales = x.scales(kind);
     job.sums = x.sums(kind);
+    job.panel_stride = x.panel_stride(kind);
     job.rows = rows;
     job.y = y + kTile * first;
     job.y_stride = stride;

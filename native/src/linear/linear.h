@@ -1,4 +1,4 @@
-// Linear layers y = W x for 1 to 16 rows of x: weights in fixed-width forms, kept in the order in
+// Linear layers y = W x for 1 to 128 rows of x: weights in fixed-width forms, kept in the order in
 // which they are read (docs/software/native.md, "Layouts and kernels").
 //
 // A form is a re-encoding of BF16 values that are known in full when a layer is made: draft or
@@ -18,8 +18,9 @@
 
 namespace cassandra {
 
-constexpr int kMaxRows = 16;
-constexpr int kTile = 16;  // output rows of a tile
+constexpr int kMaxRows = 128;  // of a product
+constexpr int kPanel = 16;     // rows whose scales and sums lie together
+constexpr int kTile = 16;      // output rows of a tile
 
 static inline float to_float(uint16_t pattern) {
     const uint32_t bits = static_cast<uint32_t>(pattern) << 16;
@@ -50,7 +51,7 @@ constexpr int kForms = 6;
 enum class InputKind : int { bf16 = 0, int8_32, int8_64, int16_32, int16_64 };
 constexpr int kInputKinds = 5;
 
-// Up to 16 rows of input, prepared once for all layers that take the same kind.
+// Up to kMaxRows rows of input, prepared once for all layers that take the same kind.
 class Input {
   public:
     explicit Input(int64_t features);
@@ -58,18 +59,19 @@ class Input {
     Input(const Input&) = delete;
     Input& operator=(const Input&) = delete;
 
-    // Round or quantise x [features] as a row, 0..15. Rows may be prepared by different threads.
+    // Round or quantise x [features] as a row. Rows may be prepared by different threads.
     // Products with values that are not finite are not finite either.
     void prepare(InputKind kind, int row, const float* x);
 
     int64_t features() const { return features_; }
     int64_t padded() const { return padded_; }  // features, up to a multiple of 64; zeros follow
 
-    // Row-major [16, padded] floats or integers, [padded / group, 16] scales and sums.
+    // Row-major [rows, padded] floats or integers, [panels, padded / group, 16] scales and sums.
     const void* values(InputKind kind) const;
     const uint16_t* words() const;  // BF16 patterns of the floats
     const float* scales(InputKind kind) const;
     const int32_t* sums(InputKind kind) const;
+    int64_t panel_stride(InputKind kind) const;  // scales from one panel to the next
 
   private:
     int64_t features_, padded_;
