@@ -22,6 +22,7 @@ examples:
   casspec rtl --schemes unary --coded
   casspec rtl --top dma --bus 256 --queue 16
   casspec rtl --top array --decoders 4 --schemes mx exact
+  casspec rtl --top encoder --values-per-cycle 4
   casspec rtl --top encoder-dma --vector 64 --bus 256
   casspec rtl --tested
 
@@ -46,6 +47,7 @@ ENCODER_FLAGS = {
     "vector": "most values in a vector, a power of two (default 128)",
     "group": "most values in a group, a power of two (default 128)",
     "segment": "most values in a segment (default 16384)",
+    "values_per_cycle": "values that go in in a cycle, 4 or more (default: as many as lanes)",
     "results": "results that may wait for software (encoder-dma; default 8)",
     "outstanding": "bursts of a region that may wait for a response (encoder-dma; default 8)",
 }
@@ -74,7 +76,7 @@ def register(subparsers: flags.Subparsers) -> None:
     for title, sizes in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
         group = parser.add_argument_group(title)
         for name, text in sizes.items():
-            group.add_argument(f"--{name}", type=int, metavar="N", help=text)
+            group.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=text)
 
 
 def rtl(args: argparse.Namespace) -> int:

@@ -67,7 +67,7 @@ class Encoder(wiring.Component):
 class EncoderTop(wiring.Component):
     """:class:`Encoder` behind AXI4-Stream ports; it has no logic of its own.
 
-    ``tkeep`` of the values has two bits for each lane; both of a lane must be equal, and they are
+    ``tkeep`` of the values has two bits for each value; both of a lane must be equal, and they are
     looked at in the last word of a packet only.
     """
 
@@ -75,7 +75,7 @@ class EncoderTop(wiring.Component):
         self.config = config
         lanes = config.lanes
         region = {"data": BUS_ROWS * lanes, "last": 1}
-        value = {"data": VALUE * lanes, "keep": VALUE // 8 * lanes, "last": 1}
+        value = {"data": VALUE * config.pace, "keep": VALUE // 8 * config.pace, "last": 1}
         super().__init__(
             {
                 **axi_channel("s_axis_command_t", In, data=ENCODE_COMMAND_WIDTH),

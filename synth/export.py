@@ -51,6 +51,7 @@ DEFAULT_CONFIGS: tuple[Config, ...] = (
     EncoderConfig(),
     EncoderConfig(lanes=8),
     EncoderConfig(lanes=32),
+    EncoderConfig(values_per_cycle=4),
     StoreConfig(),
     StoreConfig(encoder=EncoderConfig(lanes=8), bus=32, address=40),
 )
@@ -168,7 +169,7 @@ def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
     return config.decoder, CassandraDma(config), "integration"
 
 
-_ENCODER_SIZES = ("vector", "group", "segment")
+_ENCODER_SIZES = ("vector", "group", "segment", "values_per_cycle")
 
 
 def _fields(config: type[DmaConfig | StoreConfig], inner: str) -> tuple[str, ...]:

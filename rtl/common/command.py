@@ -41,6 +41,7 @@ _MARKS = {
     "vector": "v{}",
     "group": "g{}",
     "segment": "n{}",
+    "values_per_cycle": "c{}",
 }
 """How the name of a module says that a field is not as usual."""
 

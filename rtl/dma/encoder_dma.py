@@ -54,7 +54,7 @@ class CassandraEncoderDma(Peripheral):
 
     def __init__(self, config: StoreConfig | None = None) -> None:
         self.config = config = config or StoreConfig()
-        width = VALUE * config.encoder.lanes
+        width = VALUE * config.encoder.pace
         super().__init__(
             config,
             {

@@ -22,11 +22,14 @@ from cassandra_spec.rtl.encode.vector_buffer import VectorBuffer
 class EncoderFront(wiring.Component):
     """Chooses, ranks and aligns: commands, a codebook and values in, records out.
 
-    Latency: a vector and a group, and about ten cycles; with top-k about eight turns more (see
-    :class:`cassandra_spec.rtl.encode.topk.RadixSelect`). Throughput: a beat in each cycle if all
-    is kept; else a vector in four turns, 16 cycles for 64 values in 16 lanes. Buffering: four
-    vectors, two groups. Illegal input is named in ``errors`` of the segment's last record
-    (docs/hardware/encoder.md).
+    A beat of the front end has ``pace`` values: the format's, or a piece of one. But for what a
+    command may ask for, nothing in here knows the difference.
+
+    Latency: a vector and a group, and about ten cycles; with top-k about two turns more for each
+    digit (see :class:`cassandra_spec.rtl.encode.topk.RadixSelect`). Throughput: a beat in each
+    cycle if all is kept; else a vector in as many turns as there are digits, 16 cycles for 64
+    values in 16 lanes. Buffering: four vectors, two groups. Illegal input is named in ``errors`` of
+    the segment's last record (docs/hardware/encoder.md).
 
     Members
     -------
@@ -39,12 +42,12 @@ class EncoderFront(wiring.Component):
 
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
-        self.codebook_map = RankMap(lanes=config.lanes, size=config.codebook)
+        self.codebook_map = RankMap(lanes=config.pace, size=config.codebook)
         super().__init__(
             {
                 "command": In(stream.Signature(EncodeCommandLayout)),
                 "codebook": In(stream.Signature(self.codebook_map.load_layout)),
-                "values": In(stream.Signature(TensorWord(config.lanes))),
+                "values": In(stream.Signature(TensorWord(config.pace))),
                 "records": Out(stream.Signature(RecordBeat(config))),
                 "busy": Out(1),
             }

@@ -22,7 +22,7 @@ def GroupBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layo
     return data.StructLayout(
         {
             "stored": StoredBeat(config),
-            "chosen": config.lanes,
+            "chosen": config.pace,
             "shared": 8,
             "begins": 1,  # first beat of its group
         }
@@ -60,10 +60,10 @@ class GroupBuffer(wiring.Component):
 
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
-        self.depth = max(2 * config.group // config.lanes, 16)
+        self.depth = max(2 * config.group // config.pace, 16)
         size = StoredBeat(config).size
         self._values = BeatMemory(width=size, depth=self.depth, ports=2)
-        self._choice = BeatMemory(width=config.lanes, depth=self.depth)
+        self._choice = BeatMemory(width=config.pace, depth=self.depth)
         self._shared = BeatMemory(width=8, depth=self.depth)
         super().__init__(
             {
@@ -71,9 +71,9 @@ class GroupBuffer(wiring.Component):
                 "grant": Out(1),
                 "valid": In(1),
                 "beat": In(StoredBeat(config)),
-                "chosen": In(config.lanes),
+                "chosen": In(config.pace),
                 "beats": Out(stream.Signature(GroupBeat(config))),
-                "again": Out(data.ArrayLayout(16, config.lanes)),
+                "again": Out(data.ArrayLayout(16, config.pace)),
             }
         )
 
@@ -114,7 +114,7 @@ class GroupBuffer(wiring.Component):
 
         Returns where the groups end whose exponent is stored.
         """
-        lanes = self.config.lanes
+        lanes = self.config.pace
         exact = self.config.selects(self.beat.scheme, "exact")
         values = [self.beat.values[lane] for lane in range(lanes)]
         counted, subnormal, keys = Signal(lanes), Signal(lanes), []

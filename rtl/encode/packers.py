@@ -1,4 +1,4 @@
-"""From the lanes of a beat to units of a stream: blocks, windows, rows and words, in stream order.
+"""From the lanes of a piece to units of a stream: blocks, windows, rows and words, in stream order.
 
 What the decoder takes apart (docs/format.md, section 3), these put together. A unit leaves when it
 is complete; what is left at the end of a segment is completed with zeros, or ones in a unary code.
@@ -35,28 +35,30 @@ def WindowLayout(bits: int) -> data.StructLayout:  # noqa: N802 (a layout, like 
 
 
 class BlockPacker(wiring.Component):
-    """Put the chosen values of each beat behind each other and cut them into blocks of ``lanes``.
+    """Put the chosen values of each piece behind each other and cut them into blocks of ``lanes``.
 
-    Latency: none; a block leaves in the cycle of the beat that completes it. Throughput: a beat in
-    each cycle, and one more cycle at the end of a segment whose last block is not full. Buffering:
-    ``lanes - 1`` values. Every input is legal.
+    A piece has ``pace`` values: a beat, or part of one. Latency: none; a block leaves in the cycle
+    of the piece that completes it. Throughput: a piece in each cycle, and one more cycle at the end
+    of a segment whose last block is not full. Buffering: ``lanes - 1`` values. Every input is
+    legal.
 
     Members
     -------
-    beats : In(stream of {fields: array of lanes of ``width`` bits, chosen: lanes, last: 1})
+    beats : In(stream of {fields: array of pace, width; chosen: pace; last: 1})
         Fields of lanes that are not chosen are arbitrary; ``last`` ends a segment.
     blocks : Out(stream of array of lanes, width)
         Zero past the last value of a segment. A segment without a chosen value has no block.
     begun : Out(array of lanes, width), level : Out(range(lanes))
         The block that is not complete, and how many values it has; arbitrary past these.
     flushing : Out(1)
-        The block that is offered ends a segment whose last beat has been taken already.
+        The block that is offered ends a segment whose last piece has been taken already.
     """
 
-    def __init__(self, *, lanes: int, width: int) -> None:
+    def __init__(self, *, lanes: int, pace: int, width: int) -> None:
         self.lanes = lanes
+        self.pace = pace
         self.width = width
-        beat = {"fields": data.ArrayLayout(width, lanes), "chosen": lanes, "last": 1}
+        beat = {"fields": data.ArrayLayout(width, pace), "chosen": pace, "last": 1}
         super().__init__(
             {
                 "beats": In(stream.Signature(data.StructLayout(beat))),
@@ -69,12 +71,12 @@ class BlockPacker(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes, beat = self.lanes, self.beats.payload
+        lanes, pace, beat = self.lanes, self.pace, self.beats.payload
         bits = (lanes - 1).bit_length()
         level, flushing = self.level, self.flushing
-        counts = prefix_sums(m, [beat.chosen[i] for i in range(lanes)], bits + 1, "lane")
+        counts = prefix_sums(m, [beat.chosen[i] for i in range(pace)], bits + 1, "lane")
         starts = [level] + [(level + count)[:bits] for count in counts[:-1]]
-        placed = compact(m, [beat.fields[i] for i in range(lanes)], starts, "field")
+        placed = compact(m, [beat.fields[i] for i in range(pace)], starts, "field")
         end = Signal(bits + 1)  # of the values in hand, and with it whether a block is full
         full, move = end[bits], Signal()
         m.d.comb += [
@@ -85,13 +87,14 @@ class BlockPacker(wiring.Component):
         ]
         for i in range(lanes):
             held = Signal(self.width, name=f"held_{i}", reset_less=True)
-            new = Mux(flushing, 0, placed[i])  # a block that leaves with its beat is full
+            here = placed[i % pace]
+            new = Mux(flushing, 0, here)  # a block that leaves with its piece is full
             m.d.comb += [
                 self.begun[i].eq(held),
                 self.blocks.payload[i].eq(Mux(level > i, held, new)),
             ]
             with m.If(move & (full | (level <= i))):
-                m.d.sync += held.eq(placed[i])
+                m.d.sync += held.eq(here)
         with m.If(move):
             m.d.sync += [level.eq(end), flushing.eq(beat.last & (end[:bits] != 0))]
         with m.If(flushing & self.blocks.ready):
@@ -102,29 +105,30 @@ class BlockPacker(wiring.Component):
 class ResiduePacker(wiring.Component):
     """Put fields of 0 to 7 bits behind each other and cut them into words of eight rows.
 
-    Latency: two cycles from the beat that completes a word. Throughput: a beat in each cycle, and
-    one more cycle at the end of a segment whose last word is not full. Buffering: a beat and less
-    than a word.
+    Latency: two cycles from the piece (``pace`` values) that completes a word. Throughput: a piece
+    in each cycle, and one more cycle at the end of a segment whose last word is not full.
+    Buffering: a piece and less than a word.
 
     A field must be zero from its width on; then every input is legal.
 
     Members
     -------
-    beats : In(stream of {fields: array of lanes, 7; widths: array of lanes, 3; last: 1})
-    need : Out(range(7 * lanes + 1))
-        Bits of the beat that ``beats`` shows; combinational.
+    beats : In(stream of {fields: array of pace, 7; widths: array of pace, 3; last: 1})
+    need : Out(range(7 * pace + 1))
+        Bits of the piece that ``beats`` shows; combinational.
     words : Out(stream of 8 * lanes)
         Zero past the last field of a segment. A segment without a bit has no word.
     """
 
-    def __init__(self, *, lanes: int) -> None:
+    def __init__(self, *, lanes: int, pace: int) -> None:
         self.lanes = lanes
-        self.most = FIELD_MAX * lanes
+        self.pace = pace
+        self.most = FIELD_MAX * pace
         self.size = BUS_ROWS * lanes  # bits of a word
         self.place = (self.size - 1).bit_length()
         beat = {
-            "fields": data.ArrayLayout(FIELD_MAX, lanes),
-            "widths": data.ArrayLayout(3, lanes),
+            "fields": data.ArrayLayout(FIELD_MAX, pace),
+            "widths": data.ArrayLayout(3, pace),
             "last": 1,
         }
         super().__init__(
@@ -144,11 +148,11 @@ class ResiduePacker(wiring.Component):
         return m
 
     def _starts(self, m: Module) -> tuple[list[Signal], Value]:
-        """Where the field of each lane begins in its word, and the bits of the beat."""
+        """Where the field of each lane begins in its word, and the bits of the piece."""
         beat, level = self.beats.payload, Signal(self.place)
-        widths = [beat.widths[lane] for lane in range(self.lanes)]
+        widths = [beat.widths[lane] for lane in range(self.pace)]
         ends = prefix_sums(m, widths, Shape.cast(range(self.most + 1)).width, "end")
-        starts = [Signal(self.place, name=f"start_{lane}") for lane in range(self.lanes)]
+        starts = [Signal(self.place, name=f"start_{lane}") for lane in range(self.pace)]
         m.d.comb += [start.eq(level + end) for start, end in zip(starts, [0, *ends], strict=False)]
         m.d.comb += self.need.eq(ends[-1])
         with m.If(self.beats.valid & self.beats.ready):
@@ -157,7 +161,7 @@ class ResiduePacker(wiring.Component):
 
     def _stage(self, m: Module, starts: Sequence[Value], need: Value) -> _PlacedFields:
         """A register in the middle of the way."""
-        beat, stage = self.beats.payload, _PlacedFields(self.lanes, self.place)
+        beat, stage = self.beats.payload, _PlacedFields(self.pace, self.place)
         m.d.comb += self.beats.ready.eq(~stage.valid | stage.ready)
         with m.If(self.beats.ready):
             m.d.sync += stage.valid.eq(self.beats.valid)
@@ -177,23 +181,25 @@ class ResiduePacker(wiring.Component):
         return turned
 
     def _cut(self, m: Module, stage: _PlacedFields, placed: Value) -> None:
-        """Rows that are whole stay in the word; a beat's last row is completed by the next one.
+        """Chunks of ``pace`` bits (rows, of whole beats) stay in the word when they are whole.
 
-        A beat has less than a word: what it has of the next word ends before the row in which it
-        began.
+        A piece's last chunk is completed by the next piece. A piece has less than eight chunks:
+        those of ``placed`` come round, and behind the place where it ends in the word they are zero
+        or, from the ninth on, of no use.
         """
-        flushing, row = Signal(), Signal(3)  # where the held bits end
+        pace, chunks = self.pace, self.size // self.pace
+        flushing, row = Signal(), Signal(range(chunks))  # where the held bits end
         full = stage.end[self.place]
         move = stage.valid & stage.ready
         m.d.comb += [
             self.words.valid.eq(flushing | (stage.valid & full)),
             stage.ready.eq(~flushing & (~full | self.words.ready)),
         ]
-        for i in range(BUS_ROWS):
-            held = Signal(self.lanes, name=f"held_{i}", reset_less=i > 0)
-            new = placed.word_select(i, self.lanes)
+        for i in range(chunks):
+            held = Signal(pace, name=f"held_{i}", reset_less=i > 0)
+            new = placed.word_select(i % BUS_ROWS, pace)
             old = Mux(row >= i, held, 0) if i else held
-            m.d.comb += self.words.payload.word_select(i, self.lanes).eq(
+            m.d.comb += self.words.payload.word_select(i, pace).eq(
                 old | Mux((row <= i) & ~flushing, new, 0)
             )
             with m.If(move & (full | (row <= i))):
@@ -204,18 +210,18 @@ class ResiduePacker(wiring.Component):
         with m.If(move):
             m.d.sync += [
                 flushing.eq(stage.last & (stage.end[: self.place] != 0)),
-                row.eq(stage.end[self.place - 3 : self.place]),
+                row.eq(stage.end[self.place - len(row) : self.place]),
             ]
         with m.If(flushing & self.words.ready):
             m.d.sync += [flushing.eq(0), row.eq(0)]
 
 
 class _PlacedFields:
-    """The fields of a beat, and where each begins in its word."""
+    """The fields of a piece, and where each begins in its word."""
 
-    def __init__(self, lanes: int, place: int) -> None:
-        self.fields = Signal(data.ArrayLayout(FIELD_MAX, lanes), reset_less=True)
-        self.begins = Signal(data.ArrayLayout(place, lanes), reset_less=True)
+    def __init__(self, pace: int, place: int) -> None:
+        self.fields = Signal(data.ArrayLayout(FIELD_MAX, pace), reset_less=True)
+        self.begins = Signal(data.ArrayLayout(place, pace), reset_less=True)
         self.end = Signal(place + 1, reset_less=True)  # of the last one
         self.valid, self.ready, self.last = Signal(), Signal(), Signal(reset_less=True)
 
@@ -223,25 +229,26 @@ class _PlacedFields:
 class UnaryPacker(wiring.Component):
     """Code the ranks of the kept lanes in unary and cut the code into windows.
 
-    Latency: one cycle from the beat that completes a window. Throughput: a beat and two windows in
-    each cycle, so a beat of more than two windows of code stays longer; one more cycle at the end
-    of a segment. Buffering: a beat and less than a window. Every input is legal.
+    Latency: one cycle from the piece (``pace`` values) that completes a window. Throughput: a piece
+    and two windows in each cycle, so a piece of more than two windows of code stays longer; one
+    more cycle at the end of a segment. Buffering: a piece and less than a window. Every input is
+    legal.
 
     Members
     -------
-    beats : In(stream of {ranks: array of lanes; kept: lanes; last: 1})
+    beats : In(stream of {ranks: array of pace; kept: pace; last: 1})
     windows : Out(stream of PairLayout(WindowLayout))
         The first window, or with ``two`` both. The last of each segment comes alone; it is
         completed with ones, and is nothing but ones where the codes end with the window before it.
     busy : Out(1)
-        A beat is in hand, or the end of a segment.
+        A piece is in hand, or the end of a segment.
     """
 
-    def __init__(self, *, lanes: int, window: int, limit: int) -> None:
-        self.lanes = lanes
+    def __init__(self, *, lanes: int, pace: int, window: int, limit: int) -> None:
+        self.pace = pace
         self.window_bits = window * lanes
         self.limit = limit
-        beat = {"ranks": data.ArrayLayout(range(limit), lanes), "kept": lanes, "last": 1}
+        beat = {"ranks": data.ArrayLayout(range(limit), pace), "kept": pace, "last": 1}
         super().__init__(
             {
                 "beats": In(stream.Signature(data.StructLayout(beat))),
@@ -262,13 +269,13 @@ class UnaryPacker(wiring.Component):
 
     def _place(self, m: Module) -> _PlacedRanks:
         """Behind which place each lane has its one, counted from the window that is filled."""
-        lanes, beat, size = self.lanes, self.beats.payload, self.window_bits
-        most = lanes * self.limit
+        pace, beat, size = self.pace, self.beats.payload, self.window_bits
+        most = pace * self.limit
         # What has been written is at zero or below: modulo ``2^reach`` that is behind all windows.
         reach = Shape.cast(range(most + 4 * size)).width
-        terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(lanes)]
+        terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(pace)]
         total = prefix_sums(m, terms, reach, "sum")[-1]
-        hand, begin = _PlacedRanks(lanes, reach, size), Signal(range(size))
+        hand, begin = _PlacedRanks(pace, reach, size), Signal(range(size))
         over = Mux(hand.end >= size, size, 0)
         m.d.comb += [
             hand.level.eq(hand.end - Mux(hand.end >= 2 * size, 2 * size, over)),
@@ -338,14 +345,14 @@ class UnaryPacker(wiring.Component):
 
 
 class _PlacedRanks:
-    """The beat in hand: which lanes are kept, and where their codes end."""
+    """The piece in hand: which lanes are kept, and where their codes end."""
 
-    def __init__(self, lanes: int, reach: int, size: int) -> None:
+    def __init__(self, pace: int, reach: int, size: int) -> None:
         self.valid, self.ready = Signal(), Signal()
         self.places = [
-            Signal(reach, name=f"place_{i}", reset_less=i < lanes - 1) for i in range(lanes)
+            Signal(reach, name=f"place_{i}", reset_less=i < pace - 1) for i in range(pace)
         ]
-        self.kept, self.last = Signal(lanes, reset_less=True), Signal()
+        self.kept, self.last = Signal(pace, reset_less=True), Signal()
         self.end = self.places[-1]  # all lanes count in the last sum
         self.level = Signal(range(size))  # of the window that its last code begins
         self.origin = Signal(range(size))  # where the beat begins, or the codes have ended

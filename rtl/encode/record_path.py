@@ -28,14 +28,14 @@ def _middle(config: EncoderConfig) -> data.StructLayout:
     step = max(4, (config.codebook - 1).bit_length())
     return data.StructLayout(
         {
-            "step": data.ArrayLayout(step, config.lanes),  # rank, or distance to the group
-            "infinite": config.lanes,  # not finite
-            "kept": config.lanes,
-            "present": config.lanes,
+            "step": data.ArrayLayout(step, config.pace),  # rank, or distance to the group
+            "infinite": config.pace,  # not finite
+            "kept": config.pace,
+            "present": config.pace,
             "shared": 8,
             "begins": 1,
             "errors": EncodeErrorLayout,
-            "replaced": range(config.lanes + 1),
+            "replaced": range(config.pace + 1),
             "last": 1,
             "abort": 1,
             "scheme": 2,
@@ -69,11 +69,11 @@ class RecordPath(wiring.Component):
         super().__init__(
             {
                 "beats": In(stream.Signature(GroupBeat(config))),
-                "again": In(data.ArrayLayout(16, config.lanes)),
-                "exponents": Out(data.ArrayLayout(8, config.lanes)),
+                "again": In(data.ArrayLayout(16, config.pace)),
+                "exponents": Out(data.ArrayLayout(8, config.pace)),
                 "part": Out(range(max(self.parts, 2))),
-                "ranks": In(data.ArrayLayout(range(config.codebook), config.lanes)),
-                "found": In(config.lanes),
+                "ranks": In(data.ArrayLayout(range(config.codebook), config.pace)),
+                "found": In(config.pace),
                 "records": Out(stream.Signature(RecordBeat(config))),
             }
         )
@@ -105,11 +105,11 @@ class RecordPath(wiring.Component):
         beat, stored = self.beats.payload, self.beats.payload.stored
         mx = config.selects(stored.scheme, "mx")
         unary = config.selects(stored.scheme, "unary")
-        infinite, kept = Signal(config.lanes), Signal(config.lanes)
-        known, missing = Signal(config.lanes), Signal(config.lanes)  # in the codebook, and not yet
+        infinite, kept = Signal(config.pace), Signal(config.pace)
+        known, missing = Signal(config.pace), Signal(config.pace)  # in the codebook, and not yet
         first, more = self.part == 0, Signal()
         following = Signal(stage.shape())
-        for lane in range(config.lanes):
+        for lane in range(config.pace):
             value = stored.values[lane]
             m.submodules[f"distance_{lane}"] = distance = Distance()
             saturated = infinite[lane] & mx
@@ -131,7 +131,7 @@ class RecordPath(wiring.Component):
             following.infinite.eq(infinite),
             following.kept.eq(kept),
             following.present.eq(stored.present),
-            following.replaced.eq(popcount(infinite & mx.replicate(config.lanes))),
+            following.replaced.eq(popcount(infinite & mx.replicate(config.pace))),
             following.errors.command.eq(stored.abort),
             following.errors.short.eq(stored.short),
             following.errors.long.eq(stored.long),
@@ -153,7 +153,7 @@ class RecordPath(wiring.Component):
         exact = config.selects(stage.scheme, "exact")
         unary = config.selects(stage.scheme, "unary")
         mx = config.selects(stage.scheme, "mx")
-        lanes = config.lanes
+        lanes = config.pace
         record = Signal(RecordBeat(config), reset_less=True)
         steps = data.ArrayLayout(stage.step[0].shape(), lanes)
         step, lowest = Signal(steps, reset_less=True), Signal(lanes, reset_less=True)
@@ -197,7 +197,7 @@ class RecordPath(wiring.Component):
     def _unfold(self, m: Module, step: data.View, lowest: Value) -> None:
         """Rank or width of each lane, and the residue: the bits of the value below the width."""
         record = self.records.payload
-        for lane in range(self.config.lanes):
+        for lane in range(self.config.pace):
             width = step[lane]
             bits = [lowest[lane], *(record.raw[lane][bit] for bit in range(1, 7))]
             m.d.comb += [

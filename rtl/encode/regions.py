@@ -1,4 +1,4 @@
-"""The back end of the encoder: from beat records to the two regions of each segment.
+"""The back end of the encoder: from records to the two regions of each segment.
 
 Units of each stream are packed first (:mod:`cassandra_spec.rtl.encode.packers`) and wait in
 memories until the demand schedule comes to them (docs/format.md, section 6), because a unit often
@@ -58,6 +58,18 @@ def region_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
     words = Out(stream.Signature(RegionWord(config.lanes)))
     results = Out(stream.Signature(EncodeResult()))
     return {"speculation": words, "verification": words, "results": results, "busy": Out(1)}
+
+
+def _beat_layout(config: EncoderConfig) -> data.StructLayout:
+    """What is gathered of the pieces of a beat."""
+    back = VerificationRecord(config).members
+    return data.StructLayout(
+        {
+            "kept": config.lanes,
+            **{name: back[name] for name in ("count", "stored", "need")},
+            "begins": 1,
+        }
+    )
 
 
 _Takers = list[tuple[Signal, Value]]
@@ -156,7 +168,7 @@ class EncoderRegions(wiring.Component):
     def _codes(self, m: Module, takers: _Takers, memory: PairQueue, enable: Value) -> Value:
         config, record = self.config, self.records.payload
         m.submodules.codes = codes = UnaryPacker(
-            lanes=config.lanes, window=config.window, limit=config.codebook
+            lanes=config.lanes, pace=config.pace, window=config.window, limit=config.codebook
         )
         beat = codes.beats.payload
         m.d.comb += [
@@ -188,13 +200,13 @@ class EncoderRegions(wiring.Component):
 
     def _kept(self, m: Module, takers: _Takers) -> tuple[Queue, Queue]:
         """Blocks of kept values: the planes from the sign down, and the planes from bit 0 up."""
-        lanes, record = self.config.lanes, self.records.payload
+        lanes, pace, record = self.config.lanes, self.config.pace, self.records.payload
         unary = self.config.selects(record.scheme, "unary")
-        m.submodules.kept = packer = BlockPacker(lanes=lanes, width=9)
+        m.submodules.kept = packer = BlockPacker(lanes=lanes, pace=pace, width=9)
         high = _memory(m, "high", data.ArrayLayout(lanes, 9), self.depths.high)
         low = _memory(m, "low", data.ArrayLayout(lanes, 7), self.depths.low)
         beats, block = packer.beats.payload, packer.blocks.payload
-        for lane in range(lanes):
+        for lane in range(pace):
             field = Cat(record.field[lane], record.raw[lane][15])
             m.d.comb += beats.fields[lane].eq(field)
         m.d.comb += [
@@ -228,7 +240,7 @@ class EncoderRegions(wiring.Component):
     def _stored(self, m: Module, takers: _Takers) -> tuple[BlockPacker, Queue]:
         """Blocks of whole values: those that are pruned, and escapes."""
         lanes, record = self.config.lanes, self.records.payload
-        m.submodules.stored = packer = BlockPacker(lanes=lanes, width=16)
+        m.submodules.stored = packer = BlockPacker(lanes=lanes, pace=self.config.pace, width=16)
         pruned = _memory(m, "pruned", data.ArrayLayout(16, lanes), self.depths.pruned)
         m.d.comb += [
             packer.beats.valid.eq(_taker(takers, "stored", packer.beats.ready)),
@@ -240,12 +252,12 @@ class EncoderRegions(wiring.Component):
         return packer, pruned
 
     def _residue(self, m: Module, takers: _Takers) -> tuple[Queue | None, Value]:
-        """Words of residue, and the number of bits of the record at hand."""
+        """Words of residue, and the number of bits of the piece at hand."""
         lanes, record = self.config.lanes, self.records.payload
         exact = self.config.selects(record.scheme, "exact")
         if not self.config.has("exact"):
             return None, Const(0, 1)
-        m.submodules.residue_packer = packer = ResiduePacker(lanes=lanes)
+        m.submodules.residue_packer = packer = ResiduePacker(lanes=lanes, pace=self.config.pace)
         memory = _memory(m, "residue", data.ArrayLayout(lanes, 8), self.depths.residue)
         m.d.comb += [
             packer.beats.valid.eq(_taker(takers, "residue", ~exact | packer.beats.ready) & exact),
@@ -262,24 +274,47 @@ class EncoderRegions(wiring.Component):
         """What the schedules need to know of each beat."""
         config, record = self.config, self.records.payload
         unary = config.selects(record.scheme, "unary")
+        beat, ends = self._gathered(m, need)
         memories = (
             _memory(m, "front", SpeculationRecord(config), self.depths.beats),
             _memory(m, "back", VerificationRecord(config), self.depths.beats),
         )
         front, back = (memory.write.payload for memory in memories)
         for name, memory in zip(("front", "back"), memories, strict=True):
-            m.d.comb += memory.write.valid.eq(_taker(takers, name, memory.write.ready))
-        drive(m, front, record, "kept", "count", "begins", "mask")
-        drive(m, back, record, "count", "truncated")
+            taken = _taker(takers, name, ~ends | memory.write.ready)
+            m.d.comb += memory.write.valid.eq(taken & ends)
+        drive(m, front, beat, "kept", "count", "begins")
+        drive(m, back, beat, "count", "stored", "need")
         m.d.comb += [
             front.unary.eq(unary),
             front.planes.eq(Mux(unary, 8, 9) - record.truncated),
-            back.stored.eq(popcount(record.stored)),
-            back.need.eq(need),
+            front.mask.eq(record.mask),
+            back.truncated.eq(record.truncated),
         ]
-        for beat in (front, back):
-            m.d.comb += [beat.last.eq(record.last), beat.abort.eq(record.abort)]
+        for one in (front, back):
+            m.d.comb += [one.last.eq(record.last), one.abort.eq(record.abort)]
         return memories
+
+    def _gathered(self, m: Module, need: Value) -> tuple[data.View, Value]:
+        """The beat up to the piece at hand, and whether it ends with it."""
+        config, record = self.config, self.records.payload
+        layout = _beat_layout(config)
+        pieces, beat = config.lanes // config.pace, Signal(layout)
+        held, place = Signal(layout), Signal(range(pieces))  # pieces that are gone, and how many
+        ends = record.last | (place == pieces - 1)
+        for i in range(pieces):
+            here = held.kept.word_select(i, config.pace) | Mux(place == i, record.kept, 0)
+            m.d.comb += beat.kept.word_select(i, config.pace).eq(here)
+        m.d.comb += [
+            beat.count.eq(held.count + record.count),
+            beat.stored.eq(held.stored + popcount(record.stored)),
+            beat.need.eq(held.need + need),
+            beat.begins.eq(held.begins | record.begins),
+        ]
+        if pieces > 1:
+            with m.If(self.records.valid & self.records.ready):
+                m.d.sync += [held.eq(Mux(ends, 0, beat)), place.eq(Mux(ends, 0, place + 1))]
+        return beat, ends
 
     def _summary(self, m: Module, takers: _Takers) -> Queue:
         """What the result says of a segment, from its last record."""

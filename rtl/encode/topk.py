@@ -20,6 +20,9 @@ from cassandra_spec.rtl.common.networks import popcount, prefix_sums
 MAGNITUDE = 15
 """Bits of a magnitude: exponent and mantissa."""
 
+NARROW = (3,) * 5
+"""Widths of digits that need half the counters of the usual ones, and a pass more."""
+
 _CONTEXTS = 2  # vectors that are worked on in turn
 _TURN = 4  # least cycles of a pass: two turns are longer than a count and a decision take
 
@@ -78,11 +81,11 @@ class RadixSelect(wiring.Component):
     a pass is made while the other vector is read. The beats of a vector must be in the memory when
     it is asked for, and stay until its threshold is taken.
 
-    Latency: eight turns (a turn is as many cycles as the vector has beats, at least four) and a few
-    cycles. Throughput: a vector in four turns, 16 cycles for 64 values in 16 lanes; vectors of
-    which all or nothing is kept take a cycle each. Buffering: two vectors' states and two
-    thresholds; no data. Illegal input (``keep`` of 0, or more than the values) gives an arbitrary
-    threshold and no hang.
+    Latency: two turns for each digit (a turn is as many cycles as the vector has beats, at least
+    four) and a few cycles. Throughput: a vector in as many turns as there are digits, 16 cycles for
+    64 values in 16 lanes; vectors of which all or nothing is kept take a cycle each. Buffering: two
+    vectors' states and two thresholds; no data. Illegal input (``keep`` of 0, or more than the
+    values) gives an arbitrary threshold and no hang.
 
     Members
     -------

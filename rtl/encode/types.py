@@ -44,6 +44,7 @@ class EncoderConfig(EngineConfig):
     vector: int = 128  # most values in a vector
     group: int = 128  # most values in a group
     segment: int = 16384  # most values in a segment; sizes the memories of the back end
+    values_per_cycle: int | None = None  # that go in; as many as lanes if None
 
     kind = "encoder"
 
@@ -56,6 +57,13 @@ class EncoderConfig(EngineConfig):
                 expected = f"a power of two from {self.lanes} (lanes) to {most}"
                 raise CassandraError(f"{name} must be {expected}, not {value!r}")
         Format(segment=self.segment, group=max(32, self.lanes))
+        paces = [pace for pace in (4, 8, 16, 32) if pace <= self.lanes]
+        if self.values_per_cycle not in (None, *paces):
+            choices = f"{', '.join(map(str, paces))} or None at {self.lanes} lanes"
+            given = self.values_per_cycle
+            raise CassandraError(f"values_per_cycle must be {choices}, not {given!r}")
+        if self.values_per_cycle == self.lanes:
+            object.__setattr__(self, "values_per_cycle", None)
 
     @classmethod
     def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> EncoderConfig:
@@ -71,6 +79,11 @@ class EncoderConfig(EngineConfig):
         return cls(**decoder.shared, group=max(fmt.group, cls.group))
 
     @property
+    def pace(self) -> int:
+        """Values that go in in a cycle: a beat, or a piece of one. A beat is a run of pieces."""
+        return self.values_per_cycle or self.lanes
+
+    @property
     def value_rows(self) -> int:
         """Rows that a single pruned value takes."""
         return max(16 // self.lanes, 1)
@@ -82,9 +95,9 @@ def TensorWord(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like t
 
 
 def RecordBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """One beat of a segment, ready to be packed: what each stream gets of each lane.
+    """A piece of a segment (``pace`` lanes), ready to be packed: what each stream gets of a lane.
 
-    The fields of the command (``scheme``, ``truncated``, ``mask``) are the same in all beats of a
+    The fields of the command (``scheme``, ``truncated``, ``mask``) are the same in all pieces of a
     segment. Lanes that are not ``kept`` have arbitrary ``field`` and ``rank``, and in exact
     ``width`` 0; in other schemes ``residue`` and ``width`` are arbitrary. Lanes that are not
     ``present`` are neither ``kept`` nor ``stored``.
@@ -92,7 +105,7 @@ def RecordBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
     ``abort`` comes alone: a segment of a command that the encoder cannot obey is one record with
     ``last`` and ``abort`` set and no lane present; it has no regions, only a result.
     """
-    lanes = config.lanes
+    lanes = config.pace
     return data.StructLayout(
         {
             "raw": data.ArrayLayout(16, lanes),  # the value (saturated in mx); bit 15 is its sign
@@ -102,16 +115,16 @@ def RecordBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
             "width": data.ArrayLayout(3, lanes),  # exact: bits of residue, 1 for a zero flag
             "kept": lanes,  # the row of ``mask``
             "stored": lanes,  # pruned values and escapes: ``raw`` goes to ``pruned``
-            "present": lanes,  # contiguous from lane 0; all but in the last beat
+            "present": lanes,  # contiguous from lane 0; all but in the last piece
             "count": Shape.cast(range(lanes + 1)),  # number of kept lanes
             "shared": 8,  # mx, exact: the group's exponent
-            "begins": 1,  # first beat of a group
-            "last": 1,  # last beat of the segment
+            "begins": 1,  # first piece of a group
+            "last": 1,  # last piece of the segment
             "abort": 1,
             "scheme": 2,
             "truncated": 3,
             "mask": 1,  # the segment gets a ``mask`` stream
-            "errors": EncodeErrorLayout,  # of the segment; valid in its last beat
-            "saturated": COUNT_WIDTH,  # values that were replaced; valid in the last beat
+            "errors": EncodeErrorLayout,  # of the segment; valid in its last piece
+            "saturated": COUNT_WIDTH,  # values that were replaced; valid in the last piece
         }
     )

@@ -8,7 +8,13 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.beat_memory import BeatMemory
 from cassandra_spec.rtl.common.networks import popcount
-from cassandra_spec.rtl.encode.topk import MAGNITUDE, RadixSelect, SelectShape, ThresholdChoice
+from cassandra_spec.rtl.encode.topk import (
+    MAGNITUDE,
+    NARROW,
+    RadixSelect,
+    SelectShape,
+    ThresholdChoice,
+)
 from cassandra_spec.rtl.encode.types import (
     COUNT_WIDTH,
     EncodeCommandLayout,
@@ -26,8 +32,8 @@ def StoredBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
     """A beat of values and what the stages after the vector buffer must know of its segment."""
     return data.StructLayout(
         {
-            "values": data.ArrayLayout(16, config.lanes),
-            "present": config.lanes,
+            "values": data.ArrayLayout(16, config.pace),
+            "present": config.pace,
             "ends": 1,  # last beat of its group
             "last": 1,  # last beat of its segment
             "abort": 1,  # stands for a segment whose command cannot be obeyed
@@ -42,10 +48,10 @@ def StoredBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
 
 
 def select_shape(config: EncoderConfig) -> SelectShape:
-    """The selection of an encoder."""
-    return SelectShape(
-        lanes=config.lanes, beats=max(config.vector // config.lanes, 2), slots=_SLOTS
-    )
+    """The selection of an encoder: with less than a beat in a cycle it counts fewer digits."""
+    beats = max(config.vector // config.pace, 2)
+    digits = SelectShape.digits if config.pace == config.lanes else NARROW
+    return SelectShape(lanes=config.pace, beats=beats, slots=_SLOTS, digits=digits)
 
 
 class _State(enum.Enum):
@@ -59,7 +65,7 @@ def _input_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
     """Commands and values; a command may be taken while ``enable`` is set."""
     return {
         "command": In(stream.Signature(EncodeCommandLayout)),
-        "values": In(stream.Signature(TensorWord(config.lanes))),
+        "values": In(stream.Signature(TensorWord(config.pace))),
         "enable": In(1),
     }
 
@@ -142,7 +148,7 @@ class VectorLoader(wiring.Component):
     def _sequence(self, m: Module, segment: _Segment, room: Signal) -> None:
         """From command to command."""
         word, word_taken = self.values.payload, Signal()
-        lanes = self.config.lanes
+        lanes = self.config.pace
         with m.Switch(segment.state):
             with m.Case(_State.IDLE):
                 m.d.comb += self.command.ready.eq(self.enable)
@@ -174,7 +180,7 @@ class VectorLoader(wiring.Component):
 
     def _fill(self, m: Module, segment: _Segment) -> None:
         """The beat: which of its lanes exist, and what ends with it."""
-        word, lanes = self.values.payload, self.config.lanes
+        word, lanes = self.values.payload, self.config.pace
         abort = segment.state == _State.ABORT
         wanted, given = Signal(lanes), Signal(lanes)
         final = Signal()  # of the segment, by the command
@@ -200,14 +206,16 @@ class VectorLoader(wiring.Component):
 
     def _place(self, m: Module, segment: _Segment) -> Signal:
         """Slots, beats of a vector, and beats of a group; returns whether a vector ends."""
-        lanes_log2 = (self.config.lanes - 1).bit_length()
-        most = max(self.config.group // self.config.lanes, 2)
+        lanes_log2, pace_log2 = (
+            (number - 1).bit_length() for number in (self.config.lanes, self.config.pace)
+        )
+        most = max(self.config.group // self.config.pace, 2)
         in_group, vector_ends = Signal(range(most)), Signal()
         final = Signal(range(most))
-        for log2 in range((self.config.group - 1).bit_length() - lanes_log2 + 1):
-            with m.If(segment.held.log2_group == lanes_log2 + log2):
-                m.d.comb += final.eq((1 << log2) - 1)
-        whole = self.place == segment.held.vector[lanes_log2:]
+        for log2 in range(lanes_log2, self.config.group.bit_length()):
+            with m.If(segment.held.log2_group == log2):
+                m.d.comb += final.eq((1 << log2 - pace_log2) - 1)
+        whole = self.place == segment.held.vector[pace_log2:]
         m.d.comb += [
             vector_ends.eq(segment.ends | whole),
             self.beat.ends.eq(segment.ends | (in_group == final)),
@@ -222,7 +230,7 @@ class VectorLoader(wiring.Component):
 
     def _announce(self, m: Module, segment: _Segment, vector_ends: Signal) -> None:
         """A queue of vectors; it has room for one in each slot."""
-        shape, lanes = self.shape, self.config.lanes
+        shape, lanes = self.shape, self.config.pace
         ended = Signal()
         slot = Signal(range(_SLOTS), reset_less=True)
         final = Signal(shape.beat, reset_less=True)
@@ -293,7 +301,7 @@ class VectorBuffer(wiring.Component):
                 **dict.fromkeys(("idle", "issued", "valid"), Out(1)),
                 "grant": In(1),
                 "beat": Out(StoredBeat(config)),
-                "chosen": Out(config.lanes),
+                "chosen": Out(config.pace),
             }
         )
 
@@ -338,7 +346,7 @@ class VectorBuffer(wiring.Component):
 
     def _connect(self, m: Module, read: data.View, beat: data.View) -> None:
         m.d.comb += read.present.eq(beat.present)
-        for lane in range(self.config.lanes):
+        for lane in range(self.config.pace):
             m.d.comb += read.magnitudes[lane].eq(beat.values[lane][:MAGNITUDE])
 
     def _issue(self, m: Module, loader: VectorLoader, select: RadixSelect) -> Signal:

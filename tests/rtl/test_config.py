@@ -115,11 +115,20 @@ def test_command_word_of_the_encoder_fits_the_bus():
         ({"vector": 96}, r"vector must be a power of two from 16 \(lanes\) to 256, not 96"),
         ({"lanes": 32, "group": 16}, r"group must be a power of two from 32 \(lanes\) to 256"),
         ({"group": 512}, "group must be a power of two from 16 .* not 512"),
+        ({"values_per_cycle": 2}, "values_per_cycle must be 4, 8, 16 or None at 16 lanes, not 2"),
+        ({"values_per_cycle": 32}, "values_per_cycle must be 4, 8, 16 or None at 16 lanes"),
     ],
 )
 def test_bad_configurations_of_the_encoder_are_named(fields, message):
     with pytest.raises(CassandraError, match=message):
         EncoderConfig(**fields)
+
+
+def test_as_many_values_in_a_cycle_as_lanes_is_the_usual_encoder():
+    assert EncoderConfig(values_per_cycle=16) == EncoderConfig()
+    config = EncoderConfig(lanes=32, values_per_cycle=4)
+    assert (config.lanes, config.pace) == (32, 4)
+    assert config.module_name == "cassandra_encoder_l32_unary_mx_exact_b16_c4"
 
 
 def test_encoder_of_a_format_takes_its_parameters():

@@ -9,13 +9,14 @@ import pytest
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
 from cassandra_spec.verif.tools.runner import run_suite
+from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
-CONFIGS = {"l8": small(8, 32)}
+CONFIGS = {"l8": small(8, 32), "l16_c4": small(16, 32, 4)}
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["l8", slow("l16_c4")])
 def test_encoder_dma(name: str) -> None:
     top = CassandraEncoderDma(CONFIGS[name])
     run_suite(
@@ -23,4 +24,5 @@ def test_encoder_dma(name: str) -> None:
         "cassandra_spec.verif.dma.encoding",
         top.module_name,
         build_dir=BUILD / f"encoder_dma_{name}",
+        extra_env={"CASSANDRA_LANES": str(CONFIGS[name].encoder.lanes)},
     )

@@ -100,57 +100,59 @@ def bits_of(value: int, width: int) -> list[int]:
 
 
 def mask_of(rng: np.random.Generator, lanes: int) -> list[int]:
-    """Lanes of a beat: none, all, or any."""
+    """Lanes of a piece: none, all, or any."""
     return list((rng.random(lanes) < rng.choice([0, 0.3, 0.8, 1])).astype(int))
 
 
 def blocks_case(
-    rng: np.random.Generator, lanes: int
+    rng: np.random.Generator, lanes: int, pace: int
 ) -> tuple[Any, Any, Any, list[Beat], list[int]]:
     width, beats, wanted = 5, [], []
     for _ in range(SEGMENTS):
         length, bits = int(rng.integers(1, 8)), []
         for beat in range(length):
-            fields = rng.integers(1 << width, size=lanes).tolist()
-            chosen = mask_of(rng, lanes)
+            fields = rng.integers(1 << width, size=pace).tolist()
+            chosen = mask_of(rng, pace)
             bits += [
                 bit for f, c in zip(fields, chosen, strict=True) if c for bit in bits_of(f, width)
             ]
             last = int(beat == length - 1)
             beats.append({"fields": fields, "chosen": number(chosen), "last": last})
         wanted += units(bits, width * lanes)
-    dut = BlockPacker(lanes=lanes, width=width)
+    dut = BlockPacker(lanes=lanes, pace=pace, width=width)
     return dut, dut.beats, dut.blocks, beats, wanted
 
 
 def residue_case(
-    rng: np.random.Generator, lanes: int
+    rng: np.random.Generator, lanes: int, pace: int
 ) -> tuple[Any, Any, Any, list[Beat], list[int]]:
     beats, wanted = [], []
     for _ in range(SEGMENTS):
         length, bits = int(rng.integers(1, 12)), []
         for beat in range(length):
-            widths = rng.integers(*((0, 8), (7, 8), (0, 1), (0, 3))[rng.integers(4)], size=lanes)
+            widths = rng.integers(*((0, 8), (7, 8), (0, 1), (0, 3))[rng.integers(4)], size=pace)
             fields = rng.integers(1 << widths)
             for field, width in zip(fields, widths, strict=True):
                 bits += bits_of(int(field), int(width))
             last = int(beat == length - 1)
             beats.append({"fields": fields.tolist(), "widths": widths.tolist(), "last": last})
         wanted += units(bits, BUS_ROWS * lanes)
-    dut = ResiduePacker(lanes=lanes)
+    dut = ResiduePacker(lanes=lanes, pace=pace)
     return dut, dut.beats, dut.words, beats, wanted
 
 
-def unary_case(rng: np.random.Generator, lanes: int) -> tuple[Any, Any, Any, list[Beat], list[int]]:
-    window, limit = {1: (1, 16), 4: (2, 16), 8: (3, 32)}[lanes]
+def unary_case(
+    rng: np.random.Generator, lanes: int, pace: int
+) -> tuple[Any, Any, Any, list[Beat], list[int]]:
+    window, limit = {1: (1, 16), 4: (2, 16), 8: (3, 32), 16: (2, 16)}[lanes]
     size, beats, wanted = window * lanes, [], []
     for _ in range(SEGMENTS):
         length, bits = int(rng.integers(1, 8)), []
         for beat in range(length):
             ranks = rng.integers(
-                *((0, limit), (limit - 1, limit), (0, 2))[rng.integers(3)], size=lanes
+                *((0, limit), (limit - 1, limit), (0, 2))[rng.integers(3)], size=pace
             )
-            kept = mask_of(rng, lanes)
+            kept = mask_of(rng, pace)
             bits += [
                 bit for r, k in zip(ranks, kept, strict=True) if k for bit in [*[0] * int(r), 1]
             ]
@@ -158,7 +160,7 @@ def unary_case(rng: np.random.Generator, lanes: int) -> tuple[Any, Any, Any, lis
             beats.append({"ranks": ranks.tolist(), "kept": number(kept), "last": last})
         windows = units([*bits, *[1] * (size - len(bits) % size)], size)
         wanted += [*windows[:-1], windows[-1] | 1 << size]  # the last one is marked
-    dut = UnaryPacker(lanes=lanes, window=window, limit=limit)
+    dut = UnaryPacker(lanes=lanes, pace=pace, window=window, limit=limit)
     return dut, dut.beats, dut.windows, beats, wanted
 
 
@@ -169,11 +171,11 @@ CASES: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 8])
+@pytest.mark.parametrize(("lanes", "pace"), [(1, 1), (4, 4), (8, 8), (8, 4), (16, 4)])
 @pytest.mark.parametrize("name", CASES)
-def test_packers(rng: np.random.Generator, name: str, lanes: int) -> None:
+def test_packers(rng: np.random.Generator, name: str, lanes: int, pace: int) -> None:
     for names in PACES:
-        dut, source, sink, beats, wanted = CASES[name](rng, lanes)
+        dut, source, sink, beats, wanted = CASES[name](rng, lanes, pace)
         found = transfers(dut, source, sink, beats, len(wanted), paces_of(rng, names))
         assert found == wanted, names
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,9 +34,9 @@ _SUPERBLOCK = 128
 _FIRST = 27  # bits of the command word in ENCODE_COMMAND
 
 
-def small(lanes: int, bus: int = 0) -> StoreConfig:
+def small(lanes: int, bus: int = 0, pace: int | None = None) -> StoreConfig:
     """The configuration of the suite."""
-    encoder = EncoderConfig(lanes=lanes, vector=64, group=64, segment=SIZE)
+    encoder = EncoderConfig(lanes=lanes, vector=64, group=64, segment=SIZE, values_per_cycle=pace)
     return StoreConfig(encoder=encoder, bus=bus, results=4)
 
 
@@ -57,13 +58,14 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
 
     def __init__(self, dut: Any, seed: int) -> None:
         super().__init__(dut, seed, WriteMemory)
-        lanes = len(dut.s_axis_values_tkeep) // 2
-        self.config = small(lanes, self.memory.word)
+        pace = len(dut.s_axis_values_tkeep) // 2
+        lanes = int(os.environ.get("CASSANDRA_LANES", pace))
+        self.config = small(lanes, self.memory.word, pace)
         self.values = self.source(Port.axis(dut, "s_axis_values", ("tdata", "tkeep", "tlast")))
 
     def offer(self, values: np.ndarray[Any, Any]) -> None:
         """A packet of values."""
-        self.values.send(values_packet(values.tolist(), self.config.encoder.lanes))
+        self.values.send(values_packet(values.tolist(), self.config.encoder.pace))
 
     async def describe(
         self, segment: Segment, bases: Sequence[int], rooms: Sequence[int], slot: int = 0

@@ -86,7 +86,7 @@ class EncoderBench(Bench):
         for order in orders:
             self._control.pending.append(order)
             values = order.values or tuple(order.segment.values.tolist())
-            self.sources["values"].send(values_packet(values, self.config.lanes))
+            self.sources["values"].send(values_packet(values, self.config.pace))
             self.scoreboard.expected.append(order)
 
     async def finish(self, limit: int = 200_000) -> None:

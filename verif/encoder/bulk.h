@@ -9,7 +9,8 @@ namespace {
 
 using Model = Vencoder;
 constexpr size_t kBusBytes = kLanes;       // eight rows of kLanes bits
-constexpr size_t kBeatBytes = 2 * kLanes;  // BF16 values
+constexpr size_t kWordBytes = sizeof(Model::s_axis_values_tdata);  // BF16 values
+constexpr size_t kPace = kWordBytes / 2;
 constexpr size_t kPorts = 6;
 enum Port { kCommand, kCodebook, kValues, kSpeculation, kVerification, kResult };
 
@@ -31,7 +32,7 @@ struct Outcome {
     uint32_t packets[2];
 };
 
-// The values of each segment as a packet of beats.
+// The values of each segment as a packet of words.
 class Values {
   public:
     Values(const Segment* segments, size_t count) : segments_(segments), count_(count) {}
@@ -39,11 +40,11 @@ class Values {
     void drive(Model& m, bool may_offer) {
         offered_ = segment_ < count_ && (offered_ || may_offer);
         m.s_axis_values_tvalid = offered_;
-        memset(&m.s_axis_values_tdata, 0xA5, kBeatBytes);
+        memset(&m.s_axis_values_tdata, 0xA5, kWordBytes);
         m.s_axis_values_tlast = 1;
         if (!offered_) return;
         const Segment& s = segments_[segment_];
-        const size_t left = std::min<size_t>(s.count - at_, kLanes);
+        const size_t left = std::min<size_t>(s.count - at_, kPace);
         memcpy(&m.s_axis_values_tdata, reinterpret_cast<const uint16_t*>(s.values) + at_, 2 * left);
         m.s_axis_values_tkeep = ~uint64_t{0} >> (64 - 2 * left);
         m.s_axis_values_tlast = at_ + left == s.count;
@@ -51,7 +52,7 @@ class Values {
 
     void taken() {
         offered_ = false;
-        at_ += kLanes;
+        at_ += kPace;
         if (at_ >= segments_[segment_].count) at_ = 0, ++segment_;
     }
 

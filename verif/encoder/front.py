@@ -23,6 +23,7 @@ from cassandra_spec.verif.library.workloads import PACES
 CONFIGS = {
     "l8": EncoderConfig(lanes=8, codebook=32, group=64),
     "l16": EncoderConfig(vector=64),
+    "l16_c4": EncoderConfig(vector=64, values_per_cycle=4),
 }
 """Encoders by the name of the instance."""
 
@@ -32,18 +33,18 @@ def design() -> Together:
     return Together({name: EncoderFront(config) for name, config in CONFIGS.items()})
 
 
-def words_of(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]:
-    """A packet of values; lanes that do not exist carry the first value.
+def words_of(values: Sequence[int], pace: int) -> Iterator[dict[str, int]]:
+    """A packet of values, ``pace`` in a word; lanes that do not exist carry the first value.
 
     Some words do not say that they have their first lane, which counts all the same.
     """
-    shape = TensorWord(lanes)
-    for start in range(0, len(values), lanes):
-        part = list(values[start : start + lanes])
+    shape = TensorWord(pace)
+    for start in range(0, len(values), pace):
+        part = list(values[start : start + pace])
         word = {
-            "values": part + [values[0]] * (lanes - len(part)),
+            "values": part + [values[0]] * (pace - len(part)),
             "keep": (1 << len(part)) - 1 & ~(part[0] & 1),
-            "last": int(start + lanes >= len(values)),
+            "last": int(start + pace >= len(values)),
         }
         yield {"payload": number_of(shape, word)}
 
@@ -64,7 +65,7 @@ class _Front(PathBench):
 
     def values(self, segment: Segment) -> None:
         """Queue the packet of values."""
-        self.sources["values"].send(words_of(segment.values.tolist(), self.config.lanes))
+        self.sources["values"].send(words_of(segment.values.tolist(), self.config.pace))
 
     async def records(self, count: int) -> list[int]:
         """The next records; nothing may follow."""
@@ -75,6 +76,10 @@ class _Front(PathBench):
         assert len(items) == count, f"{len(items)} records must be {count}"
         return items
 
+    def expected(self, segment: Segment) -> list[dict[str, Any]]:
+        """What must come of a segment."""
+        return records_of(segment, pace=self.config.pace)
+
     async def check(self, segments: list[Segment]) -> int:
         """Commands as early as they are taken; compare record by record. Returns the cycles."""
         start = self.bench.cycle
@@ -82,7 +87,7 @@ class _Front(PathBench):
             self.values(segment)
         for segment in segments:
             await self.command(segment)
-        await self.compare([(s, beat) for s in segments for beat in records_of(s)])
+        await self.compare([(s, record) for s in segments for record in self.expected(s)])
         return self.bench.cycle - start
 
 
@@ -121,13 +126,13 @@ async def packets_of_another_length(dut: Any, instance: str) -> None:
     for idle, pressure in itertools.product(("always", "half"), PACES):
         front.use(idle, pressure)
         for segment in itertools.islice(segments, 6):
-            count, lanes = segment.values.size, front.config.lanes
+            count, pace = segment.values.size, front.config.pace
             values = segment.values.tolist()
-            other = int(front.bench.rng.integers(1, count + 3 * lanes))
+            other = int(front.bench.rng.integers(1, count + 3 * front.config.lanes))
             given = (values * (other // count + 1))[:other]
             shorter = dataclasses.replace(segment, values=segment.values[:other])
-            records = await _faulty(front, segment, list(words_of(given, lanes)))
-            expected = records_of(shorter)
+            records = await _faulty(front, segment, list(words_of(given, pace)))
+            expected = front.expected(shorter)
             causes = {"short"} if other < count else {"long"} if other > count else set()
             assert _causes(front, records[-1]) == causes, (other, count)
             for beat, record in zip(expected, records, strict=True):

@@ -135,15 +135,19 @@ def _no_residue(segment: Segment) -> dict[str, Any]:
     return {"width": 0} if segment.format.scheme == "exact" else {}
 
 
-def records_of(segment: Segment, groups: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """The beats of ``cassandra_spec.rtl.encode.types.RecordBeat``, None where anything goes.
+def records_of(
+    segment: Segment, groups: Sequence[int] = (), *, pace: int | None = None
+) -> list[dict[str, Any]]:
+    """The pieces of ``cassandra_spec.rtl.encode.types.RecordBeat``, None where anything goes.
 
-    ``groups`` has the group exponent of each value, if they are not the least that hold the values.
+    A piece has ``pace`` values, by default a beat. ``groups`` has the group exponent of each value,
+    if they are not the least that hold the values.
     """
     fmt = segment.format
     values, kept = segment._stored_values(), segment._kept()
-    beats = []
-    for start in range(0, len(values), fmt.beat):
+    size = pace or fmt.beat
+    pieces = []
+    for start in range(0, len(values), size):
         group = start // fmt.group * fmt.group
         inside = range(group, min(group + fmt.group, len(values)))
         shared = (
@@ -151,26 +155,25 @@ def records_of(segment: Segment, groups: Sequence[int] = ()) -> list[dict[str, A
             if groups
             else _group_exponent(fmt.scheme, [values[i] for i in inside if kept[i]])
         )
-        places = range(start, min(start + fmt.beat, len(values)))
+        places = range(start, min(start + size, len(values)))
         lanes = [_lane(segment, values[i], kept[i], shared) for i in places]
-        last = start + fmt.beat >= len(values)
-        beats.append(_beat(segment, lanes, shared, begins=start == group, last=last))
-    return beats
+        lanes += [{"kept": 0, "stored": 0} | _no_residue(segment)] * (size - len(lanes))
+        last = start + size >= len(values)
+        piece = _piece(segment, lanes, shared, begins=start == group, last=last)
+        pieces.append(piece | {"present": (1 << len(places)) - 1})
+    return pieces
 
 
-def _beat(
+def _piece(
     segment: Segment, lanes: list[dict[str, Any]], shared: int, *, begins: bool, last: bool
 ) -> dict[str, Any]:
     fmt = segment.format
-    absent = [{"kept": 0, "stored": 0} | _no_residue(segment)] * (fmt.beat - len(lanes))
-    every = [*lanes, *absent]
-    beat: dict[str, Any] = {
-        name: [lane.get(name) for lane in every]
+    piece: dict[str, Any] = {
+        name: [lane.get(name) for lane in lanes]
         for name in ("raw", "field", "rank", "residue", "width")
     }
-    beat |= {name: number_of_bits(lane[name] for lane in every) for name in ("kept", "stored")}
-    return beat | {
-        "present": (1 << len(lanes)) - 1,
+    piece |= {name: number_of_bits(lane[name] for lane in lanes) for name in ("kept", "stored")}
+    return piece | {
         "count": sum(lane["kept"] for lane in lanes),
         "shared": None if fmt.scheme == "unary" else shared,
         "begins": int(begins),

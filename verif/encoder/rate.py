@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ VECTOR = 64
 SEGMENTS = 8
 _MASK = 1 << EncodeCommandLayout["mask"].offset
 KEEPS = (None, 38, 26, 0)
+PACES = (16, 4)
 SIZES = (1024, 4096, 16384)
 
 
@@ -55,13 +57,14 @@ def _without_mask(request: EncodeRequest) -> EncodeRequest:
     return dataclasses.replace(request, values=values, command=request.command & ~_MASK)
 
 
-def _rows(encoder: RtlEncoder) -> Iterator[list[str]]:
-    for scheme in SCHEMES:
+def _rows() -> Iterator[list[str]]:
+    for pace, scheme in itertools.product(PACES, SCHEMES):
+        encoder = RtlEncoder(EncoderConfig(values_per_cycle=pace))
         for segment in SIZES:
             cells = [f"{measure(encoder, scheme, keep, segment):.2f}" for keep in KEEPS]
             if scheme == "unary":
                 cells[0] += f" ({measure(encoder, scheme, None, segment, mask=False):.2f})"
-            yield [scheme, f"{segment:,}", *cells]
+            yield [str(pace), scheme, f"{segment:,}", *cells]
 
 
 def _parser() -> CommandParser:
@@ -72,7 +75,7 @@ def _parser() -> CommandParser:
 
 def _run(args: argparse.Namespace) -> int:
     heads = ["k = all" if keep is None else f"k = {keep}" for keep in KEEPS]
-    table = markdown_table(["scheme", "segment", *heads], _rows(RtlEncoder(EncoderConfig())))
+    table = markdown_table(["P", "scheme", "segment", *heads], _rows())
     if args.document:
         fill_file(args.document, {"rates": table})
     else:

@@ -40,8 +40,10 @@ class Piece:
 
 def config() -> EncoderConfig:
     """The configuration under test, as the environment names it."""
+    lanes = int(os.environ.get("CASSANDRA_LANES", "8"))
     return EncoderConfig(
-        lanes=int(os.environ.get("CASSANDRA_LANES", "8")),
+        lanes=lanes,
+        values_per_cycle=int(os.environ.get("CASSANDRA_PACE", lanes)),
         codebook=int(os.environ.get("CASSANDRA_CODEBOOK", "16")),
         window=int(os.environ.get("CASSANDRA_WINDOW", "2")),
         segment=int(os.environ.get("CASSANDRA_SEGMENT", "256")),
@@ -76,7 +78,7 @@ def _records(payload: Payload, segment: Segment) -> Iterator[Record]:
         kept=payload.fate[part],
     )
     groups = [] if fmt.scheme == "unary" else payload.groups[part].tolist()
-    for place, record in enumerate(model.records_of(asked, groups)):
+    for place, record in enumerate(model.records_of(asked, groups, pace=config().pace)):
         for name, noise in (("raw", 0xDEAD), ("field", 0xA5), ("rank", 9)):
             record[name] = [noise if value is None else value for value in record[name]]
         yield record | {"errors": 0, "saturated": (place * 7919 * fmt.beat) % (1 << 17)}
@@ -323,7 +325,7 @@ async def a_record_in_each_cycle(dut: Any, scheme: str, truncated: int) -> None:
     bench.submit(pieces)
     await bench.finish()
     nines = -(-fmt.segment // fmt.group * 8 // fmt.beat) if truncated == 1 else 0
-    slots = fmt.segment // fmt.beat + nines
+    slots = fmt.segment // bench.config.pace + nines
     words = max(piece.segment.speculation.size for piece in pieces if piece.segment) // fmt.beat
     steps = np.diff(bench.scoreboard.cycles)
     assert max(steps[2:]) <= max(slots, words) + 16, steps
@@ -377,4 +379,4 @@ async def two_windows_or_an_escape_in_each_cycle(dut: Any, scheme: str) -> None:
     bench.submit(pieces_of(Payload(name=scheme, format=fmt, values=values, codebook=book)))
     await bench.finish()
     steps = np.diff(bench.scoreboard.cycles)
-    assert max(steps[2:]) <= fmt.segment // fmt.beat + 16, steps
+    assert max(steps[2:]) <= fmt.segment // bench.config.pace + 16, steps

@@ -26,15 +26,17 @@ from cassandra_spec.verif.library.patterns import PATTERNS
 COVERAGE = Coverage()
 
 CONFIGS = {
-    8: EncoderConfig(lanes=8, codebook=32, window=3, group=64, segment=2048),
-    16: EncoderConfig(segment=2048),
-    32: EncoderConfig(lanes=32, window=1, vector=64, segment=2048, superblock=256),
+    "l8": EncoderConfig(lanes=8, codebook=32, window=3, group=64, segment=2048),
+    "l16": EncoderConfig(segment=2048),
+    "l16_c4": EncoderConfig(segment=2048, values_per_cycle=4),
+    "l32": EncoderConfig(lanes=32, window=1, vector=64, segment=2048, superblock=256),
+    "l32_c8": EncoderConfig(lanes=32, vector=64, segment=2048, values_per_cycle=8),
 }
-"""Encoders under test, by lanes."""
+"""Encoders under test, by name."""
 
 
 async def _start(dut: Any) -> EncoderBench:
-    config = CONFIGS[int(os.environ["CASSANDRA_LANES"])]
+    config = CONFIGS[os.environ["CASSANDRA_ENCODER"]]
     return await EncoderBench(dut, cocotb.RANDOM_SEED, config).started()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -35,13 +36,19 @@ from cassandra_spec.verif.formal.prover import Claim
 from cassandra_spec.verif.formal.structure import ALLOWED, waiting_streams, wrong_paths
 
 CONFIG = EncoderConfig(lanes=8, vector=16, group=8, segment=64)
+_PIECES = dataclasses.replace(CONFIG, values_per_cycle=4)
+_BOTH = {"beats": CONFIG, "pieces": _PIECES}
 _BLOCKS: dict[str, Callable[[], wiring.Component]] = {
     "encoder": lambda: Encoder(CONFIG),
+    "encoder_by_4": lambda: Encoder(_PIECES),
     "front": lambda: EncoderFront(CONFIG),
     "record_path": lambda: RecordPath(CONFIG),
-    "blocks": lambda: BlockPacker(lanes=8, width=16),
-    "residue": lambda: ResiduePacker(lanes=8),
-    "codes": lambda: UnaryPacker(lanes=8, window=2, limit=16),
+    "blocks": lambda: BlockPacker(lanes=8, pace=8, width=16),
+    "residue": lambda: ResiduePacker(lanes=8, pace=8),
+    "codes": lambda: UnaryPacker(lanes=8, pace=8, window=2, limit=16),
+    "blocks_by_4": lambda: BlockPacker(lanes=8, pace=4, width=16),
+    "residue_by_4": lambda: ResiduePacker(lanes=8, pace=4),
+    "codes_by_4": lambda: UnaryPacker(lanes=8, pace=4, window=2, limit=16),
     "shared": lambda: SharedPacker(lanes=16),
     "speculation": lambda: SpeculationWriter(CONFIG),
     "verification": lambda: VerificationWriter(CONFIG),
@@ -57,6 +64,9 @@ _STEPS = (
     "blocks",
     "residue",
     "codes",
+    "blocks_by_4",
+    "residue_by_4",
+    "codes_by_4",
     "shared",
     "speculation",
     "verification",
@@ -162,9 +172,12 @@ class Blank(wiring.Component):
 
 
 _BLANKS: dict[str, tuple[Callable[[], wiring.Component], tuple[str, ...]]] = {
-    "blocks": (lambda: BlockPacker(lanes=4, width=1), ("begun",)),
-    "residue": (lambda: ResiduePacker(lanes=2), ("need",)),
-    "codes": (lambda: UnaryPacker(lanes=2, window=2, limit=4), ()),
+    "blocks": (lambda: BlockPacker(lanes=4, pace=4, width=1), ("begun",)),
+    "residue": (lambda: ResiduePacker(lanes=2, pace=2), ("need",)),
+    "codes": (lambda: UnaryPacker(lanes=2, pace=2, window=2, limit=4), ()),
+    "blocks_by_2": (lambda: BlockPacker(lanes=4, pace=2, width=1), ("begun",)),
+    "residue_by_1": (lambda: ResiduePacker(lanes=2, pace=1), ("need",)),
+    "codes_by_1": (lambda: UnaryPacker(lanes=2, pace=1, window=2, limit=4), ()),
     "shared": (lambda: SharedPacker(lanes=16), ()),
     "writer": (lambda: RegionWriter(lanes=2, superblock=4), ()),
 }
@@ -181,7 +194,9 @@ CLAIMS = (
         name="encoder.handshake",
         what="Words of both regions and results stay, unchanged, until they are taken, whatever "
         "comes in and whatever the schedules emit (records and rows free).",
-        design=lambda: Handshakes(Encoder(CONFIG), honest=False),
+        design=lambda: Together(
+            {name: Handshakes(Encoder(config), honest=False) for name, config in _BOTH.items()}
+        ),
         method="inductive",
         depth=2,
         free=_FREE_ROWS,
@@ -189,7 +204,9 @@ CLAIMS = (
     Claim(
         name="encoder.records",
         what="Records stay, unchanged, until they are taken (data of memories free).",
-        design=lambda: Handshakes(EncoderFront(CONFIG)),
+        design=lambda: Together(
+            {name: Handshakes(EncoderFront(config)) for name, config in _BOTH.items()}
+        ),
         method="inductive",
         depth=2,
         free={BeatMemory: ("read_data",)},
@@ -197,7 +214,9 @@ CLAIMS = (
     Claim(
         name="encoder.groups",
         what="Beats of groups stay, unchanged, until they are taken; the memories hold them.",
-        design=lambda: Handshakes(GroupBuffer(CONFIG)),
+        design=lambda: Together(
+            {name: Handshakes(GroupBuffer(config)) for name, config in _BOTH.items()}
+        ),
         method="inductive",
         depth=2,
     ),

@@ -29,15 +29,15 @@ class Blocks(Followed):
 
     part: BlockPacker
 
-    def __init__(self, *, lanes: int, width: int = 1) -> None:
-        super().__init__(BlockPacker(lanes=lanes, width=width), size=lanes, most=lanes)
+    def __init__(self, *, lanes: int, pace: int, width: int = 1) -> None:
+        super().__init__(BlockPacker(lanes=lanes, pace=pace, width=width), size=lanes, most=pace)
 
     def _ends(self) -> tuple[stream.Interface, stream.Interface]:
         return self.part.beats, self.part.blocks
 
     def _items(self) -> list[Item]:
         beat = self.part.beats.payload
-        chosen = [beat.chosen[lane] for lane in range(self.part.lanes)]
+        chosen = [beat.chosen[lane] for lane in range(self.part.pace)]
         return [
             Item(one, bits_set(Cat(chosen[:lane])), beat.fields[lane])
             for lane, one in enumerate(chosen)
@@ -56,8 +56,9 @@ class Residues(Followed):
     part: ResiduePacker
     latency = 1
 
-    def __init__(self, *, lanes: int) -> None:
-        super().__init__(ResiduePacker(lanes=lanes), size=BUS_ROWS * lanes, most=FIELD_MAX * lanes)
+    def __init__(self, *, lanes: int, pace: int) -> None:
+        packer = ResiduePacker(lanes=lanes, pace=pace)
+        super().__init__(packer, size=BUS_ROWS * lanes, most=FIELD_MAX * pace)
 
     def _ends(self) -> tuple[stream.Interface, stream.Interface]:
         return self.part.beats, self.part.words
@@ -66,14 +67,14 @@ class Residues(Followed):
         """As of every packer, where fields are zero from their width on."""
         super().claims(m)
         beat = self.part.beats.payload
-        for lane in range(self.part.lanes):
+        for lane in range(self.part.pace):
             m.d.comb += Assume((beat.fields[lane] >> beat.widths[lane]) == 0)
 
     def _items(self) -> list[Item]:
         beat = self.part.beats.payload
         return [
             Item(beat.widths[lane] > bit, self._before(lane) + bit, beat.fields[lane][bit])
-            for lane in range(self.part.lanes)
+            for lane in range(self.part.pace)
             for bit in range(FIELD_MAX)
         ]
 
@@ -82,7 +83,7 @@ class Residues(Followed):
         return Value.cast(sum((Value.cast(widths[i]) for i in range(lane)), start=Const(0, 1)))
 
     def _put(self) -> Value:
-        return self._before(self.part.lanes)
+        return self._before(self.part.pace)
 
     def _places(self) -> Sequence[Value]:
         return list(self.part.words.payload)
@@ -95,9 +96,9 @@ class Unary(Followed):
     fill = 1
     latency = 1
 
-    def __init__(self, *, lanes: int, window: int, limit: int) -> None:
-        packer = UnaryPacker(lanes=lanes, window=window, limit=limit)
-        super().__init__(packer, size=window * lanes, most=lanes * limit)
+    def __init__(self, *, lanes: int, pace: int, window: int, limit: int) -> None:
+        packer = UnaryPacker(lanes=lanes, pace=pace, window=window, limit=limit)
+        super().__init__(packer, size=window * lanes, most=pace * limit)
 
     def _ends(self) -> tuple[stream.Interface, stream.Interface]:
         return self.part.beats, self.part.windows
@@ -140,7 +141,7 @@ class Unary(Followed):
                 self._before(lane) + bit,
                 beat.ranks[lane] == bit,
             )
-            for lane in range(self.part.lanes)
+            for lane in range(self.part.pace)
             for bit in range(limit)
         ]
 
@@ -150,7 +151,7 @@ class Unary(Followed):
         return Value.cast(sum(codes, start=Const(0, 1)))
 
     def _put(self) -> Value:
-        return self._before(self.part.lanes)
+        return self._before(self.part.pace)
 
     def _places(self) -> Sequence[Value]:
         return list(Cat(window.bits for window in self.part.windows.payload.items))
@@ -302,19 +303,34 @@ def _claim(name: str, what: str, design: Callable[[], Followed], *, fast: bool =
 
 
 CLAIMS = (
-    _claim("blocks", "Every chosen value (2 lanes)", lambda: Blocks(lanes=2), fast=True),
-    _claim("blocks_4", "Every chosen value (4 lanes)", lambda: Blocks(lanes=4)),
-    _claim("residue", "Every bit of a residue (1 lane)", lambda: Residues(lanes=1)),
-    _claim("residue_2", "Every bit of a residue (2 lanes)", lambda: Residues(lanes=2)),
+    _claim("blocks", "Every chosen value (2 lanes)", lambda: Blocks(lanes=2, pace=2), fast=True),
+    _claim("blocks_4", "Every chosen value (4 lanes)", lambda: Blocks(lanes=4, pace=4)),
+    _claim(
+        "blocks_4_by_2",
+        "Every chosen value (4 lanes, 2 values in a piece)",
+        lambda: Blocks(lanes=4, pace=2),
+    ),
+    _claim("residue", "Every bit of a residue (1 lane)", lambda: Residues(lanes=1, pace=1)),
+    _claim("residue_2", "Every bit of a residue (2 lanes)", lambda: Residues(lanes=2, pace=2)),
+    _claim(
+        "residue_2_by_1",
+        "Every bit of a residue (2 lanes, 1 value in a piece)",
+        lambda: Residues(lanes=2, pace=1),
+    ),
     _claim(
         "unary",
         "Every bit of a unary code (2 lanes, windows of 2 bits, codes of 4)",
-        lambda: Unary(lanes=2, window=1, limit=4),
+        lambda: Unary(lanes=2, pace=2, window=1, limit=4),
     ),
     _claim(
         "unary_4",
         "Every bit of a unary code (2 lanes, windows of 4 bits, codes of 4)",
-        lambda: Unary(lanes=2, window=2, limit=4),
+        lambda: Unary(lanes=2, pace=2, window=2, limit=4),
+    ),
+    _claim(
+        "unary_4_by_1",
+        "Every bit of a unary code (2 lanes, 1 value in a piece, windows of 4 bits, codes of 4)",
+        lambda: Unary(lanes=2, pace=1, window=2, limit=4),
     ),
     _claim("shared", "Every exponent of a group (16 lanes)", lambda: Shared(lanes=16), fast=True),
     _claim("shared_32", "Every exponent of a group (32 lanes)", lambda: Shared(lanes=32)),

@@ -75,23 +75,23 @@ def encode(
     verilog: Path, config: EncoderConfig, segment: Segment, work: Path
 ) -> tuple[bytes, bytes]:
     """Both regions of one segment from the exported encoder; errors as of decode."""
-    lanes = config.lanes
-    beats = [
-        word["tdata"] | word["tkeep"] << _VALUE * lanes | word["tlast"] << (_VALUE + 2) * lanes
-        for word in values_packet(segment.values.tolist(), lanes)
+    pace = config.pace
+    words = [
+        word["tdata"] | word["tkeep"] << _VALUE * pace | word["tlast"] << (_VALUE + 2) * pace
+        for word in values_packet(segment.values.tolist(), pace)
     ]
     book = [word["tdata"] | word["tlast"] << 8 for word in codebook_packet(segment.codebook)]
     defines = {
         "TOP": config.module_name,
-        "BUS": 8 * lanes,
-        "VALUES": _VALUE * lanes,
+        "BUS": 8 * config.lanes,
+        "VALUES": _VALUE * pace,
         "RESULT": RESULT_WIDTH,
         "ENTRIES": len(book),
-        "BEATS": len(beats),
+        "BEATS": len(words),
         "COMMAND": f"{ENCODE_COMMAND_WIDTH}'d{segment.word}",
     }
     found = {"speculation": b"", "verification": b""}
-    for name, data, _ in _run(verilog, "encoder.v", {"book": book, "values": beats}, defines, work):
+    for name, data, _ in _run(verilog, "encoder.v", {"book": book, "values": words}, defines, work):
         if name in found:
             found[name] += bytes.fromhex(data)[::-1]
     return found["speculation"], found["verification"]
