@@ -8,7 +8,7 @@
 namespace {
 
 using Model = Vencoder;
-constexpr size_t kBusBytes = kLanes;       // eight rows of kLanes bits
+constexpr size_t kBusBytes = kLanes;                               // eight rows of kLanes bits
 constexpr size_t kWordBytes = sizeof(Model::s_axis_values_tdata);  // BF16 values
 constexpr size_t kPace = kWordBytes / 2;
 constexpr size_t kPorts = 6;
