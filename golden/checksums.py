@@ -11,7 +11,11 @@ from cassandra_spec.golden.packed import Bytes
 
 def wrong_checksum(name: str, data: Bytes, expected: int) -> str:
     """A line that says how the CRC-32 of contiguous data differs; empty if it does not."""
-    found = zlib.crc32(data.data)
+    return checksum_error(name, zlib.crc32(data.data), expected)
+
+
+def checksum_error(name: str, found: int, expected: int) -> str:
+    """The same line for a CRC-32 that was computed."""
     if found == expected:
         return ""
     return f"{name} must have the CRC-32 {expected:08x}, not {found:08x}"

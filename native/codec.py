@@ -57,7 +57,7 @@ _INTEGERS = (
 )
 
 
-class _Params(CheckedStructure):
+class Params(CheckedStructure):
     """``cassandra::codec::Params`` of ``native/src/codec/codec.h``."""
 
     _fields_ = (
@@ -67,7 +67,10 @@ class _Params(CheckedStructure):
     )
 
 
-def _params(format: Format, book: Sequence[int] = (), pruned_book: Sequence[int] = ()) -> _Params:
+def codec_params(
+    format: Format, book: Sequence[int] = (), pruned_book: Sequence[int] = ()
+) -> Params:
+    """Parameters of a packed tensor, as native code takes them."""
     numbers = dataclasses.asdict(format) | {
         "scheme": SCHEMES.index(format.scheme),
         "fill": format.fill_pattern,
@@ -75,7 +78,7 @@ def _params(format: Format, book: Sequence[int] = (), pruned_book: Sequence[int]
         "book_size": len(book),
         "pruned_size": len(pruned_book),
     }
-    params = _Params(**{name: numbers[name] for name in _INTEGERS})
+    params = Params(**{name: numbers[name] for name in _INTEGERS})
     params.book[: len(book)] = tuple(book)
     params.pruned_book[: len(pruned_book)] = tuple(pruned_book)
     return params
@@ -86,7 +89,7 @@ def _library() -> ctypes.CDLL:
     """The library with the codec's functions declared; errors as of :func:`native.load`."""
     library = load()
     array, size, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    params, done = ctypes.POINTER(_Params), ctypes.c_bool
+    params, done = ctypes.POINTER(Params), ctypes.c_bool
     regions = (array, size, array, size, array)
     signatures = {
         "decode": (
@@ -119,7 +122,7 @@ def _decode(packed: Packed, target: bool, first: int, last: int) -> Values:
     directory = np.ascontiguousarray(packed.directory, dtype=np.uint32)
     failed = ctypes.c_int64(-1)
     cause = _library().cassandra_decode(
-        _params(format, packed.codebook, packed.pruned_codebook),
+        codec_params(format, packed.codebook, packed.pruned_codebook),
         *(pointer("speculation", speculation, np.uint8, speculation.size), speculation.size),
         *(pointer("verification", verification, np.uint8, verification.size), verification.size),
         pointer("directory", directory, np.uint32, len(directory), len(DIRECTORY_FIELDS)),
@@ -186,7 +189,7 @@ def _choose_codebooks(args: Arguments) -> Codebooks:
 
 def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
     format, library = args.format, _library()
-    params = _params(format, books.codebook, books.pruned)
+    params = codec_params(format, books.codebook, books.pruned)
     values = np.ascontiguousarray(args.values[start:stop])
     kept = None if args.kept is None else args.kept[start:stop]
     groups = args.group_exponents
@@ -298,7 +301,7 @@ class NativeCodec:
         flat = np.ascontiguousarray(args.values)
         result = np.empty(group_count(flat.size, format), dtype=np.uint8)
         done = _library().cassandra_choose_group_exponents(
-            _params(format),
+            codec_params(format),
             pointer("values", flat, np.uint16, flat.size),
             _optional("kept", args.kept, np.bool_, flat.size),
             _optional("importance", weights, np.uint64, flat.size),

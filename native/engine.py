@@ -366,7 +366,8 @@ class Engine(LoadedModel):
             return make_policy(settings, MeasuredSeconds(), most=MOST)
         key = settings.draft, settings.min_margin, settings.levels
         if key not in self._policies:
-            most = min(max(ADAPTIVE_NODES, settings.levels.rows), MOST)
+            nodes = MOST if self.streamed() else ADAPTIVE_NODES  # long drafts pay where it is slow
+            most = min(max(nodes, settings.levels.rows), MOST)
             self._policies[key] = make_policy(settings, MeasuredSeconds(), most=most)
         return self._policies[key]
 

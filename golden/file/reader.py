@@ -7,7 +7,7 @@ import json
 import math
 import reprlib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from cassandra_spec.golden.checksums import wrong_checksum
+from cassandra_spec.golden.checksums import checksum_error, wrong_checksum
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.file.description import (
     LENGTH,
@@ -31,6 +31,8 @@ from cassandra_spec.golden.packed import Bytes, Packed
 
 _Spec = TypeVar("_Spec")
 _CRC32 = (1 << 32) - 1  # the largest
+_NOTHING = np.zeros(0, np.uint8)
+_PIECE = 1 << 22  # bytes that are checked at a time
 _DIMENSIONS = 64  # at most: the size is a product of all
 _REASONS = {
     "incomplete metadata, file not fully covered": "truncated, or with bytes of no tensor",
@@ -61,7 +63,7 @@ class SafetensorsFile:
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Bytes:
         """Bytes ``start`` to ``stop`` of a tensor (uint8)."""
-        place = self._place(name)
+        place = self.place(name)
         stop = self.tensors[name].nbytes if stop is None else stop
         with self.path.open("rb") as file:
             file.seek(place + start)
@@ -75,7 +77,7 @@ class SafetensorsFile:
 
         Raises :class:`FileError` if they do not start at a multiple of their item size.
         """
-        place, spec = self._place(name), self.tensors[name]
+        place, spec = self.place(name), self.tensors[name]
         if not spec.nbytes:
             return np.zeros(0, np.uint8)  # nothing cannot be mapped
         item = max(spec.nbytes // math.prod(spec.shape), 1)
@@ -91,7 +93,7 @@ class SafetensorsFile:
     def _cut_off(self, name: str) -> FileError:
         return FileError(f"{self.path} must not shrink while it is read ({name} is cut off)")
 
-    def _place(self, name: str) -> int:
+    def place(self, name: str) -> int:
         """Where a tensor starts in the file."""
         if name not in self.tensors:
             raise FileError(f"{self.path} must have a tensor {name}, and has none of that name")
@@ -141,18 +143,28 @@ class PackedFile:
         self.digest = hashlib.sha256(canonical(body).encode()).hexdigest()
         self._check_names()
 
-    def read_packed(self, name: str) -> Packed:
-        """One packed tensor, its checksums verified."""
+    def read_packed(self, name: str, *, without: Collection[str] = ()) -> Packed:
+        """One packed tensor, its checksums verified.
+
+        Arrays ``without`` which it is read are empty; their checksums are verified, too, a piece of
+        them in memory at a time.
+        """
         spec = self._known(name, self.tensors)
-        parts = {part: self._read_checked(f"{name}.{part}", spec.crc32[part]) for part in PARTS}
+        for part in without:
+            self._check_in_pieces(f"{name}.{part}", spec.crc32[part])
+        parts = {
+            part: self._read_checked(f"{name}.{part}", spec.crc32[part])
+            for part in PARTS
+            if part not in without
+        }
         directory = parts["directory"].view("<u4").astype(np.uint32, copy=False)
         directory = directory.reshape(spec.segments, len(DIRECTORY_FIELDS))
-        self._check_directory(name, spec, directory, parts)
+        self._check_directory(name, spec, directory)
         return Packed(
             format=spec.format,
             count=spec.count,
-            speculation=parts["speculation"],
-            verification=parts["verification"],
+            speculation=parts.get("speculation", _NOTHING),
+            verification=parts.get("verification", _NOTHING),
             directory=directory,
             codebook=spec.codebook,
             pruned_codebook=spec.pruned_codebook,
@@ -192,6 +204,10 @@ class PackedFile:
         self._known(name, self.tensors)
         return {part: self._file.tensors[f"{name}.{part}"].nbytes for part in PARTS}
 
+    def place(self, key: str) -> int:
+        """Where in the file a tensor, or a part of a packed one (``NAME.speculation``), begins."""
+        return self._file.place(key)
+
     def _known(self, name: str, kind: Mapping[str, _Spec]) -> _Spec:
         if name not in kind:
             raise FileError(f"{self.path} must have a tensor {name}, and has none of that name")
@@ -199,6 +215,13 @@ class PackedFile:
 
     def _read_checked(self, key: str, expected: int) -> Bytes:
         return self._checked(key, self._file.read(key), expected)
+
+    def _check_in_pieces(self, key: str, expected: int) -> None:
+        size, found = self._file.tensors[key].nbytes, 0
+        for start in range(0, size, _PIECE):
+            found = zlib.crc32(self._file.read(key, start, min(start + _PIECE, size)).data, found)
+        wrong = checksum_error(key, found, expected)
+        self._require(not wrong, wrong)
 
     def _checked(self, key: str, data: Bytes, expected: int) -> Bytes:
         wrong = wrong_checksum(key, data, expected)
@@ -325,7 +348,6 @@ class PackedFile:
         name: str,
         spec: PackedTensor,
         directory: NDArray[np.uint32],
-        parts: Mapping[str, Bytes],
     ) -> None:
         """Regions follow each other and fill the arrays (section 5)."""
         columns = dict(zip(DIRECTORY_FIELDS, directory.T.astype(np.int64), strict=True))
@@ -333,7 +355,8 @@ class PackedFile:
             ends = np.cumsum(columns[f"{part}_length"])
             starts = ends - columns[f"{part}_length"]
             total = int(ends[-1]) * spec.format.superblock if ends.size else 0
-            ok = bool((columns[f"{part}_offset"] == starts).all()) and total == parts[part].size
+            whole = total == self._file.tensors[f"{name}.{part}"].nbytes
+            ok = whole and bool((columns[f"{part}_offset"] == starts).all())
             self._require(ok, f"{name}.directory must cover {name}.{part} without holes")
         flags = bool((columns["flags"] <= FLAG_MASK).all())
         self._require(flags, f"{name}.directory must have flags of 0 or {FLAG_MASK}")

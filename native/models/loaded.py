@@ -21,6 +21,7 @@ from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine_binding import MAX_ROWS, engine_library, model_shapes
 from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from cassandra_spec.native.models import streaming
 from cassandra_spec.native.models.config import (
     EMBEDDING,
     FINAL_NORM,
@@ -31,9 +32,15 @@ from cassandra_spec.native.models.config import (
     model_costs,
 )
 from cassandra_spec.native.models.reading import read_model_config
+from cassandra_spec.native.models.streaming import Figures, StreamedFile
 
 Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
+
+STREAMED = "streamed"
+"""In the place of a form: read from the file when it is used."""
+
+_NOTHING = np.zeros(0, np.uint16)
 
 CONTEXT = 32768
 """Most positions of a model that is not told how many: no more, even if it was made for more."""
@@ -48,7 +55,8 @@ class LoadedModel:
     ``pin`` says so. ``context`` is the most positions of a sequence (by default those that the
     model takes unasked, at most :data:`CONTEXT`), ``slots`` the sequences beside slot 0.
 
-    ``forms`` counts the matrices of target and draft by the form that they got (linear.h).
+    ``forms`` counts the matrices of target and draft by the form that they got (linear.h), or as
+    :data:`STREAMED`: with ``stream``, the target is read from there whenever a pass needs it.
     With ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
 
     A model belongs to the process that made it, and to one thread at a time. Close it, or use it
@@ -70,6 +78,7 @@ class LoadedModel:
         slots: int = 1,
         pin: bool = True,
         verify: bool = False,
+        stream: StreamedFile | None = None,
     ) -> None:
         self.config = config
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
@@ -91,23 +100,40 @@ class LoadedModel:
         self._library = engine_library()
         self._process = os.getpid()
         self._codec = NativeCodec()
-        self._embedding = self._read_embedding(tensors)
+        self._stream = stream
+        streamed = stream is not None and stream.streams_embedding()
+        self._embedding = None if streamed else self._read_embedding(tensors)
         self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, slot, draft
         self._handle = self._make(pin)
+        if stream is not None:
+            stream.open(self._open())
         self._fill(tensors)
+        if stream is not None:
+            self._start(stream)
         self._checksums = Checksums(self.weights()) if verify else None
 
     @classmethod
-    def from_packed(cls, directory: str | Path, **options: Any) -> Self:
-        """Load a packed model; ``options`` are those of the class."""
+    def from_packed(
+        cls, directory: str | Path, *, memory_limit: int | None = None, **options: Any
+    ) -> Self:
+        """Load a packed model; ``options`` are those of the class.
+
+        If it takes more than ``memory_limit`` bytes, its target is read from the file whenever a
+        pass needs it. The limit is that of weights, keys and values, and buffers, not of the
+        interpreter. Then the context has :data:`~.streaming.CONTEXT` positions unless it is given.
+        """
         folder = Path(directory)
         config = read_model_config(read_config(folder), options.get("context"))
         packed = PackedFile(folder / "model.safetensors")
         check_tensors(folder, config.tensor_shapes(), packed)
+        if memory_limit is not None:
+            options = _limited(config, packed, memory_limit, options)
+        stream: StreamedFile | None = options.get("stream")
 
         def read(name: str) -> Tensor | None:
             if name in packed.tensors:
-                return packed.read_packed(name)
+                draft = options.get("draft", True)
+                return stream.read(name, draft=draft) if stream else packed.read_packed(name)
             if name not in packed.others:
                 return None
             return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
@@ -140,7 +166,9 @@ class LoadedModel:
             layers,
             pointer("frequencies", ropes, np.float32, *ropes.shape),
             pointer("scales", scales, np.float32, len(scales)),
-            pointer("embedding", self._embedding, np.uint16, config.vocabulary * config.hidden),
+            self._embedding
+            if self._embedding is None
+            else pointer("embedding", self._embedding, np.uint16, self._embedding.size),
             self.threads,
             int(pin),
         )
@@ -173,20 +201,33 @@ class LoadedModel:
     ) -> None:
         """Rows of a tensor, one matrix after another, by their slots."""
         format = tensor.format if isinstance(tensor, Packed) else None
-        target = draft = _sized(name, self._target(tensor), sum(r * c for r, c in shapes.values()))
+        size = sum(rows * columns for rows, columns in shapes.values())
+        stream = self._stream if isinstance(tensor, Packed) else None
+        target = draft = _NOTHING if stream else _sized(name, self._target(tensor), size)
         if self.has_draft and isinstance(tensor, Packed):
             draft = self._codec.decode_draft(tensor).reshape(-1)
         start = 0
         for slot, shape in shapes.items():
             stop = start + shape[0] * shape[1]
-            form = target_form(format, self._target_form)
-            self._put(layer, slot, False, target[start:stop], shape, form)
+            if stream and isinstance(tensor, Packed):
+                stream.add_matrix(layer, slot, name, tensor, start, shape)
+                self.forms["target"][STREAMED] = self.forms["target"].get(STREAMED, 0) + 1
+            else:
+                form = target_form(format, self._target_form)
+                self._put(layer, slot, False, target[start:stop], shape, form)
             if self.has_draft:
                 self._put(layer, slot, True, draft[start:stop], shape, draft_form(format, shape[1]))
             start = stop
             of = name if len(shapes) == 1 else f"{name}, {LINEAR[slot]}"
-            views = (False, True) if self.has_draft else (False,)
+            views = tuple(view for view in (False, True) if view <= self.has_draft)
             self._matrices += [(of, layer, slot, view) for view in views]
+
+    def _start(self, stream: StreamedFile) -> None:
+        if self._embedding is None:
+            stream.add_embedding()
+        weights = self._library.cassandra_engine_weight_bytes
+        held = sum(weights(self._open(), draft) for draft in (0, 1))
+        stream.start(held + (0 if self._embedding is None else self._embedding.nbytes))
 
     def _put(
         self,
@@ -242,7 +283,8 @@ class LoadedModel:
 
         The arrays are not copies: they must not be used after the model is closed.
         """
-        yield EMBEDDING, self._embedding.view(np.uint8)
+        if self._embedding is not None:
+            yield EMBEDDING, self._embedding.view(np.uint8)
         size = ctypes.c_size_t()
         for name, layer, slot, draft in self._matrices:
             view = "draft" if draft else "target"
@@ -263,14 +305,23 @@ class LoadedModel:
         self._checksums.check(self.weights())
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the weights, the embedding, and the keys and values of one position."""
-        handle = self._open()
+        """Bytes of the weights, the embedding, and the keys and values of one position.
+
+        Of a target that is read when it is used, those are counted that are held.
+        """
+        handle, streamed = self._open(), self.streamed()
+        kept = streamed.kept + streamed.rooms if streamed else 0
         return {
-            "target": self._library.cassandra_engine_weight_bytes(handle, 0),
+            "target": self._library.cassandra_engine_weight_bytes(handle, 0) + kept,
             "draft": self._library.cassandra_engine_weight_bytes(handle, 1),
-            "embedding": self._embedding.nbytes,
+            "embedding": 0 if self._embedding is None else self._embedding.nbytes,
             "position": self._library.cassandra_engine_position_bytes(handle),
         }
+
+    def streamed(self) -> Figures | None:
+        """What of the target is read from the file, and was; none if it is in memory."""
+        self._open()
+        return self._stream.figures() if self._stream else None
 
     def _open(self) -> int:
         if self._handle is None:
@@ -294,6 +345,30 @@ class LoadedModel:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
+
+
+def _limited(
+    config: ModelConfig, packed: PackedFile, limit: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Options with a stream, if a model takes more than a limit."""
+    chosen = {"target": "bf16", "draft": True, "slots": 1, "threads": None, **options}
+    threads = chosen["threads"] or len(os.sched_getaffinity(0))
+    context = chosen.get("context") or min(config.positions, streaming.CONTEXT)
+    need = streaming.needs(
+        config,
+        packed,
+        target=chosen["target"],
+        draft=chosen["draft"],
+        context=context,
+        slots=1 + chosen["slots"],
+        threads=threads,
+    )
+    stream = None if need.whole <= limit else StreamedFile(packed, config, need, limit)
+    if stream and chosen["target"] != "bf16":
+        raise CassandraError(
+            f"target must be bf16 where it is read from the file, not {chosen['target']}"
+        )
+    return {**chosen, "context": context, "stream": stream}
 
 
 def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:

@@ -195,7 +195,8 @@ def _judged(decode: Callable[[Packed], Any], packed: Packed) -> object:
 
 def engine_memory(rng: random.Random, base: Path, room: Path) -> str:
     """Bits of the weights of an engine flip while it replies, and back."""
-    options = {"threads": rng.randint(1, 2), "target": rng.choice(TARGETS), "pin": False}
+    options: dict[str, Any] = {"threads": rng.randint(1, 2), "target": rng.choice(TARGETS)}
+    options["pin"] = False
     with Engine.from_packed(base / "packed", **options, verify=True) as engine:
         tokens = reply_under_faults(engine, rng.randrange(1 << 32))
         engine.verify()

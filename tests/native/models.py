@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import Format, Packed, encode
+from cassandra_spec.golden.file import PackedTensor, RawTensor, Writer
 from cassandra_spec.native.models.config import BIASES, EMBEDDING, FINAL_NORM, HEAD, ModelConfig
 from cassandra_spec.native.models.reading import read_model_config
 
@@ -131,3 +134,24 @@ def small(kind: str = "llama", **changes: Any) -> tuple[dict[str, Any], Tensors]
     read = read_model_config(config)
     tensors = random_tensors(read)
     return config, with_biases(read, tensors) if kind == "qwen2" else tensors
+
+
+def save_packed(folder: Path, config: Mapping[str, Any], tensors: Tensors, format: Format) -> Path:
+    """A packed model in a new directory, as :func:`packed` packs it; no tokenizer."""
+    folder.mkdir()
+    shapes = read_model_config(config).tensor_shapes()
+    stored = packed(tensors, format)
+    plan = {
+        name: PackedTensor(format=format, shape=shapes[name])
+        if isinstance(values, Packed)
+        else RawTensor(dtype="BF16", shape=shapes[name], nbytes=values.nbytes)
+        for name, values in stored.items()
+    }
+    (folder / "config.json").write_text(json.dumps(dict(config)))
+    with Writer(folder / "model.safetensors", plan) as writer:
+        for name, values in stored.items():
+            if isinstance(values, Packed):
+                writer.write_packed(name, values)
+            else:
+                writer.write_raw(name, [values.reshape(-1).view(np.uint8)])
+    return folder

@@ -1,5 +1,5 @@
 // Regions to values.
-#include "codec/kernels.h"
+#include "codec/decoder.h"
 #include "common/guard.h"
 
 namespace cassandra::codec {
@@ -18,44 +18,7 @@ Region region_of(const uint8_t* bytes, int64_t size, uint64_t offset, uint64_t l
     return region;
 }
 
-struct Segment {
-    Region speculation, verification;
-    int64_t count;
-    bool has_mask;
-};
-
-class Decoder {
-  public:
-    explicit Decoder(const Params& p) : p_(p), s_(p), k_(kernels()), walks_(walks()) {}
-
-    int decode(Segment segment, bool target, uint16_t* out);
-
-  private:
-    static Region roomy(const Region& region, Buffer& room);
-    bool fused(const Segment& segment, bool target, uint16_t* out);
-    int read_speculation(Segment& segment);
-    int check_length(const Region& region) const {
-        // a region is read in whole rows
-        return region.size - region.at >= p_.superblock ? CAUSE_LONG : OK;
-    }
-    bool codes_are_good();
-    int read_codes();
-    int64_t blocks() const { return ceil_div(s_.kept, p_.beat); }
-    const uint8_t* mask_or_null(const Segment& s) { return s.has_mask ? s_.mask.data() : nullptr; }
-    const uint8_t* placed(const Segment& segment, Buffer& dense, Buffer& room);
-    const uint8_t* placed_signs(const Segment& segment);
-    void restore(const Segment& segment, uint16_t* out);
-    int target(Segment& segment, uint16_t* out);
-    int exact_target(const Segment& segment, uint16_t* out);
-    void put_pruned(const Segment& segment, uint16_t* out);
-    void put_coded(const Segment& segment, uint16_t* out);
-
-    const Params& p_;
-    Streams s_;
-    Buffer speculation_room_, verification_room_;
-    const Kernels& k_;
-    const Walks& walks_;
-};
+}  // namespace
 
 bool Decoder::codes_are_good() {
     return k_.ranks(s_.codes.data(), s_.code_bytes, p_.codebook, s_.ranks.data()) >= 0;
@@ -196,7 +159,6 @@ void Decoder::put_coded(const Segment& segment, uint16_t* out) {
     }
 }
 
-}  // namespace
 }  // namespace cassandra::codec
 
 // Decode segments `first` to `last` of a packed tensor of `count` values; `out` takes the first of

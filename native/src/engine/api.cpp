@@ -52,6 +52,58 @@ CASSANDRA_API int cassandra_engine_set_vector(void* engine, int layer, int slot,
         [&] { static_cast<Engine*>(engine)->vector(layer, slot).assign(values, values + count); });
 }
 
+// --- targets that are read whenever they are used (stream/source.h) ---
+
+CASSANDRA_API int cassandra_engine_stream_open(void* engine, const char* path) {
+    return attempt([&] { static_cast<Engine*>(engine)->source(path); });
+}
+
+// Number of a packed tensor of `count` values whose arrays begin at two places of the file, or
+// FAILED. `directory` has five numbers for each segment.
+CASSANDRA_API int cassandra_engine_stream_tensor(void* engine, const char* name,
+                                                 const codec::Params* params, int64_t count,
+                                                 const uint32_t* directory, int64_t segments,
+                                                 int64_t speculation, int64_t verification) {
+    int number = FAILED;
+    attempt([&] {
+        number = static_cast<Engine*>(engine)->source().add_tensor(
+            {name,
+             *params,
+             count,
+             {directory, directory + 5 * segments},
+             {speculation, verification},
+             {}});
+    });
+    return number;
+}
+
+CASSANDRA_API int cassandra_engine_stream_matrix(void* engine, int layer, int slot, int tensor,
+                                                 int64_t first_value, int outputs, int inputs) {
+    return attempt([&] {
+        static_cast<Engine*>(engine)->stream_matrix(layer, slot, tensor, first_value, outputs,
+                                                    inputs);
+    });
+}
+
+// A tensor, or (below 0) BF16 at a place of the file.
+CASSANDRA_API int cassandra_engine_stream_embedding(void* engine, int tensor, int64_t place,
+                                                    int columns) {
+    return attempt(
+        [&] { static_cast<Engine*>(engine)->source().set_embedding(tensor, place, columns); });
+}
+
+CASSANDRA_API int cassandra_engine_stream_keep(void* engine, int tensor, int array) {
+    return attempt([&] { static_cast<Engine*>(engine)->source().keep(tensor, array); });
+}
+
+CASSANDRA_API int cassandra_engine_stream_start(void* engine, int64_t slab, int rooms) {
+    return attempt([&] { static_cast<Engine*>(engine)->source().start(slab, rooms); });
+}
+
+CASSANDRA_API void cassandra_engine_stream_figures(void* engine, stream::Figures* figures) {
+    *figures = static_cast<Engine*>(engine)->source().figures();
+}
+
 // The best token of the last position, -1 if no logits are wanted; or FAILED, NOT_FINITE.
 CASSANDRA_API int cassandra_engine_forward(void* engine, const int32_t* tokens, int count,
                                            int position, int draft, int rows, int wanted,

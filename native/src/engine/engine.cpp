@@ -76,6 +76,17 @@ void Engine::set_matrix(int layer, int slot, Pass pass, const uint16_t* values, 
     (pass == Pass::draft ? matrix.draft : matrix.target) = std::move(made);
 }
 
+void Engine::stream_matrix(int layer, int slot, int tensor, int64_t first_value, int outputs,
+                           int inputs) {
+    layers_[layer].matrices[slot].target =
+        source().matrix(tensor, first_value, outputs, inputs, layer == shape_.layers);
+}
+
+stream::Source& Engine::source(const char* path) {
+    if (path) source_ = std::make_unique<stream::Source>(path, threads());
+    return *source_;
+}
+
 const Linear& Engine::matrix(int layer, int slot, Pass pass) const {
     return layers_[layer].matrices[slot].of(pass);
 }
@@ -109,6 +120,7 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, i
         for (int row = 0; row < now_rows; ++row)
             chain.begin(tokens[done + row], 0, position + done + row);
         pool_.run([&](int thread) { step(thread, chain, pass, first_row); });
+        require_source();
         for (int row = first_row; row < now_rows; ++row) {
             const Top top = best(row - first_row);
             if (!top.finite) return NOT_FINITE;
@@ -132,6 +144,7 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
             trees.add(row->token, row->parent);
     }
     pool_.run([&](int thread) { step(thread, trees, pass, count - wanted); });
+    require_source();
     for (int row = 0; row < wanted; ++row) {
         const Top top = best(row);
         if (!top.finite) return false;

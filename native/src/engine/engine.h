@@ -9,6 +9,7 @@
 #include "engine/kernels.h"
 #include "engine/low.h"
 #include "linear/linear.h"
+#include "stream/source.h"
 
 namespace cassandra {
 
@@ -173,7 +174,14 @@ class Engine {
     // be made in the order of use. Throws as Linear::create.
     void set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs, int inputs,
                     Form form, int group);
+    // Makes the target of a matrix one that is read whenever it is used, in values of a tensor of
+    // the source from first_value on.
+    void stream_matrix(int layer, int slot, int tensor, int64_t first_value, int outputs,
+                       int inputs);
     const Linear& matrix(int layer, int slot, Pass pass) const;
+    // Where targets come from that are read whenever they are used; made by the first call that
+    // has a path. Throws std::runtime_error if the file cannot be read.
+    stream::Source& source(const char* path = nullptr);
     size_t weight_bytes(Pass pass) const { return streams(pass).bytes(); }
     std::vector<float>& vector(int layer, int slot);
 
@@ -210,6 +218,11 @@ class Engine {
 
     void step(int thread, const RowTrees& trees, Pass pass, int first_row);
     void begin(int thread, const RowTrees& trees);
+    const uint16_t* embedding_row(int thread, int32_t token);
+    // Throws std::runtime_error if what a pass read was not what it should have been.
+    void require_source() {
+        if (source_) source_->require_good();
+    }
     void wait_before(int thread, const Linear& next);
     void normalise(int thread, int rows, const std::vector<float>& weight, int first_row = 0);
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
@@ -238,10 +251,11 @@ class Engine {
     std::vector<LayerShape> layer_shapes_;
     std::vector<float> frequencies_;  // [ropes, pairs]
     std::vector<float> rope_scales_;
-    const uint16_t* embedding_;  // BF16 [vocabulary, hidden], the caller's
+    const uint16_t* embedding_;  // BF16 [vocabulary, hidden], the caller's; or null: the source's
     Streams target_, draft_;
     std::vector<Layer> layers_;  // the last one has the final norm and the head, in slot 0
-    Pages cache_;                // BF16, see keys()
+    std::unique_ptr<stream::Source> source_;  // reads for matrices in layers_, and ends before them
+    Pages cache_;                             // BF16, see keys()
     std::vector<std::unique_ptr<Scratch>> scratch_;
     // Shared by the threads, a row each: written in parts, read after a barrier.
     std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_;

@@ -201,6 +201,7 @@ bool Engine::round(const int32_t* history, int position, const RoundRequest& req
         finite = good;
         round.write(result);
     });
+    require_source();
     for (int row = 0; finite && request.uses_low && row <= result.nodes; ++row) {
         const Top top = best(row);
         const int32_t* end = std::find(top.index, top.index + BEST, -1);

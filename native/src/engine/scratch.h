@@ -58,13 +58,14 @@ inline std::pair<int, int> outputs_of(const Linear& linear, int thread) {
 struct Engine::Scratch {
     explicit Scratch(const ModelShape& shape)
         : hidden(shape.hidden), attended(shape.heads * shape.head_size), inner(shape.intermediate),
-          normed(static_cast<size_t>(PROMPT_ROWS) * shape.hidden),
+          embedded(shape.hidden), normed(static_cast<size_t>(PROMPT_ROWS) * shape.hidden),
           queries(static_cast<size_t>(TOGETHER) * shape.head_size),
           scores(static_cast<size_t>(TOGETHER) * up_to(shape.context, LANES)) {}
 
     Operand hidden, attended, inner;
-    std::vector<float> normed;   // [PROMPT_ROWS, hidden]
-    std::vector<float> queries;  // of the heads that attend together
+    std::vector<uint16_t> embedded;  // a row of the embedding
+    std::vector<float> normed;       // [PROMPT_ROWS, hidden]
+    std::vector<float> queries;      // of the heads that attend together
     std::vector<float> scores;
 };
 

@@ -13,11 +13,18 @@ void Engine::wait_before(int thread, const Linear& next) {
     pool_.barrier({part, part ? AHEAD : 0});
 }
 
+const uint16_t* Engine::embedding_row(int thread, int32_t token) {
+    if (embedding_) return embedding_ + static_cast<size_t>(token) * shape_.hidden;
+    uint16_t* row = scratch_[thread]->embedded.data();
+    source_->embedding_row(token, row);
+    return row;
+}
+
 // Embeddings and angles of the rows. Ends with a barrier.
 void Engine::begin(int thread, const RowTrees& trees) {
     const Share share(trees.rows, thread, threads());
     for (int row = share.first; row < share.last; ++row) {
-        const uint16_t* from = embedding_ + static_cast<size_t>(trees.tokens[row]) * shape_.hidden;
+        const uint16_t* from = embedding_row(thread, trees.tokens[row]);
         float* x = &x_[static_cast<size_t>(row) * shape_.hidden];
         for (int i = 0; i < shape_.hidden; ++i) x[i] = to_float(from[i]) * shape_.embedding_scale;
         for (int rope = 0; rope < shape_.ropes; ++rope)
@@ -199,6 +206,7 @@ Top Engine::best(int row) const {
 // All threads call it; logits of the rows from first_row on are there when it returns.
 void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
     const int rows = trees.rows;
+    if (source_ && thread == 0 && pass == Pass::target) source_->begin_pass(first_row < rows);
     begin(thread, trees);
     for (int index = 0; index < shape_.layers; ++index) {
         const Layer& layer = layers_[index];

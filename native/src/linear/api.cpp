@@ -59,6 +59,16 @@ void read_all(const uint8_t* data, size_t bytes) {
 
 }  // namespace
 
+// Bytes of a matrix in a form, without values that are kept aside.
+CASSANDRA_API int64_t cassandra_linear_room(int form, int group, int64_t out, int64_t in) {
+    cassandra::LinearLayout layout;
+    layout.form = static_cast<Form>(form);
+    layout.features = in;
+    layout.group = group;
+    const int64_t tiles = (out + cassandra::kTile - 1) / cassandra::kTile;
+    return tiles * static_cast<int64_t>(layout.tile_bytes());
+}
+
 // Streams that layers share: they must be freed after those. Null if there is no memory.
 CASSANDRA_API void* cassandra_streams_new(int threads) {
     Streams* streams = nullptr;

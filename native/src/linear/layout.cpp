@@ -362,6 +362,26 @@ void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uin
                                                      : coded_value(layout, tile, k, lane);
 }
 
+void pack_bf16(const LinearLayout& layout, const uint16_t* values, int64_t rows, uint8_t* lines) {
+    const int64_t pairs = layout.features / 2, tiles = rows > kTile ? 2 : 1;
+    const auto put = [&](int64_t row, int64_t pair, uint32_t both) {
+        const int64_t line = pair * tiles + row / kTile;
+        std::memcpy(lines + 64 * line + 4 * (row % kTile), &both, 4);
+    };
+    for (int64_t start = 0; start < pairs; start += kTile)  // a square at a time stays in the cache
+        for (int64_t row = 0; row < rows; ++row)
+            for (int64_t pair = start; pair < std::min(start + kTile, pairs); ++pair) {
+                uint32_t both;
+                std::memcpy(&both, values + row * layout.features + 2 * pair, 4);
+                put(row, pair, both);
+            }
+    for (int64_t row = 0; row < kTile * tiles; ++row)  // what is not there are zeros
+        for (int64_t pair = row < rows ? pairs : 0; pair < layout.stored_features() / 2; ++pair) {
+            const bool half = row < rows && 2 * pair + 1 == layout.features;
+            put(row, pair, half ? values[row * layout.features + 2 * pair] : 0);
+        }
+}
+
 PackedTiles pack_tiles(const uint16_t* values, int64_t out, int64_t in, Form form, int group,
                        int threads) {
     const bool drafts = form == Form::draft5 || form == Form::draft4;

@@ -32,6 +32,9 @@ void for_lines(const LinearLayout& layout, int64_t index, int64_t tiles, Each ea
     for (size_t at = 0; at < layout.tile_bytes(); at += 64) each(at, start + count * at);
 }
 
+// One or two tiles of Form::bf16 from rows of values, up to 32, in the order of for_lines.
+void pack_bf16(const LinearLayout& layout, const uint16_t* values, int64_t rows, uint8_t* lines);
+
 // The rows of a tile back, escapes excepted (they come out as zeros).
 void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uint16_t* values);
 

@@ -66,6 +66,17 @@ std::unique_ptr<Linear> Linear::create(const uint16_t* values, int64_t out, int6
     return self;
 }
 
+std::unique_ptr<Linear> Linear::create(int64_t out, int64_t in, std::unique_ptr<RowSource> source,
+                                       int threads) {
+    std::unique_ptr<Linear> self(new Linear);
+    self->layout_.features = in;
+    self->out_ = out;
+    self->tile_bytes_ = self->layout_.tile_bytes();
+    self->parts_.resize(static_cast<size_t>(threads));
+    self->source_ = std::move(source);
+    return self;
+}
+
 InputKind Linear::input() const {
     const bool wide = layout_.group == 64;
     switch (layout_.form) {
@@ -77,6 +88,7 @@ InputKind Linear::input() const {
 }
 
 size_t Linear::bytes() const {
+    if (source_) return 0;
     return static_cast<size_t>(tiles()) * tile_bytes_ + escapes_.size() * sizeof(Escape) +
            escape_ends_.size() * sizeof(size_t);
 }
@@ -100,15 +112,10 @@ std::pair<const Escape*, const Escape*> Linear::escapes_of(int64_t tile) const {
             escapes_.data() + escape_ends_[place]};
 }
 
-void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const {
-    const int64_t first = first_tile(thread), last = first_tile(thread + 1);
-    if (first >= last) return;
+LinearJob Linear::job(int rows, const Input& x, int64_t stride) const {
     const InputKind kind = input();
     LinearJob job{};
-    job.tile = part(thread);
-    job.tiles = last - first;
     job.tile_bytes = static_cast<int64_t>(tile_bytes_);
-    job.last_lanes = std::min<int64_t>(kTile * last, out_) - kTile * (last - 1);
     job.features = layout_.stored_features();
     job.bias = layout_.bias();
     job.table = layout_.table.data();
@@ -119,10 +126,42 @@ void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t st
     job.sums = x.sums(kind);
     job.panel_stride = x.panel_stride(kind);
     job.rows = rows;
-    job.y = y + kTile * first;
     job.y_stride = stride;
-    kernel_of(layout_.form, layout_.group)(job);
+    return job;
+}
+
+void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const {
+    const int64_t first = first_tile(thread), last = first_tile(thread + 1);
+    if (first >= last) return;
+    LinearJob own = job(rows, x, stride);
+    if (source_) return multiply_streamed(thread, own, y);
+    own.tile = part(thread);
+    own.tiles = last - first;
+    own.last_lanes = std::min<int64_t>(kTile * last, out_) - kTile * (last - 1);
+    own.y = y + kTile * first;
+    kernel_of(layout_.form, layout_.group)(own);
     if (!escape_ends_.empty()) add_escapes(first, last, rows, x, y, stride);
+}
+
+// Two tiles at a time, as kernels take them.
+void Linear::multiply_streamed(int thread, LinearJob job, float* y) const {
+    const int64_t end = first_tile(thread + 1);
+    uint8_t* const lines = source_->begin(thread);
+    for (int64_t at = first_tile(thread); at < end; at += job.tiles) {
+        job.tiles = std::min<int64_t>(2, end - at);
+        const int64_t first = kTile * at, rows = std::min(kTile * job.tiles, out_ - first);
+        job.y = y + first;
+        const uint16_t* values = source_->rows(thread, first, first + rows);
+        if (values) {
+            pack_bf16(layout_, values, rows, lines);
+            job.tile = lines;
+            job.last_lanes = rows - kTile * (job.tiles - 1);
+            kernel_of(layout_.form, layout_.group)(job);
+        } else {
+            for (int row = 0; row < job.rows; ++row)
+                std::fill_n(job.y + row * job.y_stride, rows, 0.0f);
+        }
+    }
 }
 
 void Linear::add_escapes(int64_t first, int64_t last, int rows, const Input& x, float* y,

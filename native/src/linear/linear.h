@@ -124,6 +124,20 @@ struct LinearLayout {
     int32_t bias() const;       // of a code, in units of what a kernel sums up; mx9: none
 };
 
+// Rows of a matrix that is not kept in memory, for the threads that multiply with it.
+class RowSource {
+  public:
+    virtual ~RowSource() = default;
+    // A thread begins to go through its own rows, once more. Returns memory for two tiles of them,
+    // 64-byte aligned.
+    virtual uint8_t* begin(int thread) = 0;
+    // Rows [first, last) as BF16 patterns, row-major, until the thread's next call; it asks for its
+    // rows in order. Null if they cannot be had.
+    virtual const uint16_t* rows(int thread, int64_t first, int64_t last) = 0;
+};
+
+struct LinearJob;  // linear/kernels.h
+
 class Linear {
   public:
     // values: row-major BF16 patterns [out, in]. group: 32 or 64, for draft5, draft4 and mx9 (take
@@ -131,6 +145,11 @@ class Linear {
     // Throws std::bad_alloc; std::invalid_argument for sizes below 1 or another group.
     static std::unique_ptr<Linear> create(const uint16_t* values, int64_t out, int64_t in,
                                           Form form, int group, Streams& streams);
+
+    // The same in Form::bf16, of values that come from a source each time. It has no part() and no
+    // values(); where the source has nothing more, products are zeros.
+    static std::unique_ptr<Linear> create(int64_t out, int64_t in,
+                                          std::unique_ptr<RowSource> source, int threads);
 
     Form form() const { return layout_.form; }  // what it got
     InputKind input() const;
@@ -151,6 +170,7 @@ class Linear {
     // Where a thread's part begins, and its size without escapes.
     const uint8_t* part(int thread) const { return parts_[static_cast<size_t>(thread)]; }
     size_t part_bytes(int thread) const {
+        if (source_) return 0;
         return static_cast<size_t>(first_tile(thread + 1) - first_tile(thread)) * tile_bytes_;
     }
 
@@ -161,6 +181,8 @@ class Linear {
   private:
     Linear() = default;
     std::vector<uint8_t> tile(int64_t index) const;
+    LinearJob job(int rows, const Input& x, int64_t stride) const;
+    void multiply_streamed(int thread, LinearJob job, float* y) const;
     void add_escapes(int64_t first, int64_t last, int rows, const Input& x, float* y,
                      int64_t stride) const;
 
@@ -173,6 +195,7 @@ class Linear {
     std::vector<const uint8_t*> parts_;  // by thread
     std::vector<Escape> escapes_;        // by tile, then feature
     std::vector<size_t> escape_ends_;    // by tile; empty if there are none
+    std::unique_ptr<RowSource> source_;  // of a matrix that is not kept
 };
 
 }  // namespace cassandra
