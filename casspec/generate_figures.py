@@ -55,6 +55,7 @@ def _native_rows(native: NativeFigures) -> list[list[str]]:
     }
     frequent = sorted(native.plans.items(), key=lambda item: -item[1])
     plans = [f"{plan}: {rounds}" for plan, rounds in frequent]
+    streamed = native.memory.get("streamed")
     sizes = (native.memory[kind] for kind in ("target", "draft", "embedding"))
     return [
         ["rounds with a copied draft", f"{native.copied_rounds:,}"],
@@ -66,6 +67,7 @@ def _native_rows(native: NativeFigures) -> list[list[str]]:
         ["matrices of the target", forms["target"]],
         ["matrices of the draft", forms["draft"] or "-"],
         ["MB of target, draft, embedding", " ".join(f"{size / 1e6:,.1f}" for size in sizes)],
+        *([["MB read by a verification", _megabytes(streamed)]] if streamed is not None else []),
     ]
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cassandra_spec.model.speculative import KeyValueFormat
 
 AUTO, BF16 = "auto", "bf16"
+_MB = 10**6
 
 _GAMMAS: dict[str, Gamma] = {"torch": 3, "native": ADAPTIVE}
 _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
@@ -95,6 +96,11 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
         " other rotary angles: docs/native.md)"
     )
     flags.add_count(group, "context", text)
+    text = (
+        "MB of weights, keys and values, and buffers of the native backend; of a model that takes"
+        " more, the target is read from the file in every verification (docs/native.md)"
+    )
+    flags.add_count(group, "memory-limit", text)
 
 
 def set_greedy(parser: argparse.ArgumentParser) -> None:
@@ -146,11 +152,12 @@ _NATIVE = "with --backend native, which decodes weights itself and keeps keys an
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
 _BATCH = "with --batch above 1, which decodes plainly"
+_NATIVE_FLAGS = ("--threads", "--native-target", "--memory-limit")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
     (("--kv",), lambda args: args.backend == "native" and args.kv != BF16, _NATIVE),
     (("--codec",), lambda args: args.backend == "native", _NATIVE),
-    (("--threads", "--native-target"), lambda args: args.backend == "torch", _TORCH),
+    (_NATIVE_FLAGS, lambda args: args.backend == "torch", _TORCH),
     (("--top-k", "--top-p", "--seed"), lambda args: args.temperature == 0, _GREEDY),
     (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
     (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
@@ -195,6 +202,9 @@ def choose_target(args: argparse.Namespace) -> str:
     """Put a form of the native target in the place of ``auto``; why it, if it was to be chosen."""
     if args.native_target != AUTO:
         return ""
+    if args.memory_limit is not None:
+        args.native_target = BF16
+        return "with --memory-limit the target may be read from the file, as BF16"
     from cassandra_spec.model.backends import target_seconds
 
     seconds = target_seconds(args.source, args.threads)
@@ -241,6 +251,7 @@ def identity_of(args: argparse.Namespace) -> list[object]:
     table = args.table and args.table.stat()
     found = [open_packed(args.source).digest, args.backend, args.native_target, args.threads]
     found += [] if args.context is None else [args.context]
+    found += [] if args.memory_limit is None else [args.memory_limit]
     return [*found, table and [table.st_size, table.st_mtime_ns]]
 
 
@@ -269,7 +280,8 @@ def opening_of(args: argparse.Namespace) -> Opening:
 
         if args.batch > MAX_ROWS:
             raise CassandraError(f"--batch must be from 1 to {MAX_ROWS}, not {args.batch}")
-        native = {"threads": args.threads, "sequences": args.batch}
+        limit = args.memory_limit and args.memory_limit * _MB
+        native = {"threads": args.threads, "sequences": args.batch, "memory_limit": limit}
         return Opening(native_target=args.native_target, **native, **shared)
     kv = _key_values(args)
     return Opening(kv=kv, codec=_codec(args), encoder=_encoder(args, kv), **shared)

@@ -75,7 +75,7 @@ class NativeFigures:
     threads: int
     isa: str
     forms: Mapping[str, Mapping[str, int]]  # matrices of target and draft by form
-    memory: Mapping[str, int]  # bytes of weights, of the embedding, and of one position
+    memory: Mapping[str, int]  # bytes of weights, of the embedding, of one position, and streamed
     plans: Mapping[str, int]  # rounds by what an adaptive gamma planned
 
 

@@ -65,6 +65,7 @@ class Opening:
     verify: bool = False  # keep checksums of the weights in memory
     native_target: Target = "bf16"  # how the native target's weights are kept
     threads: int | None = None  # of the native engine
+    memory_limit: int | None = None  # bytes of the native engine; what is beyond stays in the file
     sequences: int = 1  # side by side, of the native engine
     context: int | None = None  # positions of a sequence; None: what the model takes unasked
     codec: Codec | None = None  # what decodes for torch; None: golden's
@@ -99,6 +100,7 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
         draft=settings.uses_draft_view,
         slots=opening.sequences,
         context=opening.context,
+        memory_limit=opening.memory_limit,
         verify=opening.verify,
     ) as engine:
         engine.use_table(_table(source, opening))

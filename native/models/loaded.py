@@ -176,6 +176,14 @@ class LoadedModel:
         return handle
 
     def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:
+        """All matrices, in the order of use; the largest one first where memory is short."""
+        if self._stream:
+            self._fill_head(tensors)
+        self._fill_layers(tensors)
+        if not self._stream:
+            self._fill_head(tensors)
+
+    def _fill_layers(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config
         for layer in range(config.layers):
             prefix = f"model.layers.{layer}."
@@ -189,12 +197,15 @@ class LoadedModel:
                 found = tensors(full) if optional else _required(tensors, full)
                 if found is not None:
                     self._set_vector(layer, slot, full, found, config.vector_size(name))
+
+    def _fill_head(self, tensors: Callable[[str], Tensor | None]) -> None:
+        config = self.config
         self._set_vector(
             config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
         )
-        head = EMBEDDING if config.tied or tensors(HEAD) is None else HEAD
-        shape = (config.vocabulary, config.hidden)
-        self._set_matrices(config.layers, head, _required(tensors, head), {0: shape})
+        own = None if config.tied else tensors(HEAD)
+        name, found = (EMBEDDING, _required(tensors, EMBEDDING)) if own is None else (HEAD, own)
+        self._set_matrices(config.layers, name, found, {0: (config.vocabulary, config.hidden)})
 
     def _set_matrices(
         self, layer: int, name: str, tensor: Tensor, shapes: Mapping[int, tuple[int, int]]
@@ -307,11 +318,13 @@ class LoadedModel:
     def memory(self) -> dict[str, int]:
         """Bytes of the weights, the embedding, and the keys and values of one position.
 
-        Of a target that is read when it is used, those are counted that are held.
+        Of a target that is read when it is used, those are counted that are held, and ``streamed``
+        are the bytes that a verification reads.
         """
         handle, streamed = self._open(), self.streamed()
         kept = streamed.kept + streamed.rooms if streamed else 0
-        return {
+        of_file = {"streamed": streamed.whole_pass} if streamed else {}
+        return of_file | {
             "target": self._library.cassandra_engine_weight_bytes(handle, 0) + kept,
             "draft": self._library.cassandra_engine_weight_bytes(handle, 1),
             "embedding": 0 if self._embedding is None else self._embedding.nbytes,
@@ -360,13 +373,14 @@ def _limited(
         target=chosen["target"],
         draft=chosen["draft"],
         context=context,
-        slots=1 + chosen["slots"],
+        slots=max(chosen["slots"], 1),  # they, or slot 0, hold sequences at a time
         threads=threads,
     )
     stream = None if need.whole <= limit else StreamedFile(packed, config, need, limit)
     if stream and chosen["target"] != "bf16":
         raise CassandraError(
-            f"target must be bf16 where it is read from the file, not {chosen['target']}"
+            f"target must be bf16 where it is read from the file (memory-limit), "
+            f"not {chosen['target']}"
         )
     return {**chosen, "context": context, "stream": stream}
 

@@ -88,19 +88,20 @@ class Needs:
     draft: int
     positions: int  # keys and values
     buffers: int  # of passes
-    loading: int  # beside the rest, while the largest matrix is loaded
+    head: int  # for a time, while the head is loaded, before anything else
+    matrix: int  # beside drafts, while the largest matrix of a layer is loaded
     rooms: int  # the least for what is read ahead and decoded
 
     @property
     def whole(self) -> int:
         """With everything in memory."""
-        weights = self.target + self.draft + self.loading
-        return weights + self.positions + self.buffers
+        return self.target + self.draft + max(self.head, self.positions + self.buffers)
 
     @property
     def least(self) -> int:
         """With the target read when it is used."""
-        return self.draft + self.positions + self.buffers + max(self.rooms, self.loading)
+        running = self.draft + self.positions + self.buffers + self.rooms
+        return max(running, self.draft + self.matrix, self.head)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +154,9 @@ def needs(
         one.room(draft_form(one.format, one.shapes[0][1]), threads) if draft else 0
         for one in stored
     ]
-    loading = [2 * one.count * draft + room for one, room in zip(stored, drafts, strict=True)]
+    *matrices, head = (  # values, and twice the form: as packed and in its place
+        2 * one.count * draft + 2 * room for one, room in zip(stored, drafts, strict=True)
+    )
     segments = [2 * packed.tensors[one.name].format.segment for one in stored if one.format]
     columns = max(shape[1] for one in stored for shape in one.shapes)
     decoded = 2 * max(segments, default=0) + 4 * 2 * 16 * columns
@@ -164,7 +167,8 @@ def needs(
         + sum(one.room(("bf16", 32), threads) for one in stored if not one.format),
         positions=position_bytes(config) * context * slots,
         buffers=_buffers(config, context, threads),
-        loading=max(loading),
+        head=head + drafts[-1],  # as stored, too
+        matrix=max(matrices),
         rooms=threads * decoded + ROOMS * (LEAST_SLAB + 2 * max(segments, default=0) + _AROUND),
     )
 

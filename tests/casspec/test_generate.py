@@ -302,6 +302,7 @@ def test_tokens_are_the_same_through_the_gateware(
         ("--seed 1", "--seed must not be given without --temperature above 0"),
         ("--temperature 1 --threads 2", "--threads must not be given with the torch backend"),
         ("--native-target bf16", "--native-target must not be given with the torch backend"),
+        ("--memory-limit 9", "--memory-limit must not be given with the torch backend"),
         ("--kv-truncated 4", "--kv-truncated must not be given without --kv"),
         ("--kv-whole", "--kv-whole must not be given without --kv"),
         ("--plain --gamma 3", "--gamma must not be given with --plain"),

@@ -15,6 +15,7 @@ import pytest
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.model import backends
 from cassandra_spec.native.forms import TARGETS
+from cassandra_spec.native.models import streaming
 from tests.casspec.status import error_of
 from tests.marks import slow
 
@@ -58,6 +59,24 @@ def test_the_targets_form_is_chosen_by_the_time_of_a_step(
     assert set(found["report"]["native"]["forms"]["target"]) == {faster}
     line = f"casspec: the native target {faster} was chosen: a plain step takes "
     assert next(each for each in printed.err.splitlines() if "target" in each).startswith(line)
+
+
+def test_a_target_beyond_the_memory_limit_is_read_from_the_file(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = run_json(packed, capsys, "--plain")
+    inside = run_json(packed, capsys, "--memory-limit", "1000")
+    assert inside["report"]["native"]["forms"]["target"].keys() == {"bf16"}
+    monkeypatch.setattr(streaming.Needs, "whole", property(lambda self: 1 << 60))
+    for flags in (("--native-target", "auto"), ("--draft", "none"), ("--temperature", "0")):
+        found = run_json(packed, capsys, "--memory-limit", "30", *flags)
+        assert found["tokens"] == plain["tokens"]
+        assert found["report"]["native"]["forms"]["target"].keys() == {"streamed"}
+    monkeypatch.setattr(streaming.Needs, "least", property(lambda self: 31_500_000))
+    command = ["generate", str(packed), *PROMPTS, *NATIVE, "--memory-limit", "31"]
+    assert "memory-limit must be at least 32 MB, " in error_of(capsys, *command)
+    monkeypatch.setattr(streaming.Needs, "least", 0)
+    assert "target must be bf16" in error_of(capsys, *command, "--native-target", "packed12")
 
 
 def test_a_sample_is_repeated_by_its_seed_and_has_figures(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import Format, Packed, encode
 from cassandra_spec.golden.file import PackedTensor, RawTensor, Writer
+from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.models.config import BIASES, EMBEDDING, FINAL_NORM, HEAD, ModelConfig
 from cassandra_spec.native.models.reading import read_model_config
 
@@ -118,13 +119,15 @@ def with_biases(config: ModelConfig, tensors: Tensors) -> Tensors:
     return tensors | extra
 
 
-def packed(tensors: Tensors, format: Format = DRAFT) -> dict[str, NDArray[np.uint16] | Packed]:
+def packed(
+    tensors: Tensors, format: Format = DRAFT, encoder: Callable[..., Packed] = encode
+) -> dict[str, NDArray[np.uint16] | Packed]:
     """Matrices packed, embeddings that are not the head and norms as they are."""
     done: dict[str, NDArray[np.uint16] | Packed] = dict(tensors)
     for name, values in tensors.items():
         linear = name.endswith("_proj.weight") or name == HEAD
         if linear or (name == EMBEDDING and HEAD not in tensors):
-            done[name] = encode(values.reshape(-1), format)
+            done[name] = encoder(values.reshape(-1), format)
     return done
 
 
@@ -140,7 +143,7 @@ def save_packed(folder: Path, config: Mapping[str, Any], tensors: Tensors, forma
     """A packed model in a new directory, as :func:`packed` packs it; no tokenizer."""
     folder.mkdir()
     shapes = read_model_config(config).tensor_shapes()
-    stored = packed(tensors, format)
+    stored = packed(tensors, format, NativeCodec().encode)
     plan = {
         name: PackedTensor(format=format, shape=shapes[name])
         if isinstance(values, Packed)

@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -24,6 +26,7 @@ from cassandra_spec.native.models import loaded, streaming
 from cassandra_spec.native.models.reading import read_model_config
 from tests.native.models import KINDS, save_packed, small
 
+ROOT = Path(__file__).resolve().parents[2]
 PROMPT = tuple(int(token) for token in np.random.default_rng(3).integers(0, 97, 19))
 SEGMENT = 2048  # rows begin and end anywhere in them
 FORMATS = {
@@ -59,7 +62,7 @@ def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def least(source: Path, **options: Any) -> int:
     """The least limit of a model."""
-    chosen = {"target": "bf16", "draft": True, "slots": 2, "context": 128, "threads": 1, **options}
+    chosen = {"target": "bf16", "draft": True, "slots": 1, "context": 128, "threads": 1, **options}
     config = read_model_config(json.loads((source / "config.json").read_text()))
     return streaming.needs(config, PackedFile(source / "model.safetensors"), **chosen).least
 
@@ -170,7 +173,7 @@ def test_more_memory_is_used_and_reads_less(saved: Sources) -> None:
             assert (engine.forward(PROMPT) == expected).all()
             figures, held = engine.streamed(), engine.memory()
             assert figures is not None
-            positions = 2 * 128 * held["position"]
+            positions = 128 * held["position"]
             assert held["target"] + held["draft"] + positions < least(source) + more
             assert figures.kept + figures.rooms == held["target"]
             assert figures.read >= 2 * figures.whole_pass
@@ -189,6 +192,50 @@ def test_a_limit_that_is_too_low_is_refused_before_anything_is_read(saved: Sourc
         Engine.from_packed(source, memory_limit=10_000, threads=1, context=128)
     with pytest.raises(CassandraError, match="target must be bf16 where it is read"):
         streamed(source, target="packed12")
+
+
+# --- a real limit --------------------------------------------------------------------------------
+
+LIMITED = """
+import json, re, resource, sys
+from pathlib import Path
+from cassandra_spec.drafting import Counters, Settings
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.models.streaming import _library
+
+source, room, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) or None
+_library()
+used = int(re.search(r"VmData:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
+resource.setrlimit(resource.RLIMIT_DATA, (used + room, used + room))
+with Engine.from_packed(source, memory_limit=limit, threads=1, context=64, slots=0) as engine:
+    settings = Settings(gamma=4, max_tokens=8, draft="model")
+    print(json.dumps([*engine.rounds(range(20), settings, Counters())]))
+"""
+"""A reply of an engine in a process whose data may grow by so many bytes."""
+
+
+def run_limited(source: Path, room: int, limit: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LIMITED, str(source), str(room), str(limit)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_model_larger_than_the_memory_of_the_process(tmp_path: Path) -> None:
+    """Its weights are 130 MB, and the process has 110: the engine with all of them fails."""
+    shape: dict[str, Any] = {"hidden_size": 1024, "intermediate_size": 5120, "head_dim": 64}
+    config, tensors = small(**shape, vocab_size=300, num_hidden_layers=4)
+    assert sum(values.nbytes for values in tensors.values()) > 130 * 10**6
+    source = save_packed(tmp_path / "model", config, tensors, Format(scheme="exact", group=64))
+    with Engine.from_packed(source, threads=1, context=64) as engine:
+        settings = Settings(gamma=4, max_tokens=8, draft="model")
+        expected = [*engine.rounds(range(20), settings, Counters())]
+    room = 110 * 10**6
+    done = run_limited(source, room)
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("not enough memory")
+    done = run_limited(source, room, 70 * 10**6)
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == expected
 
 
 # --- what goes wrong -----------------------------------------------------------------------------
@@ -252,7 +299,7 @@ def test_a_read_error_and_a_broken_segment_end_a_pass(
     """Places that are not in the file, and places of other data."""
     source = saved("exact", "llama")
     size = (source / "model.safetensors").stat().st_size
-    for place, message in ((size, "must not shrink"), (0, "segment 0 must be one that can be")):
+    for place, message in ((size, "must not shrink"), (0, r"segment \d+ must be one that can be")):
         monkeypatch.setattr(PackedFile, "place", lambda self, key, place=place: place)
         with streamed(source, threads=2) as engine, pytest.raises(NativeError, match=message):
             engine.forward(PROMPT)
