@@ -93,12 +93,13 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     flags.add_count(group, "threads", "of the native backend (default: all processors)")
     text = (
         "positions of prompt and reply, at most (default: the model's, without those that need"
-        " other rotary angles: docs/native.md)"
+        " other rotary angles: docs/software/native.md)"
     )
     flags.add_count(group, "context", text)
     text = (
         "MB of weights, keys and values, and buffers of the native backend; of a model that takes"
-        " more, the target is read from the file in every verification (docs/native.md)"
+        " more, the target is read from the file in every verification, and --context is 2,048 if"
+        " not given (docs/software/native.md)"
     )
     flags.add_count(group, "memory-limit", text)
 

@@ -1,4 +1,4 @@
-"""Targets that are read from the packed file whenever a pass needs them (docs/native.md).
+"""Targets that are read from the packed file whenever a pass needs them (docs/software/native.md).
 
 In memory are drafts in the form of the kernels, keys and values, what is read ahead, and as much of
 the packed arrays as a limit allows.
@@ -19,7 +19,7 @@ from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.format import DIRECTORY_FIELDS
 from cassandra_spec.native.arrays import CheckedStructure, int32, pointer
 from cassandra_spec.native.codec import Params, codec_params
-from cassandra_spec.native.engine_binding import MAX_ROWS, engine_library
+from cassandra_spec.native.engine_binding import MAX_ROWS, PROMPT_ROWS, engine_library
 from cassandra_spec.native.forms import FORMS, Target, draft_form, target_form
 from cassandra_spec.native.library import declare, require_done
 from cassandra_spec.native.models.config import EMBEDDING, HEAD, ModelConfig
@@ -184,8 +184,8 @@ def _buffers(config: ModelConfig, context: int, threads: int) -> int:
     q, kv = config.heads * config.head_size, config.kv_heads * config.head_size
     wide = 2 * config.hidden + 2 * q + 2 * kv + 2 * config.intermediate
     inputs = 16 * (config.hidden + q + config.intermediate)
-    own = MAX_ROWS * inputs + 16 * context
-    return 4 * MAX_ROWS * (wide + config.vocabulary) + threads * own
+    own = PROMPT_ROWS * inputs + 16 * context
+    return 4 * PROMPT_ROWS * wide + 4 * MAX_ROWS * config.vocabulary + threads * own
 
 
 # --- the file of an engine -----------------------------------------------------------------------
@@ -211,7 +211,8 @@ class StreamedFile:
         if self._limit < least:
             raise CassandraError(
                 f"memory-limit must be at least {-(-least // 10**6)} MB, what drafts, keys and "
-                f"values of all positions, and buffers need, not {self._limit / 1e6:g} MB"
+                f"values of all positions (--context), and buffers need, not {self._limit / 1e6:g}"
+                " MB"
             )
 
     def open(self, handle: int) -> None:
