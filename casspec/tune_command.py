@@ -12,6 +12,7 @@ EPILOG = """\
 examples:
   casspec tune smollm2 tuned.toml
   casspec tune smollm2 tuned.toml --schemes unary exact --plot front.svg
+  casspec tune model tuned.toml --cluster 10.0.0.1:8786
   casspec pack smollm2 packed --recipe tuned.toml
 
 Measures candidates on 8 prompts that no other figure is taken of, coarse to fine, each with the
@@ -31,6 +32,7 @@ def register(subparsers: flags.Subparsers) -> None:
     text = "to search (default: those with an exact target)"
     flags.add_some(parser, "schemes", text, ("unary", "exact"), SCHEMES)
     flags.add_file(parser, "plot", "the Pareto front, as SVG")
+    flags.add_cluster(parser)
 
 
 def tune(args: argparse.Namespace) -> int:
@@ -39,19 +41,23 @@ def tune(args: argparse.Namespace) -> int:
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.study import tuning
     from cassandra_spec.model.study.figure import draw_front
+    from cassandra_spec.model.study.shared import shared
     from cassandra_spec.model.weights.architectures import layer_numbers
+    from cassandra_spec.workers.pool import Workers
 
     state_file = args.destination.with_name(args.destination.name + ".state.json")
-    study = model_flags.open_study(args, "development")
-    state = tuning.State(state_file, study.about())
-    scores = tuning.tune(
-        study.measure,
-        state,
-        depth=study.depth,
-        schemes=args.schemes,
-        layers=len(layer_numbers(study.source.tensors)),
-        update=lambda done, all: flags.say(args, f"{done} of {all} candidates of this stage"),
-    )
+    beside = args.destination if args.cluster else None
+    with Workers(args.jobs if args.cluster else 1, cluster=args.cluster) as workers:
+        study = model_flags.open_study(args, "development")
+        state = tuning.State(state_file, study.about())
+        with shared(study, beside=beside, table=args.table) as sent:
+            scores = tuning.tune(
+                lambda candidates: workers.map(sent.score, candidates),
+                state,
+                schemes=args.schemes,
+                layers=len(layer_numbers(study.source.tensors)),
+                update=lambda done, of: flags.say(args, f"{done} of {of} candidates of this stage"),
+            )
     save_best(args.destination, scores[0])
     if args.plot:
         write_file(args.plot, draw_front(scores, title=str(args.source)))

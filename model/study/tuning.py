@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -221,27 +221,29 @@ class State:
 
 
 def tune(
-    measure: Callable[[Setting], Measured],
+    measure: Callable[[Sequence[Candidate]], Iterable[Score]],
     state: State,
     *,
-    depth: int,
     schemes: Sequence[str] = SCHEMES,
     layers: int = 0,
     update: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Score]:
     """Search; the scores, best traffic first. ``update`` is told of candidates done and in all.
 
-    ``layers`` is how many the model has; with 0, all of them get the same bits.
+    ``measure`` scores candidates, in their order; ``layers`` is how many the model has: with 0, all
+    of them get the same bits.
     """
     for scheme in schemes:
         if scheme not in SCHEMES:
             raise CassandraError(f"schemes must be of {', '.join(SCHEMES)}, not {scheme!r}")
 
     def look(candidates: list[Candidate]) -> list[Score]:
-        for number, candidate in enumerate(candidates):
-            if candidate not in state.scores:
-                state.add(score(candidate, measure(candidate.setting()), depth))
-            update(number + 1, len(candidates))
+        missing = [candidate for candidate in candidates if candidate not in state.scores]
+        known = len(candidates) - len(missing)
+        update(known, len(candidates))
+        for number, found in enumerate(measure(missing), known + 1):
+            state.add(found)
+            update(number, len(candidates))
         return sorted((state.scores[c] for c in candidates), key=lambda s: -s.speedup)
 
     grid = [

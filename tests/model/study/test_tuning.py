@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +77,13 @@ class Landscape:
         )
 
 
+def search(landscape: Callable[[Setting], Measured], state: State, **options: Any) -> list[Score]:
+    def measure(candidates: Sequence[Candidate]) -> Iterator[Score]:
+        return (score(each, landscape(each.setting()), DEPTH) for each in candidates)
+
+    return tune(measure, state, **options)
+
+
 @pytest.mark.parametrize(
     "best",
     [
@@ -91,7 +100,7 @@ def test_the_best_is_found(best: Candidate, tmp_path: Path) -> None:
         start = Candidate(scheme=best.scheme, truncated=best.truncated)
         landscape = Landscape(start)
     state = State(tmp_path / "state.json", {})
-    scores = tune(landscape, state, depth=DEPTH)
+    scores = search(landscape, state)
     assert scores[0].candidate.setting().name == landscape.best
     assert len(landscape.seen) == len(set(landscape.seen)) == len(scores)
     assert best in {found.candidate for found in scores}
@@ -100,7 +109,7 @@ def test_the_best_is_found(best: Candidate, tmp_path: Path) -> None:
 
 def test_a_search_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     file, landscape = tmp_path / "state.json", Landscape(Candidate(scheme="exact", truncated=5))
-    whole = tune(landscape, State(tmp_path / "other.json", {"a": 1}), depth=DEPTH)
+    whole = search(landscape, State(tmp_path / "other.json", {"a": 1}))
     total = len(landscape.seen)
 
     class StoppedError(Exception):
@@ -113,14 +122,14 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
     landscape.seen.clear()
     with pytest.raises(StoppedError):
-        tune(stopping, State(file, {"a": 1}), depth=DEPTH)
-    assert tune(landscape, State(file, {"a": 1}), depth=DEPTH) == whole
+        search(stopping, State(file, {"a": 1}))
+    assert search(landscape, State(file, {"a": 1})) == whole
     assert len(landscape.seen) == len(set(landscape.seen)) == total
 
 
 def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
-    tune(Landscape(Candidate(scheme="mx")), State(file, {"a": 1}), depth=DEPTH, schemes=["mx"])
+    search(Landscape(Candidate(scheme="mx")), State(file, {"a": 1}), schemes=["mx"])
     with pytest.raises(FileError, match="must be of a search over the same model"):
         State(file, {"a": 2})
     file.write_text("{}")
@@ -131,7 +140,7 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_schemes_are_known(tmp_path: Path) -> None:
     state = State(tmp_path / "state.json", {})
     with pytest.raises(CassandraError, match="schemes must be of unary, mx, exact, not 'ternary'"):
-        tune(Landscape(Candidate(scheme="mx")), state, depth=1, schemes=["ternary"])
+        search(Landscape(Candidate(scheme="mx")), state, schemes=["ternary"])
 
 
 @pytest.mark.parametrize("threshold", [0.5, 1.0])
@@ -197,7 +206,7 @@ def test_bits_by_layer_are_tried_on_the_best(tmp_path: Path) -> None:
     grid = dataclasses.replace(start, head=0)
     landscape = Landscape(best)
     landscape.right |= {grid.setting().name: 2, start.setting().name: 3}
-    scores = tune(landscape, State(tmp_path / "state.json", {}), depth=DEPTH, layers=30)
+    scores = search(landscape, State(tmp_path / "state.json", {}), layers=30)
     assert scores[0].candidate == best
     tried = {(s.candidate.early, s.candidate.late) for s in scores if s.candidate.head == 1}
     assert tried == {(early, late) for early in (0, 5, 10, 15) for late in (0, 5)}
