@@ -371,6 +371,14 @@ class Engine(LoadedModel):
             self._policies[key] = make_policy(settings, MeasuredSeconds(), most=most)
         return self._policies[key]
 
+    def take_product_seconds(self) -> float:
+        """Seconds that the first thread spent in products of matrices since the last call.
+
+        Nothing is counted before the first call. The rest of a pass is what it costs beside
+        weights: barriers, norms, attention, inputs to prepare.
+        """
+        return float(self._library.cassandra_engine_take_product_seconds(self._open()))
+
     def make_report(self, counters: Counters, settings: Settings) -> Report:
         """The figures of counters over replies with some settings, with times, forms and memory."""
         policy = self._policy(settings)

@@ -166,6 +166,7 @@ _SIGNATURES = {
         ),
     ),
     "engine_position_bytes": (c_size_t, (c_void_p,)),
+    "engine_take_product_seconds": (c_double, (c_void_p,)),
 }
 
 

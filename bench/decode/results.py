@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class Turn:
     replies: tuple[tuple[int, ...], ...]  # tokens
     seconds: float  # of all tokens but each reply's first, which comes with the prompt
     first: float  # seconds of the prompts and first tokens
+    prompt: int  # tokens of the prompts
     probe: float  # bytes a second that memory gave just before
     resident: int  # bytes of the process afterwards
     held: int | None  # bytes of weights, keys and values, where the contender says so
@@ -38,6 +39,11 @@ class Turn:
     def rate(self) -> float:
         """Tokens a second."""
         return sum(len(reply) - 1 for reply in self.replies) / self.seconds
+
+    @property
+    def prompt_rate(self) -> float:
+        """Tokens of prompts a second."""
+        return self.prompt / self.first
 
 
 class Turns:
@@ -111,6 +117,8 @@ class Summary:
     rounds: int
     tokens: int  # after the first of each reply
     rate: Spread  # tokens a second
+    prompt_rate: Spread  # of prompts
+    prompt_to_llama: Figure
     to_plain: Figure  # ratios to plain native decoding and to llama.cpp in BF16, round by round
     to_llama: Figure
     probe: Spread  # bytes a second of memory beside its turns
@@ -147,6 +155,8 @@ def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
         rounds=len(own),
         tokens=sum(len(reply) - 1 for turn in own for reply in turn.replies),
         rate=Spread.of([turn.rate for turn in own]),
+        prompt_rate=Spread.of([turn.prompt_rate for turn in own]),
+        prompt_to_llama=_ratio(turns, own, LLAMA, _prompt_rate),
         to_plain=_ratio(turns, own, PLAIN),
         to_llama=_ratio(turns, own, LLAMA),
         probe=Spread.of([turn.probe for turn in own]),
@@ -167,10 +177,23 @@ def total(counts: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _ratio(turns: Sequence[Turn], own: Sequence[Turn], other: str) -> Figure:
+def _rate(turn: Turn) -> float:
+    return turn.rate
+
+
+def _prompt_rate(turn: Turn) -> float:
+    return turn.prompt_rate
+
+
+def _ratio(
+    turns: Sequence[Turn],
+    own: Sequence[Turn],
+    other: str,
+    rate: Callable[[Turn], float] = _rate,
+) -> Figure:
     """Rates over another contender's of the same round."""
-    rates = {turn.round: turn.rate for turn in turns if turn.contender == other}
-    ratios = [turn.rate / rates[turn.round] for turn in own if turn.round in rates]
+    rates = {turn.round: rate(turn) for turn in turns if turn.contender == other}
+    ratios = [rate(turn) / rates[turn.round] for turn in own if turn.round in rates]
     return Spread.of(ratios) if ratios else None
 
 

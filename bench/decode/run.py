@@ -97,6 +97,7 @@ class Bench:
             replies=tuple(tuple(answer["tokens"]) for answer in answers),
             seconds=sum(answer["seconds"] for answer in answers),
             first=sum(answer["first"] for answer in answers),
+            prompt=sum(map(len, some)),
             probe=speed,
             resident=worker.resident,
             held=worker.about.get("bytes"),

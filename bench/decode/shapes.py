@@ -7,6 +7,7 @@ is time alone, in the engine's own rounds.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -106,6 +107,7 @@ class Costs:
     kv_bytes: int  # of a position
     draft: Spread
     rows: tuple[Spread, ...]  # target passes over 1, 2, ... 8 rows
+    beside: Spread  # the part of a plain step that is no product of matrices
     probe: float  # bytes a second
 
     def relative(self, rows: int) -> float:
@@ -132,9 +134,10 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
         del read
         drafts: list[float] = []
         passes: list[list[float]] = [[] for _ in range(8)]
-        probes = []
+        probes, beside = [], []
         for _ in range(_REPEATS):
             probes.append(memory_speed(threads))
+            beside += _time_beside(engine)
             for gamma in range(8):
                 draft, verify = _time_rounds(engine, gamma)
                 passes[gamma] += verify
@@ -148,6 +151,7 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
         kv_bytes=held["position"],
         draft=Spread.of(drafts),
         rows=tuple(map(Spread.of, passes)),
+        beside=Spread.of(beside),
         probe=float(np.median(probes)),
     )
 
@@ -190,6 +194,18 @@ def _time_rounds(engine: Any, gamma: int) -> tuple[list[float], list[float]]:
     return drafts, verifications
 
 
+def _time_beside(engine: Any) -> list[float]:
+    """The part of each plain step, of some, that its first thread is in no product."""
+    engine.forward(_PROMPT, last=0)
+    found = []
+    for at in range(len(_PROMPT), len(_PROMPT) + _ROUNDS):
+        engine.take_product_seconds()
+        begun = time.perf_counter()
+        engine.forward(_PROMPT[:1], at, rows=1)
+        found.append(1 - engine.take_product_seconds() / (time.perf_counter() - begun))
+    return found
+
+
 def projected(costs: Costs, acceptance: float) -> tuple[int, float]:
     """The best gamma and its tokens per second over plain decoding's, at a conditional rate.
 
@@ -207,7 +223,16 @@ def projected(costs: Costs, acceptance: float) -> tuple[int, float]:
 
 def lines(found: Sequence[Costs], acceptances: Sequence[float]) -> str:
     """A table: steps in plain steps, and projected gains."""
-    head = ["shape", "target", "GB target", "GB draft", "GB/s", "plain ms", "draft"]
+    head = [
+        "shape",
+        "target",
+        "GB target",
+        "GB draft",
+        "GB/s",
+        "plain ms",
+        "beside weights",
+        "draft",
+    ]
     head += [f"{rows} rows" for rows in range(2, 9)]
     head += [f"gain at {acceptance:g}" for acceptance in acceptances]
     return text_table(head, [_cells(costs, acceptances) for costs in found])
@@ -222,6 +247,7 @@ def _cells(costs: Costs, acceptances: Sequence[float]) -> list[str]:
         f"{costs.draft_bytes / 1e9:.2f}",
         f"{costs.probe / 1e9:.0f}",
         f"{plain.median * 1e3:.1f} [{plain.low * 1e3:.1f}, {plain.high * 1e3:.1f}]",
+        f"{costs.beside.median:.1%}",
         f"{costs.relative_draft:.2f}",
         *(f"{costs.relative(rows):.2f}" for rows in range(2, 9)),
     ]

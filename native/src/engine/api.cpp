@@ -176,3 +176,7 @@ CASSANDRA_API int cassandra_low_tree(const int32_t* tokens, int count, const Tab
 CASSANDRA_API size_t cassandra_engine_position_bytes(void* engine) {
     return static_cast<Engine*>(engine)->position_bytes();
 }
+
+CASSANDRA_API double cassandra_engine_take_product_seconds(void* engine) {
+    return static_cast<Engine*>(engine)->take_product_seconds();
+}

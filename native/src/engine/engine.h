@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/pool.h"
@@ -208,6 +209,13 @@ class Engine {
     // Of the low drafters; a sequence begins with a reset.
     LowDrafter& low() { return low_; }
 
+    // Seconds of the first thread in products of matrices since the last call; the first call
+    // begins to count. Nothing may run meanwhile.
+    double take_product_seconds() {
+        timed_ = true;
+        return std::exchange(product_seconds_, 0.0);
+    }
+
     // Bytes of keys and values that a position takes.
     size_t position_bytes() const;
 
@@ -225,6 +233,8 @@ class Engine {
     }
     void wait_before(int thread, const Linear& next);
     void normalise(int thread, int rows, const std::vector<float>& weight, int first_row = 0);
+    void run_product(int thread, const Linear& linear, int rows, Operand& operand,
+                     std::vector<float>& out);
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
@@ -263,6 +273,8 @@ class Engine {
     std::vector<float> cosines_, sines_;  // [ropes, PROMPT_ROWS, pairs]
     std::vector<Top> tops_;               // [threads, MAX_ROWS]
     LowDrafter low_;
+    bool timed_ = false;  // whether products are
+    double product_seconds_ = 0.0;
     Pool pool_;
 };
 

@@ -1,20 +1,11 @@
 // Rounds of speculation with levels, as cassandra_spec.drafting.levels.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
-#include "engine/engine.h"
+#include "engine/scratch.h"
 
 namespace cassandra {
-namespace {
-
-double now() {
-    using namespace std::chrono;
-    return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 // What every thread does in a round; all threads find the same.
 class Engine::Round {

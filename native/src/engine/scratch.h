@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "engine/engine.h"
@@ -13,6 +14,12 @@ constexpr size_t AHEAD = 1 << 16;  // bytes of a matrix that are fetched during 
 constexpr int TOGETHER = 4;        // query heads that attend at once, at most
 
 inline int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Seconds.
+inline double now() {
+    using namespace std::chrono;
+    return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
 
 // Items first..last - 1 of `count` that a thread does.
 struct Share {

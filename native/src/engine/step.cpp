@@ -62,10 +62,19 @@ void Engine::normalise(int thread, int rows, const std::vector<float>& weight, i
     own.hidden.set(rows, own.normed.data(), shape_.hidden);
 }
 
+// The thread's outputs of a product with rows that it has prepared.
+void Engine::run_product(int thread, const Linear& linear, int rows, Operand& operand,
+                         std::vector<float>& out) {
+    const Input& input = operand.as(linear.input());
+    const double begun = timed_ && thread == 0 ? now() : 0.0;
+    linear.multiply(thread, rows, input, out.data(), linear.out_features());
+    if (timed_ && thread == 0) product_seconds_ += now() - begun;
+}
+
 void Engine::multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                       std::vector<float>& out) {
     const int64_t stride = linear.out_features();
-    linear.multiply(thread, rows, scratch_[thread]->hidden.as(linear.input()), out.data(), stride);
+    run_product(thread, linear, rows, scratch_[thread]->hidden, out);
     if (bias.empty()) return;
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < rows; ++row)
@@ -140,8 +149,7 @@ void Engine::attend_together(int thread, const RowTrees& trees, int row, int ind
 // x that a thread adds to are its own. Ends with a barrier; a norm waits at another one.
 void Engine::add_product(int thread, const Linear& linear, int rows, Operand& operand,
                          const std::vector<float>& norm, const Linear& next) {
-    const Input& input = operand.as(linear.input());
-    linear.multiply(thread, rows, input, product_.data(), shape_.hidden);
+    run_product(thread, linear, rows, operand, product_);
     if (!norm.empty()) pool_.barrier();
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < rows; ++row) {

@@ -16,8 +16,8 @@ template <class V, int R, int N> struct PairSums {
     static const uint16_t* input(const LinearJob& job) { return job.words; }
 
     template <class Block, class Table>
-    static CASSANDRA_INLINE void add(__m512 (&total)[N][R], const uint8_t* data, int64_t ahead,
-                                     const Table& table, const uint16_t* const* x, int64_t k) {
+    static CASSANDRA_INLINE void add(__m512 (&total)[N][R], const uint8_t* data, const Table& table,
+                                     const uint16_t* const* x, int64_t k) {
         for (int block = 0; block < 4; ++block, data += N * Block::kBytes, k += 8) {
             __m512i words[N][4];
             CASSANDRA_UNROLL
@@ -25,7 +25,7 @@ template <class V, int R, int N> struct PairSums {
                 Block::template decode<N>(data + 64 * tile, table, words[tile]);
             CASSANDRA_UNROLL
             for (int c = 0; c < 4; ++c) {
-                if (64 * c < Block::kBytes) prefetch_lines<N>(data, 64 * N * c, ahead);
+                if (64 * c < Block::kBytes) prefetch_lines<N>(data, 64 * N * c);
                 // A pass over one row waits for memory alone: all its loads stay in order.
                 if constexpr (R == 1) __asm__ volatile("" : : : "memory");
                 CASSANDRA_UNROLL
@@ -43,11 +43,36 @@ template <class V, int R, int N> struct PairSums {
     }
 };
 
+// N tiles as BF16, in the same order.
+template <template <class> class Block, int N>
+void expand(const LinearJob& job, const uint8_t* data, uint8_t* to) {
+    const auto table = Block<Wide>::table(job);
+    for (int64_t k = 0; k < job.features; k += 8, data += N * Block<Wide>::kBytes, to += N * 256) {
+        prefetch_lines<N * Block<Wide>::kBytes / 64>(data);
+        CASSANDRA_UNROLL
+        for (int tile = 0; tile < N; ++tile) {
+            __m512i words[4];
+            Block<Wide>::template decode<N>(data + 64 * tile, table, words);
+            CASSANDRA_UNROLL
+            for (int c = 0; c < 4; ++c) _mm512_store_si512(to + 64 * (N * c + tile), words[c]);
+        }
+    }
+}
+
+// Words of many rows are decoded once for all of them.
+template <template <class> class Block> void run_words(const LinearJob& job) {
+    if (!job.room) return run<Words<Wide, Block, PairSums>>(job);
+    for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
+        constexpr int N = decltype(count)::value;
+        expand<Block, N>(job, data, job.room);
+        all_rows<Words<Wide, Bf16, PairSums>, N>(job, job.room, y, last_lanes);
+    });
+}
+
 }  // namespace
 
-const LinearKernel dot_kernels[3] = {run<Words<Wide, Bf16, PairSums>>,
-                                     run<Words<Wide, Packed12, PairSums>>,
-                                     run<Words<Wide, Packed8, PairSums>>};
+const LinearKernel dot_kernels[3] = {run<Words<Wide, Bf16, PairSums>>, run_words<Packed12>,
+                                     run_words<Packed8>};
 
 }  // namespace avx512bf16
 

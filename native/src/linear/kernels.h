@@ -27,6 +27,7 @@ struct LinearJob {
     const float* scales;    // [panels, stored groups, 16], by row
     const int32_t* sums;    // the same
     int64_t panel_stride;   // values from panel to panel
+    uint8_t* room;          // for two tiles as BF16, aligned as tiles are; null if rows are few
     int rows;
     float* y;  // of the first tile's first output
     int64_t y_stride;
@@ -67,39 +68,15 @@ namespace CASSANDRA_ISA {
 
 inline size_t scale_bytes(int64_t groups) { return static_cast<size_t>((16 * groups + 63) & ~63); }
 
-constexpr int64_t kAhead = 8192;  // bytes
-
-// Lines `ahead` of data + at. Prefetches that a compiler gathers, or that are not in the order
+// Lines 8 KB ahead of data + at. Prefetches that a compiler gathers, or that are not in the order
 // of addresses, make reading from memory slower: so data passes through an instruction that a
 // compiler cannot see through, and loads from it stay before or behind.
-template <int kLines>
-CASSANDRA_INLINE void prefetch_lines(const uint8_t*& data, int64_t at = 0, int64_t ahead = kAhead) {
+template <int kLines> CASSANDRA_INLINE void prefetch_lines(const uint8_t*& data, int64_t at = 0) {
     CASSANDRA_UNROLL
     for (int line = 0; line < kLines; ++line)
-        __builtin_prefetch(data + at + ahead + 64 * line, 0, 3);
+        __builtin_prefetch(data + at + 8192 + 64 * line, 0, 3);
     __asm__ volatile("" : "+r"(data));
 }
-
-// Some of the rows of a job, over tiles that are `bytes` long, and what is fetched meanwhile. The
-// only turn over tiles fetches what it will load soon. Of several, each fetches its share of the
-// tiles behind, so that memory works in all of them: blocks of 32 features are dealt to the turns.
-class Turn {
-  public:
-    Turn(int row, int number, int turns, int64_t bytes)
-        : row_(row), turns_(turns), left_(number), ahead_(turns > 1 ? bytes : kAhead) {}
-
-    int row() const { return row_; }
-    // How far ahead the next block fetches. Not at all is 0: its own lines, which it loads now.
-    CASSANDRA_INLINE int64_t ahead() {
-        const bool own = left_ == 0;
-        left_ = own ? turns_ - 1 : left_ - 1;
-        return own ? ahead_ : 0;
-    }
-
-  private:
-    int row_, turns_, left_;
-    int64_t ahead_;
-};
 
 template <int N> struct Count {
     static constexpr int value = N;
@@ -184,8 +161,7 @@ template <class V, int R, int N> struct Halves {
 
     template <class Block, class Table>
     static CASSANDRA_INLINE void add(typename V::F (&total)[N][R], const uint8_t* data,
-                                     int64_t ahead, const Table& table, const float* const* x,
-                                     int64_t k) {
+                                     const Table& table, const float* const* x, int64_t k) {
         CASSANDRA_UNROLL
         for (int tile = 0; tile < N; ++tile) {
             typename V::F even[R], odd[R];
@@ -193,7 +169,7 @@ template <class V, int R, int N> struct Halves {
             for (int r = 0; r < R; ++r) even[r] = odd[r] = V::zero();
             for (int block = 0; block < 4; ++block) {
                 typename V::B words[4];
-                prefetch_lines<Block::kBytes / 64>(data, Block::kBytes * (4 * tile + block), ahead);
+                prefetch_lines<Block::kBytes / 64>(data, Block::kBytes * (4 * tile + block));
                 Block::template decode<N>(data + N * Block::kBytes * block + 64 * tile, table,
                                           words);
                 CASSANDRA_UNROLL
@@ -236,10 +212,8 @@ struct Words {
     static constexpr int kMostRows = Sums<V, 1, 1>::kMostRows;
 
     template <int R, int N>
-    static void tiles(const LinearJob& job, const uint8_t* data, Turn turn, float* y,
-                      int64_t lanes) {
+    static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
         using Order = Sums<V, R, N>;
-        const int row = turn.row();
         const auto table = Block<V>::table(job);
         decltype(Order::input(job)) x[R];
         typename V::F total[N][R];
@@ -248,7 +222,7 @@ struct Words {
             for (int tile = 0; tile < N; ++tile) total[tile][r] = V::zero();
         }
         for (int64_t k = 0; k < job.features; k += 32, data += N * 4 * Block<V>::kBytes)
-            Order::template add<Block<V>>(total, data, turn.ahead(), table, x, k);
+            Order::template add<Block<V>>(total, data, table, x, k);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r)
             store_tiles<V, N>(y + (row + r) * job.y_stride, lanes,
@@ -286,10 +260,10 @@ template <class V, int R, int N, int BITS> struct Draft {
 
     template <int p>
     static CASSANDRA_INLINE void pair(typename V::I (&sums)[N][R], const uint8_t*& data,
-                                      int64_t ahead, const uint32_t* const* x, int64_t at) {
+                                      const uint32_t* const* x, int64_t at) {
         typename V::B low[N], high[N];
-        prefetch_lines<N>(data, 64 * N * p, ahead);
-        if (BITS == 5 && p == 3) prefetch_lines<N>(data, 256 * N, ahead);
+        prefetch_lines<N>(data, 64 * N * p);
+        if (BITS == 5 && p == 3) prefetch_lines<N>(data, 256 * N);
         CASSANDRA_UNROLL
         for (int tile = 0; tile < N; ++tile) decode<p>(data + 64 * tile, low[tile], high[tile]);
         CASSANDRA_UNROLL
@@ -304,11 +278,11 @@ template <class V, int R, int N, int BITS> struct Draft {
     }
 
     static CASSANDRA_INLINE void add(typename V::I (&sums)[N][R], const uint8_t*& data,
-                                     int64_t ahead, const uint32_t* const* x, int64_t at) {
-        pair<0>(sums, data, ahead, x, at);
-        pair<1>(sums, data, ahead, x, at);
-        pair<2>(sums, data, ahead, x, at);
-        pair<3>(sums, data, ahead, x, at);
+                                     const uint32_t* const* x, int64_t at) {
+        pair<0>(sums, data, x, at);
+        pair<1>(sums, data, x, at);
+        pair<2>(sums, data, x, at);
+        pair<3>(sums, data, x, at);
     }
 };
 
@@ -321,12 +295,12 @@ template <class V, int R, int N> struct Mx {
     static constexpr bool kBiased = false;
 
     static CASSANDRA_INLINE void add(typename V::I (&sums)[N][R], const uint8_t*& data,
-                                     int64_t ahead, const uint32_t* const* x, int64_t at) {
+                                     const uint32_t* const* x, int64_t at) {
         CASSANDRA_UNROLL
         for (int v = 0; v < 8; ++v) {
             typename V::B even[N], odd[N];
-            prefetch_lines<N>(data, 64 * N * v, ahead);
-            if (v == 7) prefetch_lines<N>(data, 512 * N, ahead);
+            prefetch_lines<N>(data, 64 * N * v);
+            if (v == 7) prefetch_lines<N>(data, 512 * N);
             CASSANDRA_UNROLL
             for (int tile = 0; tile < N; ++tile) {
                 uint32_t signs[2];
@@ -353,10 +327,8 @@ template <class V, int G, template <class, int, int> class Block> struct Codes {
     static constexpr int kMostRows = V::kCodeRows;
 
     template <int R, int N>
-    static void tiles(const LinearJob& job, const uint8_t* data, Turn turn, float* y,
-                      int64_t lanes) {
+    static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
         using Form = Block<V, R, N>;
-        const int row = turn.row();
         const uint32_t* x[R];
         typename V::F total[N][R];
         for (int r = 0; r < R; ++r) {
@@ -370,9 +342,8 @@ template <class V, int G, template <class, int, int> class Block> struct Codes {
         const float* scales = job.scales + in_panels;
         const int32_t* input_sums = job.sums + in_panels;
         const uint8_t* units = data;
-        const int64_t head = turn.ahead();
         for (size_t line = 0; line < N * scale_bytes(groups); line += 64, data += 64)
-            prefetch_lines<1>(data, 0, head);
+            prefetch_lines<1>(data);
         int64_t at = 0;
         for (int64_t group = 0; group < groups; ++group) {
             typename V::I sums[N][R];
@@ -384,7 +355,7 @@ template <class V, int G, template <class, int, int> class Block> struct Codes {
             }
             CASSANDRA_UNROLL
             for (int block = 0; block < G / 32; ++block, data += N * Form::kBytes) {
-                Form::add(sums, data, turn.ahead(), x, at);
+                Form::add(sums, data, x, at);
                 at += 8 * Form::kWidth;
             }
             CASSANDRA_UNROLL
@@ -408,11 +379,11 @@ template <class V, int G, template <class, int, int> class Block> struct Codes {
 
 // N tiles for `count` rows, 1..R.
 template <class T, int R, int N>
-inline void some_rows(int count, const LinearJob& job, const uint8_t* data, const Turn& turn,
-                      float* y, int64_t lanes) {
+inline void some_rows(int count, const LinearJob& job, const uint8_t* data, int row, float* y,
+                      int64_t lanes) {
     if constexpr (R > 1)
-        if (count < R) return some_rows<T, R - 1, N>(count, job, data, turn, y, lanes);
-    T::template tiles<R, N>(job, data, turn, y, lanes);
+        if (count < R) return some_rows<T, R - 1, N>(count, job, data, row, y, lanes);
+    T::template tiles<R, N>(job, data, row, y, lanes);
 }
 
 // N tiles for all rows, as many at a time as fit in registers.
@@ -420,10 +391,8 @@ template <class T, int N>
 inline void all_rows(const LinearJob& job, const uint8_t* data, float* y, int64_t lanes) {
     constexpr int kMost = T::kMostRows;
     static_assert(kPanelRows % kMost == 0, "the rows of a turn are of one panel");
-    const int turns = (job.rows + kMost - 1) / kMost;
-    for (int turn = 0; turn < turns; ++turn)
-        some_rows<T, kMost, N>(job.rows - turn * kMost, job, data,
-                               Turn(turn * kMost, turn, turns, N * job.tile_bytes), y, lanes);
+    for (int row = 0; row < job.rows; row += kMost)
+        some_rows<T, kMost, N>(job.rows - row, job, data, row, y, lanes);
 }
 
 template <class T> void run(const LinearJob& job) {

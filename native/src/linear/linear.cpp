@@ -27,6 +27,15 @@ LinearKernel kernel_of(Form form, int group) {
     return all().of[number][group == 64];
 }
 
+constexpr int kManyRows = 32;  // from which on decoding tiles once is worth it
+
+// Bytes of the calling thread, 64-byte aligned.
+uint8_t* room_for(int64_t bytes) {
+    thread_local std::vector<uint8_t> room;
+    if (room.size() < static_cast<size_t>(bytes) + 63) room.resize(static_cast<size_t>(bytes) + 63);
+    return room.data() + (-reinterpret_cast<uintptr_t>(room.data()) & 63);
+}
+
 void check(bool good, const char* name, int64_t value, const char* expected) {
     if (!good)
         throw std::invalid_argument(std::string(name) + " must be " + expected + ", not " +
@@ -125,6 +134,7 @@ LinearJob Linear::job(int rows, const Input& x, int64_t stride) const {
     job.scales = x.scales(kind);
     job.sums = x.sums(kind);
     job.panel_stride = x.panel_stride(kind);
+    if (kind == InputKind::bf16 && rows >= kManyRows) job.room = room_for(4 * kTile * job.features);
     job.rows = rows;
     job.y_stride = stride;
     return job;

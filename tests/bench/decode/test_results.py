@@ -29,7 +29,8 @@ def turn(contender: str, number: int, rate: float, *, tokens: int = 11, last: in
         round=number,
         replies=(reply, reply),
         seconds=2 * (tokens - 1) / rate,
-        first=0.1,
+        first=10 / rate,
+        prompt=40,
         probe=4e10 + number * 1e9,
         resident=5_000_000 + number,
         held=None if contender == LLAMA else 3_000_000,
@@ -53,6 +54,9 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert fast.to_llama is not None
     assert (fast.to_plain.median, fast.to_plain.low) == pytest.approx((1.5, 1.5))
     assert fast.to_llama.high == pytest.approx(3)
+    assert fast.prompt_rate.median == pytest.approx(4 * 450)
+    assert fast.prompt_to_llama is not None
+    assert fast.prompt_to_llama.low == pytest.approx(3)
     assert (fast.tokens, fast.rounds, fast.resident) == (60, 3, 5_000_002)
     assert fast.probe.median == 4.1e10
     assert (fast.compared, fast.identical) == (6, 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def costs(draft: float, rows: list[float]) -> shapes.Costs:
         kv_bytes=1,
         draft=exactly(draft),
         rows=tuple(map(exactly, rows)),
+        beside=exactly(0.04),
         probe=1e9,
     )
 
@@ -72,6 +74,8 @@ def test_steps_are_measured(
     assert main(["bench", "decode", "--shape", "tiny", *flags]) == 0
     printed = capsys.readouterr()
     assert "gain at 0.5" in printed.out
+    [part] = re.findall(r"([0-9.]+)%", printed.out)  # beside weights
+    assert 0 < float(part) < 100
     assert "tiny: measured" in printed.err
     assert "gain at 0.5" in document.read_text()
 
