@@ -1,7 +1,7 @@
 """Area and timing: ``python -m cassandra_spec.synth.report`` (``make synth``; synthesis.md).
 
-Tables of decoders, or of an encoder (``--encoder``; encoder.md), whose memories are counted in
-bits, and as macros.
+Tables of decoders, or of encoders (``--encoder``; encoder.md), whose memories are counted in bits,
+and as macros.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -37,6 +37,9 @@ DEFAULT_CONFIGS = (
 
 DEFAULT_ENCODER = EncoderConfig(vector=64, group=64, segment=1024)
 """The encoder that is reported without flags: 64 values in a vector, all schemes."""
+
+PACES = (None, 4)
+"""Values in a cycle of the encoders that are reported without flags; None: a beat."""
 
 MACRO_BIT = 1.0
 """Assumed gate equivalents of a bit of a memory that is a macro: a two-port register file of some
@@ -164,26 +167,52 @@ def markdown(reports: Sequence[DecoderReport]) -> str:
     return f"{_netlists(reports)}\n\n{blocks}\n"
 
 
-def encoder_tables(config: EncoderConfig, figures: Figures) -> str:
-    """The tables of an encoder, as the document has them."""
-    memories = [
-        [f"`{name.rpartition('.encoder.')[2]}`", bits] for name, bits in figures.memories.items()
-    ]
-    path, bits = figures.path, sum(figures.memories.values())
-    macros = _kilo(figures.speed_total + MACRO_BIT * bits)
+def encoder_tables(reports: Mapping[int, Figures], config: EncoderConfig) -> str:
+    """The tables of encoders, by values in a cycle, as the document has them.
+
+    ``config`` has what they share.
+    """
+    names, columns = [f"{pace} values in a cycle" for pace in reports], list(reports.values())
     return "\n\n".join(
         [
             f"{config.lanes} lanes, {', '.join(config.schemes)}, vectors of {config.vector}, "
             f"groups to {config.group}, segments of {config.segment}:",
-            _breakdown(sorted(figures.blocks), ["encoder"], [figures]),
-            markdown_table(["memory", "bits"], memories),
-            f"The netlist has {_kilo(figures.speed_total)} kGE without its memories, {macros} with "
-            f"them as macros: {bits:,} bits at {MACRO_BIT:g} GE. Its {figures.flip_flops:,} "
-            f"flip-flops and its cells take {figures.energy * 1e9:.2f} nJ in a cycle. Its shortest "
-            f"period is {figures.shortest_period:.2f} ns (arrival {path.arrival:.2f}), from "
-            f"`{path.start}` to `{path.end}`.",
+            _encoder_netlists(reports),
+            _breakdown(sorted(columns[0].blocks), names, columns),
+            _encoder_memories(names, columns),
         ]
     )
+
+
+def _encoder_netlists(reports: Mapping[int, Figures]) -> str:
+    """What is claimed of each netlist; its memories are macros of ``MACRO_BIT`` a bit."""
+    head = ["values in a cycle", "kGE", "with macros", "flip-flops", "nJ in a cycle", "period ns"]
+    rows = [
+        [
+            pace,
+            _kilo(figures.speed_total),
+            _kilo(figures.speed_total + MACRO_BIT * sum(figures.memories.values())),
+            f"{figures.flip_flops:,}",
+            f"{figures.energy * 1e9:.2f}",
+            f"{figures.shortest_period:.2f}",
+            f"{figures.path.arrival:.2f}",
+            f"`{figures.path.start}`",
+            f"`{figures.path.end}`",
+        ]
+        for pace, figures in reports.items()
+    ]
+    return markdown_table([*head, "arrival ns", "from", "to"], rows)
+
+
+def _encoder_memories(names: Sequence[str], columns: Sequence[Figures]) -> str:
+    """Bits of each memory, and of all."""
+    found = [
+        {name.rpartition(".encoder.")[2].partition("$")[0]: bits for name, bits in one.items()}
+        for one in (figures.memories for figures in columns)
+    ]
+    rows = [[f"`{name}`", *(f"{bits.get(name, 0):,}" for bits in found)] for name in found[0]]
+    rows.append(["all", *(f"{sum(one.memories.values()):,}" for one in columns)])
+    return markdown_table(["memory, bits", *names], rows)
 
 
 def as_json(report: DecoderReport, made: dict[str, str]) -> dict[str, object]:
@@ -224,6 +253,8 @@ def _parser() -> CommandParser:
     for name in ("vector", "group", "segment"):
         default = getattr(DEFAULT_ENCODER, name)
         encoder.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
+    text = "one encoder: values that go in in a cycle (default: a beat, and 4)"
+    encoder.add_argument("--values-per-cycle", type=int, help=text)
     return parser
 
 
@@ -248,16 +279,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     library = Library.chosen(args.liberty)
-    if args.encoder:
-        lanes, schemes = _lanes_and_schemes(args)
-        sizes = {name: getattr(args, name) for name in ("vector", "group", "segment")}
-        config = EncoderConfig(lanes=lanes, schemes=schemes, **sizes)
-        figures = analyse(design_of(config), library, args.out, args.period)
-        text = encoder_tables(config, figures)
-    else:
-        text = _decoder_text(args, library)
+    text = _encoder_text(args, library) if args.encoder else _decoder_text(args, library)
     publish(text, args.document, "synthesis")
     return 0
+
+
+def _encoder_text(args: argparse.Namespace, library: Library) -> str:
+    lanes, schemes = _lanes_and_schemes(args)
+    sizes = {name: getattr(args, name) for name in ("vector", "group", "segment")}
+    reports: dict[int, Figures] = {}
+    for pace in PACES if args.values_per_cycle is None else (args.values_per_cycle,):
+        config = EncoderConfig(lanes=lanes, schemes=schemes, **sizes, values_per_cycle=pace)
+        print(f"{config.module_name} ...", file=sys.stderr, flush=True)
+        reports[config.pace] = analyse(design_of(config), library, args.out, args.period)
+    return encoder_tables(reports, config)
 
 
 def _decoder_text(args: argparse.Namespace, library: Library) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ import pytest
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.synth import synthesis, timing
-from cassandra_spec.synth.report import DecoderReport, markdown
+from cassandra_spec.synth.report import (
+    DEFAULT_ENCODER,
+    DecoderReport,
+    encoder_tables,
+    markdown,
+)
 
 LIBERTY = """\
 library(small) {
@@ -116,6 +122,17 @@ def test_the_shortest_period_has_the_set_up_and_every_column_adds_up() -> None:
     assert cells.pop("netlist") == pytest.approx(sum(cells.values())) == 11.0
     assert cells["shared or unused, when flat"] == -0.6
     assert "| 16 lanes, all schemes | 11.0 | 100 | 3.06 | 0.78 | 0.60 |" in text
+
+
+def test_encoders_stand_side_by_side_with_their_memories_as_macros() -> None:
+    figures = figures_of(timing.parse_path(PATH, {}), timing.parse_power(POWER, "assumed"))
+    wide = dataclasses.replace(figures, memories={"a.encoder.front.held": 900, "a.encoder.b": 100})
+    text = encoder_tables({16: wide, 4: figures}, DEFAULT_ENCODER)
+    assert "| 16 | 11.0 | 12.0 | 100 | 3.06 | 0.78 | 0.60 |" in text
+    assert "| 4 | 11.0 | 11.0 | 100 | 3.06 | 0.78 | 0.60 |" in text
+    assert "| codebook | 4.0 | 4.0 |" in text
+    assert "| `front.held` | 900 | 0 |" in text
+    assert "| all | 1,000 | 0 |" in text
 
 
 def test_a_run_that_died_inside_abc_is_an_error() -> None:
