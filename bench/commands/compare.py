@@ -67,8 +67,11 @@ def _compare(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.compare.forced import forced_turns
     from cassandra_spec.bench.compare.questions import ALL, read_questions
     from cassandra_spec.bench.compare.run import Run
+    from cassandra_spec.bench.decode.report import check_outputs
 
     _check(args)
+    block = "compare forced" if args.forced else "compare"
+    check_outputs(args.json, args.figure, args.page, document=args.document, block=block)
     questions = read_questions(
         args.questions, args.each, use="development" if args.readiness else "bench"
     )
@@ -101,7 +104,7 @@ def _compare(args: argparse.Namespace) -> int:
             figure=args.figure,
             page_file=args.page,
             document=args.document,
-            block="compare forced" if args.forced else "compare",
+            block=block,
         )
     differing = sum(each.looped - each.identical for each in found if each.category == ALL)
     print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")

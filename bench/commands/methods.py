@@ -84,9 +84,10 @@ def _add_common(parser: flags.Flags) -> None:
 
 def _exits(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.compare import exits
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import check_outputs, save
     from cassandra_spec.model.output import write_file
 
+    check_outputs(args.json, args.figure, document=args.document, block="exits")
     bench = exits.Bench(args.source, args.file, max_tokens=args.max_tokens, threads=args.threads)
     found = bench.run(args.free, lambda line: flags.say(args, line))
     text = f"{exits.exit_lines(found.exits)}\n\n{exits.cascade_lines(found.cascades)}"
@@ -102,8 +103,9 @@ def _exits(args: argparse.Namespace) -> int:
 
 def _projection(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.compare import projection
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import check_outputs, save
 
+    check_outputs(args.json, document=args.document, block="projection")
     ranks = args.ranks or (256, 192, 144)
     options = {"max_tokens": args.max_tokens, "threads": args.threads}
     bench = projection.Bench(args.source, ranks, **options)
@@ -117,9 +119,10 @@ def _projection(args: argparse.Namespace) -> int:
 def _tables(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import tables
     from cassandra_spec.bench.compare.questions import read_questions
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import check_outputs, save
     from cassandra_spec.model.baking import open_table
 
+    check_outputs(args.json, document=args.document, block="tables")
     for path in args.tables:  # a wrong one is refused before the model runs
         open_table(path, args.source)
     questions = read_questions(args.questions, args.each)

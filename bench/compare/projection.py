@@ -2,12 +2,15 @@
 
 Everything is of one teacher-forced pass over known replies, with keys and values of the network's
 own; rounds of a prefix-only drafter follow from it exactly. Agreement is with the target in a pass
-of the same kind.
+of the same kind. Of attention it is also that of the first token of a round, which the draft says
+on the target's keys and values.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +25,9 @@ from cassandra_spec.bench.compare.known_replies import (
     surprise,
 )
 from cassandra_spec.drafting import DraftPass
+from cassandra_spec.model.drafters import clone
 from cassandra_spec.model.drafters.methods.geodesic import Geodesic
+from cassandra_spec.model.drafters.teacher_forced import keys_and_values, predicted_together
 from cassandra_spec.model.exits.cost import geometric_tokens, speed_up
 from cassandra_spec.model.geodesic.low_rank import (
     KEY_VALUES,
@@ -37,6 +42,7 @@ from cassandra_spec.model.geodesic.low_rank import (
 )
 from cassandra_spec.model.geodesic.residuals import STRENGTH, block_residuals
 from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.study.chains import Sequences
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.report.tables import text_table
 
@@ -64,6 +70,7 @@ class Projected:
     rank: int
     by: By
     forced: Forced
+    shared: float  # agreement on the target's keys and values
     closed_form: float  # (1 - a^(gamma + 1)) / (1 - a) at the agreement a
     share: float  # of the target's weights that a draft pass reads, in bytes
     speed_up: float  # of rounds, in bytes of weights
@@ -112,6 +119,7 @@ class Bench:
         self._replies = [each for each in replies if len(each.reply) > 1]
         self._ranks, self._max_tokens = ranks, max_tokens
         self._grams: Grams = Geodesic(by="activations").grams(self._lm) or {}
+        self._tails = [(each.tokens[:-1], len(each.reply) - 1) for each in self._replies]
         self._best = [
             forced_logits(self._lm.network, each).argmax(-1).tolist() for each in self._replies
         ]
@@ -151,11 +159,22 @@ class Bench:
             rank=rank,
             by=by,
             forced=forced,
+            shared=self._shared(prepared.network),
             closed_form=geometric_tokens(forced.chains.agreement, GAMMA),
             share=share,
             speed_up=speed_up(forced.chains.acceptance * GAMMA, GAMMA, share),
             values_error=self._values_error(rank, by),
         )
+
+    @functools.cached_property
+    def _target_sequences(self) -> Sequences:
+        return keys_and_values(clone(self._lm), self._tails)
+
+    def _shared(self, network: Any) -> float:
+        """Agreement with the target where a round begins, whichever token it begins at."""
+        said = predicted_together(network, self._tails, target=self._target_sequences)
+        pairs = zip(itertools.chain(*said), itertools.chain(*self._best), strict=True)
+        return sum(ours == theirs for ours, theirs in pairs) / sum(map(len, self._best))
 
     def _values_error(self, rank: int, by: By) -> float:
         weight = weight_of(dict(projections(self._lm.network))[_VALUES])
@@ -192,11 +211,12 @@ class Bench:
 
 def attention_lines(found: Sequence[Projected]) -> str:
     """A table of drafts by rank."""
-    header = ["rank", "by", "agreement", "per verification", "closed form", "perplexity"]
-    header += ["share read", "speed-up", "layer 1 values lost"]
+    header = ["rank", "by", "agreement", "per verification", "on the target's", "closed form"]
+    header += ["perplexity", "share read", "speed-up", "layer 1 values lost"]
     rows = [
         [
             *_cells(each.rank, each.by, each.forced),
+            f"{each.shared:.3f}",
             f"{each.closed_form:.2f}",
             f"{each.forced.perplexity:.2f}",
             f"{each.share:.3f}",

@@ -18,6 +18,9 @@ _HEADER = (
     *("MB / token", "MFLOP / token", "of plain", "traffic, weights", "traffic, all"),
     *("extra MB", "training s", "one pass"),
 )
+CLAIMS = "Claims"
+"""The table of what papers say; a document has a fuller one of its own."""
+
 _BY_CATEGORY: dict[str, Callable[[Figures], str]] = {
     "traffic speed-up": lambda one: f"{one.speedup:.2f}",
     "tokens per verification": lambda one: f"{one.tokens_per_verification:.2f}",
@@ -46,7 +49,7 @@ def tables(found: Sequence[Figures]) -> list[Table]:
     claims = [(e.label, e.claim, _measured(e), e.about) for e in whole if e.claim and e.looped]
     if claims:
         header = ("method", "the paper says", "here", "found while preparing")
-        made.append(Table(title="Claims", header=header, rows=tuple(claims)))
+        made.append(Table(title=CLAIMS, header=header, rows=tuple(claims)))
     return made
 
 
@@ -128,5 +131,6 @@ def save(
     if page_file:
         write_file(page_file, page(found, title=title).encode())
     if document:
-        text = "\n\n".join(table.markdown() for table in tables(found))
+        shown = [table for table in tables(found) if table.title != CLAIMS]
+        text = "\n\n".join(table.markdown() for table in shown)
         fill_file(document, {block: text})

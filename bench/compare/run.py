@@ -18,6 +18,7 @@ from cassandra_spec.bench.compare.contenders import Ready
 from cassandra_spec.bench.compare.questions import ALL, Conversation, Question, ask_all
 from cassandra_spec.bench.compare.sums import Sums
 from cassandra_spec.bench.compare.turn import Turn
+from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
 
@@ -55,19 +56,28 @@ class Run:
         self._turn = turns or functools.partial(
             Turn, min_tokens=min_tokens, answers=answers or Answers()
         )
+        self._most = max((each.contender.settings.max_tokens for each in ready), default=0)
+        self._room = ready[0].lm.positions - self._most if ready else 0
         self.sums: dict[tuple[str, str], Sums] = {}  # by label and category
 
     def run(self, questions: Sequence[Question], say: Callable[[str], object]) -> int:
         """Ask all questions (:func:`~cassandra_spec.bench.compare.questions.ask_all`).
 
-        Returns how many were answered by all contenders.
+        Returns how many were answered by all contenders. Raises :class:`CassandraError` if no
+        prompt fits the model with the longest reply.
         """
+        if self._room < 1:
+            limit = f"less than the model's {self._room + self._most} positions"
+            raise CassandraError(f"max-tokens must be {limit}, not {self._most}")
 
         def ask(question: Question) -> None:
             for label, sums in list(self._answers(question, say)):
                 self.add(label, question.category, sums)
 
-        return ask_all(questions, ask, say)
+        asked = ask_all(questions, ask, say)
+        if asked and not self.sums:
+            raise CassandraError(f"questions must have a prompt of at most {self._room} tokens")
+        return asked
 
     def add(self, label: str, category: str, sums: Sums) -> None:
         """Count a contender's reply to a question of a category."""
@@ -80,9 +90,8 @@ class Run:
         """The replies of all contenders to each turn; the next turn follows the plain reply."""
         first = self.ready[0].lm
         talk = Conversation(question, first.tokenizer)
-        most = max(each.contender.settings.max_tokens for each in self.ready)
-        for prompt in talk.prompts(first.positions - most):
-            turns = {id(each.lm): self._turn(each.lm, prompt, most) for each in self.ready}
+        for prompt in talk.prompts(self._room):
+            turns = {id(each.lm): self._turn(each.lm, prompt, self._most) for each in self.ready}
             for each in self.ready:
                 yield each.label, turns[id(each.lm)].sums(each)
                 say(f"  {each.label}")

@@ -56,6 +56,9 @@ def parse_method(text: str) -> Method:
             having = f"one of {', '.join(fields)}" if fields else "left out: it has none"
             raise CassandraError(f"option of {name} must be {having}, not {key!r}")
         given[key] = _read(key, fields[key], value)
+    for field in dataclasses.fields(method):
+        if field.name not in given and field.default is dataclasses.MISSING:
+            raise CassandraError(f"option {field.name} of {name} must be given, and is not")
     return method(**given)
 
 

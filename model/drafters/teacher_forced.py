@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cassandra_spec.model.drafters.method import Prepared
-from cassandra_spec.model.study.chains import ATTENTION, Rows, Sequences, run_rows
+from cassandra_spec.model.study.chains import ATTENTION, Chains, Rows, Sequences, run_rows
 
 
 def accepted_lengths(
@@ -41,26 +41,52 @@ def played(right: Sequence[bool], *, gamma: int, max_tokens: int) -> list[int]:
     return found
 
 
-def predicted_together(
-    network: Any, sequences: Sequence[tuple[Sequence[int], int]]
-) -> list[list[int]]:
-    """A network's token after each of the last tokens of each sequence, so many as is said beside
-    it, from one pass over all of them.
+Tails = Sequence[tuple[Sequence[int], int]]
+"""Sequences of tokens, and how many of their last tokens something is asked about."""
 
-    Big products make it fast; the price is that near ties may fall the other way than in the loop
-    (:mod:`cassandra_spec.model.study.chains`).
+
+def predicted_together(
+    network: Any, tails: Tails, *, target: Sequences | None = None
+) -> list[list[int]]:
+    """A network's token after each of the last tokens of each sequence, from one pass over all.
+
+    It reads keys and values of its own; or those of the ``target`` before each of these tokens, as
+    the first draft pass of a round does. Big products make it fast; the price is that near ties may
+    fall the other way than in the loop (:mod:`cassandra_spec.model.study.chains`).
     """
-    tokens, numbers, positions, wanted = list[int](), list[int](), list[int](), list[int]()
-    for number, (known, last) in enumerate(sequences):
+    tokens, rows, last = _rows(tails)
+    if target is None:
+        logits = _run(network, tokens, rows, Sequences(len(tails)), wanted=last)
+    else:
+        logits = _run(network, tokens[last], rows[last], target, Chains())
+    best = iter(logits.argmax(-1).tolist())
+    return [list(itertools.islice(best, count)) for _, count in tails]
+
+
+def keys_and_values(network: Any, tails: Tails) -> Sequences:
+    """Keys and values of a network for all tokens of all sequences."""
+    tokens, rows, last = _rows(tails)
+    found = Sequences(len(tails))
+    _run(network, tokens, rows, found, wanted=last[:1])
+    return found
+
+
+def _rows(tails: Tails) -> tuple[torch.Tensor, Rows, torch.Tensor]:
+    """Tokens, their places, and which of them are the last ones; int64 all."""
+    tokens, numbers, positions, last = list[int](), list[int](), list[int](), list[int]()
+    for number, (known, count) in enumerate(tails):
         tokens += known
-        wanted += range(len(tokens) - last, len(tokens))
+        last += range(len(tokens) - count, len(tokens))
         numbers += [number] * len(known)
         positions += range(len(known))
+    rows = Rows(sequence=torch.tensor(numbers), position=torch.tensor(positions))
+    return torch.tensor(tokens), rows, torch.tensor(last)
+
+
+def _run(network: Any, *arguments: Any, **options: Any) -> torch.Tensor:
     before = network.config._attn_implementation
     network.config._attn_implementation = ATTENTION
-    rows = Rows(sequence=torch.tensor(numbers), position=torch.tensor(positions))
-    cache = Sequences(len(sequences))
-    logits = run_rows(network, tokens, rows, cache, wanted=torch.tensor(wanted))
-    network.config._attn_implementation = before
-    best = iter(logits.argmax(-1).tolist())
-    return [list(itertools.islice(best, last)) for _, last in sequences]
+    try:
+        return run_rows(network, *arguments, **options)
+    finally:
+        network.config._attn_implementation = before

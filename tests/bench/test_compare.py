@@ -149,6 +149,13 @@ def test_drafts_reply_without_a_verifier(packed: Path, capsys: pytest.CaptureFix
         ("--forced --min-tokens 1", "forced must be without min-tokens and readiness"),
         ("--journal JOURNAL", "must be a journal of casspec"),
         ("--journal nowhere/answers", "nowhere"),
+        ("--methods lookup --max-tokens 256", "max-tokens must be less than the model's 256"),
+        ("--methods lookup --max-tokens 255", "questions must have a prompt of at most 1 tokens"),
+        ("--methods exit", "option file of exit must be given, and is not"),
+        ("--methods ott-od:threshold=2", "threshold must be from 0 to 1, not 2.0"),
+        ("--methods skip:search=99", "search must be from 0 to"),
+        ("--page nowhere/page.html", "nowhere"),
+        ("--document JOURNAL", "document must have the markers <!-- compare -->"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

@@ -68,8 +68,9 @@ class Skip(Method, name="skip"):
             raise CassandraError("layers must be the numbers of those to skip, not left out")
         if not 0 < self.share < 1:
             raise CassandraError(f"share must be above 0 and below 1, not {self.share}")
-        if self.search < 0:
-            raise CassandraError(f"search must be at least 0, not {self.search}")
+        most = len(bundled_prompts("development"))
+        if not 0 <= self.search <= most:
+            raise CassandraError(f"search must be from 0 to {most} prompts, not {self.search}")
 
     @property
     def parts(self) -> set[Part]:

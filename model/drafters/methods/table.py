@@ -63,6 +63,10 @@ class TableChain(_OfTable, name="ott-od"):
     threshold: float = 0.0  # least probability of a node's path
     copies: bool = False  # copies of the context, too: at each place the likelier token
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise CassandraError(f"threshold must be from 0 to 1, not {self.threshold}")
+
     def prepare(self, lm: CassandraForCausalLM) -> PreparedChain:
         """No pass drafts."""
         return PreparedChain(lm, self._table(lm), self)

@@ -71,6 +71,7 @@ def test_projections_are_measured(six_layers: Path, replies: list[KnownReply]) -
         *((40, "weights"), (40, "activations"), (20, "weights"), (20, "activations"))
     ]
     assert all(each.share < 2 for each in found.attention)
+    assert all(0 < each.shared <= 1 for each in found.attention)
     zero, drawn = found.residuals
     assert zero.forced == found.target
     assert drawn.forced != found.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib.metadata
 from collections.abc import Sequence
@@ -27,13 +28,18 @@ from cassandra_spec.model.drafters import (
     Method,
     NetworkSize,
     Prepared,
+    PreparedNetwork,
     clone,
     known_methods,
     parse_method,
     registry,
 )
-from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
-from cassandra_spec.model.speculative import CassandraForCausalLM
+from cassandra_spec.model.drafters.teacher_forced import (
+    accepted_lengths,
+    keys_and_values,
+    predicted_together,
+)
+from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueCache, run_pass
 from tests.model.drafters.replies import PROMPTS, check_lossless, reply
 
 
@@ -138,6 +144,24 @@ def test_keys_and_values_of_the_target_leave_no_teacher_forced_pass(
 ) -> None:
     prepared = parse_method("cassandra").prepare(lm)
     assert accepted_lengths(prepared, [1], [2, 3], gamma=3, max_tokens=9) is None
+
+
+def test_the_first_tokens_of_rounds_come_from_one_pass(lm: CassandraForCausalLM) -> None:
+    prepared = parse_method("int4").prepare(lm)
+    assert isinstance(prepared, PreparedNetwork)
+    tails = [(tuple(prompt) * 3, 2 * len(prompt)) for prompt in PROMPTS]
+    expected = []
+    for tokens, last in tails:
+        cache, said = KeyValueCache(len(tokens)), list[int]()
+        run_pass(lm.network, cache, tokens, 0)
+        for place in range(len(tokens) - last, len(tokens)):
+            alone = copy.deepcopy(cache)  # of the target before the place
+            logits = run_pass(prepared.network, alone, tokens[place : place + 1], place, draft=True)
+            said.append(int(logits[0].argmax()))
+        expected.append(said)
+    target = keys_and_values(clone(lm), tails)
+    assert predicted_together(prepared.network, tails, target=target) == expected
+    assert predicted_together(prepared.network, tails) != expected  # on its own
 
 
 def test_the_draft_view_is_that_of_the_session(lm: CassandraForCausalLM) -> None:
