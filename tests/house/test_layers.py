@@ -43,6 +43,7 @@ OUTSIDE: dict[str, set[str]] = {
     "golden": {"numpy"},
     "rtl": {"amaranth", "numpy"},
     "synth": {"amaranth", "numpy"},
+    "verif": {"amaranth", "cocotb", "cocotb_test", "numpy"},
     "system": {"numpy"},
     "native": {"numpy"},
     "serve": {"fastapi", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
@@ -54,6 +55,7 @@ OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "model.study.figure": {"matplotlib"},
     "model.accuracy.harness": {"lm_eval"},
     "workers.cluster": {"distributed"},
+    "verif.dma.axi_models": {"cocotbext"},
 }
 PACKAGE = "cassandra_spec"
 

@@ -12,6 +12,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.dma.rate import measure
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.tools.runner import run_suite
 from tests.verif.test_dma import MODULES
@@ -31,7 +32,7 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_array(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
-    run_suite(top, MODULES, top.module_name, build_dir=BUILD / f"array_{name}")
+    run_suite(Ruled(top), MODULES, top.module_name, build_dir=BUILD / f"array_{name}")
 
 
 def weights(scheme: Scheme, segments: int) -> Payload:

@@ -10,6 +10,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.dma.decoding import SMALL
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import run_suite
 from tests.marks import slow
 
@@ -28,4 +29,4 @@ CONFIGS = {
 @pytest.mark.parametrize("name", [slow("l16"), "l8", slow("l32")])
 def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
-    run_suite(top, MODULES, top.module_name, build_dir=BUILD / f"dma_{name}")
+    run_suite(Ruled(top), MODULES, top.module_name, build_dir=BUILD / f"dma_{name}")

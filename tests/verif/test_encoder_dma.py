@@ -8,6 +8,7 @@ import pytest
 
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import run_suite
 from tests.marks import slow
 
@@ -20,7 +21,7 @@ CONFIGS = {"l8": small(8, 32), "l16_c4": small(16, 32, 4)}
 def test_encoder_dma(name: str) -> None:
     top = CassandraEncoderDma(CONFIGS[name])
     run_suite(
-        top,
+        Ruled(top),
         "cassandra_spec.verif.dma.encoding",
         top.module_name,
         build_dir=BUILD / f"encoder_dma_{name}",

@@ -10,6 +10,7 @@ from cassandra_spec.rtl.dma.config import StoreConfig
 from cassandra_spec.rtl.dma.store import CassandraStore
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.dma.storing import SMALL
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import run_suite
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
@@ -26,5 +27,8 @@ CONFIGS = {
 def test_store(name: str) -> None:
     top = CassandraStore(CONFIGS[name])
     run_suite(
-        top, "cassandra_spec.verif.dma.storing", top.module_name, build_dir=BUILD / f"store_{name}"
+        Ruled(top),
+        "cassandra_spec.verif.dma.storing",
+        top.module_name,
+        build_dir=BUILD / f"store_{name}",
     )

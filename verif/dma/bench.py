@@ -8,25 +8,16 @@ from typing import Any, Generic, TypeVar
 
 import cocotb
 import numpy as np
-from cocotbext.axi import AxiResp
 
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.faults import Fault
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.decoder.scoreboard import Scoreboard
+from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.host import Host, compose
 from cassandra_spec.verif.dma.memory import Memory, ReadMemory
-from cassandra_spec.verif.library.streams import Agent, Bench, HandshakeChecker, Port
-
-_MONITORED = {
-    "m_axi_ar": ("id", "addr", "len", "size", "burst"),
-    "m_axi_aw": ("id", "addr", "len", "size", "burst"),
-    "m_axi_w": ("data", "strb", "last"),
-    "s_axil_b": ("resp",),
-    "s_axil_r": ("data", "resp"),
-}
-"""Channels that the design drives, and their fields."""
-
+from cassandra_spec.verif.library.axi import PORTS
+from cassandra_spec.verif.library.streams import Agent, Bench, Port, ProtocolError
 
 M = TypeVar("M", bound=Memory)
 
@@ -38,7 +29,7 @@ class Broken:
     job: Job
     region: str  # speculation, verification
     word: int  # of the region, in bus words
-    response: AxiResp
+    response: Response
 
     @property
     def request(self) -> Request:
@@ -55,36 +46,33 @@ class Placed:
     lengths: tuple[int, int]
 
 
-class Monitor(Agent):
-    """Holds a channel to the rules of valid and ready; others drive and take it."""
+class RuleMonitor(Agent):
+    """Holds every AXI port of a design to the rules that are simulated beside it."""
 
-    def __init__(self, dut: Any, prefix: str, fields: Sequence[str]) -> None:
-        self._signals = {field: dut[prefix + field] for field in fields}
-        self._valid, self._ready = dut[f"{prefix}valid"], dut[f"{prefix}ready"]
-        self._checker = HandshakeChecker(prefix)
+    def __init__(self, dut: Any) -> None:
+        self._rules = [
+            (getattr(dut, name), kind.DESIGN + kind.OTHERS)
+            for wire, (name, kind) in PORTS.items()
+            if hasattr(dut, wire)
+        ]
 
     def sample(self) -> None:
         """Check a cycle."""
-        valid = bool(self._valid.value)
-        payload = {name: int(signal.value) for name, signal in self._signals.items()}
-        self._checker.cycle(valid, bool(self._ready.value), payload if valid else None)
-
-    def reset(self) -> None:
-        """Forget what waits."""
-        self._checker.reset()
+        for output, names in self._rules:
+            if broken := int(output.value):
+                which = [name for place, name in enumerate(names) if broken >> place & 1]
+                raise ProtocolError(f"AXI: {', '.join(which)} must hold in every cycle")
 
 
 class MemoryBench(Bench, Generic[M]):
-    """A design with a memory, and monitors of all channels that it drives."""
+    """A design with a memory, in a top with the rules of its AXI ports (``Ruled``)."""
 
     def __init__(
         self, dut: Any, seed: int, memory: Callable[[Any, np.random.Generator], M]
     ) -> None:
         super().__init__(dut, seed)
         self.memory: M = memory(dut, self.rng)
-        for prefix, fields in _MONITORED.items():
-            if hasattr(dut, f"{prefix}valid"):
-                self.agents.append(Monitor(dut, prefix, fields))
+        self.agents.append(RuleMonitor(dut))
 
     async def reset(self, cycles: int = 2) -> None:
         """Reset the design; then the memory forgets everything."""

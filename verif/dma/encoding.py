@@ -9,7 +9,6 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden import Format, decode_target, encode
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, SCHEMES
@@ -17,6 +16,7 @@ from cassandra_spec.golden.packed import Packed
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.registers import ID, VERSION, field_of, registers_for
 from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import PeripheralBench
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
@@ -224,7 +224,7 @@ async def what_was_built(dut: Any) -> None:
     missing -= {register.offset for register in registers_for("encode")}
     for offset in missing:
         _, response = await bench.do(bench.host.raw_read(offset))
-        assert response == AxiResp.SLVERR
+        assert response == Response.SLVERR
 
 
 @cocotb.test()
@@ -374,7 +374,7 @@ async def errors_and_interrupts(dut: Any) -> None:
     assert result.room
     assert await bench.do(host.causes()) == {"room"}
     await bench.do(host.write("error", 0xFFFF_FFFF))
-    for response, cause in ((AxiResp.SLVERR, "slave"), (AxiResp.DECERR, "decode")):
+    for response, cause in ((Response.SLVERR, "slave"), (Response.DECERR, "decode")):
         result = await _one(bench, clean, clean, response=response)
         assert result.failed
         assert await bench.do(host.causes()) == {cause}
@@ -399,7 +399,7 @@ async def _one(
     like: Segment,
     *,
     spare: int = 0,
-    response: AxiResp | None = None,
+    response: Response | None = None,
 ) -> Result:
     """Encode one segment, with room as for another, more or less."""
     rooms = [len(region) + spare for region in _regions(like.packed)]

@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 import cocotb
-from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES
 from cassandra_spec.verif.decoder.faults import Fault, faults
 from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import Broken, DmaBench, Placed
 from cassandra_spec.verif.dma.decoding import design as design
 from cassandra_spec.verif.dma.decoding import some_jobs, start
@@ -18,10 +18,10 @@ from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.patterns import PATTERNS
 
-RESPONSES = {"slave": AxiResp.SLVERR, "decode": AxiResp.DECERR}
+RESPONSES = {"slave": Response.SLVERR, "decode": Response.DECERR}
 
 
-def broken(bench: DmaBench, job: Job, response: AxiResp) -> Broken:
+def broken(bench: DmaBench, job: Job, response: Response) -> Broken:
     """A job with a word that cannot be read, the first, the last, or any."""
     segment = job.request.segment
     regions = ["speculation"]
@@ -99,8 +99,8 @@ async def clear(bench: DmaBench) -> None:
 async def a_bit_of_error_is_cleared_alone(dut: Any) -> None:
     """Ones clear, zeros do not; the first segment and address stay until then."""
     bench = await start(dut)
-    items = [broken(bench, job, AxiResp.SLVERR) for job in some_jobs(bench, 2)]
-    items += [broken(bench, job, AxiResp.DECERR) for job in some_jobs(bench, 2)]
+    items = [broken(bench, job, Response.SLVERR) for job in some_jobs(bench, 2)]
+    items += [broken(bench, job, Response.DECERR) for job in some_jobs(bench, 2)]
     placed = await bench.decode(items)
     assert {"slave", "decode"} <= await bench.do(bench.host.causes())
     assert await bench.do(bench.host.read("error_segment")) == 0

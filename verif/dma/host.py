@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
-
 from cassandra_spec.rtl.dma.config import REGIONS
 from cassandra_spec.rtl.dma.registers import field_of, register_of
+from cassandra_spec.verif.dma.axi_models import Registers, Response
 
 
 class Host:
-    """Reads and writes registers over AXI4-Lite (cocotbext-axi)."""
+    """Reads and writes registers over AXI4-Lite."""
 
     def __init__(self, dut: Any, *, prefix: str = "s_axil") -> None:
-        self._port = AxiLiteMaster(AxiLiteBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+        self._port = Registers(dut, prefix)
         self._written: dict[str, int] = {}  # what rw registers hold
 
     def reset(self) -> None:
@@ -24,7 +23,7 @@ class Host:
 
     async def read(self, register: str) -> int:
         """The value of a register."""
-        return int(await self._port.read_dword(register_of(register).offset))
+        return (await self._port.read(register_of(register).offset))[0]
 
     async def read_pair(self, name: str) -> int:
         """A 64-bit number; the lower half first, which holds the upper."""
@@ -33,16 +32,15 @@ class Host:
 
     async def write(self, register: str, value: int) -> None:
         """Write a whole register."""
-        await self._port.write_dword(register_of(register).offset, value)
+        await self._port.write(register_of(register).offset, value.to_bytes(4, "little"))
 
-    async def raw_read(self, offset: int) -> tuple[int, AxiResp]:
+    async def raw_read(self, offset: int) -> tuple[int, Response]:
         """Four bytes at an offset, and the response."""
-        done = await self._port.read(offset, 4)
-        return int.from_bytes(done.data, "little"), done.resp
+        return await self._port.read(offset)
 
-    async def raw_write(self, offset: int, data: bytes) -> AxiResp:
+    async def raw_write(self, offset: int, data: bytes) -> Response:
         """Bytes at an offset: byte strobes select them. Returns the response."""
-        return (await self._port.write(offset, data)).resp
+        return await self._port.write(offset, data)
 
     async def keep(self, register: str, value: int) -> None:
         """Write a register that keeps its value, if it has another."""

@@ -1,4 +1,4 @@
-"""Memories behind AXI4 ports, on the channel models of cocotbext-axi.
+"""Memories behind AXI4 ports.
 
 They answer late, in an order of their own where AXI lets them, and with errors where tests ask for
 them. They hold the master to the rules: whole bus words, incrementing bursts inside a page, allowed
@@ -16,11 +16,9 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
-from cocotbext.axi import AxiReadBus, AxiResp, AxiWriteBus
-from cocotbext.axi.axi_channels import AxiARSink, AxiAWSink, AxiBSource, AxiRSource, AxiWSink
-from cocotbext.axi.sparse_memory import SparseMemory
 
 from cassandra_spec.rtl.dma.config import PAGE
+from cassandra_spec.verif.dma.axi_models import Channel, Response, read_channels, write_channels
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
 _INCR = 1
@@ -29,7 +27,9 @@ _INCR = 1
 class Memory:
     """Words that may be accessed, words that are broken, and the processes of the channels."""
 
-    def __init__(self, dut: Any, rng: np.random.Generator, channels: list[Any], bits: int) -> None:
+    def __init__(
+        self, dut: Any, rng: np.random.Generator, channels: list[Channel], bits: int
+    ) -> None:
         self._dut, self._rng, self._channels = dut, rng, channels
         self.word = bits // 8  # bytes
         self._tasks: list[Any] = []
@@ -40,10 +40,7 @@ class Memory:
     def pace(self, *patterns: Pattern) -> None:
         """Cycles in which each channel moves."""
         for channel, pattern in zip(self._channels, patterns, strict=True):
-            channel.clear_pause_generator()
-            channel.pause = False
-            if pattern is not ALWAYS:
-                channel.set_pause_generator(not active for active in pattern.cycles(self._rng))
+            channel.pace(None if pattern is ALWAYS else pattern.cycles(self._rng))
 
     def reset(self) -> None:
         """Forget data, errors and what is on its way."""
@@ -52,7 +49,7 @@ class Memory:
         for channel in self._channels:
             channel.clear()
         self._named: set[int] = set()  # numbers of words
-        self.broken: dict[int, AxiResp] = {}  # by number of a word
+        self.broken: dict[int, Response] = {}  # by number of a word
         self.bursts: list[tuple[int, int]] = []  # address and beats, in order
         self.overtaken = 0  # answers before one of an earlier burst
         self._forget()
@@ -89,7 +86,7 @@ class Memory:
         assert not self._named.intersection(words), "allowed twice"
         self._named.update(words)
 
-    def fail(self, address: int, response: AxiResp) -> None:
+    def fail(self, address: int, response: Response) -> None:
         """Answer an access to the word at ``address`` with this error."""
         self.broken[address // self.word] = response
 
@@ -160,10 +157,8 @@ class ReadMemory(Memory):
     """Data, and the processes that answer reads. Placed data alone may be read."""
 
     def __init__(self, dut: Any, rng: np.random.Generator) -> None:
-        bus = AxiReadBus.from_prefix(dut, "m_axi")
-        self._ar, self._r = AxiARSink(bus.ar, dut.clk, dut.rst), AxiRSource(bus.r, dut.clk, dut.rst)
-        self._r.queue_occupancy_limit = 2
-        self._data = SparseMemory(1 << len(dut.m_axi_araddr))
+        self._ar, self._r = read_channels(dut)
+        self._data: dict[int, int] = {}  # by number of a word
         super().__init__(dut, rng, [self._ar, self._r], len(dut.m_axi_rdata))
         self.use(Timing())
 
@@ -189,13 +184,15 @@ class ReadMemory(Memory):
         else:
             address = end - len(content)
             self.allow(address, len(content))
-        self._data.write(address, content)
+        for place in range(0, len(content), self.word):
+            word = int.from_bytes(content[place : place + self.word], "little")
+            self._data[(address + place) // self.word] = word
         return address
 
     async def _take(self) -> None:
         """Queue what is asked for, by ID."""
         while True:
-            asked = await self._ar.recv()
+            asked = await self._ar.take()
             number = len(self.bursts)
             address, beats = self._burst(asked, "ar")
             burst = _Burst(
@@ -227,19 +224,19 @@ class ReadMemory(Memory):
 
     async def _send(self, burst: _Burst) -> None:
         word = burst.address // self.word
-        beat = self._r._transaction_obj(
-            rid=burst.identity,
-            rdata=int.from_bytes(self._data.read(burst.address, self.word), "little"),
-            rresp=int(self.broken.get(word, AxiResp.OKAY)),
-            rlast=int(burst.beats == 1),
-        )
         self._note(burst)
+        beat = {
+            "rid": burst.identity,
+            "rdata": self._data[word],
+            "rresp": self.broken.get(word, Response.OKAY),
+            "rlast": int(burst.beats == 1),
+        }
         burst.address += self.word
         burst.beats -= 1
         self._latest = burst
         if not burst.beats:
             self._queues[burst.identity].popleft()
-        await self._r.send(beat)
+        await self._r.offer(**beat)
 
     def _note(self, burst: _Burst) -> None:
         """Count how often the order was its own, so that a test can ask for it."""
@@ -266,7 +263,7 @@ class WriteTiming:
 @dataclasses.dataclass(kw_only=True)
 class _Answer:
     identity: int
-    response: AxiResp
+    response: Response
     due: int  # cycle
 
 
@@ -274,11 +271,7 @@ class WriteMemory(Memory):
     """What was written, word by word. Only words that :meth:`allow` names may be."""
 
     def __init__(self, dut: Any, rng: np.random.Generator) -> None:
-        bus = AxiWriteBus.from_prefix(dut, "m_axi")
-        self._aw, self._w = AxiAWSink(bus.aw, dut.clk, dut.rst), AxiWSink(bus.w, dut.clk, dut.rst)
-        self._b = AxiBSource(bus.b, dut.clk, dut.rst)
-        for channel in (self._aw, self._w, self._b):
-            channel.queue_occupancy_limit = 2
+        self._aw, self._w, self._b = write_channels(dut)
         super().__init__(dut, rng, [self._aw, self._w, self._b], len(dut.m_axi_wdata))
         self.use(WriteTiming())
 
@@ -301,11 +294,11 @@ class WriteMemory(Memory):
     async def _take(self) -> None:
         """Bursts, in the order of their addresses."""
         while True:
-            asked = await self._aw.recv()
+            asked = await self._aw.take()
             address, beats = self._burst(asked, "aw")
-            response = AxiResp.OKAY
+            response = Response.OKAY
             for beat in range(beats):
-                word = await self._w.recv()
+                word = await self._w.take()
                 what = f"beat {beat} of {beats} at {address:#x}"
                 assert int(word.wlast) == (beat == beats - 1), f"{what}: wlast {word.wlast}"
                 assert int(word.wstrb) == (1 << self.word) - 1, f"{what}: not a whole word"
@@ -315,10 +308,10 @@ class WriteMemory(Memory):
                 response = self.broken.get(place, response)
             self._queue(int(asked.awid), address, response)
 
-    def _queue(self, identity: int, address: int, response: AxiResp) -> None:
+    def _queue(self, identity: int, address: int, response: Response) -> None:
         due = self._late(self.timing.shortest, self.timing.longest)
         answer = _Answer(identity=identity, response=response, due=due)
-        if response is not AxiResp.OKAY:
+        if response is not Response.OKAY:
             self.failed.append(address)
         self._answers[identity].append(answer)
         self._order.append(answer)
@@ -330,8 +323,7 @@ class WriteMemory(Memory):
         self.overtaken += answer is not self._order[0]
         self._order.remove(answer)
         self._answers[answer.identity].popleft()
-        beat = self._b._transaction_obj(bid=answer.identity, bresp=int(answer.response))
-        await self._b.send(beat)
+        await self._b.offer(bid=answer.identity, bresp=answer.response)
         return True
 
     def _next(self) -> _Answer | None:

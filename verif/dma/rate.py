@@ -21,6 +21,7 @@ from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.decoding import start
 from cassandra_spec.verif.dma.memory import Order, Timing
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.library.payloads import Payload
 from cassandra_spec.verif.tools.runner import run_suite
 
@@ -77,7 +78,7 @@ def measure(
     top = CassandraDma(config)
     (folder / "rate.json").unlink(missing_ok=True)
     environment = {_FOLDER: str(folder.resolve())}
-    run_suite(top, __name__, top.module_name, build_dir=build, extra_env=environment)
+    run_suite(Ruled(top), __name__, top.module_name, build_dir=build, extra_env=environment)
     return Rate(**json.loads((folder / "rate.json").read_text()))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import cocotb
-from cocotbext.axi import AxiResp
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.dma.config import LENGTH_BITS
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
 from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import DmaBench, Placed
 from cassandra_spec.verif.dma.decoding import NEVER, some_jobs, start
 from cassandra_spec.verif.dma.decoding import design as design
@@ -71,7 +71,7 @@ async def registers_keep_what_is_written(dut: Any) -> None:
             first = int(bench.rng.integers(4))
             data = bench.rng.bytes(int(bench.rng.integers(1, 5 - first)))
             response = await bench.do(bench.host.raw_write(register.offset + first, data))
-            assert response == AxiResp.OKAY
+            assert response == Response.OKAY
             touched = int.from_bytes(bytes([255] * len(data)), "little") << 8 * first & writable
             new = int.from_bytes(data, "little") << 8 * first
             value = (value & ~touched) | (new & touched)
@@ -84,10 +84,10 @@ async def places_without_a_register(dut: Any) -> None:
     bench = await start(dut)
     known = {register.offset for register in REGISTERS}
     for offset in range(0, 1 << ADDRESS_BITS, 4):
-        wanted = AxiResp.OKAY if offset in known else AxiResp.SLVERR
+        wanted = Response.OKAY if offset in known else Response.SLVERR
         assert (await bench.do(bench.host.raw_read(offset)))[1] == wanted
         if offset not in known:
-            assert await bench.do(bench.host.raw_write(offset, bytes(4))) == AxiResp.SLVERR
+            assert await bench.do(bench.host.raw_write(offset, bytes(4))) == Response.SLVERR
 
 
 async def push(bench: DmaBench, placed: Placed, slot: int = 0, **changed: int) -> set[str]:
@@ -216,7 +216,7 @@ async def interrupts(dut: Any) -> None:
         await bench.do(bench.host.write("irq_enable", compose("irq_enable", **{source: 1})))
         job = one_target(bench)
         bad = source == "error"
-        await bench.decode([broken(bench, job, AxiResp.SLVERR) if bad else job])
+        await bench.decode([broken(bench, job, Response.SLVERR) if bad else job])
         raised = names_of("irq", await bench.do(bench.host.read("irq")))
         assert raised == {"segment", "idle"} | ({"error"} if bad else set())
         assert int(dut.irq.value)
@@ -244,7 +244,7 @@ async def counters(dut: Any) -> None:
         before = (bench.memory.beats, bench.scoreboard.values, len(bench.scoreboard.ended))
         stalled, cycle = bench.values.stalled, bench.cycle
         jobs = some_jobs(bench, 8)
-        await bench.decode([*jobs, broken(bench, one_target(bench), AxiResp.DECERR)])
+        await bench.decode([*jobs, broken(bench, one_target(bench), Response.DECERR)])
         read = {
             name: await bench.do(bench.host.read_pair(f"count_{name}"))
             for name in ("values", "cycles", "words", "stalls", "idle")

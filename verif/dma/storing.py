@@ -7,13 +7,13 @@ from collections import deque
 from typing import Any
 
 import cocotb
-from cocotbext.axi import AxiResp
 
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.store import CassandraStore, entry_layout
 from cassandra_spec.rtl.dma.write_master import place_layout
 from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import MemoryBench
 from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
 from cassandra_spec.verif.library.packets import region_packet
@@ -324,8 +324,8 @@ async def a_room_with_the_highest_bit(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(response=[AxiResp.SLVERR, AxiResp.DECERR])
-async def failed_writes_flag_their_segment_alone(dut: Any, response: AxiResp) -> None:
+@cocotb.parametrize(response=[Response.SLVERR, Response.DECERR])
+async def failed_writes_flag_their_segment_alone(dut: Any, response: Response) -> None:
     """Bursts that fail among others; the address is that of the burst."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=30, shuffled=True))
@@ -345,7 +345,7 @@ async def failed_writes_flag_their_segment_alone(dut: Any, response: AxiResp) ->
                 bench.memory.fail(segment.bases[which] + offset, response)
             bad.append(hit and bool(sizes[which]))
         bench.send(segments)
-        watch = cocotb.start_soon(_faults(bench, seen, response is AxiResp.DECERR))
+        watch = cocotb.start_soon(_faults(bench, seen, response is Response.DECERR))
         found = await bench.finish(segments)
         watch.cancel()
         assert [bool(entry["failed"]) for entry in found] == bad

@@ -23,6 +23,8 @@ from amaranth.hdl import (
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from cassandra_spec.verif.library.axi import held
+
 Watch = Callable[[Module, wiring.Component], None]
 """Adds assertions about a component, from its ports, to its module."""
 
@@ -109,28 +111,18 @@ class Handshakes(Around):
             assume_holds(m, port.valid, port.ready, port.payload, name)
 
 
-def _held(m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str) -> Value:
-    """1 unless a valid item that was not taken in the last cycle is gone or has changed."""
-    waiting = Signal(name=f"{name}_waiting")
-    bits = Value.cast(payload)
-    before = Signal(bits.shape(), name=f"{name}_before")
-    offered = Value.cast(valid)
-    m.d.sync += [waiting.eq(offered & ~Value.cast(ready)), before.eq(bits)]
-    return ~waiting | (offered & (bits == before))
-
-
 def assert_holds(
     m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str
 ) -> None:
     """The design keeps the rule of streams: what is offered stays, unchanged, until it is taken."""
-    m.d.comb += Assert(_held(m, valid, ready, payload, name))
+    m.d.comb += Assert(held(m, valid, ready, payload, name))
 
 
 def assume_holds(
     m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str
 ) -> None:
     """The environment keeps the rule of streams. A reset in between ends its obligation."""
-    m.d.comb += Assume(_held(m, valid, ready, payload, name))
+    m.d.comb += Assume(held(m, valid, ready, payload, name))
 
 
 def bits_set(value: ValueLike) -> Value:

@@ -17,6 +17,7 @@ MODULES = (
     "cassandra_spec.verif.formal.packers",
     "cassandra_spec.verif.formal.encoder",
     "cassandra_spec.verif.formal.store",
+    "cassandra_spec.verif.formal.bus",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 

@@ -1,0 +1,335 @@
+"""The rules of AXI4 and AXI4-Lite as gateware: which of them are broken in a cycle.
+
+A component of rules listens to all wires of a port and drives none. Suites simulate it beside the
+design (:class:`Ruled`); proofs assert the rules of the design and assume those of what it is
+connected to (:mod:`cassandra_spec.verif.formal.bus`). The rules are those of the *AMBA AXI Protocol
+Specification* (Arm IHI 0022), as far as the masters of this project use it: incrementing bursts of
+whole, aligned bus words, no exclusive access, and no word before its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from amaranth.hdl import Cat, Elaboratable, Module, Mux, ResetSignal, Signal, Value, ValueLike
+from amaranth.lib import fifo, wiring
+from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.dma.axi import lite_ports, read_ports, write_ports
+from cassandra_spec.rtl.dma.config import PAGE, BusConfig, DmaConfig, StoreConfig
+
+_INCR = _EXOKAY = 0b01
+_LITE_OPEN = 16  # accesses of a register port that may wait for their response
+
+Kept = dict[str, ValueLike]
+"""Whether each rule is kept in this cycle."""
+
+
+def held(m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str) -> Value:
+    """1 unless a valid item that was not taken in the last cycle is gone or has changed."""
+    waiting = Signal(name=f"{name}_waiting")
+    bits = Value.cast(payload)
+    before = Signal(bits.shape(), name=f"{name}_before")
+    offered = Value.cast(valid)
+    m.d.sync += [waiting.eq(offered & ~Value.cast(ready)), before.eq(bits)]
+    return ~waiting | (offered & (bits == before))
+
+
+def _handshakes(*channels: str) -> tuple[str, ...]:
+    return tuple(f"{channel}_{rule}" for channel in channels for rule in ("stays", "reset"))
+
+
+def _bursts(channel: str) -> tuple[str, ...]:
+    return tuple(f"{channel}_{rule}" for rule in ("incr", "size", "aligned", "page", "open"))
+
+
+class Rules(wiring.Component):
+    """What all components of rules have: the wires of a port as inputs, and a bit for each rule.
+
+    Latency: none. Throughput: a cycle in each cycle. Buffering: what is known of accesses that wait
+    for a response. Nothing is said of a cycle of reset. After a broken rule the bits mean nothing
+    until the next reset.
+
+    Members
+    -------
+    every wire of the port : In
+    broken : Out(number of rules)
+        Bit i is 1 in a cycle that breaks rule i of ``DESIGN + OTHERS``.
+    """
+
+    DESIGN: ClassVar[tuple[str, ...]]  # rules that the design has to keep
+    OTHERS: ClassVar[tuple[str, ...]]  # and what it is connected to
+
+    def __init__(self, ports: Mapping[str, Any]) -> None:
+        inputs = {name: In(member.shape) for name, member in ports.items()}
+        super().__init__(inputs | {"broken": Out(len(self.DESIGN + self.OTHERS))})
+
+    def elaborate(self, platform: object) -> Module:
+        """The rules, and what they follow."""
+        m = Module()
+        kept = self._rules(m)
+        bits = Cat(~Value.cast(kept[rule]).bool() for rule in self.DESIGN + self.OTHERS)
+        m.d.comb += self.broken.eq(Mux(ResetSignal(), 0, bits))
+        return m
+
+    def _rules(self, m: Module) -> Kept:
+        raise NotImplementedError
+
+    def _wire(self, name: str) -> Signal:
+        wire: Signal = getattr(self, name)
+        return wire
+
+    def _moves(self, channel: str) -> Value:
+        """An item of a channel is taken in this cycle."""
+        return self._wire(f"{channel}valid") & self._wire(f"{channel}ready")
+
+    def _handshake(self, m: Module, *channels: str) -> Kept:
+        """What is offered stays until it is taken; nothing is offered right after a reset."""
+        kept: Kept = {}
+        after = Signal(init=1)  # the first cycle after a reset
+        m.d.sync += after.eq(0)
+        for channel in channels:
+            valid, ready = self._wire(f"{channel}valid"), self._wire(f"{channel}ready")
+            names = [name for name in self.signature.members if name.startswith(channel)]
+            payload = Cat(self._wire(name) for name in names if not name.endswith("ready"))
+            kept[f"{channel}_stays"] = held(m, valid, ready, payload, channel)
+            kept[f"{channel}_reset"] = ~(valid & after)
+        return kept
+
+    def _burst(self, channel: str, config: BusConfig) -> Kept:
+        """An address channel asks for incrementing bursts of whole words within a page."""
+        address, low = self._wire(f"{channel}addr"), config.word_bits
+        words = self._wire(f"{channel}len") + 1
+        rules: Kept = {
+            "incr": self._wire(f"{channel}burst") == _INCR,
+            "size": self._wire(f"{channel}size") == low,
+            "aligned": address[:low] == 0,
+            "page": (address & (PAGE - 1)) + (words << low) <= PAGE,
+        }
+        idle = ~self._wire(f"{channel}valid")
+        return {f"{channel}_{name}": idle | kept for name, kept in rules.items()}
+
+
+class _Waiting(wiring.Component):
+    """Numbers of accesses that wait, oldest first, in order.
+
+    Members
+    -------
+    put : In(1), number : In(width)
+        One more, from the next cycle on.
+    take : In(1)
+    oldest : Out(width), some : Out(1), full : Out(1)
+    """
+
+    def __init__(self, *, width: int, depth: int) -> None:
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "put": In(1),
+                "number": In(width),
+                "take": In(1),
+                "oldest": Out(width),
+                "some": Out(1),
+                "full": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.queue = queue = fifo.SyncFIFO(width=self.width, depth=self.depth)
+        m.d.comb += [
+            queue.w_data.eq(self.number),
+            queue.w_en.eq(self.put),
+            queue.r_en.eq(self.take),
+            self.oldest.eq(queue.r_data),
+            self.some.eq(queue.r_rdy),
+            self.full.eq(~queue.w_rdy),
+        ]
+        return m
+
+
+class ReadRules(Rules):
+    """The read channels of AXI4. Bursts of one ID are answered in order, as its beats are counted.
+
+    At most ``config.depth`` bursts of an ID may be open: the room of its buffer in bus words.
+    """
+
+    DESIGN = (*_handshakes("m_axi_ar"), *_bursts("m_axi_ar"))
+    OTHERS = (*_handshakes("m_axi_r"), "m_axi_r_asked", "m_axi_r_last", "m_axi_r_resp")
+
+    def __init__(self, config: DmaConfig) -> None:
+        self.config = config
+        super().__init__(read_ports(config))
+
+    def _rules(self, m: Module) -> Kept:
+        asked, last, full = Signal(init=1), Signal(init=1), Signal()
+        for identity in range(self.config.regions):
+            self._follow(m, identity, asked, last, full)
+        idle = ~self._wire("m_axi_rvalid")
+        return {
+            **self._handshake(m, "m_axi_ar", "m_axi_r"),
+            **self._burst("m_axi_ar", self.config),
+            "m_axi_ar_open": ~(self._moves("m_axi_ar") & full),
+            "m_axi_r_asked": idle | asked,
+            "m_axi_r_last": idle | last,
+            "m_axi_r_resp": idle | (self._wire("m_axi_rresp") != _EXOKAY),
+        }
+
+    def _follow(self, m: Module, identity: int, asked: Signal, last: Signal, full: Signal) -> None:
+        """Bursts of an ID, and the beats that its oldest one has had."""
+        waiting = _Waiting(width=8, depth=self.config.depth)
+        m.submodules[f"id_{identity}"] = waiting
+        beats = Signal(8, name=f"beats_{identity}")
+        chosen = self._wire("m_axi_rid") == identity
+        ends = beats == waiting.oldest
+        moves = self._moves("m_axi_r") & chosen
+        asks = self._wire("m_axi_arid") == identity
+        m.d.comb += [
+            waiting.number.eq(self._wire("m_axi_arlen")),
+            waiting.put.eq(self._moves("m_axi_ar") & asks),
+            waiting.take.eq(moves & ends),
+        ]
+        with m.If(moves):
+            m.d.sync += beats.eq(Mux(ends, 0, beats + 1))
+        with m.If(chosen):
+            right = self._wire("m_axi_rlast") == ends
+            m.d.comb += [asked.eq(waiting.some), last.eq(~waiting.some | right)]
+        with m.If(asks):
+            m.d.comb += full.eq(waiting.full)
+
+
+class WriteRules(Rules):
+    """The write channels of AXI4: words in the order of addresses, a response for each burst.
+
+    At most ``2 config.outstanding`` bursts may be open.
+    """
+
+    DESIGN = (*_handshakes("m_axi_aw", "m_axi_w"), *_bursts("m_axi_aw"), "m_axi_w_asked")
+    DESIGN = (*DESIGN, "m_axi_w_last")
+    OTHERS = (*_handshakes("m_axi_b"), "m_axi_b_asked", "m_axi_b_resp")
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.config = config
+        super().__init__(write_ports(config))
+
+    def _rules(self, m: Module) -> Kept:
+        idle, quiet = ~self._wire("m_axi_wvalid"), ~self._wire("m_axi_bvalid")
+        some, length, identity, full = self._addresses(m)
+        beats = Signal(8)
+        last, moves = beats == length, self._moves("m_axi_w")
+        with m.If(moves):
+            m.d.sync += beats.eq(Mux(last, 0, beats + 1))
+        owed = self._owed(m, moves & last, identity)
+        return {
+            **self._handshake(m, "m_axi_aw", "m_axi_w", "m_axi_b"),
+            **self._burst("m_axi_aw", self.config),
+            "m_axi_aw_open": ~full,
+            "m_axi_w_asked": idle | some,
+            "m_axi_w_last": idle | ~some | (self._wire("m_axi_wlast") == last),
+            "m_axi_b_asked": quiet | owed,
+            "m_axi_b_resp": quiet | (self._wire("m_axi_bresp") != _EXOKAY),
+        }
+
+    def _addresses(self, m: Module) -> tuple[Value, Value, Value, Value]:
+        """Of the burst whose words come: whether there is one, its length and ID; too many."""
+        waiting = _Waiting(width=9, depth=2 * self.config.outstanding)
+        m.submodules.addresses = waiting
+        offered = self._wire("m_axi_awvalid")
+        known = Signal()  # the address that is offered has been put before
+        begins = offered & ~known
+        number = Cat(self._wire("m_axi_awlen"), self._wire("m_axi_awid"))
+        oldest = Mux(waiting.some, waiting.oldest, number)
+        done = self._moves("m_axi_w") & self._wire("m_axi_wlast")
+        m.d.sync += known.eq(offered & ~self._wire("m_axi_awready"))
+        at_once = done & ~waiting.some  # the only word of an address that is new
+        m.d.comb += [
+            waiting.number.eq(number),
+            waiting.put.eq(begins & ~at_once),
+            waiting.take.eq(done),
+        ]
+        return waiting.some | begins, oldest[:8], oldest[8], begins & waiting.full
+
+    def _owed(self, m: Module, done: Value, identity: Value) -> Value:
+        """Whether a burst of the response's ID has had its last word in an earlier cycle."""
+        owed = Signal()
+        for number in range(2):
+            count = Signal(range(4 * self.config.outstanding), name=f"owed_{number}")
+            answers = self._moves("m_axi_b") & (self._wire("m_axi_bid") == number)
+            m.d.sync += count.eq(count + (done & (identity == number)) - answers)
+            with m.If(self._wire("m_axi_bid") == number):
+                m.d.comb += owed.eq(count != 0)
+        return owed
+
+
+class LiteRules(Rules):
+    """A register port, AXI4-Lite: a response for each access, after it was taken."""
+
+    DESIGN = (*_handshakes("s_axil_b", "s_axil_r"), "s_axil_b_asked", "s_axil_r_asked")
+    DESIGN = (*DESIGN, "s_axil_b_resp", "s_axil_r_resp")
+    OTHERS = _handshakes("s_axil_aw", "s_axil_w", "s_axil_ar")
+
+    def __init__(self) -> None:
+        super().__init__(lite_ports())
+
+    def _rules(self, m: Module) -> Kept:
+        no_b, no_r = ~self._wire("s_axil_bvalid"), ~self._wire("s_axil_rvalid")
+        taken = {name: self._open(m, name, "b" if name != "ar" else "r") for name in _REQUESTS}
+        return {
+            **self._handshake(m, *(f"s_axil_{name}" for name in (*_REQUESTS, "b", "r"))),
+            "s_axil_b_asked": no_b | (taken["aw"] & taken["w"]),
+            "s_axil_r_asked": no_r | taken["ar"],
+            "s_axil_b_resp": no_b | (self._wire("s_axil_bresp") != _EXOKAY),
+            "s_axil_r_resp": no_r | (self._wire("s_axil_rresp") != _EXOKAY),
+        }
+
+    def _open(self, m: Module, request: str, answer: str) -> Value:
+        """Whether an item of a channel was taken in an earlier cycle and is not answered."""
+        count = Signal(range(_LITE_OPEN), name=f"open_{request}")
+        taken, answered = self._moves(f"s_axil_{request}"), self._moves(f"s_axil_{answer}")
+        m.d.sync += count.eq(count + taken - answered)
+        return count != 0
+
+
+_REQUESTS = ("aw", "w", "ar")
+
+
+PORTS: dict[str, tuple[str, type[Rules]]] = {
+    "m_axi_arvalid": ("read_rules", ReadRules),
+    "m_axi_awvalid": ("write_rules", WriteRules),
+    "s_axil_awvalid": ("lite_rules", LiteRules),
+}
+"""The output of :class:`Ruled` for the port that has this wire, and its rules."""
+
+
+def rules_of(top: wiring.Component) -> dict[str, Rules]:
+    """Rules for the AXI ports that a top has, by a name for their output."""
+    found = dict[str, Rules]()
+    for wire, (name, kind) in PORTS.items():
+        if wire in top.signature.members:
+            found[name] = LiteRules() if kind is LiteRules else kind(top.config)
+    return found
+
+
+class Ruled(wiring.Component):
+    """A top with its rules beside it: its own ports, and an output for each component of rules."""
+
+    def __init__(self, top: wiring.Component) -> None:
+        self.top, self.rules = top, rules_of(top)
+        outputs = {name: Out(len(rules.broken)) for name, rules in self.rules.items()}
+        super().__init__({**top.signature.members, **outputs})
+
+    def elaborate(self, platform: object) -> Elaboratable:
+        """The top, its wires, and the rules on them."""
+        m = Module()
+        m.submodules.top = self.top
+        for name, member in self.top.signature.members.items():
+            inner, outer = getattr(self.top, name), getattr(self, name)
+            driven, driver = (outer, inner) if member.flow is Out else (inner, outer)
+            m.d.comb += driven.eq(driver)
+        for name, rules in self.rules.items():
+            m.submodules[name] = rules
+            wires = [wire for wire in rules.signature.members if wire != "broken"]
+            m.d.comb += [getattr(rules, wire).eq(getattr(self, wire)) for wire in wires]
+            m.d.comb += getattr(self, name).eq(rules.broken)
+        return m
