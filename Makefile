@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga formal soft-errors mutants scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga formal coverage soft-errors mutants mutate scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -119,11 +119,17 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)
 
+coverage: $(STAMP) ## Count lines, branches and changes of bits that suites see in the exported tops (long; ARGS="decoder_l8").
+	$(PY) -m cassandra_spec.verif.linecov --out $(BUILD)/linecov $(ARGS)
+
 soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and encoders, count what happens (ARGS="--flips N").
 	$(PY) -m cassandra_spec.verif.dma.soft_errors $(ARGS)
 
 mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; continues an interrupted run).
 	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)
+
+mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (half an hour).
+	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
 
 scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
 	$(PY) -m cassandra_spec.casspec system scalesim --env $(BUILD)/scalesim

@@ -31,8 +31,10 @@ TARGETS = [
     "energy",
     "fpga",
     "formal",
+    "coverage",
     "soft-errors",
     "mutants",
+    "mutate",
     "scalesim",
     "clean",
 ]

@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cassandra_spec.golden import codec
-from cassandra_spec.golden.errors import DecodeError
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
-from cassandra_spec.golden.packed import Packed
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, Request, Result, RtlCodec, Traffic
-from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits
-from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits, golden_result
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
@@ -137,10 +134,24 @@ def test_every_chunk_with_every_carry(
 ) -> None:
     chunks = Coverage()
     fmt = Format(beat=lanes, segment=1 << 16, group=32)
-    for payload in (KINDS["chunks"](fmt, rng, 0), KINDS["totals"](fmt, rng, fmt.segment)):
+    almost = fmt.segment - lanes  # whose beats are a number of ones alone
+    totals = [KINDS["totals"](fmt, rng, count) for count in (almost, fmt.segment)]
+    for payload in (KINDS["chunks"](fmt, rng, 0), *totals):
         check(codec_of(lanes), list(jobs_of(payload)), Traffic(), chunks)
     chunks.require("chunk.*", "code_length.*", f"extreme.{lanes}.count.most")
     chunks.save(FOLDER / f"chunks_{lanes}.json")
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_entries_beyond_those_that_the_decoder_holds_are_ignored(
+    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
+) -> None:
+    jobs = mixed_jobs(rng, lanes=lanes, count=20, schemes=("unary",))
+    requests = [with_long_book(rng, job) for job in jobs]
+    result = codec_of(lanes).run(requests, traffic_of(rng))
+    for job, values in zip(jobs, split(result, requests), strict=True):
+        assert np.array_equal(values, job.expected), str(job)
+        coverage.sample("miss.long_packet")
 
 
 @pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])
@@ -208,25 +219,6 @@ def check_flips(rtl: RtlCodec, rng: np.random.Generator, jobs: Sequence[Job]) ->
 
 def is_unary(job: Job) -> bool:
     return job.payload.format.scheme == "unary"
-
-
-def golden_result(request: Request) -> NDArray[np.uint16] | None:
-    """What golden decodes; None if it rejects the segment."""
-    segment, unit = request.segment, request.format.superblock
-    lengths = [segment.speculation.size // unit, segment.verification.size // unit]
-    entry = [0, lengths[0], 0, lengths[1], int(segment.has_mask)]
-    packed = Packed(
-        format=request.format,
-        count=segment.count,
-        speculation=segment.speculation,
-        verification=segment.verification,
-        directory=np.array([entry], np.uint32),
-        codebook=request.codebook,
-    )
-    try:
-        return codec.decode_target(packed) if request.target else codec.decode_draft(packed)
-    except DecodeError:
-        return None
 
 
 @pytest.mark.parametrize("lanes", LANES)

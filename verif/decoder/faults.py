@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.golden import codec
+from cassandra_spec.golden.errors import DecodeError
 from cassandra_spec.golden.format import Format, Scheme
+from cassandra_spec.golden.packed import Packed
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.verif.decoder.bulk import Request
@@ -187,3 +190,24 @@ def _bad_window(rng: Generator, base: Format) -> Fault:
     changed = request.segment.speculation.copy()
     changed[0] = 1
     return Fault(bin="window.target", cause="window", request=_with(request, speculation=changed))
+
+
+def golden_result(request: Request) -> NDArray[np.uint16] | None:
+    """What golden decodes; None if it rejects the segment (or has no word for its command)."""
+    if request.command is not None:
+        return None
+    segment, unit = request.segment, request.format.superblock
+    lengths = [segment.speculation.size // unit, segment.verification.size // unit]
+    entry = [0, lengths[0], 0, lengths[1], int(segment.has_mask)]
+    packed = Packed(
+        format=request.format,
+        count=segment.count,
+        speculation=segment.speculation,
+        verification=segment.verification,
+        directory=np.array([entry], np.uint32),
+        codebook=request.codebook[: request.format.codebook],
+    )
+    try:
+        return codec.decode_target(packed) if request.target else codec.decode_draft(packed)
+    except DecodeError:
+        return None

@@ -58,6 +58,14 @@ def jobs_of(payload: Payload, modes: Sequence[bool] = (False, True)) -> Iterator
             yield Job(payload=payload, index=index, target=target)
 
 
+def with_long_book(rng: np.random.Generator, job: Job) -> Request:
+    """The request of a job whose codebook goes on beyond what the decoder holds."""
+    request = job.request
+    more = request.format.codebook - len(request.codebook) + int(rng.integers(1, 4))
+    extra = tuple(rng.integers(256, size=more).tolist())
+    return dataclasses.replace(request, codebook=request.codebook + extra)
+
+
 def mixed_jobs(
     rng: np.random.Generator,
     *,

@@ -7,9 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
 from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.encoder.cases import draw_segment
 from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.library.bank import fields_of
 from cassandra_spec.verif.library.packets import codebook_packet, values_packet
@@ -40,6 +43,39 @@ class Order:
     def of(cls, segment: Segment) -> Order:
         """A segment as it should be."""
         return cls(segment=segment, expected=segment)
+
+
+def broken(rng: np.random.Generator, config: EncoderConfig, segment: Segment) -> Order:
+    """A packet of another length, a command that cannot be obeyed, or values that are refused."""
+    count = segment.values.size
+    given = tuple(segment.values.tolist())
+    kind = int(rng.integers(5))
+    if kind == 0 and count > 1:
+        short = dataclasses.replace(segment, values=segment.values[: count // 2])
+        return Order(
+            segment=segment,
+            values=given[: count // 2],
+            expected=short,
+            causes=frozenset({"short"}),
+        )
+    if kind == 1:
+        longer = given + given[:1] * int(rng.integers(1, 60))
+        return Order(segment=segment, values=longer, expected=segment, causes=frozenset({"long"}))
+    if kind == 2:
+        base = draw_segment(rng, config, "mx", "infinite")
+        refused = dataclasses.replace(base, saturate=False)
+        return Order(segment=refused, expected=refused, causes=frozenset({"nonfinite"}))
+    if kind == 3:
+        base = draw_segment(rng, config, "unary", "normal")
+        foreign = dataclasses.replace(base, keep=None, mask=False, codebook=(0,))
+        causes = frozenset({"miss"})
+        return Order(segment=foreign, expected=None, causes=causes, useless=True)
+    return Order(
+        segment=segment,
+        word=segment.word | 3 << 16,
+        expected=None,
+        causes=frozenset({"command"}),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.golden.format import Format, Scheme
+from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.encoder.model import Segment
 
@@ -97,3 +98,22 @@ def every_kind(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segm
     while True:
         for place in rng.permutation(len(pairs)):
             yield draw_segment(rng, config, *pairs[place])
+
+
+def directed(
+    rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, kind: str
+) -> list[Segment]:
+    """Every kind of k over vectors of 64 values and of the longest length.
+
+    From kind to kind, t and the length of the last vector run through all that there are.
+    """
+    found = []
+    for which, vector in enumerate((64, config.vector)):
+        number = 2 * (SCHEMES.index(scheme) * len(KINDS) + KINDS.index(kind)) + which
+        base = draw_segment(rng, config, scheme, kind, whole_vectors=True)
+        fmt = dataclasses.replace(base.format, truncated=number % 8)
+        base = dataclasses.replace(base, format=fmt, vector=vector, mask=True)
+        values = values_of(rng, kind, 2 * vector + 1 + number)
+        for keep in (0, 1, vector // 2, vector - 1, vector, None):
+            found.append(dataclasses.replace(base, values=values, keep=keep))
+    return found

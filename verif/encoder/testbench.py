@@ -16,9 +16,8 @@ import numpy as np
 
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.rtl.encode.types import EncoderConfig
-from cassandra_spec.verif.encoder.bench import PACES, EncoderBench, Ended, Order
-from cassandra_spec.verif.encoder.cases import KINDS, draw_segment, every_kind, values_of
-from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.encoder.bench import PACES, EncoderBench, Ended, Order, broken
+from cassandra_spec.verif.encoder.cases import KINDS, directed, draw_segment, every_kind, values_of
 from cassandra_spec.verif.encoder.sampling import sample_segment, share_of
 from cassandra_spec.verif.library.coverage import Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
@@ -90,24 +89,6 @@ async def each_output_waits_alone(dut: Any) -> None:
         await encode(bench, [Order.of(next(segments)) for _ in range(12)])
 
 
-def _directed(bench: EncoderBench, scheme: Scheme, kind: str) -> list[Segment]:
-    """Every kind of k over vectors of 64 values and of the longest length.
-
-    From kind to kind, t and the length of the last vector run through all that there are.
-    """
-    config = bench.config
-    found = []
-    for which, vector in enumerate((64, config.vector)):
-        number = 2 * (SCHEMES.index(scheme) * len(KINDS) + KINDS.index(kind)) + which
-        base = draw_segment(bench.rng, config, scheme, kind, whole_vectors=True)
-        fmt = dataclasses.replace(base.format, truncated=number % 8)
-        base = dataclasses.replace(base, format=fmt, vector=vector, mask=True)
-        values = values_of(bench.rng, kind, 2 * vector + 1 + number)
-        for keep in (0, 1, vector // 2, vector - 1, vector, None):
-            found.append(dataclasses.replace(base, values=values, keep=keep))
-    return found
-
-
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def k_of_every_kind(dut: Any, scheme: Scheme) -> None:
@@ -120,7 +101,10 @@ async def k_of_every_kind(dut: Any, scheme: Scheme) -> None:
     slow = dict.fromkeys(bench.sinks, PATTERNS["half"]) | {"result": PATTERNS["rare"]}
     for number, kind in enumerate(KINDS):
         bench.use(slow if number % 2 else free)
-        await encode(bench, [Order.of(segment) for segment in _directed(bench, scheme, kind)])
+        await encode(
+            bench,
+            [Order.of(segment) for segment in directed(bench.rng, bench.config, scheme, kind)],
+        )
 
 
 @cocotb.test()
@@ -152,39 +136,6 @@ async def a_segment_without_a_mask(dut: Any) -> None:
     await encode(bench, orders)
 
 
-def _broken(bench: EncoderBench, segment: Segment) -> Order:
-    """A packet of another length, a command that cannot be obeyed, or values that are refused."""
-    count = segment.values.size
-    given = tuple(segment.values.tolist())
-    kind = int(bench.rng.integers(5))
-    if kind == 0 and count > 1:
-        short = dataclasses.replace(segment, values=segment.values[: count // 2])
-        return Order(
-            segment=segment,
-            values=given[: count // 2],
-            expected=short,
-            causes=frozenset({"short"}),
-        )
-    if kind == 1:
-        longer = given + given[:1] * int(bench.rng.integers(1, 60))
-        return Order(segment=segment, values=longer, expected=segment, causes=frozenset({"long"}))
-    if kind == 2:
-        base = draw_segment(bench.rng, bench.config, "mx", "infinite")
-        refused = dataclasses.replace(base, saturate=False)
-        return Order(segment=refused, expected=refused, causes=frozenset({"nonfinite"}))
-    if kind == 3:
-        base = draw_segment(bench.rng, bench.config, "unary", "normal")
-        foreign = dataclasses.replace(base, keep=None, mask=False, codebook=(0,))
-        causes = frozenset({"miss"})
-        return Order(segment=foreign, expected=None, causes=causes, useless=True)
-    return Order(
-        segment=segment,
-        word=segment.word | 3 << 16,
-        expected=None,
-        causes=frozenset({"command"}),
-    )
-
-
 @cocotb.test()
 async def after_an_error_the_next_segment_is_right(dut: Any) -> None:
     """Broken packets and commands between good ones."""
@@ -194,7 +145,8 @@ async def after_an_error_the_next_segment_is_right(dut: Any) -> None:
         bench.use(dict.fromkeys(bench.sources, PATTERNS[pace]))
         orders = []
         for _ in range(12):
-            orders += [_broken(bench, next(segments)), Order.of(next(segments))]
+            wrong = broken(bench.rng, bench.config, next(segments))
+            orders += [wrong, Order.of(next(segments))]
         await encode(bench, orders)
 
 

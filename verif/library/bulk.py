@@ -10,6 +10,7 @@ import ctypes
 import dataclasses
 import functools
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
+from cassandra_spec.verif.tools.counting import new_counts
 
 _PATTERN = np.dtype([("kind", "u4"), ("on", "u4"), ("off", "u4"), ("reserved", "u4")])
 _NUMBERS = ("seed", "hang_cycles", "limit_cycles", "serial", "go_on")
@@ -117,10 +119,11 @@ class Harness:
             what = f"structures of bulk.cpp must be {expected} bytes, not {list(sizes)}"
             raise GatewareError(what)
         self._handle = ctypes.c_void_p(self._library.cassandra_create())
+        weakref.finalize(self, _end, self._library, self._handle, library.parent)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            self._library.cassandra_destroy(self._handle)
+    def choose_fault(self, number: int) -> None:
+        """Of a top with faults to choose from (:mod:`cassandra_spec.verif.mutation.drawn`)."""
+        self._library.cassandra_choose(self._handle, ctypes.c_uint32(number))
 
     def write_transitions(self, path: Path) -> None:
         """Each batch writes the transitions of all nets to this file."""
@@ -168,6 +171,14 @@ class Harness:
             for name, row in zip(self._ports, counts["ports"], strict=True)
         }
         return Statistics(values=0, cycles=int(counts["cycles"]), ports=ports)
+
+
+def _end(library: ctypes.CDLL, handle: ctypes.c_void_p, folder: Path) -> None:
+    """Write what the top has counted, if it counts, and remove it."""
+    counts = new_counts(next(folder.glob("*.v")))
+    if counts is not None:
+        library.cassandra_counts(handle, os.fsencode(counts))
+    library.cassandra_destroy(handle)
 
 
 def address(array: NDArray[Any]) -> ctypes.c_void_p:

@@ -160,8 +160,9 @@ _DECODER: tuple[Intent, ...] = (
     Intent(
         name="miss",
         prose="A value that the mask keeps is pruned because its exponent is not in the codebook;"
-        " a codebook is full; a codebook has one entry.",
-        bins=("pruned", "full_codebook", "one_entry"),
+        " a codebook is full; a codebook has one entry; a packet goes on beyond the entries that"
+        " the decoder holds.",
+        bins=("pruned", "full_codebook", "one_entry", "long_packet"),
     ),
     Intent(
         name="shared",

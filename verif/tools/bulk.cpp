@@ -9,6 +9,9 @@
 
 #include "verilated.h"
 #include "verilated_ports.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
 #ifdef CASSANDRA_ACTIVITY
 #include "verilated_saif_c.h"
 #endif
@@ -65,9 +68,23 @@ struct Transitions {
 };
 #endif
 
+template <typename Model> void select(Model& m, unsigned fault) {
+    if constexpr (requires { m.fault; }) m.fault = fault;
+}
+
 class Harness : Clocked<Model> {
   public:
     void write_transitions(const char* path) { transitions_ = path; }
+
+    // How often each line, branch and change of a bit was seen, if the library counts them.
+    void write_counts([[maybe_unused]] const char* path) {
+#if VM_COVERAGE
+        context_->coveragep()->write(path);
+#endif
+    }
+
+    // Which fault of a top with faults to choose from is in force; 0: none.
+    void choose(unsigned fault) { select(*model_, fault); }
 
     void reset() {
         Streams::idle(*model_);
@@ -123,6 +140,14 @@ void cassandra_destroy(void* handle) { delete static_cast<Harness*>(handle); }
 // Where batches write the transitions of all nets, if the library was built to count them.
 void cassandra_transitions(void* handle, const char* path) {
     static_cast<Harness*>(handle)->write_transitions(path);
+}
+
+void cassandra_choose(void* handle, uint32_t fault) {
+    static_cast<Harness*>(handle)->choose(fault);
+}
+
+void cassandra_counts(void* handle, const char* path) {
+    static_cast<Harness*>(handle)->write_counts(path);
 }
 
 // Sizes of the structures, so that the caller can check its own.

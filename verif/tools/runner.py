@@ -25,6 +25,8 @@ from cocotb_test.simulator import Verilator
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.rtl.common.conversion import verilog_of
+from cassandra_spec.rtl.decode.top import to_verilog
+from cassandra_spec.verif.tools.counting import COUNT_FLAGS, counts_folder, new_counts
 from cassandra_spec.verif.tools.locking import exclusive
 from cassandra_spec.verif.tools.shared_objects import shared_objects
 from cassandra_spec.verif.tools.toolchain import (
@@ -102,7 +104,8 @@ def run_suite(
     if waves:
         require_fst_headers()
     sources = _sources(design, toplevel, build, internals)
-    folder = build / ("program_waves" if waves else "program")
+    counted = counts_folder() is not None
+    folder = build / ("program" + "_waves" * waves + "_counted" * counted)
     lock = exclusive(build / f"{folder.name}.lock")  # one build at a time in a folder
     with (
         lock,
@@ -110,7 +113,7 @@ def run_suite(
             toplevel=toplevel,
             module=module,
             verilog_sources=[str(path) for path in sources],
-            compile_args=_visibility_args(internals),
+            compile_args=[*_visibility_args(internals), *(COUNT_FLAGS if counted else ())],
             sim_build=str(folder),
             seed=choose_seed(seed),
             testcase=testcase,
@@ -156,7 +159,9 @@ def _sources(
         sources = [Path(path).resolve() for path in design]
     else:
         sources = [build / f"{toplevel}.v"]
-        write_if_changed(sources[0], verilog_of(design, toplevel))
+        exported = getattr(design, "module_name", None) == toplevel
+        text = to_verilog(design) if exported else verilog_of(design, toplevel)
+        write_if_changed(sources[0], text)
     if not internals:
         visible = f'`verilator_config\npublic_flat_rw -module "{toplevel}" -port "*"\n'
         write_if_changed(build / "visible.vlt", visible)
@@ -206,8 +211,14 @@ class _Suite(Verilator):
         with shared_objects(self._folder, [*self._flags(), *_OPTIMISE, *versions]):
             self.execute([make])
         self.execute([run])
+        self._keep_counts()
         passed = self._read(results)
         return SuiteResult(tests=passed, seed=seed, log=self._log, waves=fst)
+
+    def _keep_counts(self) -> None:
+        counts = new_counts(Path(self.verilog_sources_flat[-1]))
+        if counts is not None:
+            (self._folder / "coverage.dat").replace(counts)
 
     def _set_environment(self, extra_env: Mapping[str, str], results: Path) -> None:
         """Environment of the commands; cocotb-test's ``set_env`` finds the embedded Python."""

@@ -14,9 +14,11 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.tools.counting import COUNT_FLAGS, counts_folder
 from cassandra_spec.verif.tools.locking import exclusive
 from cassandra_spec.verif.tools.shared_objects import shared_objects
 from cassandra_spec.verif.tools.toolchain import (
@@ -50,6 +52,7 @@ _ACTIVITY_MACRO = "-DCASSANDRA_ACTIVITY"
 _STATE_FLAGS = ("--vpi",)  # a table of the signals that are public
 _FAST = ("OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
 _QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlists are large
+_COUNTED = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # counters are most of it
 _CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
 
 
@@ -76,8 +79,13 @@ class Library:
     @property
     def options(self) -> tuple[str, ...]:
         """Options of Verilator."""
-        more = _ACTIVITY_FLAGS if self.activity else ()
+        more = (*(_ACTIVITY_FLAGS if self.activity else ()), *(COUNT_FLAGS if self.counted else ()))
         return (*_VERILATOR_FLAGS, *more, *(_STATE_FLAGS if self.sources[0] == _FLIPS else ()))
+
+    @property
+    def counted(self) -> bool:
+        """Whether the lines that run are counted (``verif/tools/counting.py``)."""
+        return counts_folder() is not None and self.sources[0] == _BULK
 
     def path(self, build: Path = BUILD) -> Path:
         """Where the library is, or will be: another place for other sources, tools or flags."""
@@ -101,7 +109,7 @@ class Library:
 
 def _tools(library: Library) -> list[str]:
     """What a build depends on beside its sources."""
-    flags = [*library.options, *_cxx_flags(), *_optimise(library.activity)]
+    flags = [*library.options, *_cxx_flags(), *_optimise(library)]
     return [*flags, str(verilator_version()), _compiler_identity()]
 
 
@@ -113,28 +121,40 @@ _ASSIGNMENT = re.compile(r"^ +(\\\S+ |\w+) *(?:\[.*\])? <= ", re.MULTILINE)
 
 def with_public_state(verilog: str) -> str:
     """Verilog of Yosys in which every register and memory is visible to programs, and no net is."""
-    return "".join(map(_public_state, re.split(r"(?<=endmodule\n)", verilog)))
+    public = " /*verilator public_flat_rw*/"
+    return with_state(
+        verilog, lambda head, name, depth, start: f"{head}{name}{depth}{public}{start};"
+    )
 
 
-def _public_state(module: str) -> str:
+def with_state(verilog: str, declared: Callable[[str, str, str, str], str]) -> str:
+    """Verilog of Yosys in which registers and memories are declared as the function says.
+
+    It is given type, name, depth and initial value of each, as the Verilog has them.
+    """
+    modules = re.split(r"(?<=endmodule\n)", verilog)
+    return "".join(_with_state(module, declared) for module in modules)
+
+
+def _with_state(module: str, declared: Callable[[str, str, str, str], str]) -> str:
     state = {name.strip() for name in _ASSIGNMENT.findall(module)}
 
-    def mark(found: re.Match[str]) -> str:
+    def one(found: re.Match[str]) -> str:
         head, name, depth, start = found.groups(default="")
-        if name.strip() not in state:
-            return found[0]
-        return f"{head}{name}{depth} /*verilator public_flat_rw*/{start};"
+        return declared(head, name, depth, start) if name.strip() in state else found[0]
 
-    return _REGISTER.sub(mark, module)
+    return _REGISTER.sub(one, module)
 
 
-def _optimise(activity: bool) -> tuple[str, ...]:
-    return _QUICK if activity else _FAST
+def _optimise(library: Library) -> tuple[str, ...]:
+    if library.counted:
+        return _COUNTED
+    return _QUICK if library.activity else _FAST
 
 
 def _build(library: Library, path: Path) -> None:
     """Build in a folder aside, which takes its place only when it is complete."""
-    module, kind, activity = library.module, library.kind, library.activity
+    module, kind = library.module, library.kind
     program, top = library.sources
     folder = path.parent
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{module}-") as name:
@@ -147,11 +167,12 @@ def _build(library: Library, path: Path) -> None:
         _step([*translate, "-CFLAGS", " ".join(flags), str(source)])
         make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", f"{prefix}.mk"]
         with shared_objects(work, _tools(library)):
-            _step([*make, *_optimise(activity)])
+            _step([*make, *_optimise(library)])
         include = [f"-I{path}" for path in (work, _HERE, _include(), _include() / "vltstd")]
         archives = [str(work / f"lib{prefix}.a"), str(work / "libverilated.a")]
         macros = [f"-DCASSANDRA_LANES={library.lanes}", f'-DCASSANDRA_TOP="{top}"']
-        macros += [_ACTIVITY_MACRO] if activity else []
+        macros += [_ACTIVITY_MACRO] if library.activity else []
+        macros += ["-DVM_COVERAGE=1"] if library.counted else []
         link = [compiler(), *flags, *macros, *include, str(program)]
         _step([*link, *archives, "-shared", "-pthread", "-o", str(work / path.name)])
         folder.mkdir(exist_ok=True)

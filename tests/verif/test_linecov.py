@@ -1,0 +1,128 @@
+"""Line, branch and toggle coverage: counts, proofs of what cannot be seen, waivers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.formal.prover import missing_tools
+from cassandra_spec.verif.linecov.__main__ import main, report
+from cassandra_spec.verif.linecov.points import Design, Point, designs, plain
+from cassandra_spec.verif.linecov.unreachable import unreachable
+from cassandra_spec.verif.linecov.waivers import Waiver, load, waived
+
+VERILOG = """module top(input clk, input rst, input [1:0] a, output reg [2:0] y);
+  wire never;
+  wire rare;
+  assign never = (a > 2'd2) & (a < 2'd1);
+  assign rare = a == 2'd3;
+  always @(posedge clk) begin
+    if (never ) begin
+      y <= 3'd7;
+    end
+    if (rare ) begin
+      y <= 3'd1;
+    end
+    if (rst) y <= 0;
+  end
+endmodule
+"""
+
+
+def counted(kind: str, line: int, what: str, count: int) -> str:
+    """A line as Verilator writes it."""
+    fields = {"f": "top.v", "l": line, "n": 1, "t": kind, "page": f"v_{kind}/top", "o": what}
+    keys = "".join(f"\x01{key}\x02{value}" for key, value in fields.items())
+    return f"C '{keys}' {count}\n"
+
+
+NEVER = Point(kind="branch", module="", line=7, column=1, what="if")
+RARE = Point(kind="branch", module="", line=10, column=1, what="if")
+STUCK = Point(kind="toggle", module="", line=2, column=1, what="never:0->1")
+
+
+@pytest.fixture
+def design(tmp_path: Path) -> Design:
+    """Two runs of a design, of which one has taken the rare branch or neither has."""
+    (tmp_path / "top-1.v").write_text(VERILOG)
+    points = (("branch", 7, "if"), ("branch", 10, "if"), ("toggle", 2, "never:0->1"))
+    for run in ("a", "b"):
+        lines = [counted(kind, line, what, 0) for kind, line, what in points]
+        lines.append(counted("line", 6, "block", 3))
+        (tmp_path / f"top-1.{run}.dat").write_text("".join(lines), encoding="latin1")
+    (found,) = designs(tmp_path)
+    return found
+
+
+def test_runs_add_up(design: Design) -> None:
+    block = Point(kind="line", module="", line=6, column=1, what="block")
+    assert design.counts[block] == 6
+    assert design.holes == [STUCK, NEVER, RARE]
+
+
+def test_names_are_those_of_the_source() -> None:
+    assert plain("__02417[3]") == "$17[3]"
+    assert plain("stage_2__DOT__high__BRA__0__KET__") == "stage_2.high[0]"
+    assert plain("errors__02447__02ecode") == "errors$47.code"
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
+def test_what_cannot_happen_is_proved_and_what_has_not_happened_is_not(
+    design: Design, tmp_path: Path
+) -> None:
+    assert unreachable(design, design.holes, tmp_path / "proofs", 5) == {NEVER, STUCK}
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
+def test_an_open_hole_is_named_and_a_stale_waiver_too(
+    design: Design, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report([design], [], tmp_path, 5) == 1
+    printed = capsys.readouterr().out
+    assert "open: top, line 10: branch if: if (rare ) begin" in printed
+    assert printed.count("open:") == 1
+    good = Waiver(kinds=("branch",), design="t*", module="*", text="rare", reason="it is rare")
+    assert report([design], [good], tmp_path, 5) == 0
+    stale = Waiver(kinds=("line",), design="t*", module="*", text="rare", reason="it was a line")
+    assert report([design], [good, stale], tmp_path, 5) == 1
+    assert "waiver covers nothing" in capsys.readouterr().out
+    assert "         0     if (rare ) begin" in (tmp_path / "top-1.annotated.txt").read_text()
+
+
+def test_a_waiver_is_about_its_kinds_modules_and_text(design: Design) -> None:
+    def covers(**changed: object) -> bool:
+        fields = {
+            "kinds": ("branch",),
+            "design": "*",
+            "module": "*",
+            "text": "never",
+            "reason": "x",
+        }
+        waiver = Waiver(**{"reason": "x", **fields, **changed})  # type: ignore[arg-type]
+        return bool(waived([waiver], [(design, NEVER)])[0])
+
+    assert covers()
+    assert not covers(kinds=("toggle",))
+    assert not covers(module="inner")
+    assert not covers(design="other")
+    assert not covers(text="rare")
+
+
+def test_waivers_have_reasons(tmp_path: Path) -> None:
+    assert all(waiver.reason for waiver in load())
+    entry = 'kinds = ["line"]\ndesign = "*"\nmodule = "*"\ntext = "a"\nreason = ""\n'
+    (tmp_path / "waivers.toml").write_text(f"[[waivers]]\n{entry}")
+    with pytest.raises(CassandraError, match="waiver 1 must have design"):
+        load(tmp_path / "waivers.toml")
+
+
+def test_bad_arguments_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decoder_l9"]) == 2
+    assert "SUITES must be of decoder_l8" in capsys.readouterr().err
+    assert main(["--no-run", "--out", str(tmp_path)]) == 2
+    assert "--out must have the counts of a run" in capsys.readouterr().err
+    (tmp_path / "top-1.v").write_text(VERILOG)
+    assert main(["--no-run", "--out", str(tmp_path)]) == 2
+    assert "top-1.v must have the counts of a run" in capsys.readouterr().err

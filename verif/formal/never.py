@@ -1,0 +1,112 @@
+"""Bits that never have a value in any state that a design can reach: unreachability in one go.
+
+ABC merges what always is equal (``scorr``, an induction over all nodes at once), so a bit that
+never has a value becomes a constant; what is left is tried one by one by property-directed
+reachability.
+Registers begin as the Verilog says; inputs, reset among them, are free in each cycle.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.programs import run_program
+from cassandra_spec.verif.formal.netlist import Bit
+
+_GATES = (
+    "read_json claims.json; setundef -undriven -anyseq; opt -fast -keepdc; memory_map; techmap;"
+    " opt -fast -keepdc; dffunmap; simplemap; setundef -anyseq; opt_clean; aigmap; opt_clean;"
+    " write_aiger -zinit claims.aig"
+)
+_PORT = "claims"
+
+
+def flat_netlist(verilog: Path, module: str, folder: Path) -> str:
+    """A design as one module of word-level cells, in the JSON of Yosys."""
+    target = folder / "flat.json"
+    script = (
+        f"read_verilog {verilog.resolve()}; hierarchy -check -top {module}; proc; flatten;"
+        f" write_json {target.resolve()}"
+    )
+    run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
+    return target.read_text()
+
+
+def never(
+    netlist: str, claims: Sequence[tuple[Bit, int]], folder: Path, *, seconds: int = 10
+) -> list[bool]:
+    """Whether each bit of a flat netlist never has the value that is named with it.
+
+    False may also mean that it was not decided: ``seconds`` are for each bit that ``scorr`` leaves.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "claims.json").write_text(_with_claims(netlist, claims))
+    run_program(["yosys", "-q", "-p", _GATES], folder, error=CassandraError)
+    _abc(folder, "read_aiger claims.aig; strash; scorr; write_aiger merged.aig")
+    proved = _constant_outputs(folder / "merged.aig")
+    for place in [place for place, done in enumerate(proved) if not done and seconds]:
+        log = _abc(folder, f"read_aiger merged.aig; cone -s -O {place}; pdr -T {seconds}")
+        proved[place] = "Property proved" in log
+    return proved
+
+
+def _abc(folder: Path, commands: str) -> str:
+    return run_program(["yosys-abc", "-c", commands], folder, error=CassandraError)
+
+
+def _with_claims(netlist: str, claims: Sequence[tuple[Bit, int]]) -> str:
+    """The netlist whose one output has a bit for each claim: 1 if it is broken."""
+    design = json.loads(netlist)
+    ((name, module),) = design["modules"].items()
+    module["ports"] = {n: p for n, p in module["ports"].items() if p["direction"] == "input"}
+    fresh = 1 + max(_numbers(module))
+    bits: list[Bit] = []
+    for place, (bit, value) in enumerate(claims):
+        if value:
+            bits.append(bit)
+            continue
+        bits.append(fresh + place)
+        module["cells"][f"claim_{place}"] = _inverter(bit, fresh + place)
+    module["ports"][_PORT] = {"direction": "output", "bits": bits}
+    module["netnames"][_PORT] = {"hide_name": 0, "bits": bits, "attributes": {}}
+    return json.dumps({"modules": {name: module}})
+
+
+def _numbers(module: dict[str, Any]) -> list[int]:
+    nets = [bit for net in module["netnames"].values() for bit in net["bits"]]
+    pins = [
+        bit
+        for cell in module["cells"].values()
+        for bits in cell["connections"].values()
+        for bit in bits
+    ]
+    return [bit for bit in (*nets, *pins) if isinstance(bit, int)]
+
+
+def _inverter(bit: Bit, out: Bit) -> dict[str, Any]:
+    return {
+        "hide_name": 0,
+        "type": "$_NOT_",
+        "parameters": {},
+        "attributes": {},
+        "port_directions": {"A": "input", "Y": "output"},
+        "connections": {"A": [bit], "Y": [out]},
+    }
+
+
+def _constant_outputs(path: Path) -> list[bool]:
+    """Which outputs of a binary AIGER file are zero."""
+    with path.open("rb") as file:
+        sizes = list(map(int, file.readline().split()[1:]))
+        _, _, latches, outputs, *_ = sizes
+        for _ in range(latches):
+            file.readline()
+        lines = [file.readline() for _ in range(outputs)]
+    if not all(re.fullmatch(rb"\d+\n", line) for line in lines):
+        raise CassandraError(f"{path.name} must have a literal for each output, not {lines[0]!r}")
+    return [int(line) == 0 for line in lines]

@@ -1,0 +1,71 @@
+"""Holes that are not to be filled, each with its reason: ``waivers.toml``."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.linecov.points import KINDS, Design, Point
+
+FILE = Path(__file__).with_name("waivers.toml")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waiver:
+    """Holes of some kinds in some modules of some designs, and why they are left.
+
+    ``design`` and ``module`` are shell patterns; ``text`` is a regular expression, of a signal's
+    name (toggles) or of a line of the source.
+    """
+
+    kinds: tuple[str, ...]
+    design: str
+    module: str
+    text: str
+    reason: str
+
+    def covers(self, design: Design, hole: Point, lines: Sequence[str]) -> bool:
+        """Whether it is about this hole."""
+        text = hole.what if hole.kind == "toggle" else lines[hole.line - 1]
+        return (
+            hole.kind in self.kinds
+            and fnmatch.fnmatchcase(design.name, self.design)
+            and fnmatch.fnmatchcase(hole.module, self.module)
+            and re.search(self.text, text) is not None
+        )
+
+
+def load(path: Path = FILE) -> list[Waiver]:
+    """The waivers of a file. Raises CassandraError for one that is not complete."""
+    names = {field.name for field in dataclasses.fields(Waiver)}
+    found = []
+    for number, entry in enumerate(tomllib.loads(path.read_text(encoding="utf-8"))["waivers"], 1):
+        if entry.keys() != names or not entry["reason"] or not set(entry["kinds"]) <= set(KINDS):
+            raise CassandraError(
+                f"waiver {number} must have {', '.join(sorted(names))} with kinds of"
+                f" {', '.join(KINDS)}, not {entry}"
+            )
+        found.append(Waiver(**{**entry, "kinds": tuple(entry["kinds"])}))
+    return found
+
+
+def waived(
+    waivers: Iterable[Waiver], holes: Iterable[tuple[Design, Point]]
+) -> tuple[set[tuple[str, Point]], list[Waiver]]:
+    """Holes that a waiver covers (design's source, point), and waivers that cover none."""
+    covered: set[tuple[str, Point]] = set()
+    unused = list(waivers)
+    every = list(unused)
+    texts: dict[Path, list[str]] = {}
+    for design, hole in holes:
+        lines = texts.setdefault(design.source, design.lines)
+        for waiver in every:
+            if waiver.covers(design, hole, lines):
+                covered.add((design.source.name, hole))
+                unused = [other for other in unused if other is not waiver]
+    return covered, unused

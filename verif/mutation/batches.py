@@ -1,0 +1,214 @@
+"""What faults that are drawn are tried with: the payloads, patterns and broken input of the suites.
+
+A batch is segments and how the ports are driven. The first ones are short, and most faults show in
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.decoder.bulk import PORTS, Request, RtlCodec
+from cassandra_spec.verif.decoder.faults import faults, flip_bits
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
+from cassandra_spec.verif.encoder import bulk as encoding
+from cassandra_spec.verif.encoder.bench import Order, broken
+from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder
+from cassandra_spec.verif.encoder.cases import KINDS as VALUE_KINDS
+from cassandra_spec.verif.encoder.cases import directed, every_kind
+from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.library.bulk import GatewareError, Traffic
+from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.payloads import KINDS
+from cassandra_spec.verif.library.payloads import directed as directed_payloads
+
+_HANG = 3000  # cycles in which nothing moves; the longest stall of a pattern has 160
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Segments, back to back, and how the ports are driven meanwhile."""
+
+    name: str
+    requests: Sequence[Any]
+    traffic: Traffic
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What came out of a batch, or how it broke; and the cycles in which segments ended."""
+
+    what: object
+    cycles: tuple[int, ...] = ()
+
+
+class Gateware(Protocol):
+    """A top in the bulk harness, with faults to choose from."""
+
+    def choose(self, fault: int) -> None:
+        """Put a fault into force; 0: none."""
+        ...
+
+    def seen(self, batch: Batch) -> Seen:
+        """All that comes out; or how the run broke."""
+        ...
+
+
+def _traffic(rng: np.random.Generator, inputs: str, outputs: str, ports: Sequence[str]) -> Traffic:
+    names = [outputs if port in _OUTPUTS else inputs for port in ports]
+    patterns = {port: PATTERNS[name] for port, name in zip(ports, names, strict=True)}
+    seed = int(rng.integers(1 << 62))
+    return Traffic(patterns=patterns, seed=seed, go_on=True, hang_cycles=_HANG)
+
+
+_OUTPUTS = ("values of a decoder", "speculation", "verification", "result")
+
+
+def decoder_batches(rng: np.random.Generator, config: DecoderConfig) -> Iterator[Batch]:
+    """Broken segments; every directed payload at every t; random ones in all traffic; resets."""
+    lanes = config.lanes
+    batch = functools.partial(_decoder_batch, rng)
+    mixed = functools.partial(mixed_jobs, rng, lanes=lanes, segment=256)
+    yield batch("mixed", mixed(count=30), "always", "always")
+    for serial in (False, True):
+        wrong = [fault.request for fault in faults(rng, lanes=lanes, schemes=SCHEMES)]
+        good = [job.request for job in mixed(count=len(wrong))]
+        between = [r for pair in zip(wrong, good, strict=True) for r in pair]
+        yield batch(f"broken {serial}", between, "half", "half", serial=serial)
+    unary = mixed(count=20, schemes=("unary",))
+    yield batch("long books", [with_long_book(rng, job) for job in unary], "half", "half")
+    for t, scheme in itertools.product(range(8), SCHEMES):
+        fmt = Format(scheme=scheme, beat=lanes, segment=256, truncated=t)
+        jobs = [job for payload in directed_payloads(rng, fmt) for job in jobs_of(payload)]
+        yield batch(f"directed {scheme} {t}", jobs, *rng.choice(list(PATTERNS), 2))
+    for inputs, outputs in itertools.product(PATTERNS, PATTERNS):
+        yield batch(f"{inputs} x {outputs}", mixed(count=20), inputs, outputs)
+    for limit in rng.integers(10, 400, size=6).tolist():
+        yield batch(f"reset at {limit}", mixed(count=20), "half", "half", limit_cycles=limit)
+        yield batch("after it", mixed(count=5), "half", "half")
+    for _ in range(2):
+        flipped = [flip_bits(rng, job, int(rng.integers(1, 4))) for job in mixed(count=100)]
+        yield batch("flipped", flipped, "half", "half", serial=True)
+    long = Format(beat=lanes, segment=1 << 16, group=32)
+    for kind, size in (("chunks", 0), ("totals", long.segment)):
+        yield batch(kind, list(jobs_of(KINDS[kind](long, rng, size))), "always", "always")
+
+
+def _decoder_batch(
+    rng: np.random.Generator,
+    name: str,
+    work: Sequence[Job | Request],
+    inputs: str,
+    outputs: str,
+    **settings: Any,
+) -> Batch:
+    traffic = _traffic(rng, inputs, inputs, PORTS)
+    patterns = {**traffic.patterns, "values": PATTERNS[outputs]}
+    requests = [each.request if isinstance(each, Job) else each for each in work]
+    return Batch(
+        name=name,
+        requests=requests,
+        traffic=dataclasses.replace(traffic, patterns=patterns, **settings),
+    )
+
+
+def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Batch]:
+    """Broken packets and commands; every kind of values; k of every kind; all traffic; resets."""
+    kinds = every_kind(rng, config)
+    batch = functools.partial(_encoder_batch, rng)
+    some = functools.partial(itertools.islice, kinds)
+    yield batch("mixed", map(good, some(27)), "always", "always")
+    for pace in ("always", "half", "stall"):
+        orders = [order for s in some(20) for order in (broken(rng, config, s), Order.of(s))]
+        yield batch(f"broken {pace}", map(request_of, orders), pace, pace)
+    for scheme, kind in itertools.product(SCHEMES, VALUE_KINDS):
+        segments = directed(rng, config, scheme, kind)
+        yield batch(f"directed {scheme} {kind}", map(good, segments), "always", "half")
+    for inputs, outputs in itertools.product(PATTERNS, PATTERNS):
+        yield batch(f"{inputs} x {outputs}", map(good, some(9)), inputs, outputs)
+    for limit in rng.integers(10, 400, size=6).tolist():
+        cut = batch(f"reset at {limit}", map(good, some(6)), "always", "half")
+        yield dataclasses.replace(cut, traffic=dataclasses.replace(cut.traffic, limit_cycles=limit))
+        yield batch("after it", map(good, some(3)), "always", "half")
+
+
+def good(segment: Segment) -> EncodeRequest:
+    """A segment as it should be sent."""
+    return request_of(Order.of(segment))
+
+
+def request_of(order: Order) -> EncodeRequest:
+    """What is sent, broken or not."""
+    segment, values = order.segment, order.values
+    return EncodeRequest(
+        values=segment.values if values is None else np.array(values, np.uint16),
+        command=segment.word if order.word is None else order.word,
+        codebook=tuple(segment.codebook),
+    )
+
+
+def _encoder_batch(
+    rng: np.random.Generator,
+    name: str,
+    requests: Iterable[EncodeRequest],
+    inputs: str,
+    outputs: str,
+) -> Batch:
+    traffic = _traffic(rng, inputs, outputs, encoding.PORTS)
+    return Batch(name=name, requests=list(requests), traffic=traffic)
+
+
+class FaultyDecoder:
+    """The decoder with faults to choose from."""
+
+    def __init__(self, config: DecoderConfig, verilog: str) -> None:
+        self._codec = RtlCodec(config, verilog=verilog)
+
+    def choose(self, fault: int) -> None:
+        """See :class:`Gateware`."""
+        self._codec.choose_fault(fault)
+
+    def seen(self, batch: Batch) -> Seen:
+        """See :class:`Gateware`."""
+        try:
+            result = self._codec.run(batch.requests, batch.traffic)
+        except (GatewareError, ValueError) as error:
+            return Seen(what=str(error))
+        told = tuple(each and (each.values, each.causes) for each in result.outcomes)
+        cycles = tuple(each.cycle for each in result.outcomes if each)
+        return Seen(what=(result.values.tobytes(), told), cycles=cycles)
+
+
+class FaultyEncoder:
+    """The encoder with faults to choose from."""
+
+    def __init__(self, config: EncoderConfig, verilog: str) -> None:
+        self._encoder = RtlEncoder(config, verilog=verilog)
+
+    def choose(self, fault: int) -> None:
+        """See :class:`Gateware`."""
+        self._encoder.choose_fault(fault)
+
+    def seen(self, batch: Batch) -> Seen:
+        """See :class:`Gateware`; the bytes of a segment that cannot be encoded are of no use."""
+        try:
+            parts = self._encoder.run(batch.requests, batch.traffic)
+        except (GatewareError, ValueError) as error:
+            return Seen(what=str(error))
+        return Seen(what=tuple(map(_told, parts)), cycles=tuple(part.cycle for part in parts))
+
+
+def _told(part: Encoded) -> tuple[object, ...]:
+    regions = (part.speculation.tobytes(), part.verification.tobytes())
+    useless = {"miss", "command"} & set(part.causes)
+    told = (part.causes, part.has_mask, part.saturated)
+    return told if useless else (*told, *regions)

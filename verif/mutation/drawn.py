@@ -1,0 +1,288 @@
+"""Faults that are drawn: Yosys's ``mutate`` on the exported decoder and encoder.
+
+``python -m cassandra_spec.verif.mutation.drawn [--top decoder|encoder] [--faults 500] [--seed 1]``
+draws faults (a bit of a cell's port that is stuck, inverted, or inverted by another bit), puts all
+of them into one netlist of word-level cells behind an input that chooses one, builds that once, and
+runs the batches of :mod:`cassandra_spec.verif.mutation.batches` with each until something differs
+from what comes out without a fault. What survives is tried with ABC: either the changed bit never
+has another value than without the fault, or no output ever differs (one copy beside the other).
+What is left is named, and the command ends with 1.
+
+An interrupted run continues: the journal, ``TOP.jsonl`` in the folder of ``--out``, is of use as
+long as netlist, faults and batches are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.programs import run_program
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.verif.formal.netlist import Bit
+from cassandra_spec.verif.formal.never import never
+from cassandra_spec.verif.mutation import batches
+from cassandra_spec.verif.mutation.beside import equal_outputs
+
+PORT = "fault"
+"""Input of a faulty netlist that chooses a fault; 0: none."""
+
+_BITS = 10
+DECODER = DecoderConfig(lanes=8)
+ENCODER = EncoderConfig(lanes=8, codebook=32, window=3, group=64, segment=2048)
+TOPS = ("decoder", "encoder")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A fault: in its mode, a bit of a port of a cell; the control bit of the same port, if any."""
+
+    number: int
+    mode: str  # const0, const1, inv, cnot0 or cnot1
+    cell: str
+    port: str
+    bit: int
+    control: int | None
+
+    def __str__(self) -> str:
+        control = "" if self.control is None else f" by {self.control}"
+        return f"{self.mode}{control} {self.cell} {self.port}[{self.bit}]"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Faulty:
+    """A netlist with faults to choose from."""
+
+    module: str
+    folder: Path
+    faults: tuple[Drawn, ...]
+
+    @property
+    def verilog(self) -> str:
+        """With all faults and the input that chooses."""
+        return (self.folder / "faulty.v").read_text()
+
+    @property
+    def netlist(self) -> str:
+        """Without faults, in JSON: cells are those that the faults name."""
+        return (self.folder / "good.json").read_text()
+
+
+def exported(top: str) -> tuple[str, str]:
+    """Verilog of a top, and the name of its module."""
+    gateware = DecoderTop(DECODER) if top == "decoder" else EncoderTop(ENCODER)
+    return to_verilog(gateware), gateware.module_name
+
+
+def draw(verilog: str, module: str, number: int, seed: int, folder: Path) -> Faulty:
+    """Draw faults and write the netlists.
+
+    Raises CassandraError if there is no Yosys, or the input cannot name as many faults.
+    """
+    if not 0 < number < 1 << _BITS:
+        raise CassandraError(f"--faults must be from 1 to {(1 << _BITS) - 1}, not {number}")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "exported.v").write_text(verilog)
+    script = (
+        f"read_verilog exported.v; prep -flatten -top {module}; write_json good.json;"
+        f" mutate -list {number} -seed {seed} -ctrl {PORT} {_BITS} 1 -o faults.ys;"
+        " script faults.ys; opt_clean; write_rtlil faulty.il; write_verilog -noattr faulty.v"
+    )
+    run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
+    faults = tuple(_read(line) for line in (folder / "faults.ys").read_text().splitlines())
+    return Faulty(module=module, folder=folder, faults=faults)
+
+
+def _read(line: str) -> Drawn:
+    """A line of ``mutate -list``."""
+    words = re.split(r" (?=-)", line)
+    values = {name: value for name, _, value in (word.partition(" ") for word in words[1:])}
+    control = values.get("-ctrlbit")
+    return Drawn(
+        number=int(values["-ctrl"].split()[2]),
+        mode=values["-mode"],
+        cell=values["-cell"].removeprefix("\\"),
+        port=values["-port"].removeprefix("\\"),
+        bit=int(values["-portbit"]),
+        control=None if control is None else int(control),
+    )
+
+
+def idle(faulty: Faulty, faults: Sequence[Drawn], seconds: int = 10) -> list[bool]:
+    """Whether the bit of each fault never differs from what it is without the fault."""
+    (module,) = json.loads(faulty.netlist)["modules"].values()
+    claims = [_active(module, fault) for fault in faults]
+    some = [claim for claim in claims if claim is not None]
+    proved = iter(never(faulty.netlist, some, faulty.folder / "idle", seconds=seconds))
+    return [claim is not None and next(proved) for claim in claims]
+
+
+def _active(module: dict[str, Any], fault: Drawn) -> tuple[Bit, int] | None:
+    """The bit and its value with which a fault changes something; None: it always does."""
+    pins = module["cells"][fault.cell]["connections"][fault.port]
+    if fault.mode in ("const0", "const1"):
+        return pins[fault.bit], int(fault.mode == "const0")
+    if fault.control is not None:
+        return pins[fault.control], int(fault.mode == "cnot1")
+    return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What became of a fault: the batch in which it showed, or how it was proved to be none."""
+
+    number: int
+    what: str
+    batch: str = ""
+    proof: str = ""  # "idle": the bit never differs; "outputs": no output ever does
+    timing: bool = False  # what came out was the same, later or earlier
+
+
+class Journal:
+    """Results of faults, by number; the first line says what they are of."""
+
+    def __init__(self, path: Path, digest: str) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.is_file() else []
+        same = bool(lines) and json.loads(lines[0]) == {"digest": digest}
+        self.results = [Result(**json.loads(line)) for line in lines[1:]] if same else []
+        if not same:
+            path.write_text(json.dumps({"digest": digest}) + "\n")
+
+    def add(self, result: Result) -> None:
+        """Another result; a later one of the same fault takes the place of the earlier."""
+        self.results.append(result)
+        with self._path.open("a") as file:
+            file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+
+    def latest(self) -> dict[int, Result]:
+        """The result of each fault."""
+        return {result.number: result for result in self.results}
+
+
+def tried(top: str, faulty: Faulty, faults: Sequence[Drawn], seed: int) -> Iterator[Result]:
+    """Run the batches with each fault until one shows it."""
+    rng = np.random.default_rng(seed)
+    gateware: batches.Gateware
+    if top == "decoder":
+        gateware = batches.FaultyDecoder(DECODER, faulty.verilog)
+        work = list(batches.decoder_batches(rng, DECODER))
+    else:
+        gateware = batches.FaultyEncoder(ENCODER, faulty.verilog)
+        work = list(batches.encoder_batches(rng, ENCODER))
+    gateware.choose(0)
+    wanted = [gateware.seen(batch) for batch in work]
+    for fault in faults:
+        gateware.choose(fault.number)
+        yield _tried(gateware, fault, work, wanted)
+
+
+def _tried(
+    gateware: batches.Gateware,
+    fault: Drawn,
+    work: Sequence[batches.Batch],
+    wanted: Sequence[batches.Seen],
+) -> Result:
+    late = ""
+    for batch, want in zip(work, wanted, strict=True):
+        seen = gateware.seen(batch)
+        if seen.what != want.what:
+            return Result(number=fault.number, what=str(fault), batch=batch.name)
+        late = late or (batch.name if seen.cycles != want.cycles else "")
+    return Result(number=fault.number, what=str(fault), batch=late, timing=bool(late))
+
+
+def prove_survivors(faulty: Faulty, results: Sequence[Result], seconds: int) -> Iterator[Result]:
+    """Those of the results that are proved to be no faults."""
+    by_number = {fault.number: fault for fault in faulty.faults}
+    faults = [by_number[result.number] for result in results]
+    for result, fault, done in zip(results, faults, idle(faulty, faults), strict=True):
+        if done:
+            yield dataclasses.replace(result, proof="idle")
+        elif equal_outputs(faulty.folder, faulty.module, fault.number, seconds):
+            yield dataclasses.replace(result, proof="outputs")
+
+
+def summary(top: str, results: Sequence[Result]) -> str:
+    """How many were found, by what, how many are none, and each that is neither."""
+    found = [r for r in results if r.batch and not r.timing]
+    timing = [r for r in results if r.timing and not r.proof]
+    proofs = Counter(r.proof for r in results if r.proof)
+    left = [r for r in results if not r.batch and not r.proof]
+    lines = [
+        f"{top}: {len(results)} faults, {len(found)} found by what comes out,"
+        f" {len(timing)} by when; proved to be none: {proofs['idle']} (never active),"
+        f" {proofs['outputs']} (no output differs); left: {len(left)}",
+        *(f"  {r.number}: {r.what}" for r in left),
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw and try; 0 if every fault is found or proved to be none, 1 if one is neither."""
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.verif.mutation.drawn", description=__doc__)
+    parser.add_argument("--top", choices=TOPS, action="append", help="default: both")
+    parser.add_argument(
+        "--faults", type=int, default=500, help="of each top (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and of the payloads")
+    parser.add_argument("--seconds", type=int, default=60, help="of a proof (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("build/mutation/drawn"))
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    code = 0
+    for top in options.top or TOPS:
+        results = run(top, options)
+        print(summary(top, results), flush=True)
+        code |= any(not result.batch and not result.proof for result in results)
+    return code
+
+
+def run(top: str, options: argparse.Namespace) -> list[Result]:
+    """All results of a top; what the journal has is not done again."""
+    out = options.out.resolve()
+    start = time.perf_counter()
+    faulty = draw(*exported(top), options.faults, options.seed, out / top)
+    journal = Journal(out / f"{top}.jsonl", _digest(faulty, options.seed))
+    done = journal.latest()
+    rest = [fault for fault in faulty.faults if fault.number not in done]
+    for result in tried(top, faulty, rest, options.seed) if rest else ():
+        journal.add(result)
+        if not result.batch:
+            print(f"{result.number}: {result.what} survives", file=sys.stderr)
+    survivors = [r for r in journal.latest().values() if not r.proof and (not r.batch or r.timing)]
+    for result in prove_survivors(faulty, survivors, options.seconds):
+        journal.add(result)
+    print(f"{top}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return list(journal.latest().values())
+
+
+def _digest(faulty: Faulty, seed: int) -> str:
+    parts = (faulty.verilog, Path(batches.__file__).read_text(), str(seed))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
