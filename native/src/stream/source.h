@@ -36,7 +36,7 @@ struct Figures {
 // Tensors, then matrices in the order of use and the embedding, then start().
 class Source {
   public:
-    Source(const char* path, int threads) : ring_(path), workers_(static_cast<size_t>(threads)) {}
+    Source(const char* path, int threads) : workers_(static_cast<size_t>(threads)), ring_(path) {}
 
     // Returns its number.
     int add_tensor(Tensor tensor);
@@ -62,7 +62,6 @@ class Source {
     friend class StreamedRows;
     void read_row(int64_t token, uint16_t* out);
 
-    Ring ring_;
     std::vector<std::unique_ptr<Tensor>> tensors_;
     std::vector<StreamedRows*> matrices_;  // of layers that the engine has
     std::vector<StreamedRows*> heads_;
@@ -76,6 +75,8 @@ class Source {
     std::vector<uint16_t> decoded_, rows_;  // a row's segments; rows [ROWS, columns] by token
     std::vector<int64_t> tokens_;           // [ROWS]
     Traffic row_traffic_;
+
+    Ring ring_;  // the last: it ends its thread before what that reads is gone
 };
 
 }  // namespace cassandra::stream
