@@ -7,9 +7,11 @@ is time alone, in the engine's own rounds.
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from cassandra_spec.bench.decode.probe import memory_speed
 from cassandra_spec.bench.decode.results import Spread
 from cassandra_spec.golden import CassandraError, Format, Packed
+from cassandra_spec.golden.file import PackedTensor, RawTensor, Writer
 from cassandra_spec.report.tables import text_table
 
 _LLAMA = {
@@ -96,6 +99,33 @@ def random_tensors(config: Mapping[str, Any]) -> Callable[[str], Tensor | None]:
     return read
 
 
+def save_shape(shape: str, folder: Path) -> Path:
+    """A packed model of a shape in a directory, which is made if it is not there."""
+    from cassandra_spec.native.models.reading import read_model_config
+
+    if (folder / "model.safetensors").exists():
+        return folder
+    config = SHAPES[shape]
+    shapes = read_model_config(config).tensor_shapes()
+    read = random_tensors(config)
+    tensors = {name: found for name in shapes if (found := read(name)) is not None}
+    plan = {
+        name: PackedTensor(format=FORMAT, shape=shapes[name])
+        if isinstance(found, Packed)
+        else RawTensor(dtype="BF16", shape=shapes[name], nbytes=found.nbytes)
+        for name, found in tensors.items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    with Writer(folder / "model.safetensors", plan) as writer:
+        for name, found in tensors.items():
+            if isinstance(found, Packed):
+                writer.write_packed(name, found)
+            else:
+                writer.write_raw(name, [found.view(np.uint8)])
+    return folder
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Costs:
     """Seconds of steps in one shape."""
@@ -139,7 +169,7 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
             probes.append(memory_speed(threads))
             beside += _time_beside(engine)
             for gamma in range(8):
-                draft, verify = _time_rounds(engine, gamma)
+                draft, verify = time_rounds(engine, gamma, _ROUNDS)
                 passes[gamma] += verify
                 drafts += draft
         held = engine.memory()
@@ -172,7 +202,7 @@ def measure_shapes(names: Sequence[str], threads: int, say: Callable[[str], None
     return found
 
 
-def _time_rounds(engine: Any, gamma: int) -> tuple[list[float], list[float]]:
+def time_rounds(engine: Any, gamma: int, count: int) -> tuple[list[float], list[float]]:
     """Seconds of each draft step (mean of its round) and of each target pass of some rounds."""
     from cassandra_spec.drafting import Counters, Settings
 
@@ -182,7 +212,7 @@ def _time_rounds(engine: Any, gamma: int) -> tuple[list[float], list[float]]:
     rounds = engine.rounds(_PROMPT, settings, counters)
     next(rounds)
     drafts, verifications = [], []
-    for _ in range(_ROUNDS):
+    for _ in range(count):
         before = dataclasses.replace(counters)
         next(rounds)
         drafted = counters.drafted - before.drafted
@@ -212,13 +242,19 @@ def projected(costs: Costs, acceptance: float) -> tuple[int, float]:
     A round of gamma emits 1 + a + ... + a**gamma tokens and takes gamma draft steps and a pass
     over gamma + 1 rows.
     """
-    found = []
-    for gamma in range(len(costs.rows)):
-        tokens = sum(acceptance**place for place in range(gamma + 1))
-        steps = gamma * costs.relative_draft + costs.relative(gamma + 1)
-        found.append((tokens / steps, gamma))
+    passes = [costs.relative(1 + gamma) for gamma in range(len(costs.rows))]
+    found = [
+        (projected_rate(costs.relative_draft, passes, gamma, acceptance), gamma)
+        for gamma in range(len(passes))
+    ]
     gain, gamma = max(found, key=lambda pair: (pair[0], -pair[1]))
     return gamma, gain
+
+
+def projected_rate(draft: float, passes: Sequence[float], gamma: int, acceptance: float) -> float:
+    """Tokens by the unit of time of a draft step and of passes over 1, 2, ... rows."""
+    tokens = sum(acceptance**place for place in range(gamma + 1))
+    return tokens / (gamma * draft + passes[gamma])
 
 
 def lines(found: Sequence[Costs], acceptances: Sequence[float]) -> str:

@@ -1,0 +1,59 @@
+"""``casspec bench streaming``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.report import flags
+
+EPILOG = """\
+examples:
+  casspec bench streaming packed --memory-limit 140 200 250
+  casspec bench streaming --shape 1b --memory-limit 1100
+
+The file is read past the system's cache, so rates are those of the disk; the rate of reading it in
+its order is stated above. Tokens per second are those of rounds at a conditional acceptance rate.
+A shape is a model of random weights, packed into OUT if it is not there yet.
+"""
+
+
+def register(subparsers: flags.Subparsers) -> None:
+    """Add the command."""
+    text = "what a round costs if the target is read from the file, by the limit of memory"
+    parser = flags.add_command(subparsers, "streaming", text, EPILOG, _streaming)
+    text = "directory of a packed model"
+    parser.add_argument("source", metavar="PACKED", type=Path, nargs="?", help=text)
+    flags.add_choice(parser, "shape", ("", "135m", "1b", "3b"), "instead: of random weights")
+    flags.add_folder(parser, "out", "for models of a shape", "build/streaming")
+    flags.add_count(parser, "memory-limit", "MB, beside all in memory", many="+")
+    flags.add_count(parser, "threads", "", 2)
+    flags.add_count(parser, "rounds", "of each gamma", 3)
+    text = "conditional rate (default .86)"
+    flags.add_some(parser, "acceptance", text, (0.86,), type=float, metavar="A")
+    flags.add_file(parser, "json", "write all figures")
+    flags.add_file(parser, "document", "put the tables between their markers")
+    flags.add_quiet(parser)
+
+
+def _streaming(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.shapes import save_shape
+    from cassandra_spec.bench.streaming import costs_table, file_rate, gammas_table, measure
+
+    if (args.source is None) != bool(args.shape):
+        raise CassandraError("either a packed model or --shape must be given")
+    source = args.source or save_shape(args.shape, args.out / args.shape)
+    limits = [None, *(limit * 10**6 for limit in args.memory_limit or ())]
+    rate = file_rate(source / "model.safetensors")
+    found = measure(source, limits, threads=args.threads, rounds=args.rounds)
+    size = (source / "model.safetensors").stat().st_size
+    text = (
+        f"a file of {size / 1e6:,.0f} MB, read at {rate / 1e9:.2f} GB/s\n\n"
+        f"{costs_table(found, args.acceptance)}\n\n"
+        f"tokens/s at {args.acceptance[0]:g}\n\n{gammas_table(found, args.acceptance[0])}"
+    )
+    print(text)
+    save({"costs": found}, args.json, {"streaming": text}, args.document)
+    return 0
