@@ -108,8 +108,8 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
     )
     own = (_add_acceptance, _add_small_model, decode.register, _add_levels)
     rest = (_add_kernels, _add_codec, _add_pack, methods.add_exits, methods.add_projection)
-    rest = (*rest, methods.add_tables, serving.register, streaming.register)
-    for add in (*own, *rest, *others):
+    last = (methods.add_tables, serving.register, streaming.register)
+    for add in (*own, *rest, *last, *others):
         add(inner)
 
 
