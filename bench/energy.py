@@ -27,16 +27,16 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.synth.energy import (
+    Activity,
     Energy,
     Model,
     cell_models,
     read_slews,
     simulation,
-    transitions_of,
 )
 from cassandra_spec.synth.export import ports_of
-from cassandra_spec.synth.report import design_of
-from cassandra_spec.synth.synthesis import PERIOD, map_for_speed
+from cassandra_spec.synth.report import add_flow, design_of, flow_of
+from cassandra_spec.synth.synthesis import Flow, map_for_speed
 from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
 from cassandra_spec.verif.decoder.bulk import RtlCodec
@@ -69,18 +69,18 @@ class Bench:
 
     Arguments:
         config: the decoder.
-        library, period: what it is mapped to, and its clock period in ns.
+        library, flow: what it is mapped to, and how.
         out: folder for all files.
 
     Raises CassandraError if a tool is missing or fails.
     """
 
-    def __init__(self, config: DecoderConfig, library: Library, period: float, out: Path) -> None:
+    def __init__(self, config: DecoderConfig, library: Library, flow: Flow, out: Path) -> None:
         top, decoder = config.module_name, DecoderTop(config)
-        path = map_for_speed(design_of(config), library, out, period)
+        path = map_for_speed(design_of(config), library, out, flow)
         netlist = path.read_text()
-        self._period = period
-        self._model = Model(netlist, library, read_slews(path, top, library, period))
+        self._period = flow.period
+        self._model = Model(netlist, library, read_slews(path, top, library, flow.period))
         ports = ports_of(decoder)
         self._counts = out / f"{top}.saif"
         self._codec = RtlCodec(
@@ -102,8 +102,8 @@ class Bench:
         if wrong:
             raise CassandraError(f"the netlist must decode as golden does, {wrong} values differ")
         cost, bits = self._codec.latest, packed.bits()
-        counts = transitions_of(self._counts.read_text())
-        cycle = self._model.per_cycle(counts, cost.cycles, self._period)
+        activity = Activity.of(self._counts.read_text())
+        cycle = self._model.per_cycle(activity, cost.cycles, self._period)
         return Run(
             scheme=payload.format.scheme,
             mode=mode,
@@ -170,7 +170,7 @@ def _parser() -> CommandParser:
     flags.add_count(parser, "segments", "of 16384 values", 2)
     parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
-    parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
+    add_flow(parser)
     parser.add_argument("--out", type=Path, default=Path("build/energy"), help="folder for files")
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
     return parser
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     library = Library.chosen(args.liberty)
     config = DecoderConfig(lanes=args.lanes)
-    bench = Bench(config, library, args.period, args.out)
+    bench = Bench(config, library, flow_of(args), args.out)
     runs = [
         bench.run(payload, mode)
         for payload in _payloads(config, args.tensor, args.segments)

@@ -2,8 +2,9 @@
 
 A transition of a net takes half of C V^2 for the pins that the net drives, and what the library's
 tables say for the inside of the cells at both its ends, at that load and at the slews that OpenSTA
-computes. Wires, the buffers of a clock tree and glitches are not in it. OpenSTA 2.0 is not asked
-for power: it takes activities of registers alone. docs/hardware/energy.md.
+computes. Wires, the buffers of a clock tree and glitches are not in it. A gated clock makes its two
+transitions in the cycles in which its gate is open. OpenSTA 2.0 is not asked for power: it takes
+activities of registers alone. docs/hardware/energy.md.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.buffering import input_loads, instances_of
+from cassandra_spec.synth.gating import CLOCK, clocks_of
 from cassandra_spec.synth.liberty import InternalEnergy, groups, internal_energies
 from cassandra_spec.synth.timing import Library, run_tool
 
 SLEW = 0.1
 """Slew of ports and of the clock, in ns."""
-
-CLOCK = "clk"
 
 Instances = Mapping[str, tuple[str, Mapping[str, str]]]
 
@@ -30,7 +30,7 @@ Instances = Mapping[str, tuple[str, Mapping[str, str]]]
 class Energy:
     """Energies in pJ, of a cycle or of anything else."""
 
-    clock: float  # the clock net's pins, and what an edge of the clock takes in flip-flops
+    clock: float  # pins of clocks, and what their edges take in flip-flops and gates
     cells: float  # inside the cells at both ends of the other nets
     nets: float  # pins that the other nets drive, ports of the module among them
     leakage: float  # while nothing switches
@@ -117,13 +117,25 @@ def read_slews(netlist: Path, top: str, library: Library, period: float) -> dict
 
 # --- transitions --------------------------------------------------------------------------------
 
-_COUNT = re.compile(r"\((\S+) \(T0 \d+\).*?\(TC (\d+)\)\)", re.S)
+_COUNT = re.compile(r"\((\S+) \(T0 (\d+)\) \(T1 (\d+)\).*?\(TC (\d+)\)\)", re.S)
 
 
-def transitions_of(saif: str) -> dict[str, int]:
-    """Transitions by net in the instance ``netlist`` of a SAIF file."""
-    inside = saif.partition("(INSTANCE netlist")[2]
-    return {plain(name): int(count) for name, count in _COUNT.findall(inside)}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Activity:
+    """What the nets of a netlist did, by name."""
+
+    transitions: Mapping[str, int]
+    high: Mapping[str, float]  # part of the time
+
+    @classmethod
+    def of(cls, saif: str) -> Activity:
+        """That of the instance ``netlist`` of a SAIF file."""
+        found = _COUNT.findall(saif.partition("(INSTANCE netlist")[2])
+        times = {plain(net): (int(low), int(high)) for net, low, high, _ in found}
+        return cls(
+            transitions={plain(net): int(count) for net, _, _, count in found},
+            high={net: high / max(1, low + high) for net, (low, high) in times.items()},
+        )
 
 
 def plain(net: str) -> str:
@@ -162,30 +174,39 @@ class Model:
             for name, (cell, pins) in self._instances.items()
             for pin in self._outputs(cell, pins)
         }
+        self._clocks = clocks_of(self._instances)
         self._load = self._net_loads()
         self.nets = {net: load * self._volt**2 / 2 for net, load in self._load.items()}
         self.cells: dict[str, float] = {}
         for net, energy in self._inside():
             self.cells[net] = self.cells.get(net, 0.0) + energy
 
-    def per_cycle(self, transitions: Mapping[str, int], cycles: int, period: float) -> Energy:
-        """Energy of a cycle of ``period`` ns, from the transitions of nets in all cycles.
+    def per_cycle(self, activity: Activity, cycles: int, period: float) -> Energy:
+        """Energy of a cycle of ``period`` ns, from what the nets did in all cycles.
 
         Raises CassandraError if a net of the netlist has not been counted.
         """
-        counted = {net: transitions.get(net) for net in self.nets if net != CLOCK}
-        missing = [net for net, count in counted.items() if count is None]
+        counts = activity.transitions
+        missing = [net for net in self.nets if net not in self._clocks and net not in counts]
+        missing += [net for net in self._clocks.values() if net and net not in activity.high]
         if missing:
             raise CassandraError(f"transitions must be of every net, {missing[0]} is missing")
         return Energy(
-            clock=2 * (self.nets[CLOCK] + self.cells[CLOCK]),
-            cells=self._sum(self.cells, transitions) / cycles,
-            nets=self._sum(self.nets, transitions) / cycles,
+            clock=sum(
+                2
+                * (activity.high[opens] if opens else 1)
+                * (self.nets[net] + self.cells.get(net, 0.0))
+                for net, opens in self._clocks.items()
+            ),
+            cells=self._sum(self.cells, counts) / cycles,
+            nets=self._sum(self.nets, counts) / cycles,
             leakage=self._leaking() * period,
         )
 
     def _sum(self, energies: Mapping[str, float], transitions: Mapping[str, int]) -> float:
-        return sum(energy * transitions[net] for net, energy in energies.items() if net != CLOCK)
+        return sum(
+            energy * transitions[net] for net, energy in energies.items() if net not in self._clocks
+        )
 
     def _leaking(self) -> float:
         """Leakage in mW, which is pJ in a ns."""

@@ -23,7 +23,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
-from cassandra_spec.synth.synthesis import PERIOD, Design, Figures, analyse
+from cassandra_spec.synth.synthesis import PERIOD, RECIPES, Design, Figures, Flow, analyse
 from cassandra_spec.synth.timing import Library, version_of
 
 DEFAULT_CONFIGS = (
@@ -111,10 +111,10 @@ class DecoderReport:
 
 
 def report_decoder(
-    config: DecoderConfig, library: Library, out: Path, period: float = PERIOD
+    config: DecoderConfig, library: Library, out: Path, flow: Flow | None = None
 ) -> DecoderReport:
     """Synthesise and time one decoder; errors as of :func:`analyse`."""
-    figures = analyse(design_of(config), library, out, period)
+    figures = analyse(design_of(config), library, out, flow)
     return DecoderReport(config=config, figures=figures)
 
 
@@ -241,7 +241,7 @@ def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.report", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
-    parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
+    add_flow(parser)
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
     parser.add_argument("--encoder", action="store_true", help="the encoder, not decoders")
     parser.add_argument("--lanes", type=int, help="one configuration: 8, 16 or 32 lanes")
@@ -256,6 +256,18 @@ def _parser() -> CommandParser:
     text = "one encoder: values that go in in a cycle (default: a beat, and 4)"
     encoder.add_argument("--values-per-cycle", type=int, help=text)
     return parser
+
+
+def add_flow(parser: CommandParser) -> None:
+    """Options of :class:`Flow`."""
+    parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
+    parser.add_argument("--gated", action="store_true", help="clock gates instead of enables")
+    parser.add_argument("--recipe", choices=RECIPES, default="speed", help="default: speed")
+
+
+def flow_of(args: argparse.Namespace) -> Flow:
+    """The flow that the options of :func:`add_flow` describe."""
+    return Flow(period=args.period, gated=args.gated, recipe=args.recipe)
 
 
 def _decoders(args: argparse.Namespace) -> Sequence[DecoderConfig]:
@@ -291,7 +303,7 @@ def _encoder_text(args: argparse.Namespace, library: Library) -> str:
     for pace in PACES if args.values_per_cycle is None else (args.values_per_cycle,):
         config = EncoderConfig(lanes=lanes, schemes=schemes, **sizes, values_per_cycle=pace)
         print(f"{config.module_name} ...", file=sys.stderr, flush=True)
-        reports[config.pace] = analyse(design_of(config), library, args.out, args.period)
+        reports[config.pace] = analyse(design_of(config), library, args.out, flow_of(args))
     return encoder_tables(reports, config)
 
 
@@ -299,7 +311,7 @@ def _decoder_text(args: argparse.Namespace, library: Library) -> str:
     reports = []
     for config in _decoders(args):
         print(f"{config.module_name} ...", file=sys.stderr, flush=True)
-        report = report_decoder(config, library, args.out, args.period)
+        report = report_decoder(config, library, args.out, flow_of(args))
         name = args.out / f"{config.module_name}.json"
         text = json.dumps(as_json(report, _made(library, args.out)), indent=1)
         name.write_text(text + "\n")

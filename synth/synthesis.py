@@ -1,6 +1,6 @@
 """Synthesis and timing of a top: how Yosys and ABC map it to a library, and what the tools find.
 
-Every top is synthesised three times with Debian's Yosys: flat for speed, with buffer trees behind
+Every top is synthesised three times with Debian's Yosys: flat and sized, with buffer trees behind
 its flip-flops, flat for area, and block by block. All claims are of the first netlist: OpenSTA
 finds its critical path and its power. The others say where its gates are.
 Memories may be taken out: their words are counted in bits, their ports are timed as registers are.
@@ -15,8 +15,16 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.buffering import Cells, buffer_registers
+from cassandra_spec.synth.gating import (
+    ENABLES,
+    LATCH,
+    enables_script,
+    gate_clocks,
+    with_latch,
+)
 from cassandra_spec.synth.timing import (
     ACTIVITY,
+    ENDS,
     CriticalPath,
     Library,
     Power,
@@ -24,6 +32,7 @@ from cassandra_spec.synth.timing import (
     parse_power,
     registers,
     run_tool,
+    split_paths,
     timing_script,
 )
 
@@ -31,10 +40,28 @@ PERIOD = 4.6
 """Clock period in ns that issue and report aim at in osu018."""
 
 _AREA = "+strash;ifraig;scorr;dc2;dch,-f;amap;topo;print_stats"
-_SPEED = (
-    "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9,-D,{D};topo;buffer,-c,-p,-N,10;topo;"
-    "upsize,-D,{D};dnsize,-D,{D};print_stats"
-)
+_SIZED = "topo;buffer,-c,-p,-N,10;topo;upsize,-D,{D};dnsize,-D,{D};print_stats"
+
+RECIPES = {
+    "speed": "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9,-D,{D};" + _SIZED,
+    "area": "+strash;ifraig;scorr;dc2;dch,-f;amap;" + _SIZED,
+}
+"""abc's scripts for a netlist that is timed: mapped for delay or area, then buffered and sized."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flow:
+    """How a top is mapped.
+
+    Attributes:
+        period: clock period in ns that mapping and sizing aim at.
+        gated: whether enables become clock gates (:mod:`cassandra_spec.synth.gating`).
+        recipe: one of :data:`RECIPES`.
+    """
+
+    period: float = PERIOD
+    gated: bool = False
+    recipe: str = "speed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,13 +93,15 @@ class Design:
 class Figures:
     """Figures of a top; gate equivalents are areas in two-input NANDs.
 
-    ``speed_total``, ``flip_flops``, ``path`` and ``power`` are of one netlist, mapped for speed.
-    ``blocks`` come from a synthesis for area that keeps the hierarchy, so their sum is more than
-    ``total``, which is flat. ``memories`` are bits by name, of memories that are in no area.
+    ``speed_total``, ``flip_flops``, ``gates`` (of clocks), ``path`` and ``power`` are of the netlist
+    that is timed. ``blocks`` come from a synthesis for area that keeps the hierarchy, so their sum
+    is more than ``total``, which is flat. ``memories`` are bits by name, of memories that are in no
+    area.
     """
 
     total: float
     flip_flops: int
+    gates: int
     blocks: Mapping[str, float]
     memories: Mapping[str, int]
     speed_total: float
@@ -91,112 +120,139 @@ class Figures:
         return (self.power.internal + self.power.switching) * self.period * 1e-9
 
 
-def analyse(design: Design, library: Library, out: Path, period: float = PERIOD) -> Figures:
+def analyse(design: Design, library: Library, out: Path, flow: Flow | None = None) -> Figures:
     """Synthesise and time a top; files go to ``out``.
 
     Raises CassandraError if a tool is missing or fails, or if ``out`` cannot be written.
     """
-    top = design.top
-    scripts = {
-        "il": design.rtlil,
-        "flat.ys": _flat_script(design, library, period),
-        "blocks.ys": _block_script(design, library),
-        "tcl": timing_script(f"{top}.net.v", top, library, period),
-    }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for suffix, text in scripts.items():
-            (out / f"{top}.{suffix}").write_text(text)
-    except OSError as error:
-        message = f"out must be a folder that can be written, not {out}: {error.strerror}"
-        raise CassandraError(message) from error
-    run_tool("yosys", ["-q", "-s", f"{top}.flat.ys"], out)
-    run_tool("yosys", ["-q", "-s", f"{top}.blocks.ys"], out)
+    flow, top = flow or Flow(), design.top
+    library = _prepared(design, library, out, flow)
+    start = _start(design, library, out, flow, "flat")
+    mapped = f"design -save mapped\n{_mapped(library, _AREA)}{_statistics(design, library, 'area')}"
+    _yosys(
+        design, out, "flat", f"{start}{mapped}design -load mapped\n{_timed(design, library, flow)}"
+    )
+    start = _start(design, library, out, flow, "blocks")
+    stat = f"tee -o {top}.blocks.txt stat -liberty {library.path}\n"
+    _yosys(design, out, "blocks", start + _mapped(library, _AREA) + stat)
     net = out / f"{top}.net.v"
     buffers = add_buffers(net, library)
-    timed = run_tool("sta", ["-exit", f"{top}.tcl"], out)
+    path, power = timed(net, top, library, flow.period)
     area, speed, parts = (
         (out / f"{top}.{kind}.txt").read_text() for kind in ("area", "speed", "blocks")
     )
     return Figures(
         total=chip_areas(area)[top] / library.gate,
         flip_flops=count_cells(speed, library.flip_flops),
+        gates=count_cells(speed, [LATCH]),
         blocks=block_areas(parts, library.gate, design.block_of),
         memories=memories_of(design.rtlil) if design.without_memories else {},
         speed_total=chip_areas(speed)[top] / library.gate + buffers,
-        path=parse_path(timed, registers(net.read_text(), library.flip_flops)),
-        period=period,
-        power=parse_power(timed, f"inputs change in {ACTIVITY} of the cycles, OpenSTA propagates"),
+        path=path,
+        period=flow.period,
+        power=power,
     )
 
 
-def map_for_speed(design: Design, library: Library, out: Path, period: float) -> Path:
-    """The netlist that :func:`analyse` times: mapped for speed, with buffer trees.
+def timed(netlist: Path, top: str, library: Library, period: float) -> tuple[CriticalPath, Power]:
+    """Critical path and power of a netlist; a path through the latch of a gate starts before it.
 
-    Raises CassandraError if a tool is missing or fails.
+    Raises CassandraError if OpenSTA is missing or fails.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    (out / f"{design.top}.il").write_text(design.rtlil)
-    script = _unmapped(design, library) + _timed(design, library, period)
-    (out / f"{design.top}.speed.ys").write_text(script)
-    run_tool("yosys", ["-q", "-s", f"{design.top}.speed.ys"], out)
+    text = netlist.read_text()
+    names = registers(text, library.flip_flops)
+    ends = [*ENDS, "[get_pins clock_gate_*_nand/B]"] if "clock_gate_0_nand" in text else ENDS
+    script = netlist.with_suffix(".tcl")
+
+    def paths(ends: Sequence[str]) -> tuple[list[CriticalPath], str]:
+        script.write_text(timing_script(netlist.name, top, library, period, ends))
+        printed = run_tool("sta", ["-exit", script.name], netlist.parent)
+        return [parse_path(one, names) for one in split_paths(printed)], printed
+
+    found, printed = paths(ends)
+    path = min(found, key=lambda one: one.slack)
+    if path.start.endswith("_latch"):
+        [enable], _ = paths([f"{path.start}/D"])
+        path = dataclasses.replace(path, start=enable.start, steps=(*enable.steps, *path.steps))
+    activity = f"inputs change in {ACTIVITY} of the cycles, OpenSTA propagates"
+    return path, parse_power(printed, activity)
+
+
+def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Path:
+    """The netlist that :func:`analyse` times, with buffer trees.
+
+    Raises CassandraError if a tool is missing or fails, or if ``out`` cannot be written.
+    """
+    library = _prepared(design, library, out, flow)
+    start = _start(design, library, out, flow, "speed")
+    _yosys(design, out, "speed", start + _timed(design, library, flow))
     net = out / f"{design.top}.net.v"
     add_buffers(net, library)
     return net
 
 
+def _prepared(design: Design, library: Library, out: Path, flow: Flow) -> Library:
+    """A folder with the RTLIL, and the library, with a price of its latch where that counts."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{design.top}.il").write_text(design.rtlil)
+    except OSError as error:
+        message = f"out must be a folder that can be written, not {out}: {error.strerror}"
+        raise CassandraError(message) from error
+    return with_latch(library, out) if flow.gated else library
+
+
 # --- scripts ------------------------------------------------------------------------------------
 
 
-def _flat_script(design: Design, library: Library, period: float) -> str:
-    return (
-        _unmapped(design, library)
-        + "design -save mapped\n"
-        + _mapped(library, _AREA)
-        + _statistics(design, library, "area")
-        + "design -load mapped\n"
-        + _timed(design, library, period)
-    )
+def _yosys(design: Design, out: Path, kind: str, script: str) -> None:
+    name = f"{design.top}.{kind}.ys"
+    (out / name).write_text(script)
+    run_tool("yosys", ["-q", "-s", name], out)
 
 
-def _unmapped(design: Design, library: Library) -> str:
-    """A flat top in generic gates and the library's flip-flops.
+def _start(design: Design, library: Library, out: Path, flow: Flow, kind: str) -> str:
+    """Yosys commands up to generic gates and the library's flip-flops; files for clock gates."""
+    generic = _hierarchy(design) if kind == "blocks" else _flat(design)
+    if flow.gated:
+        name = f"{design.top}.{kind}"
+        (out / f"{name}.map.v").write_text(ENABLES)
+        _yosys(
+            design, out, f"{kind}.gates", generic + enables_script(f"{name}.map.v", f"{name}.il")
+        )
+        text = gate_clocks((out / f"{name}.il").read_text())
+        (out / f"{name}.il").write_text(text)
+        generic = f"read_rtlil {name}.il\n"
+    return f"{generic}dfflibmap -liberty {library.path}\n"
 
-    All memories become one module, which is taken out: its ports are ports of the top.
-    """
+
+def _flat(design: Design) -> str:
+    """All memories become one module, which is taken out: its ports are ports of the top."""
     top = design.top
-    flat = "synth -flatten\n"
-    if design.without_memories:
-        flat = (
-            f"synth -flatten -top {top} -run begin:fine\n"
-            f'setattr -set submod "memory" t:$mem_v2\nsubmod\nblackbox {top}_memory\n'
-            f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
-        )
-    return _read(top) + flat + f"dfflibmap -liberty {library.path}\n"
-
-
-def _block_script(design: Design, library: Library) -> str:
-    """The cells of memories that are taken out stay as they are, and have no area."""
-    whole = "synth\n"
-    if design.without_memories:
-        whole = (
-            f"synth -top {design.top} -run begin:fine\n"
-            "opt -fast -full\nopt -undriven -fine\ntechmap\nopt -fast\n"
-        )
+    if not design.without_memories:
+        return f"{_read(top)}synth -flatten\n"
     return (
-        _read(design.top)
-        + whole
-        + f"dfflibmap -liberty {library.path}\n"
-        + _mapped(library, _AREA)
-        + f"tee -o {design.top}.blocks.txt stat -liberty {library.path}\n"
+        f"{_read(top)}synth -flatten -top {top} -run begin:fine\n"
+        f'setattr -set submod "memory" t:$mem_v2\nsubmod\nblackbox {top}_memory\n'
+        f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
     )
 
 
-def _timed(design: Design, library: Library, period: float) -> str:
-    picoseconds = round(1000 * period)
+def _hierarchy(design: Design) -> str:
+    """The cells of memories that are taken out stay as they are, and have no area."""
+    if not design.without_memories:
+        return f"{_read(design.top)}synth\n"
+    return (
+        f"{_read(design.top)}synth -top {design.top} -run begin:fine\n"
+        "opt -fast -full\nopt -undriven -fine\ntechmap\nopt -fast\n"
+    )
+
+
+def _timed(design: Design, library: Library, flow: Flow) -> str:
+    picoseconds = round(1000 * flow.period)
     selected = "-selected " if design.without_memories else ""
     return (
-        _mapped(library, _SPEED.format(D=picoseconds), f"-D {picoseconds}")
+        _mapped(library, RECIPES[flow.recipe].format(D=picoseconds), f"-D {picoseconds}")
         + "splitnets -ports\nopt_clean -purge\n"
         + _statistics(design, library, "speed")
         + f"write_verilog -noattr -noexpr -nohex {selected}{design.top}.net.v\n"

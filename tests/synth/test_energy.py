@@ -84,6 +84,10 @@ endmodule
 SLEWS = {"_1_/Y": 0.25, "_2_/Q": 0.75}
 
 
+def counted(transitions: dict[str, int], **high: float) -> energy.Activity:
+    return energy.Activity(transitions=transitions, high=high)
+
+
 @pytest.fixture
 def library(tmp_path: Path) -> Library:
     (tmp_path / "small.lib").write_text(LIBERTY)
@@ -118,8 +122,8 @@ def test_what_a_transition_takes_by_hand(library: Library) -> None:
 
 def test_the_energy_of_a_cycle_by_hand(library: Library) -> None:
     model = energy.Model(NETLIST, library, SLEWS)
-    counts = {"a": 4, "_0_": 10, "q[0]": 2, "clk": 0, "other": 99}
-    cycle = model.per_cycle(counts, cycles=20, period=5.0)
+    activity = counted({"a": 4, "_0_": 10, "q[0]": 2, "clk": 0, "other": 99})
+    cycle = model.per_cycle(activity, cycles=20, period=5.0)
     clock = 2 * 0.25 + 10 * energy.SLEW + 2
     assert cycle.clock == pytest.approx(clock)  # in every cycle, whatever was counted
     assert cycle.nets == pytest.approx((4 * 1.0 + 10 * 2.0 + 2 * 0.5) / 20)
@@ -132,7 +136,58 @@ def test_the_energy_of_a_cycle_by_hand(library: Library) -> None:
 def test_a_net_that_was_not_counted_is_an_error(library: Library) -> None:
     model = energy.Model(NETLIST, library, SLEWS)
     with pytest.raises(CassandraError, match="transitions must be of every net, _0_ is missing"):
-        model.per_cycle({"a": 4, "q[0]": 2}, cycles=20, period=5.0)
+        model.per_cycle(counted({"a": 4, "q[0]": 2}), cycles=20, period=5.0)
+
+
+GATE = """\
+  INVX1 clock_gate_0_inverter (
+    .A(clk),
+    .Y(clock_gate_0_low)
+  );
+  LATCH clock_gate_0_latch (
+    .CLK(clock_gate_0_low),
+    .D(a),
+    .Q(clock_gate_0_open)
+  );
+  NAND2X1 clock_gate_0_nand (
+    .A(clk),
+    .B(clock_gate_0_open),
+    .Y(clock_gate_0_not)
+  );
+  INVX8 clock_gate_0_driver (
+    .A(clock_gate_0_not),
+    .Y(clock_gate_0_y)
+  );
+"""
+GATE_SLEWS = dict.fromkeys(
+    (f"clock_gate_0_{pin}" for pin in ("inverter/Y", "latch/Q", "nand/Y", "driver/Y")), 0.5
+)
+
+
+def test_a_gated_clock_takes_energy_where_its_gate_is_open(library: Library) -> None:
+    parts = """\
+  cell (LATCH) { area : 0; pin(CLK) { direction : input; capacitance : 0.25; }
+    pin(D) { direction : input; capacitance : 1.0; } pin(Q) { direction : output; } }
+  cell (INVX1) { area : 16; pin(A) { direction : input; capacitance : 0.5; }
+    pin(Y) { direction : output; } }
+  cell (INVX8) { area : 40; pin(A) { direction : input; capacitance : 2.0; }
+    pin(Y) { direction : output; } }
+}
+"""
+    library.path.write_text(LIBERTY.rstrip().removesuffix("}") + parts)
+    gated = NETLIST.replace(".CLK(clk)", ".CLK(clock_gate_0_y)").replace(
+        "endmodule", GATE + "endmodule"
+    )
+    model = energy.Model(gated, Library.load(library.path), SLEWS | GATE_SLEWS)
+    counts = counted({"a": 4, "_0_": 10, "q[0]": 2, "clock_gate_0_open": 6}, clock_gate_0_open=0.25)
+    cycle = model.per_cycle(counts, cycles=20, period=5.0)
+    # C V^2 of the pins on each clock: inverter and NAND; latch; driver; flip-flop. Inside: a NAND
+    # that drives 2 pF, a flip-flop
+    always = 4 * (0.5 + 0.5) + 4 * 0.25
+    nand = (1 + 4 * 2.0 + 2 * energy.SLEW) / 2 + 0.5
+    opened = 4 * 2.0 + 4 * 0.125 + nand + (10 * 0.5 + 2)
+    assert cycle.clock == pytest.approx(always + 0.25 * opened)
+    assert cycle.nets == pytest.approx((4 * 3.0 + 10 * 2.0 + 2 * 0.5 + 6 * 0.5) / 20)
 
 
 def test_other_units_are_refused(library: Library, tmp_path: Path) -> None:
@@ -157,7 +212,9 @@ SAIF = """\
 
 
 def test_transitions_are_those_inside_the_netlist() -> None:
-    assert energy.transitions_of(SAIF) == {"_0_": 12, "q[0]": 3}
+    found = energy.Activity.of(SAIF)
+    assert found.transitions == {"_0_": 12, "q[0]": 3}
+    assert found.high == {"_0_": 5 / 9, "q[0]": 5 / 9}
 
 
 def test_the_simulation_has_the_ports_of_the_top_and_one_netlist() -> None:
@@ -217,5 +274,5 @@ def test_nets_take_what_opensta_says(tmp_path: Path) -> None:
     model = energy.Model(CHAIN, library, slews)
     nets = sum(value for net, value in model.nets.items() if net != "clk")
     assert nets * activity / period * 1e-3 == pytest.approx(float(found[1]), rel=1e-5)
-    silent = model.per_cycle(dict.fromkeys(model.nets, 0), 1, period)
+    silent = model.per_cycle(counted(dict.fromkeys(model.nets, 0)), 1, period)
     assert silent.leakage / period * 1e-3 == pytest.approx(float(found[2]), rel=1e-5)

@@ -102,6 +102,7 @@ def figures_of(path: timing.CriticalPath, power: timing.Power) -> synthesis.Figu
     return synthesis.Figures(
         total=9000.0,
         flip_flops=100,
+        gates=0,
         blocks={"codebook": 4000.0, "residue": 5600.0},
         memories={},
         speed_total=11000.0,

@@ -1,0 +1,155 @@
+"""Clock gates: flip-flops that share an enable lose their multiplexers and get a gated clock.
+
+A gate is four cells of the library: a latch that is open while the clock is low, the inverter that
+it needs for that, and an AND with a strong output, of NAND and inverter. Newer libraries have it as
+one cell. docs/hardware/synthesis.md says how gates are priced and timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.synth.timing import Library
+
+LEAST = 4
+"""Fewest flip-flops that get a gate; an enable of fewer stays a multiplexer before each."""
+
+MOST = 32
+"""Most flip-flops behind one gate, which then is a leaf of the clock tree."""
+
+LATCH_PRICE = 3.0
+"""Gate equivalents of a latch: assumed, as that of osu018 has no area; a flip-flop has 4. A gate
+has 6.3 with it."""
+
+CLOCK = "clk"
+
+LATCH, _INVERTER, _NAND, _DRIVER = "LATCH", "INVX1", "NAND2X1", "INVX8"
+
+ENABLES = """\
+(* techmap_celltype = "$_SDFFE_PP0P_" *)
+module to_zero (input D, C, R, E, output Q);
+  \\$_DFFE_PP_ _TECHMAP_REPLACE_ (.D(D & ~R), .C(C), .E(E | R), .Q(Q));
+endmodule
+(* techmap_celltype = "$_SDFFE_PP1P_" *)
+module to_one (input D, C, R, E, output Q);
+  \\$_DFFE_PP_ _TECHMAP_REPLACE_ (.D(D | R), .C(C), .E(E | R), .Q(Q));
+endmodule
+"""
+"""A reset is an enable as well: what Yosys's ``techmap`` makes of flip-flops that have both."""
+
+
+def with_latch(library: Library, out: Path) -> Library:
+    """The library with :data:`LATCH_PRICE` for a latch without area, as a file in ``out``.
+
+    Raises CassandraError if it lacks a part of a gate.
+    """
+    missing = [name for name in (LATCH, _INVERTER, _NAND, _DRIVER) if name not in library.areas]
+    if missing:
+        raise CassandraError(f"LIBERTY must have {missing[0]} for clock gates, not {library.path}")
+    text = library.path.read_text(errors="replace")
+    area = f"{LATCH_PRICE * library.gate:g}"
+    priced = re.sub(rf"(\bcell *\({LATCH}\) *\{{\s*area *: *)0(?=;)", rf"\g<1>{area}", text)
+    (out / library.path.name).write_text(priced)
+    return Library.load((out / library.path.name).resolve())
+
+
+def enables_script(rules: str, name: str) -> str:
+    """Yosys commands that leave plain flip-flops and such with an enable alone.
+
+    ``rules`` is a file with :data:`ENABLES`; all modules are written to the file ``name``.
+    """
+    kinds = " ".join(f"-cell {kind} 01" for kind in _KINDS)
+    return (
+        f"dfflegalize {kinds}\nopt_merge\ntechmap -map {rules}\nsimplemap\nopt_merge\n"
+        f"opt_clean\nwrite_rtlil {name}\n"
+    )
+
+
+_KINDS = ("$_DFF_P_", "$_DFFE_PP_", "$_SDFF_PP?_", "$_SDFFE_PP?P_")
+_ENABLED = re.compile(
+    r"^  cell \$_DFFE_PP_ (?P<name>\S+)\n(?P<pins>(?:    connect .*\n)*)  end\n", re.M
+)
+_CONNECTION = re.compile(r"connect \\(\w) (.*)")
+
+
+def gate_clocks(rtlil: str) -> str:
+    """RTLIL in which flip-flops with an enable have a gated clock.
+
+    Every ``$_DFFE_PP_`` whose enable has :data:`LEAST` of them in its module becomes a ``$_DFF_P_``
+    behind a gate. Those of one enable share gates in the order of the text, as evenly as
+    :data:`MOST` allows.
+    """
+    return re.sub(r"^module .*?^end$", lambda found: _gated(found[0]), rtlil, flags=re.M | re.S)
+
+
+def _gated(module: str) -> str:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for found in _ENABLED.finditer(module):
+        pins = dict(_CONNECTION.findall(found["pins"]))
+        groups.setdefault((pins["C"], pins["E"]), []).append(found["name"])
+    clocks: dict[str, str] = {}  # of each flip-flop behind a gate
+    wires, cells = [], []
+    for number, (clock, enable, members) in enumerate(_shared(groups)):
+        net = f"\\clock_gate_{number}"
+        clocks |= dict.fromkeys(members, f"{net}_y")
+        wires += [f"  wire {net}_{end}\n" for end in ("low", "open", "not", "y")]
+        cells += _gate(net, clock, enable)
+    text = _ENABLED.sub(lambda found: _behind(found, clocks.get(found["name"])), module)
+    head, _, rest = text.removesuffix("end").partition("\n")
+    return f"{head}\n{''.join(wires)}{rest}{''.join(cells)}end"
+
+
+def _shared(
+    groups: Mapping[tuple[str, str], Sequence[str]],
+) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Clock, enable and flip-flops of every gate."""
+    for (clock, enable), members in groups.items():
+        if len(members) < LEAST:
+            continue
+        parts = -(-len(members) // MOST)
+        ends = [len(members) * part // parts for part in range(parts + 1)]
+        for first, last in itertools.pairwise(ends):
+            yield clock, enable, members[first:last]
+
+
+def _gate(net: str, clock: str, enable: str) -> list[str]:
+    return [
+        _cell(_INVERTER, f"{net}_inverter", A=clock, Y=f"{net}_low"),
+        _cell(LATCH, f"{net}_latch", CLK=f"{net}_low", D=enable, Q=f"{net}_open"),
+        _cell(_NAND, f"{net}_nand", A=clock, B=f"{net}_open", Y=f"{net}_not"),
+        _cell(_DRIVER, f"{net}_driver", A=f"{net}_not", Y=f"{net}_y"),
+    ]
+
+
+def _cell(kind: str, name: str, **pins: str) -> str:
+    connections = "".join(f"    connect \\{pin} {net}\n" for pin, net in pins.items())
+    return f"  cell \\{kind} {name}\n{connections}  end\n"
+
+
+def _behind(found: re.Match[str], clock: str | None) -> str:
+    if clock is None:
+        return found[0]
+    pins = dict(_CONNECTION.findall(found["pins"])) | {"C": clock}
+    kept = "".join(f"    connect \\{pin} {pins[pin]}\n" for pin in "CDQ")
+    return f"  cell $_DFF_P_ {found['name']}\n{kept}  end\n"
+
+
+# --- gated netlists -----------------------------------------------------------------------------
+
+
+def clocks_of(instances: Mapping[str, tuple[str, Mapping[str, str]]]) -> dict[str, str]:
+    """Nets that follow the clock, each with the net that opens its gate ("": always open).
+
+    ``instances`` are cells and nets by pin, of a netlist with gates or without.
+    """
+    latches = [pins for cell, pins in instances.values() if cell == LATCH]
+    opens = {pins["Q"] for pins in latches}
+    ands = [pins for cell, pins in instances.values() if cell == _NAND and pins["B"] in opens]
+    shut = {pins["Y"]: pins["B"] for pins in ands if pins["A"] == CLOCK}
+    drivers = [pins for cell, pins in instances.values() if cell == _DRIVER and pins["A"] in shut]
+    always = dict.fromkeys([CLOCK, *(pins["CLK"] for pins in latches)], "")
+    return always | shut | {pins["Y"]: shut[pins["A"]] for pins in drivers}
