@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +46,8 @@ from cassandra_spec.verif.library.payloads import Payload
 
 DRAM = {"HBM2": 3.92, "GDDR5": 14.0}
 """pJ to read a bit: O'Connor et al., Fine-Grained DRAM, MICRO 2017."""
+
+MODES = ("draft", "target")
 
 BITS = 16
 """Of a value that is not packed."""
@@ -164,6 +168,22 @@ def markdown(runs: Sequence[Run], library: str) -> str:
     return f"{_energies(runs)}\n\n{_ratios(runs, library)}\n"
 
 
+def read_report(path: Path, config: DecoderConfig, flow: Flow) -> dict[str, Any]:
+    """The report of a netlist, which takes the energies of a value in J as ``values``.
+
+    Raises CassandraError if it is of another decoder or flow.
+    """
+    try:
+        report: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CassandraError(f"into must be a report of make synth, not {path}: {error}") from error
+    for name, ours in (("config", config), ("flow", flow)):
+        wanted = json.loads(json.dumps(dataclasses.asdict(ours)))
+        if report.get(name) != wanted:
+            raise CassandraError(f"{name} of into must be {wanted}, not {report.get(name)}")
+    return report
+
+
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.energy", description=__doc__)
     parser.add_argument("--lanes", type=int, default=16, help="of the decoder (default 16)")
@@ -173,6 +193,9 @@ def _parser() -> CommandParser:
     add_flow(parser)
     parser.add_argument("--out", type=Path, default=Path("build/energy"), help="folder for files")
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
+    parser.add_argument(
+        "--into", type=Path, help="report of make synth of this netlist, for Table V"
+    )
     return parser
 
 
@@ -183,15 +206,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     library = Library.chosen(args.liberty)
-    config = DecoderConfig(lanes=args.lanes)
-    bench = Bench(config, library, flow_of(args), args.out)
+    config, flow = DecoderConfig(lanes=args.lanes), flow_of(args)
+    report = read_report(args.into, config, flow) if args.into else {}
+    bench = Bench(config, library, flow, args.out)
     runs = [
         bench.run(payload, mode)
         for payload in _payloads(config, args.tensor, args.segments)
-        for mode in ("draft", "target")
+        for mode in MODES
     ]
     text = markdown(runs, library.path.stem)
-    publish(text, args.document, "synthesis")
+    publish(text, args.document, "gated" if flow.gated else "synthesis")
+    if args.into:
+        report["values"] = {
+            mode: {run.scheme: run.energy.total * 1e-12 for run in runs if run.mode == mode}
+            for mode in MODES
+        }
+        args.into.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 
 

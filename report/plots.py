@@ -54,6 +54,7 @@ class Plot:
     room: tuple[float, ...] = ()  # the largest place of each curve that memory has room for
     lines: tuple[tuple[str, float], ...] = ()  # values with a line, by what they are
     zoom: bool = False  # whether the scale may start above 0
+    linear: bool = False  # whether curves run over a linear scale, not over powers of two
 
     def figure(self) -> Figure:
         """The plot, drawn."""
@@ -119,7 +120,8 @@ class Plot:
             axes.plot([], [], "o", color="black", markerfacecolor="white", label=BEYOND)
         for label, value in self.lines:
             axes.axhline(value, linestyle="--", color="black", label=label)
-        axes.set_xscale("log", base=2)
+        if not self.linear:
+            axes.set_xscale("log", base=2)
         axes.set_xlabel(self.across)
         axes.set_ylabel(self.axis)
 

@@ -23,7 +23,16 @@ from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
-from cassandra_spec.synth.synthesis import PERIOD, RECIPES, Design, Figures, Flow, analyse
+from cassandra_spec.synth.curve import curve_flows, curve_plot, curve_table
+from cassandra_spec.synth.synthesis import (
+    PERIOD,
+    RECIPES,
+    Design,
+    Figures,
+    Flow,
+    analyse,
+    sweep,
+)
 from cassandra_spec.synth.timing import Library, version_of
 
 DEFAULT_CONFIGS = (
@@ -95,10 +104,11 @@ def design_of(config: DecoderConfig | EncoderConfig) -> Design:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderReport:
-    """Figures of a decoder, and its name."""
+    """Figures of a decoder, its name and how it was mapped."""
 
     config: DecoderConfig
     figures: Figures
+    flow: Flow
 
     @property
     def label(self) -> str:
@@ -107,15 +117,15 @@ class DecoderReport:
         schemes = "all schemes" if config.schemes == SCHEMES else " + ".join(config.schemes)
         rate = ", full rate" if config.target_rate == "full" else ""
         rate += ", coded pruned exponents" if config.coded else ""
+        rate += ", gated" if self.flow.gated else ""
+        rate += f", recipe {self.flow.recipe}" if self.flow.recipe != Flow.recipe else ""
         return f"{config.lanes} lanes, {schemes}{rate}"
 
 
-def report_decoder(
-    config: DecoderConfig, library: Library, out: Path, flow: Flow | None = None
-) -> DecoderReport:
+def report_decoder(config: DecoderConfig, library: Library, out: Path, flow: Flow) -> DecoderReport:
     """Synthesise and time one decoder; errors as of :func:`analyse`."""
     figures = analyse(design_of(config), library, out, flow)
-    return DecoderReport(config=config, figures=figures)
+    return DecoderReport(config=config, figures=figures, flow=flow)
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -126,12 +136,22 @@ def _kilo(gates: float) -> str:
 
 
 def _netlists(reports: Sequence[DecoderReport]) -> str:
-    head = ["netlist", "kGE", "flip-flops", "nJ in a cycle", "period ns", "arrival ns", "cells"]
+    head = [
+        "netlist",
+        "kGE",
+        "flip-flops",
+        "clock gates",
+        "nJ in a cycle",
+        "period ns",
+        "arrival ns",
+        "cells",
+    ]
     rows = [
         [
             r.label,
             _kilo(r.figures.speed_total),
             r.figures.flip_flops,
+            r.figures.gates,
             f"{r.figures.energy * 1e9:.2f}",
             f"{r.figures.shortest_period:.2f}",
             f"{r.figures.path.arrival:.2f}",
@@ -151,7 +171,7 @@ def _breakdown(labels: Sequence[str], names: Sequence[str], columns: Sequence[Fi
     ]
     for label, part in (
         ("shared or unused, when flat", lambda one: one.total - sum(one.blocks.values())),
-        ("mapping for speed, buffers", lambda one: one.speed_total - one.total),
+        ("mapping for delay, buffers", lambda one: one.speed_total - one.total),
         ("netlist", lambda one: one.speed_total),
     ):
         rows.append([label, *(_kilo(part(figures)) for figures in columns)])
@@ -220,6 +240,7 @@ def as_json(report: DecoderReport, made: dict[str, str]) -> dict[str, object]:
     return {
         **dataclasses.asdict(report.figures),
         "config": dataclasses.asdict(report.config),
+        "flow": dataclasses.asdict(report.flow),
         "made": made,
     }
 
@@ -244,6 +265,7 @@ def _parser() -> CommandParser:
     add_flow(parser)
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
     parser.add_argument("--encoder", action="store_true", help="the encoder, not decoders")
+    parser.add_argument("--curve", action="store_true", help="kGE against period of one decoder")
     parser.add_argument("--lanes", type=int, help="one configuration: 8, 16 or 32 lanes")
     parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help="and its schemes")
     decoder = parser.add_argument_group("of decoders")
@@ -291,8 +313,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     library = Library.chosen(args.liberty)
+    if args.curve:
+        publish(_curve_text(args, library), args.document, "curve")
+        return 0
     text = _encoder_text(args, library) if args.encoder else _decoder_text(args, library)
-    publish(text, args.document, "synthesis")
+    publish(text, args.document, "gated" if args.gated else "synthesis")
     return 0
 
 
@@ -307,12 +332,25 @@ def _encoder_text(args: argparse.Namespace, library: Library) -> str:
     return encoder_tables(reports, config)
 
 
+def _curve_text(args: argparse.Namespace, library: Library) -> str:
+    """The table; the plot goes beside the document, else to ``--out``."""
+    config = _decoders(args)[0]
+    points = []
+    for point in sweep(design_of(config), library, args.out, curve_flows(gated=args.gated)):
+        print(f"{point} ...", file=sys.stderr, flush=True)
+        points.append(point)
+    title = f"{config.lanes} lanes, {' + '.join(config.schemes)}{', gated' * args.gated}"
+    folder = args.document.parent if args.document else args.out
+    (folder / "synthesis.svg").write_text(curve_plot(points, title=title))
+    return f"![kGE against period](synthesis.svg)\n\n{title}:\n\n{curve_table(points)}"
+
+
 def _decoder_text(args: argparse.Namespace, library: Library) -> str:
     reports = []
     for config in _decoders(args):
         print(f"{config.module_name} ...", file=sys.stderr, flush=True)
         report = report_decoder(config, library, args.out, flow_of(args))
-        name = args.out / f"{config.module_name}.json"
+        name = args.out / f"{config.module_name}{'_gated' * args.gated}.json"
         text = json.dumps(as_json(report, _made(library, args.out)), indent=1)
         name.write_text(text + "\n")
         reports.append(report)

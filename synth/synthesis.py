@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
@@ -44,9 +44,11 @@ _SIZED = "topo;buffer,-c,-p,-N,10;topo;upsize,-D,{D};dnsize,-D,{D};print_stats"
 
 RECIPES = {
     "speed": "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9,-D,{D};" + _SIZED,
+    "balanced": "+strash;ifraig;scorr;dc2;&get,-n;&dch,-f;&nf;&put;" + _SIZED,
     "area": "+strash;ifraig;scorr;dc2;dch,-f;amap;" + _SIZED,
 }
-"""abc's scripts for a netlist that is timed: mapped for delay or area, then buffered and sized."""
+"""abc's scripts for a netlist that is timed: mapped for delay, for both or for area, then buffered
+and sized."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,10 +95,10 @@ class Design:
 class Figures:
     """Figures of a top; gate equivalents are areas in two-input NANDs.
 
-    ``speed_total``, ``flip_flops``, ``gates`` (of clocks), ``path`` and ``power`` are of the netlist
-    that is timed. ``blocks`` come from a synthesis for area that keeps the hierarchy, so their sum
-    is more than ``total``, which is flat. ``memories`` are bits by name, of memories that are in no
-    area.
+    ``speed_total``, ``flip_flops``, ``gates`` (of clocks), ``path`` and ``power`` are of the
+    netlist that is timed. ``blocks`` come from a synthesis for area that keeps the hierarchy, so
+    their sum is more than ``total``, which is flat. ``memories`` are bits by name, of memories that
+    are in no area.
     """
 
     total: float
@@ -189,6 +191,35 @@ def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Pa
     net = out / f"{design.top}.net.v"
     add_buffers(net, library)
     return net
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """A netlist on a curve of gates against period."""
+
+    flow: Flow
+    gates: float  # gate equivalents
+    shortest_period: float  # ns
+
+
+def sweep(design: Design, library: Library, out: Path, flows: Sequence[Flow]) -> Iterator[Point]:
+    """A netlist for each flow, from one run of what they share; all are gated, or none is.
+
+    Raises CassandraError if a tool is missing or fails, or if ``out`` cannot be written.
+    """
+    top = design.top
+    library = _prepared(design, library, out, flows[0])
+    start = _start(design, library, out, flows[0], "flat")
+    _yosys(design, out, "generic", f"{start}write_rtlil {top}.generic.il\n")
+    net = out / f"{top}.net.v"
+    for flow in flows:
+        _yosys(
+            design, out, "speed", f"read_rtlil {top}.generic.il\n{_timed(design, library, flow)}"
+        )
+        buffers = add_buffers(net, library)
+        area = chip_areas((out / f"{top}.speed.txt").read_text())[top] / library.gate
+        path, _ = timed(net, top, library, flow.period)
+        yield Point(flow=flow, gates=area + buffers, shortest_period=flow.period - path.slack)
 
 
 def _prepared(design: Design, library: Library, out: Path, flow: Flow) -> Library:

@@ -32,6 +32,7 @@ class Synthesis:
     energy: float | None  # J of a cycle, without leakage; None in a report without power
     activity: str  # the activity that the energy is of
     library: str  # the library's name
+    values: Mapping[str, float]  # J of a value on real weights, of the worst scheme, by mode
     made: str  # date and tools
 
     def __post_init__(self) -> None:
@@ -59,8 +60,10 @@ def _report(path: Path) -> Synthesis:
     content = read_json(path)
     try:
         config, made = content["config"], content.get("made", {})
+        gated = content.get("flow", {}).get("gated", False)
+        values = content.get("values", {})
         return Synthesis(
-            name=f"{config['lanes']} lanes, {' + '.join(config['schemes'])}",
+            name=f"{config['lanes']} lanes, {' + '.join(config['schemes'])}{', gated' * gated}",
             schemes=tuple(config["schemes"]),
             lanes=config["lanes"],
             gates=content["speed_total"],
@@ -68,6 +71,7 @@ def _report(path: Path) -> Synthesis:
             energy=_energy(content),
             activity=content["power"]["activity"] if "power" in content else "",
             library=made.get("library", ""),
+            values={mode: max(energies.values()) for mode, energies in values.items()},
             made=", ".join(f"{key} {value}" for key, value in made.items()),
         )
     except (AttributeError, KeyError, TypeError) as error:

@@ -37,11 +37,17 @@ def area(report: Synthesis, count: int, *, scan: bool = True) -> float:
     return mm2(report.gates + more) * count
 
 
-def power(report: Synthesis, count: int, *, classical: bool = False) -> float | None:
-    """W of some decoders at the paper's node and the NPU's clock; None if the report has none."""
+def power(report: Synthesis, mode: str = "draft", *, classical: bool = False) -> float | None:
+    """W of the decoders that fill the scratchpad, at the paper's node and the NPU's clock.
+
+    From energies of values on real weights, else of cycles; None if the report has neither.
+    """
+    factor = classical_factor(report.library) if classical else energy_factor(report.library)
+    if mode in report.values:
+        return report.values[mode] * claim("scratchpad") / 2 * factor * load_device("npu").clock
     if report.energy is None:
         return None
-    factor = classical_factor(report.library) if classical else energy_factor(report.library)
+    count = decoders_needed(rate_of(report, load_rates(), mode))
     return report.energy * factor * load_device("npu").clock * count
 
 
@@ -53,7 +59,7 @@ def decoders_of(reports: Sequence[Synthesis] | None = None) -> tuple[float, floa
     known = load_reports() if reports is None else reports
     best = max(known, key=lambda report: (len(report.schemes), -abs(report.lanes - 16)))
     count = decoders_needed(rate_of(best, load_rates()))
-    return area(best, count), power(best, count)
+    return area(best, count), power(best)
 
 
 def table_5(reports: Sequence[Synthesis] | None = None) -> tuple[Table, ...]:
@@ -117,7 +123,7 @@ def _of_ours(reports: Sequence[Synthesis]) -> Table:
 
 def _row(report: Synthesis, mode: str, theirs: dict[str, float]) -> Row:
     count = decoders_needed(rate_of(report, load_rates(), mode))
-    silicon, watts = area(report, count), power(report, count)
+    silicon, watts = area(report, count), power(report, mode)
     cells = (
         report.name,
         mode,
@@ -129,8 +135,10 @@ def _row(report: Synthesis, mode: str, theirs: dict[str, float]) -> Row:
     )
     if watts is None:
         return (*cells, "not in it", "", "")
-    classical = power(report, count, classical=True)
-    return (*cells, f"{watts:.3f}", difference(watts, theirs["power"]), f"{classical:.3f}")
+    classical = power(report, mode, classical=True)
+    measured = "*" if mode in report.values else ""
+    watt = f"{watts:.3f}{measured}"
+    return (*cells, watt, difference(watts, theirs["power"]), f"{classical:.3f}")
 
 
 def _notes(reports: Sequence[Synthesis]) -> Iterator[str]:
@@ -140,11 +148,12 @@ def _notes(reports: Sequence[Synthesis]) -> Iterator[str]:
         " rate, of targets at half rate."
     )
     yield (
-        f"W: energy of a cycle at the report's activity, scaled by Stillmaker and Baas, at"
-        f" {load_device('npu').clock / 1e9:.3f} GHz; classical: by capacitance and square of the"
-        " voltage. No leakage."
+        "W: energy of a cycle at the report's activity (*: of a value of real weights, in the"
+        f" worst scheme), scaled by Stillmaker and Baas, at {load_device('npu').clock / 1e9:.3f}"
+        " GHz; classical: by capacitance and square of the voltage. No wires, no clock tree."
     )
     for made in sorted({report.made for report in reports if report.made}):
-        yield f"Made by make synth: {made}."
+        names = "; ".join(report.name for report in reports if report.made == made)
+        yield f"Made by make synth: {made} ({names})."
     for activity in sorted({report.activity for report in reports if report.activity}):
         yield f"Activity: {activity}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,10 @@ from cassandra_spec.bench import energy
 from cassandra_spec.bench.array_rate import weights_of
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.synth.energy import Energy
+from cassandra_spec.synth.synthesis import Flow
 from cassandra_spec.system.figures.silicon import energy_factor
 
 RUN = energy.Run(
@@ -35,6 +39,22 @@ def test_both_tables_have_the_figures() -> None:
     assert cells[:5] == ["mx", "draft", "6.00", "10.00", f"{7.5 * fitted:.2f}"]
     assert cells[6] == f"{7.5 * fitted / (10 * energy.DRAM['HBM2']):.1%}"
     assert len(cells) == len(ratios.splitlines()[0].split("|")[1:-1])
+
+
+def test_a_report_takes_energies_of_its_own_netlist_alone(tmp_path: Path) -> None:
+    config, flow, path = DecoderConfig(lanes=8), Flow(gated=True), tmp_path / "report.json"
+    content = {"config": dataclasses.asdict(config), "flow": dataclasses.asdict(flow)}
+    path.write_text(json.dumps(content))
+    assert energy.read_report(path, config, flow) == json.loads(json.dumps(content))
+    with pytest.raises(
+        CassandraError, match=r"flow of into must be .*'gated': False.*, not .*True"
+    ):
+        energy.read_report(path, config, Flow())
+    with pytest.raises(CassandraError, match=r"config of into must be .*'lanes': 16.*, not .* 8"):
+        energy.read_report(path, DecoderConfig(), flow)
+    path.write_text("none")
+    with pytest.raises(CassandraError, match="into must be a report of make synth, not "):
+        energy.read_report(path, config, flow)
 
 
 def test_weights_are_whole_segments_of_one_tensor() -> None:

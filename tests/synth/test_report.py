@@ -16,6 +16,7 @@ from cassandra_spec.synth.report import (
     encoder_tables,
     markdown,
 )
+from cassandra_spec.synth.synthesis import Flow
 
 LIBERTY = """\
 library(small) {
@@ -117,12 +118,12 @@ def test_the_shortest_period_has_the_set_up_and_every_column_adds_up() -> None:
     figures = figures_of(timing.parse_path(PATH, {}), power)
     assert figures.shortest_period == pytest.approx(0.6 + 0.185)
     assert figures.energy == pytest.approx((0.54707 + 0.11788) * 4.6e-9)
-    text = markdown([DecoderReport(config=DecoderConfig(), figures=figures)])
+    text = markdown([DecoderReport(config=DecoderConfig(), figures=figures, flow=Flow())])
     rows = [line.split("|")[1:3] for line in text.split("\n\n")[1].splitlines()[2:]]
     cells = {name.strip(): float(cell) for name, cell in rows}
     assert cells.pop("netlist") == pytest.approx(sum(cells.values())) == 11.0
     assert cells["shared or unused, when flat"] == -0.6
-    assert "| 16 lanes, all schemes | 11.0 | 100 | 3.06 | 0.78 | 0.60 |" in text
+    assert "| 16 lanes, all schemes | 11.0 | 100 | 0 | 3.06 | 0.78 | 0.60 |" in text
 
 
 def test_encoders_stand_side_by_side_with_their_memories_as_macros() -> None:

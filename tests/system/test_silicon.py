@@ -48,7 +48,7 @@ def test_a_report_by_hand(tmp_path: Path) -> None:
     assert area(found, 64, scan=False) == pytest.approx(20000 * 0.5 * 64 / 1e6)
     assert area(found, 64) == pytest.approx((20000 + 1000 * (6 - 4)) * 0.5 * 64 / 1e6)
     watts = 0.4 * 5e-9 * energy_factor("osu018_stdcells") * load_device("npu").clock * 64
-    assert power(found, 64) == pytest.approx(watts)
+    assert power(found) == pytest.approx(watts / 64 * decoders_needed(15.9 / 2))
 
 
 def test_the_energy_of_stillmaker_and_baas_by_hand() -> None:
@@ -70,7 +70,7 @@ def test_the_classical_rule_by_hand() -> None:
 def test_a_library_nobody_knows_lists_the_known_ones(tmp_path: Path) -> None:
     (found,) = load_reports(report(tmp_path, made={"library": "sky130"}))
     with pytest.raises(SystemModelError, match="library must be one of osu018_stdcells, not 'sky"):
-        power(found, 1)
+        power(found)
 
 
 def test_the_papers_decoder_in_gates() -> None:
@@ -94,8 +94,20 @@ def test_another_report_is_all_that_a_smaller_decoder_needs(tmp_path: Path) -> N
     rows = [row for row in table.rows if row[0] != "the paper's"]
     for row, mode, rate in zip(rows, ("draft", "target"), (15.9, 7.95), strict=True):
         assert row[:4] == ("8 lanes, mx", mode, "20.0", f"{decoders_needed(rate / 2)}")
-    assert "Made by make synth: date today, library osu018_stdcells." in table.notes
+    assert "Made by make synth: date today, library osu018_stdcells (8 lanes, mx)." in table.notes
     assert "Activity: assumed." in table.notes
+
+
+def test_energies_of_values_come_before_those_of_cycles(tmp_path: Path) -> None:
+    values = {"draft": {"mx": 1e-12, "exact": 2e-12}}
+    (found,) = load_reports(report(tmp_path, values=values, flow={"gated": True}))
+    assert found.name == "8 lanes, mx, gated"
+    # 512 values a cycle of the worst scheme
+    watts = 2e-12 * 512 * energy_factor("osu018_stdcells") * load_device("npu").clock
+    assert power(found) == pytest.approx(watts)
+    draft, target = table_5([found])[1].rows[1:]
+    assert draft[7] == f"{watts:.3f}*"
+    assert target[7] == f"{power(found, 'target'):.3f}"  # targets were not measured
 
 
 def test_a_report_without_power_says_so(tmp_path: Path) -> None:

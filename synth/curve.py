@@ -1,0 +1,65 @@
+"""Gates against period of one decoder: every recipe, at several periods that it is asked for.
+
+``python -m cassandra_spec.synth.report --curve``; docs/hardware/synthesis.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from cassandra_spec.report.tables import markdown_table
+from cassandra_spec.synth.synthesis import RECIPES, Flow, Point
+
+PERIODS = (4.0, 4.6, 5.5)
+"""Periods in ns that each recipe is asked for."""
+
+
+def curve_flows(*, gated: bool) -> list[Flow]:
+    """The flows of a curve."""
+    both = itertools.product(RECIPES, PERIODS)
+    return [Flow(recipe=recipe, period=period, gated=gated) for recipe, period in both]
+
+
+def curve_table(points: Sequence[Point]) -> str:
+    """The points as the document has them, fastest first; those that no other beats are marked."""
+    rows = [
+        [
+            point.flow.recipe,
+            f"{point.flow.period:.1f}",
+            f"{point.shortest_period:.2f}",
+            f"{point.gates / 1000:.1f}",
+            "" if any(_beats(other, point) for other in points) else "*",
+        ]
+        for point in sorted(points, key=lambda point: point.shortest_period)
+    ]
+    return markdown_table(["recipe", "period asked for", "period ns", "kGE", "best"], rows)
+
+
+def _beats(one: Point, other: Point) -> bool:
+    """Whether a netlist is at most as large and as slow as another one, and not the same."""
+    here, there = ((point.gates, point.shortest_period) for point in (one, other))
+    return here != there and all(a <= b for a, b in zip(here, there, strict=True))
+
+
+def curve_plot(points: Sequence[Point], *, title: str) -> str:
+    """The same as an SVG."""
+    from cassandra_spec.report.plots import Plot  # needs the extra `plots`
+
+    curves = tuple(
+        (f"recipe {recipe}", tuple(sorted(_places(points, recipe)))) for recipe in RECIPES
+    )
+    plot = Plot(
+        name="curve",
+        title=title,
+        axis="kGE",
+        curves=curves,
+        across="shortest period, ns",
+        linear=True,
+    )
+    return plot.svg()
+
+
+def _places(points: Sequence[Point], recipe: str) -> list[tuple[float, float]]:
+    mine = (point for point in points if point.flow.recipe == recipe)
+    return [(point.shortest_period, point.gates / 1000) for point in mine]
