@@ -203,19 +203,16 @@ class Point:
 
 
 def sweep(design: Design, library: Library, out: Path, flows: Sequence[Flow]) -> Iterator[Point]:
-    """A netlist for each flow, from one run of what they share; all are gated, or none is.
+    """A netlist for each flow, as :func:`map_for_speed` gives them; all are gated, or none is.
 
     Raises CassandraError if a tool is missing or fails, or if ``out`` cannot be written.
     """
     top = design.top
     library = _prepared(design, library, out, flows[0])
     start = _start(design, library, out, flows[0], "flat")
-    _yosys(design, out, "generic", f"{start}write_rtlil {top}.generic.il\n")
     net = out / f"{top}.net.v"
     for flow in flows:
-        _yosys(
-            design, out, "speed", f"read_rtlil {top}.generic.il\n{_timed(design, library, flow)}"
-        )
+        _yosys(design, out, "speed", start + _timed(design, library, flow))
         buffers = add_buffers(net, library)
         area = chip_areas((out / f"{top}.speed.txt").read_text())[top] / library.gate
         path, _ = timed(net, top, library, flow.period)
