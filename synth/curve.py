@@ -44,7 +44,7 @@ def _beats(one: Point, other: Point) -> bool:
 
 def curve_plot(points: Sequence[Point], *, title: str) -> str:
     """The same as an SVG."""
-    from cassandra_spec.report.plots import Plot  # needs the extra `plots`
+    from cassandra_spec.report.plots import Plot, described_svg  # needs the extra `plots`
 
     curves = tuple(
         (f"recipe {recipe}", tuple(sorted(_places(points, recipe)))) for recipe in RECIPES
@@ -57,7 +57,11 @@ def curve_plot(points: Sequence[Point], *, title: str) -> str:
         across="shortest period, ns",
         linear=True,
     )
-    return plot.svg()
+    text = "; ".join(
+        f"{label}: {', '.join(f'{gates:.1f} kGE at {period:.2f} ns' for period, gates in places)}"
+        for label, places in curves
+    )
+    return described_svg(plot.figure(), title=title, text=text).decode()
 
 
 def _places(points: Sequence[Point], recipe: str) -> list[tuple[float, float]]:

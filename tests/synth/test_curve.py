@@ -48,6 +48,7 @@ def test_the_plot_has_a_curve_for_each_recipe() -> None:
     svg = curve_plot(POINTS, title="8 lanes")
     assert all(f"recipe {recipe}" in svg for recipe in RECIPES)
     assert "shortest period, ns" in svg
+    assert "recipe area: 20.0 kGE at 5.00 ns, 20.0 kGE at 5.00 ns" in svg  # its description
     assert curve_plot(POINTS, title="8 lanes") == svg
 
 
