@@ -40,19 +40,20 @@ VARIANTS = {"torch": "KV", "native": "target"}
 JOBS = {"torch": 2, "native": 1}  # the native engine has threads of its own
 
 
-def _pack(folder: Path, schemes: Sequence[str]) -> None:
+def _pack(folder: Path, schemes: Sequence[str], cluster: str | None) -> None:
     """Pack the model in each scheme that is not there yet."""
     source = open_source(BUNDLED)
     for scheme in schemes:
         if not (folder / scheme).exists():
             norms = load_or_calibrate(source, cache=cache_directory(), progress=True)
-            pack_model(source, folder / scheme, RECIPES[scheme], norms=norms, progress=True)
+            recipe = RECIPES[scheme]
+            pack_model(source, folder / scheme, recipe, norms=norms, cluster=cluster, progress=True)
 
 
 def _answer_all(args: argparse.Namespace, todo: Sequence[Case], answers: Answers) -> None:
     """Answer what is not answered yet."""
     run = Run(
-        folder=args.out.absolute(),
+        folder=args.out,
         max_tokens=args.max_tokens,
         threads=args.threads,
         table=args.table,
@@ -117,8 +118,9 @@ def _run(args: argparse.Namespace) -> int:
         raise CassandraError("table must be left out with torch, not " + repr(str(args.table)))
     pairs = list(BACKENDS[args.backend].pairs(args.schemes, args.prompts))
     todo = list(with_plain(pairs))
+    args.out, args.table = args.out.absolute(), args.table and args.table.absolute()
     args.out.mkdir(parents=True, exist_ok=True)
-    _pack(args.out, list(dict.fromkeys(case.scheme for case in todo)))
+    _pack(args.out, list(dict.fromkeys(case.scheme for case in todo)), args.cluster)
     made_by = version([args.table] if args.table else [])
     answers = Answers(args.out / f"answers-{args.backend}-{args.max_tokens}-{made_by}.json")
     _answer_all(args, todo, answers)

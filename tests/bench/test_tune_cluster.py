@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pickle
-import signal
-import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,25 +18,13 @@ from cassandra_spec.model.study.shared import SharedStudy
 from cassandra_spec.model.study.tuning import Candidate
 from cassandra_spec.model.weights.sources import open_source
 from tests.bench.test_acceptance import folder
+from tests.workers.on_cluster import killing, local_cluster
 
 __all__ = ["folder"]
-
-distributed: Any = pytest.importorskip("distributed")
 
 
 LEFT = 4
 """Candidates that the cluster looks at."""
-
-
-def _kill_at_work(address: str, state: Path, killed: list[int]) -> None:
-    """Kill a worker when the first of its candidates is known."""
-    before = state.read_bytes()
-    with distributed.Client(address, set_as_default=False) as client:
-        while state.read_bytes() == before:
-            time.sleep(0.05)
-        number = next(iter(client.run(os.getpid).values()))
-        os.kill(number, signal.SIGKILL)
-        killed.append(number)
 
 
 @pytest.mark.slow
@@ -67,16 +50,9 @@ def test_a_cluster_finds_the_same_though_a_worker_is_killed(folder: Path, tmp_pa
     del begun["scores"][-LEFT:]
     state = files("there")[1]
     state.write_text(json.dumps(begun))
-    killed: list[int] = []
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
-    ) as local:
-        arguments = (local.scheduler_address, state, killed)
-        killer = threading.Thread(target=_kill_at_work, args=arguments)
-        killer.start()
-        assert tune("there", "--cluster", local.scheduler_address) == here
-        killer.join()
-    assert killed
+    before = state.read_bytes()
+    with local_cluster() as address, killing(address, lambda: state.read_bytes() != before):
+        assert tune("there", "--cluster", address) == here
 
 
 def test_a_study_goes_by_its_files_and_is_opened_once(folder: Path, tmp_path: Path) -> None:

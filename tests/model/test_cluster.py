@@ -22,6 +22,7 @@ from cassandra_spec.workers.pool import Workers
 from tests.casspec.status import status_of
 from tests.model.test_packing import RECIPES, norms_of
 from tests.model.tiny import write_model
+from tests.workers.on_cluster import local_cluster
 from tests.workers.on_workers import DyingCodec, fail_at_three, square, worker_id
 
 distributed: Any = pytest.importorskip("distributed")
@@ -29,10 +30,8 @@ distributed: Any = pytest.importorskip("distributed")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
-    ) as local:
-        yield local.scheduler_address
+    with local_cluster() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from cassandra_spec.model.weights.sources import open_source, packed_tensors
 from cassandra_spec.sim.weights import DecodedWeights, Work, gateware, pack_and_check
 from tests.model.tiny import write_model
-
-distributed: Any = pytest.importorskip("distributed")
+from tests.workers.on_cluster import local_cluster
 
 
 @pytest.mark.slow
@@ -20,10 +18,8 @@ def test_a_cluster_finds_what_this_process_finds(tmp_path: Path) -> None:
     source = open_source(write_model(tmp_path / "m"))
     gateware()  # built once, before the workers want it
     found = []
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
-    ) as local:
-        for name, cluster in (("here", None), ("there", local.scheduler_address)):
+    with local_cluster() as address:
+        for name, cluster in (("here", None), ("there", address)):
             work = Work(jobs=None if cluster else 1, cluster=cluster)
             folder = tmp_path / name
             folder.mkdir()

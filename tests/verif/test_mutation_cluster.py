@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cassandra_spec.verif.mutation.__main__ import SCRATCH, main
+from cassandra_spec.verif.mutation.__main__ import SCRATCH, SETTINGS, main
 from cassandra_spec.verif.mutation.catalogue import mutations
+from tests.workers.on_cluster import killing, local_cluster
 
-distributed: Any = pytest.importorskip("distributed")
 FAULTS = ("mantissa.*",)
-
-
-def _kill_at_work(address: str, out: Path, killed: list[int]) -> None:
-    """Kill a worker when two checks run."""
-    with distributed.Client(address, set_as_default=False) as client:
-        while sum(1 for _ in out.glob(f"{SCRATCH}/*/tree/pyproject.toml")) < 2:
-            time.sleep(0.05)
-        number = next(iter(client.run(os.getpid).values()))
-        os.kill(number, signal.SIGKILL)
-        killed.append(number)
 
 
 @pytest.mark.slow
@@ -37,16 +22,11 @@ def test_a_cluster_finds_the_same_though_a_worker_is_killed(tmp_path: Path) -> N
         rows = json.loads((tmp_path / name / "results.json").read_text())
         return [(row["name"], row["caught_by"], row["digest"]) for row in rows]
 
-    killed: list[int] = []
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
-    ) as local:
-        arguments = (local.scheduler_address, tmp_path / "there", killed)
-        killer = threading.Thread(target=_kill_at_work, args=arguments)
-        killer.start()
-        there = run("there", "--cluster", local.scheduler_address)
-        killer.join()
-    assert killed
+    def at_work() -> bool:
+        return len(list((tmp_path / "there").glob(f"{SCRATCH}/*/tree/{SETTINGS}"))) == 2
+
+    with local_cluster() as address, killing(address, at_work):
+        there = run("there", "--cluster", address)
     assert [name for name, *_ in there] == [fault.name for fault in mutations(FAULTS)]
     assert there == run("here", "--jobs", "2")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.bench.soak import native_replies, torch_replies
-from cassandra_spec.bench.soak.__main__ import compare
+from cassandra_spec.bench.soak.__main__ import compare, main
 from cassandra_spec.bench.soak.answers import Answers
 from cassandra_spec.bench.soak.cases import Case, Prompts, Run, with_plain
 from cassandra_spec.bench.soak.native_replies import DRAFTS, POSITIONS
@@ -19,6 +19,7 @@ from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MOST
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
+from tests.workers.on_cluster import killing, local_cluster
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,27 @@ def test_the_torch_runtime_with_both_kinds_of_cache(small: Path, tmp_path: Path)
     for case in with_plain(pairs):
         answers.add(case, torch_replies.answer(run, case))
     assert compare(pairs, answers, "KV") == 0
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_replies_though_a_worker_is_killed(
+    small: Path, tmp_path: Path
+) -> None:
+    def soak(name: str, *flags: str) -> dict[str, bytes]:
+        out = tmp_path / name
+        out.mkdir()
+        (out / "exact").symlink_to(small / "exact")
+        command = ["--out", str(out), "--schemes", "exact", "--prompts", "3", *flags]
+        assert main([*command, "--max-tokens", "16"]) == 0
+        return {file.name: file.read_bytes() for file in out.glob("answers-*.json")}
+
+    def begun() -> bool:
+        return any((tmp_path / "there").glob("answers-*.json"))
+
+    with local_cluster() as address, killing(address, begun):
+        there = soak("there", "--cluster", address)
+    assert len(there) == 1
+    assert there == soak("here", "--jobs", "1")
 
 
 @pytest.mark.slow
