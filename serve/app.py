@@ -166,7 +166,8 @@ class _Replies:
         answer = Answer(asked.kind, self._served.name, self._served.fingerprint, len(prompt))
         traced = asked.stream and asked.stream_options.include_trace
         settings = self._settings(asked, len(prompt))
-        reply = _Reply(self._scheduler, prompt, settings, traced=traced)
+        ways = {"streamed": asked.stream, "traced": traced}
+        reply = _Reply(self._scheduler, prompt, settings, **ways)
         try:
             if not asked.stream:
                 return JSONResponse(answer.whole(*await _unless_gone(request, reply.whole())))
@@ -229,7 +230,7 @@ class _Reply:
     """A job of the scheduler, as the event loop sees it."""
 
     def __init__(
-        self, scheduler: Scheduler, prompt: Sequence[int], settings: Settings, *, traced: bool
+        self, scheduler: Scheduler, prompt: Sequence[int], settings: Settings, **ways: bool
     ) -> None:
         loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -237,7 +238,7 @@ class _Reply:
         def deliver(event: Event) -> None:
             loop.call_soon_threadsafe(self._events.put_nowait, event)
 
-        self._job = scheduler.submit(prompt, settings, deliver, traced=traced)
+        self._job = scheduler.submit(prompt, settings, deliver, **ways)
         self.cancel = self._job.cancel
 
     async def event(self) -> Event:
@@ -248,13 +249,9 @@ class _Reply:
         return event
 
     async def whole(self) -> tuple[str, Event]:
-        """The text of the whole reply, and the last event."""
+        """The text of the whole reply, which is not streamed, and its event."""
         event = await self.event()
-        texts = [event.text]
-        while not event.finish_reason:
-            event = await self.event()
-            texts.append(event.text)
-        return "".join(texts), event
+        return event.text, event
 
 
 async def _pieces(

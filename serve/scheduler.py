@@ -47,8 +47,11 @@ class Job:
         tokenizer: Any,
         deliver: Deliver,
         trace: Trace | None,
+        *,
+        streamed: bool,
     ) -> None:
         self.prompt, self.settings, self.trace = prompt, settings, trace
+        self.streamed = streamed
         self.text = ReplyText(tokenizer, settings.stop_strings)
         self.traced: TraceText | None = None
         if trace is not None:
@@ -115,15 +118,22 @@ class Scheduler:
     # --- any thread -----------------------------------------------------------------------------
 
     def submit(
-        self, prompt: Sequence[int], settings: Settings, deliver: Deliver, *, traced: bool = False
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        deliver: Deliver,
+        *,
+        streamed: bool = True,
+        traced: bool = False,
     ) -> Job:
         """Begin a reply as soon as there is room.
 
-        ``deliver`` gets its events, in the scheduler's thread: it must not take long. They have the
-        rounds of the reply if it is ``traced``. Raises :class:`BusyError`.
+        ``deliver`` gets its events, in the scheduler's thread: it must not take long. A reply that
+        is not ``streamed`` has one, at its end. Events have the rounds of the reply if it is
+        ``traced``. Raises :class:`BusyError`.
         """
         trace = self._make_trace() if traced else None
-        job = Job(prompt, settings, self._tokenizer, deliver, trace)
+        job = Job(prompt, settings, self._tokenizer, deliver, trace, streamed=streamed)
         with self._lock:
             self.require_room()
             self._open += 1
@@ -255,10 +265,12 @@ class Scheduler:
                 stopped = stopped or each.token in job.settings.stop_tokens
                 told["finish_reason"] = "stop" if stopped else "length"
                 break
-        told["text"] = job.text.new(last="finish_reason" in told)
+        ended = "finish_reason" in told
+        if job.streamed or ended:
+            told["text"] = job.text.new(last=ended)
         if job.traced:
             job.traced.add(taken)
-            if "finish_reason" in told:
+            if ended:
                 job.traced.end()
             told["trace"] = job.traced.rounds[-1]
         return told

@@ -90,8 +90,8 @@ def test_layers_are_timed_by_as_many_threads_as_they_were_made_for() -> None:
     with NativeLinear(np.zeros((4, 4), np.uint16), "bf16") as layer:
         with pytest.raises(NativeError, match="threads must be those of every layer, not 2"):
             time_layers([layer], 1, 1, 2)
-        with pytest.raises(CassandraError, match="rows must be from 1 to 16, not 17"):
-            time_layers([layer], 17, 1, 1)
+        with pytest.raises(CassandraError, match="rows must be from 1 to 128, not 129"):
+            time_layers([layer], 129, 1, 1)
 
 
 def test_streams_outlive_their_layers() -> None:
