@@ -111,7 +111,7 @@ synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys,
 	$(PY) -m cassandra_spec.synth.report --encoder --out $(BUILD)/synth
 
 energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's activity on real weights (the same packages).
-	$(PY) -m cassandra_spec.bench.energy --out $(BUILD)/energy $(ARGS)
+	$(PY) -m cassandra_spec.bench.gateware.energy --out $(BUILD)/energy $(ARGS)
 
 fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr gets an environment of its own).
 	$(PY) -m cassandra_spec.synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)

@@ -91,15 +91,10 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     text = "how the native target's weights are kept: 12 bits are lossless, too; auto: the faster"
     flags.add_choice(group, "native-target", ("bf16", "packed12", AUTO), text)
     flags.add_count(group, "threads", "of the native backend (default: all processors)")
-    text = (
-        "positions of prompt and reply, at most (default: the model's, without those that need"
-        " other rotary angles: docs/software/native.md)"
-    )
+    text = "positions of prompt and reply, at most: chooses rotary angles (docs/software/native.md)"
     flags.add_count(group, "context", text)
     text = (
-        "MB of weights, keys and values, and buffers of the native backend; of a model that takes"
-        " more, the target is read from the file in every verification, and --context is 2,048 if"
-        " not given (docs/software/native.md)"
+        "MB for the native backend: a larger target is read from the file, for a --context of 2,048"
     )
     flags.add_count(group, "memory-limit", text)
 
@@ -251,9 +246,7 @@ def identity_of(args: argparse.Namespace) -> list[object]:
 
     table = args.table and args.table.stat()
     found = [open_packed(args.source).digest, args.backend, args.native_target, args.threads]
-    found += [] if args.context is None else [args.context]
-    found += [] if args.memory_limit is None else [args.memory_limit]
-    return [*found, table and [table.st_size, table.st_mtime_ns]]
+    return [*found, args.context, args.memory_limit, table and [table.st_size, table.st_mtime_ns]]
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

@@ -12,9 +12,9 @@ from cassandra_spec.report.commands import LONGEST_LINE
 @pytest.mark.parametrize(
     ("module", "flags"),
     [
-        ("bench.array_rate", "--segments 1"),
-        ("bench.decoder_rate", "--values 0"),
-        ("bench.energy", "--segments 0"),
+        ("bench.gateware.array_rate", "--segments 1"),
+        ("bench.gateware.decoder_rate", "--values 0"),
+        ("bench.gateware.energy", "--segments 0"),
         ("bench.golden", "--values 1" + "0" * 40),
         ("bench.golden", "--source no/such/model"),
         ("bench.soak.__main__", "--max-tokens -1"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.bench import decoder_rate
+from cassandra_spec.bench.gateware import decoder_rate
 from cassandra_spec.golden.format import Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import RtlCodec

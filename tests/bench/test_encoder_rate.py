@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.bench import encoder_rate
+from cassandra_spec.bench.gateware import encoder_rate
 from cassandra_spec.report.documents import block
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.workload import load_model

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.bench import energy
-from cassandra_spec.bench.array_rate import weights_of
+from cassandra_spec.bench.gateware import energy
+from cassandra_spec.bench.gateware.array_rate import weights_of
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
 from cassandra_spec.rtl.common.command import DecoderConfig
@@ -70,5 +70,7 @@ def test_weights_are_whole_segments_of_one_tensor() -> None:
 def test_an_absent_library_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert energy.main(["--liberty", str(tmp_path / "none.lib")]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith("cassandra_spec.bench.energy: error: LIBERTY must be a liberty file")
+    assert printed.startswith(
+        "cassandra_spec.bench.gateware.energy: error: LIBERTY must be a liberty file"
+    )
     assert printed.count("\n") == 1

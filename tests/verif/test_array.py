@@ -46,7 +46,9 @@ def weights(scheme: Scheme, segments: int) -> Payload:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoders", [2])  # four: python -m cassandra_spec.bench.array_rate
+@pytest.mark.parametrize(
+    "decoders", [2]
+)  # four: python -m cassandra_spec.bench.gateware.array_rate
 def test_decoders_that_share_the_fetch_keep_their_rate(decoders: int) -> None:
     config = DmaConfig(decoders=decoders)
     for scheme in ("unary", "mx", "exact"):

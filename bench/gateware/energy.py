@@ -1,10 +1,9 @@
-"""Energy of a decoded value on real weights: ``python -m cassandra_spec.bench.energy`` (``make
-energy``).
+"""Energy of a decoded value on real weights (``make energy``).
 
-Segments of SmolLM2 go through the netlist of the decoder, gate by gate, under Verilator; every
-value that comes out is compared with golden. The transitions of the netlist's nets give energies
-(:mod:`cassandra_spec.synth.energy`), which are set beside those of reading the saved bytes from
-DRAM. docs/hardware/energy.md.
+``python -m cassandra_spec.bench.gateware.energy`` sends segments of SmolLM2 through the netlist of
+the decoder, gate by gate, under Verilator, and compares every value with golden. The transitions of
+the netlist's nets give energies (:mod:`cassandra_spec.synth.energy`), which are set beside those of
+reading the saved bytes from DRAM. docs/hardware/energy.md.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cassandra_spec.bench.array_rate import weights_of
+from cassandra_spec.bench.gateware.array_rate import weights_of
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
 from cassandra_spec.report import flags
@@ -185,7 +184,7 @@ def read_report(path: Path, config: DecoderConfig, flow: Flow) -> dict[str, Any]
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="cassandra_spec.bench.energy", description=__doc__)
+    parser = CommandParser(prog="cassandra_spec.bench.gateware.energy", description=__doc__)
     parser.add_argument("--lanes", type=int, default=16, help="of the decoder (default 16)")
     flags.add_count(parser, "segments", "of 16384 values", 2)
     parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")

@@ -1,7 +1,8 @@
 """Values in a cycle of decoders that share a read master, on real weights.
 
-``python -m cassandra_spec.bench.array_rate`` runs segments of SmolLM2 through arrays of 2 and 4
-decoders under Verilator, compares every value with golden, and prints what came out in a cycle.
+``python -m cassandra_spec.bench.gateware.array_rate`` runs segments of SmolLM2 through arrays of 2
+and 4 decoders under Verilator, compares every value with golden, and prints what came out in a
+cycle.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.verif.dma.rate import Rate, measure
 from cassandra_spec.verif.library.payloads import Payload
 
-BUILD = Path(__file__).resolve().parents[1] / "build" / "cocotb"
+BUILD = Path(__file__).resolve().parents[2] / "build" / "cocotb"
 _HEAD = ["decoders", "scheme", "mode", "values/cycle", "bytes/cycle", "of the most", "from START"]
 
 
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="cassandra_spec.bench.array_rate", description=__doc__)
+    parser = CommandParser(prog="cassandra_spec.bench.gateware.array_rate", description=__doc__)
     parser.add_argument("--decoders", type=int, nargs="+", default=[2, 4], help="default: 2 4")
     flags.add_count(parser, "segments", "for each decoder and run, at least 2", 4, low=2)
     parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")

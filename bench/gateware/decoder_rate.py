@@ -1,8 +1,8 @@
 """Values in a cycle of the decoder, on real weights, in its worst cases and at borders.
 
-``python -m cassandra_spec.bench.decoder_rate`` packs some tensors of SmolLM2, sends them through
-decoders of every number of lanes and of both rates under Verilator, compares every value with
-golden, and prints values per cycle; ``--document`` puts the tables between the markers of a
+``python -m cassandra_spec.bench.gateware.decoder_rate`` packs some tensors of SmolLM2, sends them
+through decoders of every number of lanes and of both rates under Verilator, compares every value
+with golden, and prints values per cycle; ``--document`` puts the tables between the markers of a
 document.
 """
 
@@ -125,7 +125,7 @@ def _tables(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="cassandra_spec.bench.decoder_rate", description=__doc__)
+    parser = CommandParser(prog="cassandra_spec.bench.gateware.decoder_rate", description=__doc__)
     flags.add_some(parser, "lanes", "default all", (8, 16, 32), (8, 16, 32), type=int)
     flags.add_count(parser, "values", "most values of a tensor", 1 << 17)
     parser.add_argument("--document", type=Path, help="put the tables there instead of printing")

@@ -1,5 +1,5 @@
 """The rate that an encoder of keys and values must have: ``python -m
-cassandra_spec.bench.encoder_rate`` (docs/hardware/encoder.md).
+cassandra_spec.bench.gateware.encoder_rate`` (docs/hardware/encoder.md).
 
 Most keys and values are made while prompts are read. The products of the linear layers bound how
 fast that goes: two operations for each weight and token.
@@ -50,7 +50,7 @@ def _rows(models: Sequence[Model], devices: Sequence[Device]) -> Iterator[list[o
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="cassandra_spec.bench.encoder_rate", description=__doc__)
+    parser = CommandParser(prog="cassandra_spec.bench.gateware.encoder_rate", description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(known_models()), help="default: all")
     parser.add_argument("--document", type=Path, help="put the table there instead of printing it")
     return parser

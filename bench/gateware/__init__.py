@@ -1,0 +1,1 @@
+"""Rates and energy of decoder and encoder, from simulations of the gateware."""
