@@ -300,7 +300,8 @@ class EncoderRegions(wiring.Component):
         config, record = self.config, self.records.payload
         layout = _beat_layout(config)
         pieces, beat = config.lanes // config.pace, Signal(layout)
-        held, place = Signal(layout), Signal(range(pieces))  # pieces that are gone, and how many
+        held = Signal(layout)  # pieces that are gone
+        place = Signal(range(max(pieces, 2)))  # and how many
         ends = record.last | (place == pieces - 1)
         for i in range(pieces):
             here = held.kept.word_select(i, config.pace) | Mux(place == i, record.kept, 0)
