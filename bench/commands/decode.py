@@ -16,6 +16,7 @@ examples:
       --document docs/software/native.md
   casspec bench decode smollm2 --contenders "native plain*" "*hybrid*" --rounds 4
   casspec bench decode smollm2 --context 1536 --rounds 4 --contenders "native*"
+  casspec bench decode smollm2 --contenders "*hybrid*" --beside ../before
   casspec bench decode --shape 1b 3b --document docs/software/native.md
 
 Contenders take turns, each in a process of its own that is stopped while others have theirs; before
@@ -38,6 +39,10 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_some(parser, "weights", text, choices[:1], choices)
     flags.add_some(parser, "contenders", "some of them (default: all)", metavar="GLOB")
     parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
+    text = "let native contenders decode by the code of another checkout, too"
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help=text)
+    text = "of `casspec bake-table`, for contenders that draft with one"
+    parser.add_argument("--table", type=Path, metavar="FILE", help=text)
     flags.add_count(parser, "threads", "", 2)
     flags.add_count(parser, "rounds", "the prompts go round", 8)
     flags.add_count(parser, "prompts", "the first N of them (24)")
@@ -58,7 +63,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _decode(args: argparse.Namespace) -> int:
     """``casspec bench decode``."""
-    from cassandra_spec.bench.decode.contenders import choose
+    from cassandra_spec.bench.decode.contenders import choose, with_checkout
     from cassandra_spec.bench.decode.report import differing_replies, draw, lines, save
     from cassandra_spec.bench.decode.run import Bench
     from cassandra_spec.bench.decode.setup import measure_all, open_turns, prepare
@@ -66,8 +71,12 @@ def _decode(args: argparse.Namespace) -> int:
     from cassandra_spec.model.weights.sources import open_source
 
     contenders = choose(args.contenders)
+    if args.beside:
+        contenders = with_checkout(contenders, args.beside)
     if args.shape:
         return _shapes(args)
+    if args.table and not args.table.is_file():
+        raise CassandraError(f"table must be a file of `casspec bake-table`, not {args.table}")
     source = open_source(args.source)
     norms = model_flags.norms_of(source, args)
     bench = Bench(
@@ -77,6 +86,7 @@ def _decode(args: argparse.Namespace) -> int:
         slow_tokens=args.slow_tokens,
         threads=args.threads,
         llama_python=args.llama_python and args.llama_python.absolute(),
+        table=args.table and args.table.absolute(),
         jobs=args.jobs,
         say=lambda text: flags.say(args, text),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from cassandra_spec.golden import CassandraError
@@ -51,9 +52,11 @@ class Contender:
     draft: Literal["none", "model", "lookup", "hybrid"] = "none"  # none: plain decoding
     gamma: int | Literal["adaptive"] = "adaptive"
     min_margin: float = 0.0
+    table: bool = False  # of n-grams, for the low drafter
     weights: str = "BF16"  # type of llama.cpp's file
     slow: bool = False  # answers a part of the prompts, shortly
     same_as: str | None = None  # whose replies its own must be, token for token
+    checkout: Path | None = None  # whose code decodes, if not this one's
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -95,6 +98,14 @@ CONTENDERS = (
     _speculative("lookup", "lookup"),
     _speculative("hybrid, exact, 4 bits", "hybrid"),
     _speculative("hybrid, 12-bit target", "hybrid", target="packed12", same_as=_SHORT_PLAIN),
+    _speculative("hybrid, table", "hybrid", table=True),
+    _speculative(
+        "hybrid, table, 12-bit target",
+        "hybrid",
+        target="packed12",
+        table=True,
+        same_as=_SHORT_PLAIN,
+    ),
     Contender(name="llama.cpp BF16", kind="llama.cpp", weights="BF16"),
     Contender(name="llama.cpp Q8_0", kind="llama.cpp", weights="Q8_0"),
     Contender(name="llama.cpp Q4_1", kind="llama.cpp", weights="Q4_1"),
@@ -109,6 +120,30 @@ CONTENDERS = (
         same_as=_TORCH_PLAIN,
     ),
 )
+
+
+_BESIDE = ", beside"
+
+
+def with_checkout(contenders: Sequence[Contender], checkout: Path) -> list[Contender]:
+    """Contenders, and the native ones among them again on the code of another checkout.
+
+    Raises:
+        CassandraError: the folder is no checkout of this project.
+    """
+    if not (checkout / "cassandra_spec" / "native").exists():
+        raise CassandraError(f"beside must be a checkout of this project, not {checkout}")
+    others = [
+        dataclasses.replace(each, name=name_beside(each.name), checkout=checkout.resolve())
+        for each in contenders
+        if each.kind == "native" and not each.table
+    ]
+    return [*contenders, *others]
+
+
+def name_beside(name: str) -> str:
+    """The name of the same contender on the other checkout's code."""
+    return name + _BESIDE
 
 
 def choose(patterns: Sequence[str]) -> list[Contender]:

@@ -37,6 +37,10 @@ def lines(found: Sequence[Summary]) -> str:
         parts.append(
             f"weights: {weights}\n\n" + text_table(_COLUMNS, [_cells(each) for each in some])
         )
+        if beside := [
+            [each.contender, _spread(each.to_beside, 2)] for each in some if each.to_beside
+        ]:
+            parts.append(text_table(["contender", "of itself on the other checkout"], beside))
         if chosen := [[each.contender, _plans(each.plans)] for each in some if each.plans]:
             parts.append(text_table(["adaptive gamma", "rounds by what they might draft"], chosen))
     return "\n\n".join(parts)

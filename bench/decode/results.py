@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cassandra_spec.bench.decode.contenders import PLAIN, Contender
+from cassandra_spec.bench.decode.contenders import PLAIN, Contender, name_beside
 from cassandra_spec.golden.errors import FileError
 
 LLAMA = "llama.cpp BF16"
@@ -121,6 +121,7 @@ class Summary:
     prompt_to_llama: Figure
     to_plain: Figure  # ratios to plain native decoding and to llama.cpp in BF16, round by round
     to_llama: Figure
+    to_beside: Figure  # to the same contender on the other checkout's code
     probe: Spread  # bytes a second of memory beside its turns
     resident: int  # most bytes of the process
     held: int | None
@@ -159,6 +160,7 @@ def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
         prompt_to_llama=_ratio(turns, own, LLAMA, _prompt_rate),
         to_plain=_ratio(turns, own, PLAIN),
         to_llama=_ratio(turns, own, LLAMA),
+        to_beside=_ratio(turns, own, name_beside(contender.name)),
         probe=Spread.of([turn.probe for turn in own]),
         resident=max(turn.resident for turn in own),
         held=own[-1].held,

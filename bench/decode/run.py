@@ -42,6 +42,7 @@ class Bench:
     slow_tokens: int
     threads: int
     llama_python: Path | None
+    table: Path | None  # of n-grams
     jobs: int | None
     say: Callable[[str], object]
     rounds: Sequence[Sequence[Sequence[int]]] = ()  # prompts of each
@@ -57,7 +58,9 @@ class Bench:
         with contextlib.ExitStack() as stack:
             workers = {}
             for each in contenders:
-                worker = Worker(each.name, self._command(each, weights, source, norms))
+                worker = Worker(
+                    each.name, self._command(each, weights, source, norms), each.checkout
+                )
                 workers[each.name] = stack.enter_context(worker)
                 self.say(f"{weights}: {each.name} is ready")
             self._warm(workers, contenders)
@@ -72,7 +75,11 @@ class Bench:
 
     def able(self) -> list[Contender]:
         """The contenders for which there is what they need."""
-        return [each for each in self.contenders if each.kind != "llama.cpp" or self.llama_python]
+        return [
+            each
+            for each in self.contenders
+            if (each.kind != "llama.cpp" or self.llama_python) and (not each.table or self.table)
+        ]
 
     def _warm(self, workers: Mapping[str, Worker], contenders: Sequence[Contender]) -> None:
         """Let each decode a little, untimed."""
@@ -116,7 +123,8 @@ class Bench:
             file = self._gguf(contender.weights, weights, source, norms)
             return [*self._llama("serve"), str(file), sizes[1], sizes[0]]
         packed = self.packed(contender.plan, weights, source, norms)
-        options = json.dumps(contender.settings)
+        table = str(self.table) if contender.table else None
+        options = json.dumps({**contender.settings, "table": table})
         module = "cassandra_spec.bench.decode.serve"
         return [sys.executable, "-m", module, str(packed), options, *sizes]
 

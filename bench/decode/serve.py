@@ -50,6 +50,10 @@ def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -
     engine = Engine.from_packed(
         packed, target=options["target"], draft=draft, threads=threads, context=context
     )
+    if table := options.get("table"):
+        from cassandra_spec.model.baking import open_table
+
+        engine.use_table(open_table(Path(table), packed))
     held = engine.memory()
     positions = held.pop("position") * context
     return _replier(engine, options), sum(held.values()) + positions

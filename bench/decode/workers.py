@@ -34,9 +34,14 @@ def llama_program(python: Path) -> list[str]:
 class Worker:
     """A process that answers; stopped whenever it does not. A context manager."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
-        """Start it. :class:`CassandraError` with the last it said if it does not get ready."""
+    def __init__(self, name: str, command: Sequence[str], checkout: Path | None = None) -> None:
+        """Start it, on the code of a checkout (default: this one).
+
+        Raises:
+            CassandraError: it does not get ready; with the last it said.
+        """
         self.name = name
+        root = checkout or Path(__file__).resolve().parents[2]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
@@ -44,7 +49,8 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            cwd=Path(__file__).resolve().parents[2],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(checkout)} if checkout else None,
         )
         try:
             self.about = self._read()

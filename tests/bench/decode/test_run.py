@@ -25,7 +25,7 @@ def test_contenders_take_turns_and_a_run_goes_on(
     flags = [
         *("bench", "decode", str(model), "--out", str(out), "--weights", "dithered"),
         *("--contenders", "transformers*", "torch*", "native mx", "native hybrid, 12-bit target"),
-        *("--prompts", "3", "--rounds", "2"),
+        *("--beside", str(Path(__file__).parents[3]), "--prompts", "3", "--rounds", "2"),
         *("--max-tokens", "12", "--slow-tokens", "6", "--threads", "1", "--jobs", "1"),
         *("--calibration", str(tmp_path / "text.txt"), "--json", str(tmp_path / "r.json")),
         *("--figure", str(tmp_path / "f.svg"), "--document", str(document)),
@@ -33,7 +33,8 @@ def test_contenders_take_turns_and_a_run_goes_on(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(flags) == 0
     printed = capsys.readouterr()
-    assert "PASS: 0 of 8 replies differ" in printed.out  # torch 2, native twice 3
+    assert "PASS: 0 of 14 replies differ" in printed.out  # torch 2, native four times 3
+    assert "of itself on the other checkout" in printed.out
     assert "dithered: round 2: torch backend, plain" in printed.err
     body = json.loads((tmp_path / "r.json").read_text())
     assert {each["contender"] for each in body["summaries"]} == {
@@ -44,8 +45,12 @@ def test_contenders_take_turns_and_a_run_goes_on(
         "native plain, mx",
         "native mx",
         "native hybrid, 12-bit target",
+        "native plain, 12-bit, beside",
+        "native plain, mx, beside",
+        "native mx, beside",
+        "native hybrid, 12-bit target, beside",
     }
-    assert len(body["turns"]) == 14
+    assert len(body["turns"]) == 22
     assert "torch backend, plain" in document.read_text()
     assert (tmp_path / "f.svg").stat().st_size > 1000
     assert main([*flags, "--quiet"]) == 0  # nothing is left to do
@@ -57,5 +62,9 @@ def test_contenders_take_turns_and_a_run_goes_on(
 def test_what_is_asked_for_is_checked_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decode", "smollm2", "--contenders", "vllm"]) == 2
     assert "contenders must be among" in capsys.readouterr().err
+    assert main(["bench", "decode", "smollm2", "--beside", "/"]) == 2
+    assert "beside must be a checkout of this project, not /" in capsys.readouterr().err
+    assert main(["bench", "decode", "smollm2", "--table", "nowhere"]) == 2
+    assert "table must be a file of `casspec bake-table`, not nowhere" in capsys.readouterr().err
     assert status_of("bench", "decode", "smollm2", "--threads", "0") == 2
     assert "--threads: must be an integer from 1 to" in capsys.readouterr().err
