@@ -2,74 +2,195 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import resource
 import select
 import signal
+import threading
 import time
+import weakref
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cassandra_spec.golden.errors import CassandraError
 
 _MEMORY = 1 << 29  # bytes that the child may take beyond what this process has
 _PIECE = 1 << 16
+_LENGTH = 8  # bytes, before what goes through a pipe
+_IDLE = 60.0  # seconds after which a child that nobody asks ends
+_LOOK = 5.0  # seconds after which it looks whether its parent is still there
 
 
-def bounded_text(compute: Callable[[], str], name: str, *, seconds: float, size: int) -> str:
-    """What ``compute`` returns, from a child process that is killed at a limit.
+class TextChild:
+    """A child process that computes texts, one after another, and is killed at a limit.
 
-    ``seconds`` are of the clock, ``size`` is bytes of UTF-8. Raises :class:`CassandraError`, with
-    ``name`` for the subject, if a limit is reached or ``compute`` raises.
+    It is forked at the first request, keeps what computing leaves behind (compiled templates), and
+    holds no file, socket or terminal of this process. It ends when it was idle for a minute, and
+    with this process. Threads may share it: requests wait for each other.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        _compute(compute, writing, seconds)
-    os.close(writing)
-    try:
-        data = _read(reading, time.monotonic() + seconds, size)
-    finally:
+
+    def __init__(self, name: str) -> None:
+        """``name``: the subject of errors."""
+        self._name = name
+        self._lock = threading.Lock()
+        self._forked: _Forked | None = None
+
+    def text(
+        self, compute: Callable[[Any], str], request: Any, *, seconds: float, size: int
+    ) -> str:
+        """What ``compute`` makes of a ``request``, which JSON can express.
+
+        A child that is there goes on with the ``compute`` that it was forked with. ``seconds`` are
+        of the clock, ``size`` is bytes of UTF-8. Raises :class:`CassandraError` if a limit is
+        reached or ``compute`` raises; the child ends then, and the next request has another one.
+        """
+        with self._lock:
+            if self._forked is None or not self._forked.usable:
+                self.end()
+                self._forked = _Forked(compute)
+            done = False
+            try:
+                data = self._forked.ask(request, seconds, size)
+                done = data is not None and data[:1] == b"+" and len(data) <= size + 1
+            finally:
+                if not done:
+                    self.end()
+        return self._checked(data, seconds, size)
+
+    def end(self) -> None:
+        """End the child; nothing is left of it."""
+        if self._forked is not None:
+            self._forked.end()
+            self._forked = None
+
+    def _checked(self, data: bytes | None, seconds: float, size: int) -> str:
+        if data is None:
+            raise CassandraError(f"{self._name} must be done in {seconds:g} s, and is not")
+        if len(data) > size + 1:
+            more = f"must make at most {size} bytes of text, and makes more"
+            raise CassandraError(f"{self._name} {more}")
+        text = data[1:].decode("utf-8", "surrogatepass")
+        if data[:1] != b"+":
+            ended = text or "a lack of memory"
+            raise CassandraError(f"{self._name} must make a text, not end with {ended}")
+        return text
+
+
+class _Forked:
+    """One child, as its parent sees it."""
+
+    def __init__(self, compute: Callable[[Any], str]) -> None:
+        answers, writing = os.pipe()
+        reading, requests = os.pipe()
+        child = os.fork()
+        if not child:
+            _serve(compute, reading, writing)
         os.close(reading)
+        os.close(writing)
+        self._owner, self._used = os.getpid(), time.monotonic()
+        self._requests, self._answers = requests, answers
+        self.end = weakref.finalize(self, _end, child, requests, answers, self._owner)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is this process's, and has not been idle for so long that it may end."""
+        return self._owner == os.getpid() and time.monotonic() - self._used < _IDLE / 2
+
+    def ask(self, request: Any, seconds: float, size: int) -> bytes | None:
+        """A sign, + or -, and a text, cut off above ``size``; None if it is not there in time."""
+        end = time.monotonic() + seconds
+        body = json.dumps([seconds, request]).encode()
+        with contextlib.suppress(BrokenPipeError):  # it has died, and its answer ends, too
+            _write(self._requests, body)
+        head = _read(self._answers, end, _LENGTH)
+        length = min(int.from_bytes(head or b"", "little"), size + 2)
+        data = head and _read(self._answers, end, length)
+        self._used = time.monotonic()
+        return data
+
+
+def _end(child: int, requests: int, answers: int, owner: int) -> None:
+    """Close the pipes; in the process that forked it, kill the child and wait for it."""
+    os.close(requests)
+    os.close(answers)
+    if os.getpid() == owner:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    if data is None:
-        raise CassandraError(f"{name} must be done in {seconds:g} s, and is not")
-    if len(data) > size:
-        raise CassandraError(f"{name} must make at most {size} bytes of text, and makes more")
-    text = data[1:].decode("utf-8", "surrogatepass")
-    if data[:1] != b"+":
-        raise CassandraError(f"{name} must make a text, not end with {text or 'a lack of memory'}")
-    return text
 
 
-def _compute(compute: Callable[[], str], pipe: int, seconds: float) -> NoReturn:
-    """In the child: nothing but the pipe is written, and nothing of the parent is cleaned up."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
-            used = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
-        answer = "+" + compute()
-    except BaseException as error:  # whatever it is, the parent says it
-        answer = "-" + " ".join(f"{type(error).__name__}: {error}"[:200].split())
-    try:
-        view = memoryview(answer.encode("utf-8", "surrogatepass"))
-        while view:
-            view = view[os.write(pipe, view[:_PIECE]) :]
-    finally:
-        os._exit(0)
+def _write(pipe: int, data: bytes) -> None:
+    view = memoryview(len(data).to_bytes(_LENGTH, "little") + data)
+    while view:
+        view = view[os.write(pipe, view[:_PIECE]) :]
 
 
 def _read(pipe: int, end: float, size: int) -> bytes | None:
-    """All that comes, up to a little more than ``size``; None if it is not whole in time."""
+    """``size`` bytes, fewer if no more come; None if they are not there in time."""
     data = bytearray()
-    while len(data) <= size:
+    while len(data) < size:
         ready, _, _ = select.select([pipe], [], [], max(end - time.monotonic(), 0))
         if not ready:
             return None
-        piece = os.read(pipe, _PIECE)
+        piece = os.read(pipe, min(_PIECE, size - len(data)))
         if not piece:
             break
         data += piece
     return bytes(data)
+
+
+# --- in the child -------------------------------------------------------------------------------
+
+
+def _serve(compute: Callable[[Any], str], reading: int, writing: int) -> NoReturn:
+    """Answer requests until there are none: nothing but the pipe is written, nothing cleaned up."""
+    try:
+        _detach(reading, writing)
+        while (body := _next_request(reading)) is not None:
+            _write(writing, _answer(compute, body))
+    finally:
+        os._exit(0)
+
+
+def _detach(*kept: int) -> None:
+    """Let go of the parent's files, signals and memory."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(null, stream)
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) > 2 and int(name) not in kept:
+            with contextlib.suppress(OSError):  # that of the list itself
+                os.close(int(name))
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    _limit(resource.RLIMIT_AS, used + _MEMORY)
+
+
+def _limit(what: int, most: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _next_request(reading: int) -> bytes | None:
+    """What comes next; None if it does not, or the parent has gone."""
+    parent, end = os.getppid(), time.monotonic() + _IDLE
+    while not select.select([reading], [], [], _LOOK)[0]:
+        if time.monotonic() > end or os.getppid() != parent:
+            return None
+    head = _read(reading, end, _LENGTH)
+    return _read(reading, end, int.from_bytes(head, "little")) if head else None
+
+
+def _answer(compute: Callable[[Any], str], body: bytes) -> bytes:
+    try:
+        seconds, request = json.loads(body)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds) + 2)
+        answer = "+" + compute(request)
+    except BaseException as error:  # whatever it is, the parent says it
+        answer = "-" + " ".join(f"{type(error).__name__}: {error}"[:200].split())
+    return answer.encode("utf-8", "surrogatepass")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.drafting.bounded import bounded_text
+from cassandra_spec.drafting.bounded import TextChild
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_config import read_stop_tokens
 
@@ -21,6 +23,8 @@ _ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
 
 _MARK = "WORDSOFAUSER"  # a prompt that no template changes or has in its own text
 _PROMPT_BYTES = 1 << 24
+_CHILDREN: weakref.WeakKeyDictionary[Any, tuple[str, TextChild]] = weakref.WeakKeyDictionary()
+_CHILDREN_LOCK = threading.Lock()
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
 _WINDOW = 16  # tokens whose text may still depend on one another
 
@@ -64,12 +68,25 @@ def _in_template(tokenizer: Any, prompt: Prompt, *, raw: bool = False) -> str:
         if len(chat) > 1:
             raise CassandraError("the tokenizer must have a chat template for several messages")
         return chat[0]["content"]
-    return bounded_text(
-        lambda: tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True),
-        "the chat template",
+    return _child(tokenizer).text(
+        lambda chat: tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True
+        ),
+        chat,
         seconds=TEMPLATE_SECONDS,
         size=TEMPLATE_BYTES + 8 * sum(len(message["content"]) for message in chat),
     )
+
+
+def _child(tokenizer: Any) -> TextChild:
+    """The child that applies a tokenizer's template, another one if the template has changed."""
+    state = repr((tokenizer.chat_template, getattr(tokenizer, "special_tokens_map", None)))
+    with _CHILDREN_LOCK:
+        known, child = _CHILDREN.get(tokenizer, ("", None))
+        if child is None or known != state:
+            child = TextChild("the chat template")
+            _CHILDREN[tokenizer] = state, child
+    return child
 
 
 def _require_room(size: int) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from cassandra_spec.drafting import text
-from cassandra_spec.drafting.bounded import bounded_text
+from cassandra_spec.drafting import bounded, text
+from cassandra_spec.drafting.bounded import TextChild
 from cassandra_spec.golden import CassandraError
 
 LOOP = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
@@ -60,20 +65,103 @@ def test_a_template_ends_at_a_limit(
     assert time.monotonic() - start < 20
 
 
-def test_a_child_that_dies_is_an_error() -> None:
+def ask(child: TextChild, compute: Callable[[Any], str], request: Any = None) -> str:
+    return child.text(compute, request, seconds=5, size=9)
+
+
+def test_a_child_that_dies_is_an_error_and_the_next_request_has_another_one() -> None:
+    child = TextChild("it")
     with pytest.raises(CassandraError, match="it must make a text, not end with a lack of memory"):
-        bounded_text(lambda: os._exit(1), "it", seconds=5, size=9)
+        ask(child, lambda _: os._exit(1))
+    assert ask(child, lambda request: request[::-1], "abc") == "cba"
 
 
-def test_nothing_is_left_of_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    children, fork = [], os.fork
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Processes that were forked."""
+    found, fork = [], os.fork
 
     def recorded() -> int:
-        children.append(fork())
-        return children[-1]
+        found.append(fork())
+        return found[-1]
 
     monkeypatch.setattr(os, "fork", recorded)
-    assert bounded_text(lambda: "é\udc80", "it", seconds=5, size=9) == "é\udc80"
-    (child,) = children
-    with pytest.raises(ChildProcessError):
-        os.waitpid(child, os.WNOHANG)
+    return found
+
+
+def is_there(process: int) -> bool:
+    try:
+        return os.waitpid(process, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
+
+
+def test_a_child_answers_until_it_is_ended(children: list[int]) -> None:
+    child = TextChild("it")
+    for number in range(20):
+        assert ask(child, lambda request: f"é\udc80{request}", number) == f"é\udc80{number}"
+    (process,) = children
+    assert is_there(process)
+    child.end()
+    assert not is_there(process)
+
+
+def test_a_child_ends_with_the_one_that_asks(children: list[int]) -> None:
+    child = TextChild("it")
+    ask(child, lambda _: "")
+    del child
+    gc.collect()
+    assert not is_there(children[0])
+
+
+def test_a_child_that_was_idle_is_replaced(
+    children: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = TextChild("it")
+    ask(child, lambda _: "")
+    monkeypatch.setattr(bounded, "_IDLE", 0.0)
+    assert ask(child, lambda _: "new") == "new"
+    assert [is_there(process) for process in children] == [False, True]
+
+
+def test_threads_share_a_child(children: list[int]) -> None:
+    child = TextChild("it")
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda each: ask(child, str, each), range(200)))
+    assert found == list(map(str, range(200)))
+    assert len(children) == 1
+
+
+SHARED = TextChild("it")
+
+
+def shared_answer() -> str:
+    return ask(SHARED, lambda _: str(os.getpid()))
+
+
+def test_a_fork_of_the_one_that_asks_has_a_child_of_its_own() -> None:
+    first = shared_answer()
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+        assert pool.submit(shared_answer).result() not in {first, ""}
+    assert shared_answer() == first
+    SHARED.end()
+
+
+def test_a_child_holds_no_file_of_its_parent(tmp_path: Path) -> None:
+    child = TextChild("it")
+    with (tmp_path / "open").open("w"):
+        found = child.text(lambda _: open_files(), None, seconds=5, size=999)
+    assert found.startswith("/dev/null /dev/null /dev/null pipe:")
+    assert str(tmp_path) not in found
+
+
+def open_files() -> str:
+    files = sorted(Path("/proc/self/fd").iterdir(), key=lambda each: int(each.name))
+    return " ".join(str(each.readlink()) for each in files if each.exists())
+
+
+def test_a_changed_template_is_the_one_that_is_applied() -> None:
+    tokenizer = Templated("a")
+    assert text.encode_prompt(tokenizer, "") == [ord("a")]
+    tokenizer.chat_template = "b"
+    assert text.encode_prompt(tokenizer, "") == [ord("b")]
