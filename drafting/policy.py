@@ -98,9 +98,9 @@ class _SecondsByRows:
     """Times of passes of one model, as measured lately.
 
     A pass over r rows takes as long as the last ones over r rows did; single slow ones count
-    little. If none of the last ``KEPT`` passes had r rows, the time lies between those of fewer and
-    of more rows. So a size that was slow once is tried again. Beyond all that were measured, each
-    row counts ``ROW`` of the time of one row.
+    little. If none of the last ``KEPT`` rounds had one of r rows, the time lies between those of
+    fewer and of more rows. So what was slow once is tried again, drafting at all, too. Beyond all
+    that were measured, each row counts ``ROW`` of the time of one row.
     """
 
     RATE = 0.1
@@ -109,20 +109,23 @@ class _SecondsByRows:
     ROW = 0.05
 
     def __init__(self) -> None:
-        self._times: dict[int, tuple[float, int]] = {}  # seconds, and the number of the last pass
-        self._passes = 0
+        self._times: dict[int, tuple[float, int]] = {}  # seconds, and the last round
+        self._rounds = 0
+
+    def begin_round(self) -> None:
+        """The passes that follow are of another round."""
+        self._rounds += 1
 
     def add(self, rows: int, seconds: float) -> None:
-        self._passes += 1
         before = self.estimate(rows)
         found = seconds if before is None else min(seconds, self.OUTLIER * before)
         if rows in self._recent():
             found = self._times[rows][0] + self.RATE * (found - self._times[rows][0])
-        self._times[rows] = found, self._passes
+        self._times[rows] = found, self._rounds
 
     def _recent(self) -> dict[int, float]:
-        """Seconds by rows, of sizes that one of the last passes had."""
-        oldest = self._passes - self.KEPT
+        """Seconds by rows, of sizes that one of the last rounds had."""
+        oldest = self._rounds - self.KEPT
         return {at: value for at, (value, seen) in self._times.items() if value and seen > oldest}
 
     def estimate(self, rows: int) -> float | None:
@@ -158,6 +161,8 @@ class MeasuredSeconds:
 
     def observe(self, outcome: Outcome) -> None:
         """Take the times of a round."""
+        self._verify.begin_round()
+        self._draft.begin_round()
         self._verify.add(outcome.drafted + 1, outcome.verify_seconds)
         for each in outcome.proposal.passes:
             self._draft.add(each.rows, each.seconds)

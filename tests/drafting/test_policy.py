@@ -110,6 +110,18 @@ def test_a_size_whose_first_rounds_were_slow_is_tried_again() -> None:
     assert sum(plans[200:]) / 200 > MOST - 1
 
 
+def test_a_first_draft_that_was_slow_does_not_end_drafting() -> None:
+    """As in a server whose first request comes while the machine does something else."""
+    policy, plans = measured("model"), []
+    policy.observe(drafted(1, 1, draft=50.0, verify=1.0))
+    for _ in range(400):
+        gamma = policy.plan(0).model
+        plans.append(gamma)
+        policy.observe(drafted(gamma, gamma, draft=0.1, verify=1 + 0.05 * gamma))
+    assert plans[0] == 0
+    assert sum(plans[200:]) / 200 > MOST - 1
+
+
 def test_a_slow_round_does_not_change_the_mind() -> None:
     policy = measured("model")
     before = run(policy, accepted=0.8, draft=0.25)[-1]
