@@ -21,6 +21,7 @@ examples:
   casspec rtl --target-rate full
   casspec rtl --schemes unary --coded
   casspec rtl --top dma --bus 256 --queue 16
+  casspec rtl --top dma --target-rate full
   casspec rtl --top array --decoders 4 --schemes mx exact
   casspec rtl --top encoder --values-per-cycle 4
   casspec rtl --top encoder-dma --vector 64 --bus 256
@@ -67,7 +68,7 @@ def register(subparsers: flags.Subparsers) -> None:
     parser.add_argument(
         "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
     )
-    text = "a target's beat in two cycles, or in each: full reads formats of lead 2 (decoder)"
+    text = "a target's beat in two cycles, or in each: full reads formats of lead 2"
     flags.add_choice(parser, "target-rate", ("half", "full"), text)
     text = "decoders that also decode pruned_exponent = coded (unary)"
     flags.add_switch(parser, "coded", text)

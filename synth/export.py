@@ -46,6 +46,8 @@ DEFAULT_CONFIGS: tuple[Config, ...] = (
     DecoderConfig(coded=True),
     DmaConfig(),
     DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, address=40),
+    DmaConfig(decoder=DecoderConfig(lanes=8, target_rate="full")),
+    DmaConfig(decoder=DecoderConfig(lanes=8, coded=True)),
     DmaConfig(decoders=2),
     DmaConfig(decoder=DecoderConfig(lanes=8), decoders=4),
     EncoderConfig(),

@@ -9,8 +9,8 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import ErrorLayout, ValueBeat
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decoder import Decoder
-from cassandra_spec.rtl.dma.codebooks import CodebookLoader, order_layout
-from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
+from cassandra_spec.rtl.dma.codebooks import CodebookLoader
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, DmaConfig
 
 
 class Channel(wiring.Component):
@@ -29,7 +29,8 @@ class Channel(wiring.Component):
         Ready while fewer than ``IN_FLIGHT`` segments are inside.
     tag : Out
         The tag of the next order.
-    words : In(stream) for the two regions
+    speculation, verification : In(stream)
+        As of the decoder.
     values : Out(stream of ValueBeat)
     fault : In(range(IN_FLIGHT)), fault_valid : In(1) for the two regions
         A read of the segment with this tag failed.
@@ -42,15 +43,16 @@ class Channel(wiring.Component):
     def __init__(self, config: DmaConfig) -> None:
         self.config = config
         self.decoder = Decoder(config.decoder)
-        self.loader = CodebookLoader(books=config.books, unary=config.decoder.has("unary"))
-        words = self.decoder.speculation_path.reader.word_layout
+        unary, coded = config.decoder.has("unary"), config.decoder.coded
+        self.loader = CodebookLoader(books=config.books, unary=unary, coded=coded)
+        decoder = self.decoder.signature.members
         loader = self.loader.signature.members
         books = ("written", "slot", "ends", "read_slot", "read_entry", "exponent")
         super().__init__(
             {
-                "orders": In(stream.Signature(order_layout(config.books))),
+                "orders": In(stream.Signature(self.loader.orders.payload.shape())),
                 "tag": Out(range(IN_FLIGHT)),
-                "words": In(stream.Signature(words)).array(2),
+                **{name: decoder[name] for name in REGIONS},
                 "values": Out(stream.Signature(ValueBeat(config.decoder.lanes))),
                 "fault": In(range(IN_FLIGHT)).array(2),
                 "fault_valid": In(1).array(2),
@@ -65,8 +67,8 @@ class Channel(wiring.Component):
         m.submodules.decoder, m.submodules.loader = decoder, loader = self.decoder, self.loader
         wiring.connect(m, loader.command, decoder.command)
         wiring.connect(m, loader.codebook, decoder.codebook)
-        wiring.connect(m, wiring.flipped(self.words[0]), decoder.speculation)
-        wiring.connect(m, wiring.flipped(self.words[1]), decoder.verification)
+        for name in REGIONS:
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(decoder, name))
         drive(m, loader, self, "written", "slot", "ends", "exponent")
         drive(m, self, loader, "read_slot", "read_entry")
         m.d.comb += [

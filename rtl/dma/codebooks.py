@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Signal
+from amaranth.hdl import Array, Const, Module, Signal, Value
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.rtl.common.command import CommandLayout
+from cassandra_spec.rtl.decode.codebook import ENTRY
+from cassandra_spec.rtl.decoder import PrunedEntry
 from cassandra_spec.rtl.dma.config import IN_FLIGHT
 
 
-def order_layout(books: int, command: data.StructLayout = CommandLayout) -> data.StructLayout:
-    """A command for a decoder or encoder, and which of ``books`` it needs in unary."""
-    return data.StructLayout({"command": command, "slot": range(max(books, 2))})
+def order_layout(
+    books: int, command: data.StructLayout = CommandLayout, *, coded: bool = False
+) -> data.StructLayout:
+    """A command for a decoder or encoder, and which of ``books`` it needs in unary.
+
+    With ``coded`` also the one for pruned values.
+    """
+    slots = ("slot", "pruned_slot") if coded else ("slot",)
+    return data.StructLayout({"command": command, **dict.fromkeys(slots, range(max(books, 2)))})
+
+
+BookEnd = data.StructLayout({"entry": 5, "empty": 1})
+"""The last entry of a codebook; ``empty``: it has none."""
 
 
 class Codebooks(wiring.Component):
@@ -24,13 +36,12 @@ class Codebooks(wiring.Component):
 
     Members
     -------
-    write : In(1), slot : In(4), entry : In(5), exponent : In(8), last : In(1)
-        Writes an entry. ``last`` makes the slot defined, with as many entries; other writes
-        undefine it.
+    write : In(1), slot : In(4), entry : In(5), exponent : In(8), last : In(1), empty : In(1)
+        Writes an entry. ``last`` makes the slot defined, with as many entries, or with none;
+        other writes undefine it.
     defined : Out(16)
         Slots that hold a codebook.
-    ends : Out(5) for each slot
-        Its last entry.
+    ends : Out(BookEnd) for each slot
     read_slot, read_entry : In for each reader; read_exponent : Out(8) for each reader
     """
 
@@ -43,9 +54,9 @@ class Codebooks(wiring.Component):
                 "slot": In(4),
                 "entry": In(5),
                 "exponent": In(8),
-                "last": In(1),
+                **dict.fromkeys(("last", "empty"), In(1)),
                 "defined": Out(16),
-                "ends": Out(data.ArrayLayout(5, slots)),
+                "ends": Out(data.ArrayLayout(BookEnd, slots)),
                 "read_slot": In(range(slots)).array(count),
                 "read_entry": In(5).array(count),
                 "read_exponent": Out(8).array(count),
@@ -66,7 +77,11 @@ class Codebooks(wiring.Component):
         ]
         for slot in range(slots):
             with m.If(port.en & (self.slot == slot)):
-                m.d.sync += [self.defined[slot].eq(self.last), self.ends[slot].eq(self.entry)]
+                m.d.sync += [
+                    self.defined[slot].eq(self.last),
+                    self.ends[slot].entry.eq(self.entry),
+                    self.ends[slot].empty.eq(self.empty),
+                ]
         for place in range(self._readers):
             read = table.read_port(domain="comb")
             m.d.comb += [
@@ -77,8 +92,9 @@ class Codebooks(wiring.Component):
 
 
 class CodebookLoader(wiring.Component):
-    """Hands commands to a decoder or encoder, each after the codebook that it needs, unless that is
-    loaded. ``command`` is the layout of a command; without ``unary`` none needs a codebook.
+    """Hands commands to a decoder or encoder, each after the codebooks that it needs, unless these
+    are loaded. ``command`` is the layout of a command; without ``unary`` none needs a codebook,
+    with ``coded`` a target whose pruned exponents are coded needs a second one.
 
     Latency: two cycles. Throughput: a command in two cycles; a codebook takes a cycle for each
     entry. Buffering: ``IN_FLIGHT`` commands. A slot that is written is loaded again when it is
@@ -87,29 +103,34 @@ class CodebookLoader(wiring.Component):
     Members
     -------
     orders : In(stream of order_layout)
-    command : Out(stream of commands), codebook : Out(stream of {exponent: 8, last: 1})
+    command : Out(stream of commands)
+    codebook : Out(stream of {exponent: 8, last: 1}; with ``coded`` of PrunedEntry)
     written : In(1), slot : In(4)
         A slot is being written.
-    ends : In(5) for each slot
+    ends : In(BookEnd) for each slot
     read_slot, read_entry : Out, exponent : In(8)
         A port of :class:`Codebooks`.
     """
 
     def __init__(
-        self, *, books: int, unary: bool, command: data.StructLayout = CommandLayout
+        self,
+        *,
+        books: int,
+        unary: bool,
+        coded: bool = False,
+        command: data.StructLayout = CommandLayout,
     ) -> None:
-        self._books, self._unary = books, unary
-        self._layout = order_layout(books, command)
+        self._unary, self._coded = unary, coded
+        self._layout = order_layout(books, command, coded=coded)
         slots = max(books, 2)
-        entry = data.StructLayout({"exponent": 8, "last": 1})
         super().__init__(
             {
                 "orders": In(stream.Signature(self._layout)),
                 "command": Out(stream.Signature(command)),
-                "codebook": Out(stream.Signature(entry)),
+                "codebook": Out(stream.Signature(PrunedEntry if coded else ENTRY)),
                 "written": In(1),
                 "slot": In(4),
-                "ends": In(data.ArrayLayout(5, slots)),
+                "ends": In(data.ArrayLayout(BookEnd, slots)),
                 "read_slot": Out(range(slots)),
                 "read_entry": Out(5),
                 "exponent": In(8),
@@ -121,42 +142,66 @@ class CodebookLoader(wiring.Component):
         layout = self._layout
         m.submodules.waiting = waiting = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
         order = data.View(layout, waiting.r_data)
-        loaded, inside = Signal(), Signal.like(order.slot)  # whether a book is inside, and which
         m.d.comb += [
             waiting.w_data.eq(self.orders.payload),
             waiting.w_en.eq(self.orders.valid & waiting.w_rdy),
             self.orders.ready.eq(waiting.w_rdy),
             self.command.payload.eq(order.command),
-            self.read_slot.eq(order.slot),
         ]
-        missing = Signal()
-        if self._unary:
-            unary = order.command.scheme == SCHEMES.index("unary")
-            m.d.comb += missing.eq(unary & ~(loaded & (inside == order.slot)))
-        loading, asking = Signal(), Signal()
+        needed = self._needed(order)
+        missing, loading, asking = Signal(len(needed)), Signal(len(needed)), Signal()
         m.d.comb += [
             self.command.valid.eq(asking),
             waiting.r_en.eq(self.command.valid & self.command.ready),
         ]
-        with m.If(loading):
-            self._load(m)
-            with m.If(self.codebook.ready & self.codebook.payload.last):
-                m.d.sync += [loading.eq(0), asking.eq(1), loaded.eq(1), inside.eq(order.slot)]
-        with m.Elif(asking):
+        with m.If(asking):
             with m.If(self.command.ready):
                 m.d.sync += asking.eq(0)
-        with m.Elif(waiting.r_rdy):
-            m.d.sync += [self.read_entry.eq(0), loading.eq(missing), asking.eq(~missing)]
-        with m.If(self.written & (self.slot == inside)):
-            m.d.sync += loaded.eq(0)
+        with m.Elif(waiting.r_rdy & ~loading.any()):
+            m.d.sync += [
+                *(self.read_entry.eq(0), loading.eq(missing)),
+                asking.eq(~missing.any()),
+            ]
+        for place, (slot, needs) in enumerate(needed):
+            loaded = self._book(m, slot, loading, place)
+            m.d.comb += missing[place].eq(needs & ~loaded)
+            with m.If(loading[place] & ~loading[:place].any() & self._ends()):
+                m.d.sync += asking.eq(~loading[place + 1 :].any())
         return m
 
-    def _load(self, m: Module) -> None:
-        ends = Array([self.ends[slot] for slot in range(max(self._books, 2))])
-        m.d.comb += [
-            self.codebook.valid.eq(1),
-            self.codebook.payload.exponent.eq(self.exponent),
-            self.codebook.payload.last.eq(self.read_entry == ends[self.read_slot]),
-        ]
-        with m.If(self.codebook.ready):
-            m.d.sync += self.read_entry.eq(self.read_entry + 1)
+    def _needed(self, order: data.View) -> list[tuple[Value, Value]]:
+        """The slot of each codebook that a command may need, and whether it does."""
+        if not self._unary:
+            return [(order.slot, Const(0, 1))]
+        command, unary = order.command, order.command.scheme == SCHEMES.index("unary")
+        if not self._coded:
+            return [(order.slot, unary)]
+        return [(order.slot, unary), (order.pruned_slot, unary & command.coded & command.target)]
+
+    def _ends(self) -> Value:
+        """A codebook has been handed over."""
+        return self.codebook.valid & self.codebook.ready & self.codebook.payload.last
+
+    def _book(self, m: Module, slot: Value, loading: Signal, place: int) -> Value:
+        """Load a codebook when it is its turn; returns whether that of the slot is inside."""
+        word, ends = self.codebook.payload, Array(self.ends)[slot]
+        loaded, inside = Signal(name=f"loaded_{place}"), Signal.like(slot, name=f"inside_{place}")
+        with m.If(loading[place] & ~loading[:place].any()):
+            m.d.comb += [
+                self.read_slot.eq(slot),
+                self.codebook.valid.eq(1),
+                word.exponent.eq(self.exponent),
+                word.last.eq(self.read_entry == ends.entry),
+            ]
+            if self._coded:
+                m.d.comb += [word.pruned.eq(place), word.empty.eq(ends.empty)]
+            with m.If(self.codebook.ready):
+                m.d.sync += self.read_entry.eq(self.read_entry + 1)
+            with m.If(self._ends()):
+                m.d.sync += [
+                    *(loaded.eq(1), inside.eq(slot)),
+                    *(loading[place].eq(0), self.read_entry.eq(0)),
+                ]
+        with m.If(self.written & (self.slot == inside)):
+            m.d.sync += loaded.eq(0)
+        return loaded & (inside == slot)

@@ -9,6 +9,7 @@ import functools
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import Format
 from cassandra_spec.rtl.common.command import DecoderConfig, EngineConfig
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
 PAGE = 4096
@@ -57,13 +58,13 @@ class BusConfig(abc.ABC):
 
     def __post_init__(self) -> None:
         if not self.bus:
-            object.__setattr__(self, "bus", min(_MAX_BUS, self.beat_values))
+            object.__setattr__(self, "bus", min(_MAX_BUS, self._keeps_up))
         for name, choices in _CHOICES.items():
             if hasattr(self, name) and getattr(self, name) not in choices:
                 text = ", ".join(map(str, choices))
                 raise CassandraError(f"{name} must be one of {text}, not {getattr(self, name)!r}")
-        lanes = self.engine.lanes
-        _require(self.bus >= lanes, "bus", f"at least {lanes} bytes, one for each lane", self.bus)
+        least = self.widest
+        _require(self.bus >= least, "bus", f"at least {least} bytes, a word of a region", self.bus)
         most = _MAX_BEATS * self.bus
         _require(self.burst <= most, "burst", f"at most {most}, 256 bus words", self.burst)
         _require_power("buffer", self.buffer, self.burst, _MAX_BUFFER)
@@ -77,6 +78,16 @@ class BusConfig(abc.ABC):
     def beat_values(self) -> int:
         """Values in a beat of the stream of values."""
         return self.engine.lanes
+
+    @property
+    def widest(self) -> int:
+        """Bytes that the engine moves in a cycle of one region: of verification, at most."""
+        return self.engine.lanes
+
+    @property
+    def _keeps_up(self) -> int:
+        """Bytes of a bus that brings as much for every beat of values."""
+        return self.beat_values // self.engine.lanes * self.widest
 
     @property
     def word_bits(self) -> int:
@@ -133,17 +144,18 @@ class DmaConfig(BusConfig):
     reorder: int = Format().segment  # values that each decoder may be ahead of the output
 
     def __post_init__(self) -> None:
-        if self.decoder.coded:
-            raise CassandraError("decoder must be without coded pruned exponents behind a DMA")
         super().__post_init__()
-        rate = self.decoder.target_rate
-        _require(rate == "half", "target_rate", "half for a decoder behind a DMA", rate)
         _require_power("reorder", self.reorder, self.beat_values, _MAX_REORDER * self.beat_values)
 
     @property
     def engine(self) -> DecoderConfig:
         """One of the decoders."""
         return self.decoder
+
+    @property
+    def widest(self) -> int:
+        """Bytes of a word of verification: at full rate twice as many as of speculation."""
+        return self.decoder.lanes * self.decoder.verification_rows // BUS_ROWS
 
     @property
     def regions(self) -> int:

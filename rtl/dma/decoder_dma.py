@@ -77,10 +77,10 @@ class CassandraDma(Peripheral):
             wiring.connect(m, channel.values, merge.beats[place])
             m.d.comb += queue.tags[place].eq(channel.tag)
             self._read_codebook(m, channel, place)
-            for which in range(len(REGIONS)):
+            for which, name in enumerate(REGIONS):
                 region = len(REGIONS) * place + which
                 wiring.connect(m, queue.regions[region], reads.regions[region])
-                wiring.connect(m, reads.words[region], channel.words[which])
+                wiring.connect(m, getattr(reads, name)[place], getattr(channel, name))
                 m.d.comb += [
                     channel.fault[which].eq(reads.fault[region].tag),
                     channel.fault_valid[which].eq(reads.fault_valid[region]),
@@ -130,4 +130,9 @@ class CassandraDma(Peripheral):
         return fits[0] & (fits[1] | ~second)
 
     def _built(self) -> dict[str, int]:
-        return {"decoder_decoders": self.config.decoders}
+        decoder = self.config.decoder
+        return {
+            "decoder_decoders": self.config.decoders,
+            "formats_lead": decoder.lead,
+            "formats_coded": decoder.coded,
+        }

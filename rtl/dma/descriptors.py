@@ -23,7 +23,7 @@ def descriptor_layout(config: DmaConfig) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            "order": order_layout(config.books),
+            "order": order_layout(config.books, coded=config.decoder.coded),
             "addresses": data.ArrayLayout(config.address - config.word_bits, len(REGIONS)),
             "words": data.ArrayLayout(config.count_bits, len(REGIONS)),
             "checks": data.ArrayLayout(1, len(REGIONS)),
@@ -110,12 +110,12 @@ class Dispatcher(_Queue):
     """
 
     def __init__(self, config: DmaConfig) -> None:
-        count = config.decoders
+        count, layout = config.decoders, descriptor_layout(config)
         super().__init__(
-            descriptor_layout(config),
+            layout,
             config.queue,
             {
-                "orders": Out(stream.Signature(order_layout(config.books))).array(count),
+                "orders": Out(stream.Signature(layout.members["order"])).array(count),
                 "tags": In(range(IN_FLIGHT)).array(count),
                 "regions": Out(stream.Signature(region_layout(config))).array(config.regions),
             },

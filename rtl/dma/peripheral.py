@@ -166,6 +166,7 @@ class Peripheral(wiring.Component):
             codebooks.entry.eq(registers.codebook_entry),
             codebooks.exponent.eq(registers.codebook_exponent),
             codebooks.last.eq(registers.codebook_last),
+            codebooks.empty.eq(registers.codebook_empty),
         ]
 
     def _read_codebook(self, m: Module, loader: CodebookLoader | Channel, place: int) -> None:
@@ -200,10 +201,12 @@ class Peripheral(wiring.Component):
         pushed, good = registers.start_push, Signal()
         kept = [getattr(registers, f"{name}_intact") for name in guarded_of(self.top)]
         m.d.comb += [
-            descriptor.order.slot.eq(registers.book_slot),
+            *(descriptor.order[name].eq(slot) for name, slot in self._slots(queue).items()),
             self.intact.eq(Cat(~registers.unsound, *kept).all()),
             good.eq(
-                self.intact & self._has_codebook(command) & self._describe(m, descriptor, checks)
+                self.intact
+                & self._has_codebooks(queue, command)
+                & self._describe(m, descriptor, checks)
             ),
             queue.descriptors.payload.eq(descriptor),
             queue.descriptors.valid.eq(pushed & good),
@@ -213,12 +216,21 @@ class Peripheral(wiring.Component):
             registers.error_overflow_set.eq(pushed & good & ~queue.descriptors.ready),
         ]
 
-    def _has_codebook(self, command: data.View) -> Value:
-        """Whether the codebook of a command is defined, if it needs one."""
+    def _slots(self, queue: Any) -> dict[str, Value]:
+        """The slots that an order names."""
+        slots = {"slot": self.registers.book_slot, "pruned_slot": self.registers.book_pruned}
+        named = queue.descriptors.payload.order.shape().members
+        return {name: slot for name, slot in slots.items() if name in named}
+
+    def _has_codebooks(self, queue: Any, command: data.View) -> Value:
+        """Whether the codebooks of a command are defined, if it needs any."""
         if not self._bus.engine.has("unary"):
             return Const(1, 1)
-        unary = command.scheme == SCHEMES.index("unary")
-        return ~unary | Array(self.codebooks.defined)[self.registers.book_slot]
+        slots, defined = self._slots(queue), Array(self.codebooks.defined)
+        found = defined[slots["slot"]]
+        if "pruned_slot" in slots:
+            found &= ~(command.coded & command.target) | defined[slots["pruned_slot"]]
+        return ~(command.scheme == SCHEMES.index("unary")) | found
 
     def _status(self, m: Module, queue: Any, activity: Activity) -> None:
         registers = self.registers

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.guard import GuardedQueue, GuardedRegister, check_of
 from cassandra_spec.rtl.common.wires import drive
-from cassandra_spec.rtl.dma.config import IN_FLIGHT, DmaConfig
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, DmaConfig
 
 RESPONSE_ERROR = 1
 """Bit of RRESP that is set in SLVERR and DECERR."""
@@ -217,38 +217,36 @@ class RegionReceiver(wiring.Component):
 
 
 class Narrow(wiring.Component):
-    """Bus words to words of a decoder, least significant first.
+    """Bus words to words of a decoder, ``size`` bytes each, least significant first.
 
     Latency: none. Throughput: a word of the decoder in each cycle. Buffering: none; the bus word is
     taken with its last part.
 
     Members
     -------
-    wide : In(stream of {data: 8 * bus, last: 1}), words : Out(stream of {data: 8 * lanes, last: 1})
+    wide : In(stream of {data: 8 * bus, last: 1}), words : Out(stream of {data: 8 * size, last: 1})
     """
 
-    def __init__(self, config: DmaConfig) -> None:
-        self.config = config
-        lanes, bus = config.decoder.lanes, config.bus
+    def __init__(self, *, bus: int, size: int) -> None:
+        self._bus, self._size = bus, size
         super().__init__(
             {
                 "wide": In(stream.Signature(data.StructLayout({"data": 8 * bus, "last": 1}))),
-                "words": Out(stream.Signature(data.StructLayout({"data": 8 * lanes, "last": 1}))),
+                "words": Out(stream.Signature(data.StructLayout({"data": 8 * size, "last": 1}))),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes, bus = self.config.decoder.lanes, self.config.bus
-        wide, words = self.wide, self.words
-        if bus == lanes:
+        count, wide, words = self._bus // self._size, self.wide, self.words
+        if count == 1:
             wiring.connect(m, wiring.flipped(wide), wiring.flipped(words))
             return m
-        place, end = Signal(range(bus // lanes)), Signal()
+        place, end = Signal(range(count)), Signal()
         whole = wide.payload.data
-        parts = Array([whole.word_select(part, 8 * lanes) for part in range(bus // lanes)])
+        parts = Array([whole.word_select(part, 8 * self._size) for part in range(count)])
         m.d.comb += [
-            end.eq(place == bus // lanes - 1),
+            end.eq(place == count - 1),
             words.valid.eq(wide.valid),
             words.payload.data.eq(parts[place]),
             words.payload.last.eq(wide.payload.last & end),
@@ -266,11 +264,11 @@ class _Region(wiring.Component):
     each cycle. Buffering: ``config.buffer`` bytes, and ``IN_FLIGHT`` regions.
     """
 
-    def __init__(self, config: DmaConfig) -> None:
+    def __init__(self, config: DmaConfig, size: int) -> None:
         self.config = config
         self.issuer = BurstIssuer(config)
         self.receiver = RegionReceiver(config)
-        self.narrow = Narrow(config)
+        self.narrow = Narrow(bus=config.bus, size=size)
         super().__init__(
             {
                 "regions": In(stream.Signature(region_layout(config))),
@@ -349,7 +347,8 @@ class ReadMaster(wiring.Component):
     Members
     -------
     regions : In(stream of region_layout) for each region
-    words : Out(stream of {data: 8 * lanes, last: 1}) for each region
+    speculation, verification : Out(stream of {data, last: 1}) for each decoder
+        Words of its regions, as it takes them.
     fault : Out(fault_layout), fault_valid : Out(1) for each region
     ar : Out(stream of {burst: burst_layout, id})
     r : In(beat_layout), r_valid : In(1)
@@ -362,13 +361,17 @@ class ReadMaster(wiring.Component):
     def __init__(self, config: DmaConfig) -> None:
         self.config = config
         count = config.regions
-        self.units = [_Region(config) for _ in range(count)]
-        unit = self.units[0].signature.members
+        sizes = (config.decoder.lanes, config.widest)
+        self.units = [_Region(config, size) for _ in range(config.decoders) for size in sizes]
+        words = [unit.signature.members["words"] for unit in self.units[: len(REGIONS)]]
         self.ar_layout = data.StructLayout({"burst": burst_layout(config), "id": config.id_bits})
         super().__init__(
             {
                 "regions": In(stream.Signature(region_layout(config))).array(count),
-                "words": unit["words"].array(count),
+                **{
+                    name: port.array(config.decoders)
+                    for name, port in zip(REGIONS, words, strict=True)
+                },
                 "fault": Out(fault_layout(config)).array(count),
                 "fault_valid": Out(1).array(count),
                 "ar": Out(stream.Signature(self.ar_layout)),
@@ -389,7 +392,8 @@ class ReadMaster(wiring.Component):
         for place, unit in enumerate(self.units):
             m.submodules[f"region_{place}"] = unit
             wiring.connect(m, wiring.flipped(self.regions[place]), unit.regions)
-            wiring.connect(m, unit.words, wiring.flipped(self.words[place]))
+            words = getattr(self, REGIONS[place % len(REGIONS)])[place // len(REGIONS)]
+            wiring.connect(m, unit.words, wiring.flipped(words))
             m.d.comb += [
                 unit.beat.eq(beat),
                 unit.beat_valid.eq(valid & (beat.id == place)),

@@ -37,7 +37,7 @@ ADDRESS_BITS = 8
 ID = int.from_bytes(b"CASS", "big")
 """What the register ``id`` reads."""
 
-VERSION = (0, 3, 0)
+VERSION = (0, 4, 0)
 """Of the register map: major (incompatible), minor (additions), patch."""
 
 
@@ -317,7 +317,11 @@ REGISTERS = (
         "book",
         0x34,
         "codebook of the segment (unary)",
-        _fields("rw", ("slot", 4, "a codebook that CODEBOOK has written")),
+        _fields(
+            "rw",
+            ("slot", 4, "a codebook that CODEBOOK has written"),
+            ("pruned", 4, "decoder: likewise, of pruned values (targets, COMMAND.coded)", 4),
+        ),
     ),
     *_pair("speculation_base", 0x38, "rw", "address of the speculation region", guarded=True),
     *_pair("verification_base", 0x40, "rw", "address of the verification region", guarded=True),
@@ -367,8 +371,20 @@ REGISTERS = (
                 "the codebook ends with this entry; without it the slot is not defined",
                 4,
             ),
+            ("empty", 1, "with last and entry 0: the codebook has no entry (pruned values alone)"),
         ),
         whole=True,
+    ),
+    _register(
+        "formats",
+        0x58,
+        "which formats the decoders read, beside DECODER",
+        _fields(
+            "ro",
+            ("lead", 4, "lead of the format: 1 at half rate, 2 at full"),
+            ("coded", 1, "1: pruned exponents may be coded"),
+        ),
+        only="decode",
     ),
     *_pair(
         "count_values",

@@ -189,7 +189,7 @@ def test_the_documented_causes_of_the_encoder_are_those_of_its_result():
     ("fields", "message"),
     [
         ({"bus": 24}, "bus must be one of 8, 16, 32, 64, 128, not 24"),
-        ({"bus": 8}, "bus must be at least 16 bytes, one for each lane, not 8"),
+        ({"bus": 8}, "bus must be at least 16 bytes, a word of a region, not 8"),
         ({"burst": 96}, "burst must be one of 128, 256, .* not 96"),
         ({"buffer": 0}, "buffer must be 256 times a power of two, at most 65536, not 0"),
         ({"buffer": -256}, "buffer must be 256 times a power of two, at most 65536, not -256"),

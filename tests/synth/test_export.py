@@ -158,23 +158,20 @@ def test_flags_that_cannot_be_are_named(flags, message):
         exporter.choose(flags.pop("top"), CONFIG, **flags)
 
 
-@pytest.mark.parametrize("top", ["dma", "array", "encoder", "encoder-dma"])
-def test_a_target_at_full_rate_is_the_decoders_alone(top):
-    full = DecoderConfig(target_rate="full")
-    assert exporter.choose("decoder", full) == full
-    with pytest.raises(CassandraError, match="target_rate must be "):
-        exporter.choose(top, full)
-
-
 @pytest.mark.parametrize("top", ["encoder", "encoder-dma"])
-def test_encoders_have_no_coded_pruned_exponents(top):
+def test_encoders_have_no_coded_pruned_exponents_and_no_rate_of_targets(top):
     with pytest.raises(CassandraError, match=f"coded must be left out for the top '{top}'"):
         exporter.choose(top, DecoderConfig(coded=True))
+    with pytest.raises(CassandraError, match=f"target_rate must be left out for the top '{top}'"):
+        exporter.choose(top, DecoderConfig(target_rate="full"))
 
 
-def test_a_bus_is_at_least_a_word_of_the_decoder():
-    with pytest.raises(CassandraError, match="bus must be at least 16 bytes, one for each lane"):
-        exporter.choose("dma", DecoderConfig(), bus=64)
+@pytest.mark.parametrize(("rate", "least"), [("half", 16), ("full", 32)])
+def test_a_bus_is_at_least_a_word_of_the_decoder(rate, least):
+    decoder = DecoderConfig(target_rate=rate)
+    with pytest.raises(CassandraError, match=f"bus must be at least {least} bytes, a word of a"):
+        exporter.choose("dma", decoder, bus=64)
+    assert exporter.choose("dma", decoder) == DmaConfig(decoder=decoder, bus=least)
 
 
 def test_every_combinational_block_looks_at_what_starts_it(exported):

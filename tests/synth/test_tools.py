@@ -31,6 +31,8 @@ CONFIGS: dict[str, DecoderConfig | DmaConfig | EncoderConfig | StoreConfig] = {
     "coded": CODED,
     "dma": DmaConfig(decoder=DECODER),
     "array": DmaConfig(decoder=DECODER, decoders=2, bus=32, reorder=1024),
+    "dma, full rate": DmaConfig(decoder=FULL),
+    "dma, coded": DmaConfig(decoder=CODED),
     "one scheme": DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("mx",)), books=1, address=32),
     "encoder": ENCODER,
     "encoder-dma": StoreConfig(encoder=ENCODER, bus=32, address=40),

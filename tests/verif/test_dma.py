@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -23,10 +25,20 @@ CONFIGS = {
     "l16": DmaConfig(),
     "l8": SMALL,
     "l32": DmaConfig(decoder=DecoderConfig(lanes=32), burst=128, buffer=512, queue=2, address=48),
+    "l8_full": dataclasses.replace(SMALL, decoder=DecoderConfig(lanes=8, target_rate="full")),
+    "l8_coded": dataclasses.replace(SMALL, decoder=DecoderConfig(lanes=8, coded=True)),
 }
 
 
-@pytest.mark.parametrize("name", [slow("l16"), "l8", slow("l32")])
+@pytest.mark.parametrize("name", [slow("l16"), "l8", *map(slow, ("l32", "l8_full", "l8_coded"))])
 def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
-    run_suite(Ruled(top), MODULES, top.module_name, build_dir=BUILD / f"dma_{name}")
+    build = BUILD / f"dma_{name}"
+    run_suite(Ruled(top), MODULES, top.module_name, build_dir=build, extra_env=formats(top.config))
+
+
+def formats(config: DmaConfig) -> dict[str, str]:
+    """What tells the suites which formats a design reads."""
+    decoder = config.decoder
+    fields = {"lead": decoder.lead, **({"coded": True} if decoder.coded else {})}
+    return {"CASSANDRA_FORMATS": json.dumps(fields)}

@@ -106,16 +106,21 @@ class PeripheralBench(MemoryBench[M]):
         """Let descriptors leave the queue, or not."""
         await self.do(self.host.write("control", compose("control", enable=int(on))))
 
-    async def slot(self, codebook: tuple[int, ...], slots: int) -> int:
-        """The slot of ``slots`` that holds a codebook; all are written anew when all is idle."""
-        if codebook not in self.codebooks:
-            if len(self.codebooks) == slots:
-                while await self.host.field("status", "busy"):
-                    pass
-                self.codebooks.clear()
-            self.codebooks[codebook] = len(self.codebooks)
-            await self.host.load_codebook(self.codebooks[codebook], codebook)
-        return self.codebooks[codebook]
+    async def slots(self, wanted: Sequence[tuple[int, ...]], room: int) -> list[int]:
+        """The slots of ``room`` that hold some codebooks.
+
+        All are written anew, when all is idle, if not all of them fit.
+        """
+        missing = [book for book in dict.fromkeys(wanted) if book not in self.codebooks]
+        if len(self.codebooks) + len(missing) > room:
+            while await self.host.field("status", "busy"):
+                pass
+            self.codebooks.clear()
+            missing = list(dict.fromkeys(wanted))
+        for book in missing:
+            self.codebooks[book] = len(self.codebooks)
+            await self.host.load_codebook(self.codebooks[book], book)
+        return [self.codebooks[book] for book in wanted]
 
 
 class DmaBench(PeripheralBench[ReadMemory]):
@@ -153,19 +158,22 @@ class DmaBench(PeripheralBench[ReadMemory]):
     async def queue(self, placed: Sequence[Placed]) -> None:
         """Load codebooks as they are needed and queue descriptors."""
         for entry in placed:
-            request, slot = entry.item.request, 0
+            request, book = entry.item.request, 0
             if request.format.scheme == "unary":
-                slots = await self.host.field("fetch", "books")
-                # every slot that is named must be defined
-                slot = await self.slot(request.codebook or (0,), slots)
-            await self.describe(entry, slot)
+                wanted = [request.codebook or (0,)]  # every slot that is named must be defined
+                if request.format.pruned_exponent == "coded":
+                    wanted.append(request.pruned_codebook)
+                found = await self.slots(wanted, await self.host.field("fetch", "books"))
+                names = ("slot", "pruned")[: len(found)]
+                book = compose("book", **dict(zip(names, found, strict=True)))
+            await self.describe(entry, book)
             self.scoreboard.expected.append(entry)
             await self.host.start()
 
-    async def describe(self, entry: Placed, slot: int = 0) -> None:
+    async def describe(self, entry: Placed, book: int = 0) -> None:
         """Write the registers of a descriptor."""
         commands = {"command": entry.item.request.word}
-        await self.host.describe(commands, slot, entry.bases, entry.lengths)
+        await self.host.describe(commands, book, entry.bases, entry.lengths)
 
     async def decode(self, items: Sequence[Job | Fault | Broken]) -> list[Placed]:
         """Place, queue, run until every packet is out and compared."""

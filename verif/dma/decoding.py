@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import Any
 
 import cocotb
@@ -19,6 +21,8 @@ from cassandra_spec.verif.library.payloads import directed, draw, random_format
 
 SMALL = DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, books=2)
 SEGMENT = 128
+FORMATS: dict[str, Any] = json.loads(os.environ.get("CASSANDRA_FORMATS", "{}"))
+"""Fields of the formats that the design reads, beside those of the default: lead, coded."""
 NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 
 
@@ -35,7 +39,7 @@ async def start(dut: Any) -> DmaBench:
 def some_jobs(bench: DmaBench, count: int, segment: int = SEGMENT) -> list[Job]:
     """Random segments of random payloads, a switch between any two."""
     lanes = bench.lanes // bench.decoders
-    return mixed_jobs(bench.rng, lanes=lanes, count=count, segment=segment)
+    return mixed_jobs(bench.rng, lanes=lanes, count=count, segment=segment, **FORMATS)
 
 
 @cocotb.test()
@@ -73,7 +77,7 @@ async def directed_payloads(dut: Any, scheme: Any) -> None:
     """Every kind and every size of interest, in draft and in target mode."""
     bench = await start(dut)
     lanes = bench.lanes // bench.decoders
-    fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=64)
+    fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=64, **FORMATS)
     bench.memory.use(Timing(longest=20, order=Order.BEATS))
     items = [job for payload in directed(bench.rng, fmt) for job in jobs_of(payload)]
     await bench.decode(items)
@@ -88,7 +92,7 @@ async def regions_of_every_length_at_every_place(dut: Any) -> None:
     items: list[Job] = []
     for count in range(1, 1 << 11, 97):
         scheme = SCHEMES[int(bench.rng.integers(len(SCHEMES)))]
-        fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=2048)
+        fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=2048, **FORMATS)
         items += list(jobs_of(draw(bench.rng, fmt, min(count, fmt.segment))))
     await bench.decode(items)
 

@@ -77,7 +77,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         """The slot of a segment's codebook."""
         if segment.format.scheme != "unary":
             return 0
-        return await self.slot(segment.codebook, self.config.books)
+        return (await self.slots([segment.codebook], self.config.books))[0]
 
     async def result(self) -> Result | None:
         """The oldest result, popped; None if there is none."""

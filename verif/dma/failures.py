@@ -7,13 +7,13 @@ from typing import Any
 
 import cocotb
 
-from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES
-from cassandra_spec.verif.decoder.faults import Fault, faults
+from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES, Format
+from cassandra_spec.verif.decoder.faults import Fault, coded_faults, faults
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import Broken, DmaBench, Placed
+from cassandra_spec.verif.dma.decoding import FORMATS, some_jobs, start
 from cassandra_spec.verif.dma.decoding import design as design
-from cassandra_spec.verif.dma.decoding import some_jobs, start
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.patterns import PATTERNS
@@ -151,7 +151,11 @@ async def segments_that_break_the_format(dut: Any, serial: bool) -> None:
     bench = await start(dut)
     bench.memory.use(Timing(longest=15, order=Order.BEATS))
     lanes = bench.lanes // bench.decoders
-    found = [fitting(bench, fault) for fault in faults(bench.rng, lanes=lanes, schemes=SCHEMES)]
+    lead, coded = FORMATS.get("lead", 1), FORMATS.get("coded", False)
+    wrong = list(faults(bench.rng, lanes=lanes, schemes=SCHEMES, lead=lead))
+    if coded:
+        wrong += coded_faults(bench.rng, Format(beat=lanes, segment=1024, pruned_exponent="coded"))
+    found = [fitting(bench, fault) for fault in wrong]
     items = [fault for fault in found if fault is not None]
     assert {fault.cause for fault in items} == set(ERROR_CAUSES)
     if not serial:

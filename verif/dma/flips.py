@@ -24,7 +24,7 @@ from cassandra_spec.rtl.dma.registers import register_of, registers_for
 from cassandra_spec.verif.decoder.jobs import mixed_jobs
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.dma.encoding import commands_of, small
-from cassandra_spec.verif.dma.host import compose
+from cassandra_spec.verif.dma.host import codebook_words, compose
 from cassandra_spec.verif.encoder.cases import draw_segment
 from cassandra_spec.verif.library.bulk import GatewareError, address
 from cassandra_spec.verif.tools.verilated import BUILD, Library
@@ -74,9 +74,7 @@ class Script:
 
     def load(self, slot: int, codebook: Sequence[int]) -> None:
         """Write a codebook into a slot."""
-        for entry, exponent in enumerate(codebook):
-            last = int(entry == len(codebook) - 1)
-            word = compose("codebook", exponent=exponent, entry=entry, slot=slot, last=last)
+        for word in codebook_words(slot, codebook):
             self.write("codebook", word)
 
     def describe(self, name: str, base: int, length: int) -> None:

@@ -55,22 +55,23 @@ class Host:
 
     async def load_codebook(self, slot: int, entries: tuple[int, ...]) -> None:
         """Write a codebook into a slot."""
-        for place, exponent in enumerate(entries):
-            last = int(place == len(entries) - 1)
-            word = compose("codebook", exponent=exponent, entry=place, slot=slot, last=last)
+        for word in codebook_words(slot, entries):
             await self.write("codebook", word)
 
     async def describe(
         self,
         commands: Mapping[str, int],
-        slot: int,
+        book: int,
         bases: Sequence[int],
         lengths: Sequence[int],
     ) -> None:
-        """Write the registers of a descriptor; ``commands`` are those with the command word."""
+        """Write the registers of a descriptor.
+
+        ``commands`` are those with the command word; ``book`` is what BOOK gets.
+        """
         for register, word in commands.items():
             await self.keep(register, word)
-        await self.keep("book", slot)
+        await self.keep("book", book)
         for name, base, length in zip(REGIONS, bases, lengths, strict=True):
             await self.keep(f"{name}_base_low", base & 0xFFFF_FFFF)
             await self.keep(f"{name}_base_high", base >> 32)
@@ -95,6 +96,17 @@ def compose(register: str, **fields: int) -> int:
         assert 0 <= value < 1 << field.width, f"{register}.{name} does not hold {value}"
         word |= value << low
     return word
+
+
+def codebook_words(slot: int, entries: Sequence[int]) -> list[int]:
+    """What CODEBOOK gets for a codebook, which may be empty."""
+    if not entries:
+        return [compose("codebook", slot=slot, last=1, empty=1)]
+    ends = len(entries) - 1
+    return [
+        compose("codebook", exponent=exponent, entry=place, slot=slot, last=int(place == ends))
+        for place, exponent in enumerate(entries)
+    ]
 
 
 def names_of(register: str, word: int) -> set[str]:

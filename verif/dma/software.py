@@ -12,7 +12,7 @@ from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import DmaBench, Placed
-from cassandra_spec.verif.dma.decoding import NEVER, some_jobs, start
+from cassandra_spec.verif.dma.decoding import FORMATS, NEVER, some_jobs, start
 from cassandra_spec.verif.dma.decoding import design as design
 from cassandra_spec.verif.dma.failures import broken, clear
 from cassandra_spec.verif.dma.host import compose, names_of
@@ -48,6 +48,9 @@ async def what_was_built(dut: Any) -> None:
             window=Format().window,
             codebook=Format().codebook,
             decoders=bench.decoders,
+        ),
+        "formats": compose(
+            "formats", lead=FORMATS.get("lead", 1), coded=int(FORMATS.get("coded", False))
         ),
     }
     for register in REGISTERS:
@@ -90,9 +93,9 @@ async def places_without_a_register(dut: Any) -> None:
             assert await bench.do(bench.host.raw_write(offset, bytes(4))) == Response.SLVERR
 
 
-async def push(bench: DmaBench, placed: Placed, slot: int = 0, **changed: int) -> set[str]:
+async def push(bench: DmaBench, placed: Placed, book: int = 0, **changed: int) -> set[str]:
     """Start a segment with some registers changed; the causes that this sets."""
-    await bench.do(bench.describe(placed, slot))
+    await bench.do(bench.describe(placed, book))
     for name, value in changed.items():
         await bench.do(bench.host.keep(name, value))
     await bench.do(bench.host.write("start", compose("start", push=1)))
@@ -102,7 +105,7 @@ async def push(bench: DmaBench, placed: Placed, slot: int = 0, **changed: int) -
 def one_target(bench: DmaBench, scheme: Any = "exact") -> Job:
     """A segment with both regions."""
     lanes = bench.lanes // bench.decoders
-    fmt = Format(scheme=scheme, beat=lanes, segment=512, group=32)
+    fmt = Format(scheme=scheme, beat=lanes, segment=512, group=32, lead=FORMATS.get("lead", 1))
     return Job(payload=draw(bench.rng, fmt, 512, "weights"), index=0, target=True)
 
 
@@ -128,8 +131,14 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
         assert await push(bench, placed, **changed) == {"descriptor"}, changed
         await clear(bench)
     unary = bench.place(one_target(bench, "unary"))
-    assert await push(bench, unary, slot=1) == {"descriptor"}  # no such codebook
+    assert await push(bench, unary, book=1) == {"descriptor"}  # no such codebook
     await clear(bench)
+    if FORMATS.get("coded"):
+        await bench.do(bench.host.load_codebook(0, (127,)))
+        both = compose("book", slot=0, pruned=1)
+        command = unary.item.request.word | compose("command", coded=1)
+        assert await push(bench, unary, book=both, command=command) == {"descriptor"}
+        await clear(bench)
     await bench.run(500)
     assert not await bench.do(bench.host.field("status", "busy"))
     await bench.decode([one_target(bench)])
@@ -266,7 +275,7 @@ async def codebooks(dut: Any) -> None:
     lanes = bench.lanes // bench.decoders
     items: list[Job] = []
     for number in range(12):
-        fmt = Format(scheme="unary", beat=lanes, segment=256, group=32)
+        fmt = Format(scheme="unary", beat=lanes, segment=256, group=32, lead=FORMATS.get("lead", 1))
         values = gaussian(bench.rng, 700, scale=2.0 ** -(number % 7))
         payload = Payload(name=f"scale {number}", format=fmt, values=values)
         items += [
