@@ -1,0 +1,121 @@
+"""How much of its bus the read master uses, by latency of the memory and outstanding reads.
+
+``python -m cassandra_spec.bench.gateware.read_latency`` lets the read master fetch one region,
+whose words are taken at once, and prints the share of the bus that it uses and when the first and
+the last word come. ``--document`` puts the tables there, ``--plot`` draws the curves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cassandra_spec.report import flags
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.tables import markdown_table
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.verif.dma.reading import Reading, read
+
+LATENCIES = (8, 16, 32, 64, 128, 256, 512)
+OUTSTANDING = (1, 2, 4, 8)
+BURSTS = (256,)
+BYTES = 4096
+"""Twice what the largest buffer above holds."""
+
+Key = tuple[int, int, int]
+"""Bytes of a burst, outstanding reads, latency."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print or write."""
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.bench.gateware.read_latency", description=__doc__)
+    sweeps = {"latencies": LATENCIES, "outstanding": OUTSTANDING, "bursts": BURSTS}
+    for name, usual in sweeps.items():
+        text = f"default: {' '.join(map(str, usual))}"
+        parser.add_argument(f"--{name}", type=int, nargs="+", metavar="N", default=usual, help=text)
+    flags.add_count(parser, "bytes", "of the region, more than the buffers hold", BYTES)
+    parser.add_argument("--document", type=Path, help="put the tables there instead of printing")
+    parser.add_argument("--plot", type=Path, help="draw the curves of the first burst as SVG")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    found = measure(args.bursts, args.outstanding, args.latencies, args.bytes)
+    tables = {"read-share": share_table(found), "read-latency": latency_table(found)}
+    if args.document:
+        fill_file(args.document, tables)
+    else:
+        print("\n\n".join(tables.values()))
+    if args.plot:
+        args.plot.write_text(share_plot(found, args.bursts[0]))
+    return 0
+
+
+def measure(
+    bursts: Sequence[int], outstanding: Sequence[int], latencies: Sequence[int], size: int
+) -> dict[Key, Reading]:
+    """A reading of ``size`` bytes for each combination; buffers have room for what is outstanding.
+
+    Raises CassandraError for what :class:`DmaConfig` refuses, and a region that a buffer holds.
+    """
+    found = {}
+    for burst, count, latency in itertools.product(bursts, outstanding, latencies):
+        config = DmaConfig(burst=burst, buffer=burst * count)
+        words = size // config.bus
+        found[burst, count, latency] = read(config, latency=latency, words=words)
+    return found
+
+
+def share_table(found: Mapping[Key, Reading]) -> str:
+    """Share of the bus that was used, by latency."""
+    return _table(found, lambda reading: f"{reading.share:.0%}")
+
+
+def latency_table(found: Mapping[Key, Reading]) -> str:
+    """Cycles to the first and to the last word, by latency."""
+    return _table(found, lambda reading: f"{reading.first}, {reading.last:,}")
+
+
+def _table(found: Mapping[Key, Reading], cell: Callable[[Reading], str]) -> str:
+    latencies = list(dict.fromkeys(latency for _, _, latency in found))
+    rows = [
+        [burst, count, *(cell(found[burst, count, latency]) for latency in latencies)]
+        for burst, count in dict.fromkeys((burst, count) for burst, count, _ in found)
+    ]
+    return markdown_table(["bytes of a burst", "outstanding", *map(str, latencies)], rows)
+
+
+def share_plot(found: Mapping[Key, Reading], burst: int) -> str:
+    """The shares of bursts of one size over the latency, a curve for each number of reads."""
+    from cassandra_spec.report.plots import Plot, described_svg  # needs the extra `plots`
+
+    counts = dict.fromkeys(count for size, count, _ in found if size == burst)
+    curves = tuple((f"{count} outstanding", _curve(found, burst, count)) for count in counts)
+    title = f"Share of the bus that reads use, bursts of {burst} bytes"
+    plot = Plot(
+        name="reads", title=title, axis="share", curves=curves, across="latency of memory, cycles"
+    )
+    text = "; ".join(
+        f"{label}: {', '.join(f'{share:.0%} at {latency:.0f}' for latency, share in points)}"
+        for label, points in curves
+    )
+    return described_svg(plot.figure(), title=title, text=text).decode()
+
+
+def _curve(found: Mapping[Key, Reading], burst: int, count: int) -> tuple[tuple[float, float], ...]:
+    return tuple(
+        (float(latency), reading.share)
+        for (size, reads, latency), reading in found.items()
+        if (size, reads) == (burst, count)
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,96 @@
+"""A region that the read master fetches alone, from a memory of one latency: when its words come.
+
+Whoever takes the words takes one in each cycle, so nothing but memory and read master is measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import Any
+
+from amaranth.sim import Simulator
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.dma.read_master import ReadMaster
+
+_SLACK = 100  # cycles for a burst, beside the latency, after which reading counts as hanging
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """When the words of a region came, in cycles since the region was handed over."""
+
+    words: int  # of the bus, after those that the buffer had room for at first
+    first: int
+    full: int  # the last one that the buffer had room for at first
+    last: int
+
+    @property
+    def share(self) -> float:
+        """Share of the bus that is used while words come only as room is given back."""
+        return self.words / (self.last - self.full)
+
+
+def read(config: DmaConfig, *, latency: int, words: int) -> Reading:
+    """Read a region of ``words`` bus words from address 0, more than the buffer has room for.
+
+    The memory takes an address in each cycle, and has its first word ready ``latency`` cycles later
+    (at least 1); a word follows another in each cycle, in the order of the addresses. Raises
+    CassandraError if the words of the decoder are not those of the bus, or ``words`` are too few,
+    and if the region does not come to its end.
+    """
+    if config.bus != config.decoder.lanes:
+        raise CassandraError(f"bus must be {config.decoder.lanes} bytes, not {config.bus}")
+    if words <= config.depth:
+        raise CassandraError(f"words must be more than {config.depth} in the buffer, not {words}")
+    dut = ReadMaster(config)
+    memory = _Memory(dut, latency)
+    came: list[int] = []
+    limit = words * (latency + _SLACK)
+
+    async def bench(ctx: Any) -> None:
+        region, out = dut.regions[0], dut.speculation[0]
+        payload = {"address": 0, "words": words, "check": 1 - words.bit_count() % 2, "tag": 0}
+        ctx.set(region.payload, payload)
+        ctx.set(region.valid, 1)
+        ctx.set(out.ready, 1)
+        for cycle in range(limit):
+            memory.step(ctx, cycle)
+            if ctx.get(out.valid):
+                came.append(cycle)
+                if ctx.get(out.payload.last):
+                    return
+            await ctx.tick()
+            ctx.set(region.valid, 0)
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    if len(came) != words:
+        raise CassandraError(f"words must be {words} in {limit} cycles, not {len(came)}")
+    rest, full = words - config.depth, came[config.depth - 1]
+    return Reading(words=rest, first=came[0], full=full, last=came[-1])
+
+
+class _Memory:
+    """Answers bursts in their order."""
+
+    def __init__(self, dut: ReadMaster, latency: int) -> None:
+        self._dut, self._latency = dut, latency
+        self._bursts: deque[tuple[int, int]] = deque()  # cycle of the first word, words
+
+    def step(self, ctx: Any, cycle: int) -> None:
+        """A cycle."""
+        dut = self._dut
+        ctx.set(dut.ar.ready, 1)
+        if ctx.get(dut.ar.valid):
+            self._bursts.append((cycle + self._latency, ctx.get(dut.ar.payload.burst.words)))
+        due = bool(self._bursts) and self._bursts[0][0] <= cycle
+        ctx.set(dut.r_valid, int(due))
+        if due:
+            begin, left = self._bursts.popleft()
+            if left > 1:
+                self._bursts.appendleft((begin, left - 1))
