@@ -150,6 +150,14 @@ class Ends(Around):
             ]
 
 
+def _held(m: Module, path: VerificationPath) -> Value:
+    """Whether a beat is in the queue before the pipeline: at full rate."""
+    held = Signal(2, name="held")
+    put = path.beats.valid & path.beats.ready
+    m.d.sync += held.eq(held + put - path.pipeline.taken)
+    return held.any()
+
+
 class Progress(Around):
     """A path moves something before ``limit`` cycles have passed in which its ports let it.
 
@@ -170,7 +178,8 @@ class Progress(Around):
         else:
             assume_holds(m, path.beats.valid, path.beats.ready, path.beats.payload, "beats")
             streams = [path.words, path.beats, path.values]
-            let = path.values.ready & (path.beats.valid | path.control.state.beats_done)
+            offered = path.beats.valid | _held(m, path)
+            let = path.values.ready & (offered | path.control.state.beats_done)
         moves = Cat(*(port.valid & port.ready for port in streams), path.reader.take)
         still = Signal(range(self.limit + 1))  # cycles that count, since it moved something
         with m.If(moves.any() | ~path.busy):
@@ -309,6 +318,7 @@ FREE_DATA: dict[type[wiring.Component], tuple[str, ...]] = {
 _freed = functools.partial(Claim, free=FREE_DATA)
 _FREED = " (data of rows, codebook and buffers free)"
 _VARIANTS = {"full_rate": FULL_RATE, "coded": CODED}
+_LIMITS = {"full_rate": 8, "coded": 8}  # cycles of `verification.progress`
 _VARIANT_NAMES = {
     "full_rate": "Decoder whose targets come at full rate",
     "coded": "Decoder of coded pruned exponents",
@@ -335,6 +345,16 @@ def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
             what=f"{title}: as `verification.reader`{_FREED}.",
             design=lambda: Verification(config),
             watches={SuperblockReader: _watch_reader},
+        ),
+        _freed(
+            name=f"{name}.speculation_progress",
+            what=f"{title}: as `speculation.progress`{_FREED}.",
+            design=lambda: Progress(SpeculationPath(config), 3),
+        ),
+        _freed(
+            name=f"{name}.verification_progress",
+            what=f"{title}: as `verification.progress`, within {_LIMITS[name]} such cycles{_FREED}.",
+            design=lambda: Progress(VerificationPath(config), _LIMITS[name]),
         ),
     )
 
@@ -432,4 +452,9 @@ CLAIMS = (
         watches={BlockBuffer: _watch_blocks},
     ),
     *(claim for name, config in _VARIANTS.items() for claim in _variant_claims(name, config)),
+    _freed(
+        name="coded.partners",
+        what=f"{_VARIANT_NAMES['coded']}: as `decoder.partners`{_FREED}.",
+        design=lambda: Partners(Decoder(CODED)),
+    ),
 )
