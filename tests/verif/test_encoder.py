@@ -14,7 +14,7 @@ from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
-# Beside encode_last and encode_group; each number of lanes has a part of them.
+# Beside encode_last, encode_extreme and encode_group; each number of lanes has a part of them.
 DEMANDS = (
     *("encode_setting.*", "encode_vector.*", "encode_held.*", "encode_stall.*", "encode_mask.*"),
     *("encode_error.*", "encode_recovery.*", "encode_reset.*"),
@@ -37,4 +37,5 @@ def test_encoder(name: str) -> None:
     assert len(result.tests) >= 11
     groups = [size for size in (8, 16, 32, 64, 128) if lanes <= size <= config.group]
     sizes = [f"encode_group.*.{size}" for size in groups]
-    Coverage.load([saved]).require(*DEMANDS, f"encode_last.{lanes}.*", *sizes)
+    ours = (f"encode_last.{lanes}.*", f"encode_extreme.{lanes}.*")
+    Coverage.load([saved]).require(*DEMANDS, *ours, *sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -15,11 +16,14 @@ from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.decoder.bulk import RtlCodec
+from cassandra_spec.verif.encoder.bench import Order
 from cassandra_spec.verif.encoder.bulk import PORTS, Encoded, RtlEncoder, requests_of
 from cassandra_spec.verif.encoder.rate import measure
-from cassandra_spec.verif.library.bulk import Traffic
+from cassandra_spec.verif.encoder.testbench import CONFIGS
+from cassandra_spec.verif.library.bulk import GatewareError, Traffic
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import bf16, finite, gaussian
+from cassandra_spec.verif.mutation.batches import encoder_batches
 
 CONFIG = EncoderConfig(segment=4096)
 VECTOR = 64
@@ -114,6 +118,36 @@ def _bytes(segment: Encoded) -> tuple[bytes, bytes, bool, int, tuple[str, ...]]:
         *(segment.speculation.tobytes(), segment.verification.tobytes()),
         *(segment.has_mask, segment.saturated, segment.causes),
     )
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_payloads_of_every_kind(rng: np.random.Generator, name: str) -> None:
+    """Good and broken segments in all traffic, extremes of every sum; resets in the middle."""
+    encoder = RtlEncoder(CONFIGS[name])
+    for batch in encoder_batches(rng, CONFIGS[name]):
+        if batch.traffic.limit_cycles:
+            with contextlib.suppress(GatewareError):  # a segment that is cut short
+                encoder.run(batch.requests, batch.traffic)
+            continue
+        parts = encoder.run(batch.requests, batch.traffic)
+        for order, part in zip(batch.orders, parts, strict=True):
+            assert as_ordered(order, part), (batch.name, order, part)
+
+
+def as_ordered(order: Order, part: Encoded) -> bool:
+    """Whether causes, and regions of use, are those that an order names."""
+    segment = order.expected
+    wanted = (
+        (b"", b"", 0)
+        if segment is None
+        else (
+            segment.packed.speculation.tobytes(),
+            segment.packed.verification.tobytes(),
+            segment.replaced(),
+        )
+    )
+    given = (part.speculation.tobytes(), part.verification.tobytes(), part.saturated)
+    return set(part.causes) == order.causes and (order.useless or given == wanted)
 
 
 def test_infinities_are_saturated_and_counted(encoder: RtlEncoder) -> None:

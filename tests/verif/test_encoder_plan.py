@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cassandra_spec.golden.format import Format
+from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.encoder.cases import extremes
 from cassandra_spec.verif.encoder.model import Segment
-from cassandra_spec.verif.encoder.sampling import sample_segment
+from cassandra_spec.verif.encoder.sampling import sample_extremes, sample_segment
 from cassandra_spec.verif.library.coverage import Coverage
 
 ONE, TWO = 0x3F80, 0x4000
@@ -62,3 +64,23 @@ def test_masks() -> None:
     hits = sampled([TWO, *[ONE] * 7], keep=1, scheme="unary")
     assert {"mask.all_kept", "mask.miss"} & hits == {"mask.miss"}
     assert not any(name.startswith("group") for name in hits)
+
+
+def test_extremes_of_each_scheme() -> None:
+    """The directed segments take every sum to both ends; two beats of a plain one do so twice.
+
+    Its second beat has one value, which is kept and is the largest of its group.
+    """
+    config = EncoderConfig(lanes=8, group=32, vector=32, segment=256)
+    coverage = Coverage()
+    for scheme in SCHEMES:
+        for segment in extremes(np.random.default_rng(1), config, scheme):
+            sample_extremes(coverage, segment, config)
+    coverage.require("encode_extreme.8.*")
+    plain = Coverage()
+    values = np.array([TWO, *[ONE] * 6, TWO, TWO], np.uint16)
+    fmt = Format(scheme="exact", beat=8, group=8, segment=256)
+    segment = Segment(format=fmt, values=values, vector=16, keep=5, mask=True)
+    sample_extremes(plain, segment, config)
+    hit = {name.removeprefix("encode_extreme.8.") for name, count in plain.hits.items() if count}
+    assert hit == {"residue.least", "whole.least"}

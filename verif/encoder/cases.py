@@ -117,3 +117,43 @@ def directed(
         for keep in (0, 1, vector // 2, vector - 1, vector, None):
             found.append(dataclasses.replace(base, values=values, keep=keep))
     return found
+
+
+def extremes(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> list[Segment]:
+    """Sums, counters and queues at their least and their most.
+
+    As many values as there can be, equal and of which all but one are kept, or that differ and of
+    which one, all but one, all or none is; codes, residues and pruned values as long as they can
+    be; a kept value behind which none is kept; a single value.
+    """
+    base = draw_segment(rng, config, scheme, "normal")
+    base = dataclasses.replace(base, vector=config.vector, mask=True, keep=None)
+    count, lanes = config.segment, config.lanes
+    book = tuple(int(e) for e in 140 - rng.permutation(config.codebook))
+    if scheme == "unary":
+        base = dataclasses.replace(base, codebook=book)
+    steps = np.arange(count, dtype=np.uint16) % config.vector
+    rank = [np.full(count, exponent << 7, np.uint16) for exponent in (*book[-1:], *book[:1])]
+    alone = np.zeros(count, np.uint16)
+    alone[0] = book[0] << 7
+    cases: list[tuple[NDArray[np.uint16], int, int | None]] = [
+        *((each, config.vector, None) for each in (*rank, alone)),
+        *((rank[0], config.vector, keep) for keep in (0, config.vector - 1)),
+        *((rank[0] + steps, config.vector, keep) for keep in (1, config.vector - 1)),
+        (rank[0], lanes, 1),
+        (np.full(count, 0x7F80, np.uint16), config.vector, None),
+        (_far_from_first(config), config.vector, None),
+        (rank[0][:1], lanes, None),
+    ]
+    fmt = dataclasses.replace(base.format, group=config.group)
+    return [
+        dataclasses.replace(base, format=fmt, values=values, vector=vector, keep=keep)
+        for values, vector, keep in cases
+    ]
+
+
+def _far_from_first(config: EncoderConfig) -> NDArray[np.uint16]:
+    """In each group, the first value is 128 times as large as all others."""
+    exponents = np.full(config.segment, 120)
+    exponents[:: config.group] = 127
+    return (exponents << 7 | 0x55).astype(np.uint16)

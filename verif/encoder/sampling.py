@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.verif.encoder.model import Segment, records_of
 from cassandra_spec.verif.library.coverage import Coverage
 
 
@@ -56,3 +57,68 @@ def _misses(segment: Segment, chosen: NDArray[np.bool_]) -> int:
         return 0
     exponents = segment.values[chosen] >> 7 & 0xFF
     return int((~np.isin(exponents, segment.codebook)).sum())
+
+
+def sample_extremes(coverage: Coverage, segment: Segment, config: EncoderConfig) -> None:
+    """Sample each sum, counter and queue that the segment took to its least or its most."""
+    fmt = segment.format
+    totals = _totals(segment, config)
+    totals |= _of_beats(segment, config)
+    for name, (seen, least, most) in totals.items():
+        for end, value in (("least", least), ("most", most)):
+            coverage.sample_if(value in seen, f"encode_extreme.{fmt.beat}.{name}.{end}")
+
+
+Range = tuple[set[int], int, int]
+"""What was seen of a number, its least and its most."""
+
+
+def _totals(segment: Segment, config: EncoderConfig) -> dict[str, Range]:
+    """Of the segment and its vectors."""
+    length, most = segment.vector, config.vector
+    found: dict[str, Range] = {
+        "count": ({len(segment.values)}, 1, config.segment),
+        "vector": ({length}, config.lanes, most),
+    }
+    if segment.format.scheme == "mx":
+        found["replaced"] = ({segment.replaced()}, 0, config.segment)
+    sizes, chosen = segment.values & 0x7FFF, segment.chosen
+    above, ties = set(), set()
+    for start in range(0, len(sizes), length):
+        part, kept = sizes[start : start + length], chosen[start : start + length]
+        if share_of(kept) == "some":
+            threshold = part[kept].min()
+            above.add(int((part > threshold).sum()))
+            ties.add(int((part[kept] == threshold).sum()))
+    return found | {"above": (above, 0, most - 2), "ties": (ties, 1, most - 1)}
+
+
+def _of_beats(segment: Segment, config: EncoderConfig) -> dict[str, Range]:
+    """Of beats, and of what one leaves to the next."""
+    lanes, records = config.lanes, records_of(segment)
+    counts = np.array([record["count"] for record in records])
+    stored = {record["stored"].bit_count() for record in records}
+    found: dict[str, Range] = {
+        "kept": (set(counts.tolist()), 0, lanes),
+        "whole": (stored, 0, lanes),
+        "left": (set((-counts.cumsum() % lanes).tolist()), 0, lanes - 1),
+    }
+    if segment.format.scheme == "exact":
+        found["residue"] = ({sum(record["width"]) for record in records}, 0, 7 * lanes)
+    if segment.format.scheme == "unary":
+        codes = {sum(r + 1 for r in record["rank"] if r is not None) for record in records}
+        found["codes"] = (codes, 0, config.codebook * lanes)
+        found["waits"] = (_waits(counts, lanes), 0, config.segment // lanes - 1)
+    return found
+
+
+def _waits(counts: NDArray[np.int64], lanes: int) -> set[int]:
+    """For each block, the beats between that of its first value and that of its last.
+
+    The last block of a segment is complete when the segment is.
+    """
+    ends = counts.cumsum()
+    firsts = range(0, int(ends[-1]), lanes)
+    begins = [int(np.searchsorted(ends, first, side="right")) for first in firsts]
+    lasts = np.searchsorted(ends, [first + lanes - 1 for first in firsts], side="right").tolist()
+    return {min(last, len(counts) - 1) - begin for begin, last in zip(begins, lasts, strict=True)}

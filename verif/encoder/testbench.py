@@ -17,8 +17,15 @@ import numpy as np
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.encoder.bench import PACES, EncoderBench, Ended, Order, broken
-from cassandra_spec.verif.encoder.cases import KINDS, directed, draw_segment, every_kind, values_of
-from cassandra_spec.verif.encoder.sampling import sample_segment, share_of
+from cassandra_spec.verif.encoder.cases import (
+    KINDS,
+    directed,
+    draw_segment,
+    every_kind,
+    extremes,
+    values_of,
+)
+from cassandra_spec.verif.encoder.sampling import sample_extremes, sample_segment, share_of
 from cassandra_spec.verif.library.coverage import Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 
@@ -45,7 +52,7 @@ async def encode(bench: EncoderBench, orders: list[Order]) -> None:
     await bench.finish()
     ended, bench.scoreboard.ended = bench.scoreboard.ended, []
     for one in ended:
-        _sample(one)
+        _sample(one, bench.config)
     for before, after in itertools.pairwise(one.order for one in ended):
         for cause in before.causes if not after.causes else ():
             COVERAGE.sample(f"encode_recovery.{cause}")
@@ -54,13 +61,14 @@ async def encode(bench: EncoderBench, orders: list[Order]) -> None:
         COVERAGE.sample_if(agent.starved > 0, f"encode_stall.{name}.starved")
 
 
-def _sample(ended: Ended) -> None:
+def _sample(ended: Ended, config: EncoderConfig) -> None:
     """What a segment shows on its own; one with a cause shows that alone."""
     segment, causes = ended.order.segment, ended.order.causes
     for cause in causes:
         COVERAGE.sample(f"encode_error.{cause}")
     if not causes:
         sample_segment(COVERAGE, segment)
+        sample_extremes(COVERAGE, segment, config)
         share = share_of(segment.chosen)
         for port in ended.held:
             COVERAGE.sample(f"encode_held.{segment.format.scheme}.{share}.{port}")
@@ -119,6 +127,14 @@ async def whole_segments(dut: Any, scheme: Scheme) -> None:
         base = dataclasses.replace(base, values=values, vector=vector, mask=True)
         keeps = (None, 0, vector // 2, vector - 1)
         await encode(bench, [Order.of(dataclasses.replace(base, keep=keep)) for keep in keeps])
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=list(SCHEMES))
+async def extremes_of_sums_and_queues(dut: Any, scheme: Scheme) -> None:
+    """Each at its least and its most."""
+    bench = await _start(dut)
+    await encode(bench, [Order.of(one) for one in extremes(bench.rng, bench.config, scheme)])
 
 
 @cocotb.test()

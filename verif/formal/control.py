@@ -353,7 +353,7 @@ def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
         ),
         _freed(
             name=f"{name}.verification_progress",
-            what=f"{title}: as `verification.progress`, within {_LIMITS[name]} such cycles{_FREED}.",
+            what=f"{title}: as `verification.progress`, within {_LIMITS[name]} cycles{_FREED}.",
             design=lambda: Progress(VerificationPath(config), _LIMITS[name]),
         ),
     )

@@ -39,6 +39,14 @@ EXTREMES: dict[str, tuple[str, ...]] = {
 }
 """Sums, counters and queues of a decoder that go from a least to a most, by scheme ("" is any)."""
 
+ENCODE_EXTREMES: dict[str, tuple[str, ...]] = {
+    "": ("count", "vector", "kept", "whole", "left", "above", "ties"),
+    "unary": ("codes", "waits"),
+    "mx": ("replaced",),
+    "exact": ("residue",),
+}
+"""The same of an encoder."""
+
 
 def legal_chunks() -> tuple[tuple[int, int], ...]:
     """Carry into a chunk and the chunk (8 bits of codes), where no code is past the limit of 15.
@@ -296,6 +304,16 @@ _ENCODER: tuple[Intent, ...] = (
         prose="Encoder: every group from the lanes to 128, in mx and exact.",
         bins=_product(("mx", "exact"), (8, 16, 32, 64, 128)),
         shown="`encode_group.SCHEME.SIZE`",
+    ),
+    Intent(
+        name="encode_extreme",
+        prose="Encoder: the least and the most of every sum, counter and queue, with 8, 16 and 32"
+        " lanes: values of a segment, and of a vector; kept values of a beat; values that it stores"
+        " whole; values of a block left over; in a search, values above the threshold and ties"
+        " that are kept; bits of a beat's codes; beats that wait for the block of a kept value;"
+        " values that are replaced; bits of a beat's residue.",
+        bins=_product((8, 16, 32), itertools.chain(*ENCODE_EXTREMES.values()), ("least", "most")),
+        shown="`encode_extreme.LANES.WHAT.END`",
     ),
     Intent(
         name="encode_mask",

@@ -32,7 +32,10 @@ SUITES: dict[str, tuple[str, ...]] = {
     },
     "full_rate": (f"{_TESTS}full_rate.py",),
     "coded": (f"{_TESTS}coded.py",),
-    **{f"encoder_l{lanes}": (f"{_TESTS}encoder.py", "-k", f"l{lanes}") for lanes in (8, 16, 32)},
+    **{
+        f"encoder_l{lanes}": (f"{_TESTS}encoder_bulk.py", f"{_TESTS}encoder.py", "-k", f"l{lanes}")
+        for lanes in (8, 16, 32)
+    },
     "dma": (f"{_TESTS}dma.py", "-k", "l8"),
     "store": (f"{_TESTS}store.py", "-k", "l8"),
     "encoder_dma": (f"{_TESTS}encoder_dma.py",),

@@ -24,8 +24,7 @@ from cassandra_spec.verif.encoder import bulk as encoding
 from cassandra_spec.verif.encoder.bench import Order, broken
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder
 from cassandra_spec.verif.encoder.cases import KINDS as VALUE_KINDS
-from cassandra_spec.verif.encoder.cases import directed, every_kind
-from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.encoder.cases import directed, every_kind, extremes
 from cassandra_spec.verif.library.bulk import GatewareError, Traffic
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import KINDS
@@ -41,6 +40,7 @@ class Batch:
     name: str
     requests: Sequence[Any]
     traffic: Traffic
+    orders: Sequence[Order] = ()  # of an encoder: what must come out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,27 +123,25 @@ def _decoder_batch(
 
 def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Batch]:
     """Broken packets and commands; every kind of values; k of every kind; all traffic; resets."""
-    kinds = every_kind(rng, config)
+    kinds = map(Order.of, every_kind(rng, config))
     batch = functools.partial(_encoder_batch, rng)
     some = functools.partial(itertools.islice, kinds)
-    yield batch("mixed", map(good, some(27)), "always", "always")
+    yield batch("mixed", some(27), "always", "always")
     for pace in ("always", "half", "stall"):
-        orders = [order for s in some(20) for order in (broken(rng, config, s), Order.of(s))]
-        yield batch(f"broken {pace}", map(request_of, orders), pace, pace)
+        pairs = [(broken(rng, config, order.segment), order) for order in some(20)]
+        yield batch(f"broken {pace}", itertools.chain(*pairs), pace, pace)
     for scheme, kind in itertools.product(SCHEMES, VALUE_KINDS):
         segments = directed(rng, config, scheme, kind)
-        yield batch(f"directed {scheme} {kind}", map(good, segments), "always", "half")
+        yield batch(f"directed {scheme} {kind}", map(Order.of, segments), "always", "half")
     for inputs, outputs in itertools.product(PATTERNS, PATTERNS):
-        yield batch(f"{inputs} x {outputs}", map(good, some(9)), inputs, outputs)
+        yield batch(f"{inputs} x {outputs}", some(9), inputs, outputs)
     for limit in rng.integers(10, 400, size=6).tolist():
-        cut = batch(f"reset at {limit}", map(good, some(6)), "always", "half")
+        cut = batch(f"reset at {limit}", some(6), "always", "half")
         yield dataclasses.replace(cut, traffic=dataclasses.replace(cut.traffic, limit_cycles=limit))
-        yield batch("after it", map(good, some(3)), "always", "half")
-
-
-def good(segment: Segment) -> EncodeRequest:
-    """A segment as it should be sent."""
-    return request_of(Order.of(segment))
+        yield batch("after it", some(3), "always", "half")
+    for scheme, outputs in itertools.product(SCHEMES, ("always", "stall")):
+        orders = map(Order.of, extremes(rng, config, scheme))
+        yield batch(f"extremes {scheme} {outputs}", orders, "always", outputs)
 
 
 def request_of(order: Order) -> EncodeRequest:
@@ -159,12 +157,13 @@ def request_of(order: Order) -> EncodeRequest:
 def _encoder_batch(
     rng: np.random.Generator,
     name: str,
-    requests: Iterable[EncodeRequest],
+    orders: Iterable[Order],
     inputs: str,
     outputs: str,
 ) -> Batch:
-    traffic = _traffic(rng, inputs, outputs, encoding.PORTS)
-    return Batch(name=name, requests=list(requests), traffic=traffic)
+    traffic, orders = _traffic(rng, inputs, outputs, encoding.PORTS), list(orders)
+    requests = list(map(request_of, orders))
+    return Batch(name=name, requests=requests, traffic=traffic, orders=orders)
 
 
 class FaultyDecoder:
