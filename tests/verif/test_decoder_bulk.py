@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, Request, Result, RtlCodec, Traffic
-from cassandra_spec.verif.decoder.faults import Fault, faults, flip_bits, golden_result
+from cassandra_spec.verif.decoder.faults import Fault, cuts, faults, flip_bits, golden_result
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage
@@ -164,6 +164,16 @@ def test_faults_are_flagged_and_what_follows_is_right(
     for before, after in itertools.pairwise(items):
         if isinstance(before, Fault) and isinstance(after, Job):
             coverage.sample(f"recovery.{before.cause}")
+
+
+@pytest.mark.parametrize("outputs", ["always", "stall"])
+@pytest.mark.parametrize("lanes", LANES)
+def test_regions_that_end_anywhere_are_short(
+    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int, outputs: str
+) -> None:
+    """The end comes while a window is missing, and while both stages of a beat are held."""
+    traffic = Traffic(patterns={"values": PATTERNS[outputs]}, seed=1, go_on=True)
+    check_faults(codec_of(lanes), list(cuts(rng, lanes)), traffic, coverage)
 
 
 def check_faults(

@@ -71,6 +71,18 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
     yield Fault(bin="rank.pruned", cause="rank", request=cut)
 
 
+def cuts(rng: Generator, lanes: int) -> Iterator[Fault]:
+    """Segments of long codes, which starve in each beat, that end behind any word."""
+    fmt = Format(beat=lanes, segment=256)
+    payload = draw(rng, fmt, fmt.segment, "longest")
+    for target in (False, True):
+        request = Job(payload=payload, index=0, target=target).request
+        for end in _short_ends(request, "speculation"):
+            cut = _with(request, speculation=request.segment.speculation[:end])
+            where = f"short.speculation.unary.{_mode(target)}"
+            yield Fault(bin=where, cause="short", request=cut)
+
+
 def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
     """The request of a job with some bits of its regions flipped."""
     request = job.request
@@ -128,13 +140,18 @@ def _wrong_lengths(rng: Generator, base: Format, scheme: Scheme, target: bool) -
 def _changed_lengths(rng: Generator, request: Request, name: str) -> Iterator[tuple[str, Request]]:
     """A request whose region ``name`` is too short, and too long."""
     region: Bytes = getattr(request.segment, name)
-    word = _word_bytes(request.format, name)
-    words = (region.size - request.format.superblock) // word
-    short = region[: word * int(rng.integers(1, words + 1))]
+    short = region[: int(rng.choice(_short_ends(request, name)))]
     more = request.format.superblock * int(rng.integers(1, 4))
     long = np.concatenate([region, rng.integers(256, size=more, dtype=np.uint8)])
     for cause, changed in (("short", short), ("long", long)):
         yield cause, _with(request, **{name: changed})
+
+
+def _short_ends(request: Request, name: str) -> range:
+    """Sizes of a region, in whole words, that lack more than its padding."""
+    region: Bytes = getattr(request.segment, name)
+    word = _word_bytes(request.format, name)
+    return range(word, region.size - request.format.superblock + 1, word)
 
 
 def _bad_command(job: Job, name: str, field: str, value: int) -> Fault:

@@ -18,7 +18,7 @@ from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, Request, RtlCodec
-from cassandra_spec.verif.decoder.faults import faults, flip_bits
+from cassandra_spec.verif.decoder.faults import cuts, faults, flip_bits
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.encoder import bulk as encoding
 from cassandra_spec.verif.encoder.bench import Order, broken
@@ -101,6 +101,9 @@ def decoder_batches(rng: np.random.Generator, config: DecoderConfig) -> Iterator
     long = Format(beat=lanes, segment=1 << 16, group=32)
     for kind, size in (("chunks", 0), ("totals", long.segment)):
         yield batch(kind, list(jobs_of(KINDS[kind](long, rng, size))), "always", "always")
+    for outputs in ("always", "stall"):
+        short = [fault.request for fault in cuts(rng, lanes)]
+        yield batch(f"cut {outputs}", short, "always", outputs)
 
 
 def _decoder_batch(
