@@ -47,6 +47,8 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "max-tokens", "of each reply", 128)
     text = "no loop: prefix-only methods (own=yes, exit, ott-od) by one pass over plain replies"
     flags.add_switch(parser, "forced", text)
+    text = "with forced: replies and products of the loop, which is slower and has its figures"
+    flags.add_switch(parser, "torch", text)
     text = "no loop: what methods reply alone (networks, cascade, ott-od with a threshold)"
     flags.add_switch(parser, "no-verifier", text)
     text = "no stop token before this many of a reply, plain ones included"
@@ -85,7 +87,7 @@ def _compare(args: argparse.Namespace) -> int:
     if args.no_verifier:
         return _alone(args, ready, questions)
     answered = len(questions)
-    with forced_turns(ready, answers) if args.forced else nullcontext() as turns:
+    with forced_turns(ready, answers, torch=args.torch) if args.forced else nullcontext() as turns:
         compared = Run(ready, min_tokens=args.min_tokens, answers=answers, turns=turns)
         if ready:
             answered = compared.run(questions, partial(flags.say, args))
@@ -129,6 +131,8 @@ def _check(args: argparse.Namespace) -> None:
         raise CassandraError("no-verifier must be with methods, questions, sizes and json alone")
     if args.forced and (args.min_tokens or args.readiness):
         raise CassandraError("forced must be without min-tokens and readiness")
+    if args.torch and not args.forced:
+        raise CassandraError("torch must be with forced")
     if args.min_tokens > args.max_tokens:
         raise CassandraError(
             f"min-tokens must be at most max-tokens ({args.max_tokens}), not {args.min_tokens}"

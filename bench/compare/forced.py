@@ -4,7 +4,8 @@ The native engine replies plainly, and each draft says its token in every place 
 pass. Which rounds the loop would have, and what they cost, follows: nothing is drafted token by
 token. What a draft would say behind its first wrong token in a round is not known; a round counts
 as drafted as far as gamma goes, or to a stop token up to there. Products are larger than in the
-loop, so near ties may fall the other way.
+loop, so near ties may fall the other way. By torch, replies and products are the loop's own, and so
+are all figures.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cassandra_spec.bench.compare.contenders import Contender, Ready
 from cassandra_spec.bench.compare.known_replies import NativeReplies
 from cassandra_spec.bench.compare.run import MakeTurn
 from cassandra_spec.bench.compare.sums import Sums
-from cassandra_spec.bench.compare.turn import reply_key
+from cassandra_spec.bench.compare.turn import Turn, reply_key
 from cassandra_spec.drafting import ADAPTIVE, DraftPass
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters import NetworkSize, Prepared, PreparedNetwork
@@ -40,17 +41,20 @@ def _check(ready: Sequence[Ready]) -> None:
 
 
 @contextlib.contextmanager
-def forced_turns(ready: Sequence[Ready], answers: Answers) -> Iterator[MakeTurn]:
+def forced_turns(
+    ready: Sequence[Ready], answers: Answers, *, torch: bool = False
+) -> Iterator[MakeTurn]:
     """Makes the turns of a :class:`cassandra_spec.bench.compare.run.Run`; engines are closed at the
     end of the block.
 
+    ``torch`` replies as the loop does, and passes have its products, for figures equal to its own.
     Raises :class:`CassandraError` if a contender is not prefix-only at a fixed gamma.
     """
     _check(ready)
     with contextlib.ExitStack() as stack:
-        native = {}
+        native = dict[int, NativeReplies]()
         for each in ready:
-            if id(each.lm) not in native:
+            if not torch and id(each.lm) not in native:
                 most = max(one.contender.settings.max_tokens for one in ready)
                 made = NativeReplies(each.lm.folder, max_tokens=most)
                 native[id(each.lm)] = stack.enter_context(made)
@@ -58,7 +62,7 @@ def forced_turns(ready: Sequence[Ready], answers: Answers) -> Iterator[MakeTurn]
 
 
 class ForcedTurn:
-    """The rounds of contenders on one reply of the native engine
+    """The rounds of contenders on one reply of the native engine, or of torch where there is none
     (as :class:`cassandra_spec.bench.compare.turn.Turn`).
     """
 
@@ -71,15 +75,18 @@ class ForcedTurn:
         native: Mapping[int, NativeReplies],
         answers: Answers,
     ) -> None:
-        self._prompt, self._most = prompt, most
-        self._native, self._answers = native[id(lm)], answers
-        self._key = [*reply_key(lm, prompt, most), "native"]
+        self._prompt, self._native, self._answers = prompt, native.get(id(lm)), answers
+        self._loop = Turn(lm, prompt, most, min_tokens=0, answers=answers)
+        self._key = [*reply_key(lm, prompt, most), "native" if self._native else "torch"]
         self._said: dict[str, list[int]] = {}
 
     @functools.cached_property
     def plain(self) -> list[int]:
         """The reply of plain decoding."""
-        found: list[int] = self._answers.get(self._key, lambda: self._native.reply(self._prompt))
+        native = self._native
+        if native is None:
+            return self._loop.plain
+        found: list[int] = self._answers.get(self._key, lambda: native.reply(self._prompt))
         return found
 
     def sums(self, ready: Ready) -> Sums:
@@ -93,8 +100,9 @@ class ForcedTurn:
         """The draft's token after each of the reply but the last: the same for every gamma."""
         key = [*self._key, "predicted", contender.method_key()]
         tokens, last = [*self._prompt, *self.plain[:-1]], len(self.plain) - 1
+        say = prepared.predicted if self._native else prepared.predictions
         if repr(key) not in self._said:
-            made = self._answers.get(key, lambda: prepared.predicted(tokens, last))
+            made = self._answers.get(key, lambda: say(tokens, last))
             self._said[repr(key)] = made
         return self._said[repr(key)]
 

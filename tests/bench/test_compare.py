@@ -5,16 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cassandra_spec.bench.compare import report as compare_report
 from cassandra_spec.bench.compare.answers import Answers
-from cassandra_spec.bench.compare.contenders import Contender, default_contenders, prepare
+from cassandra_spec.bench.compare.contenders import (
+    Contender,
+    Ready,
+    default_contenders,
+    prepare,
+)
 from cassandra_spec.bench.compare.forced import forced_turns
 from cassandra_spec.bench.compare.known_replies import NativeReplies
-from cassandra_spec.bench.compare.questions import ALL, Question
+from cassandra_spec.bench.compare.questions import ALL, Question, read_questions
 from cassandra_spec.bench.compare.run import Figures, Run
 from cassandra_spec.bench.compare.turn import PromptSession, Turn
 from cassandra_spec.casspec.__main__ import main
@@ -147,6 +153,7 @@ def test_drafts_reply_without_a_verifier(packed: Path, capsys: pytest.CaptureFix
         ("--no-verifier --forced", "no-verifier must be with methods, questions, sizes and json"),
         ("--min-tokens 129", "min-tokens must be at most max-tokens (128), not 129"),
         ("--forced --min-tokens 1", "forced must be without min-tokens and readiness"),
+        ("--torch", "torch must be with forced"),
         ("--journal JOURNAL", "must be a journal of casspec"),
         ("--journal nowhere/answers", "nowhere"),
         ("--methods lookup --max-tokens 256", "max-tokens must be less than the model's 256"),
@@ -271,9 +278,7 @@ def table(packed: Path) -> Path:
     return file
 
 
-def test_a_forced_pass_has_the_figures_of_the_loop(
-    packed: Path, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forced_pass_has_the_figures_of_the_loop(packed: Path, table: Path) -> None:
     texts = (
         "cassandra:own=yes@3",
         "cassandra:own=yes@8",
@@ -282,17 +287,26 @@ def test_a_forced_pass_has_the_figures_of_the_loop(
     )
     contenders = [Contender.read(text, gamma=4, max_tokens=20) for text in texts]
     ready = prepare([packed], contenders)
-    looped, lm = Run(ready), ready[0].lm
-    looped.run(QUESTIONS, lambda text: None)
+    _hold_to_the_loop(ready, QUESTIONS)
 
-    def reply(native: NativeReplies, prompt: list[int]) -> list[int]:
-        return Turn(lm, prompt, 20, min_tokens=0, answers=Answers()).plain
 
-    monkeypatch.setattr(NativeReplies, "reply", reply)  # a random model has near ties
-    with forced_turns(ready, Answers()) as turns:
+@pytest.mark.slow
+def test_a_forced_pass_has_the_figures_of_the_loop_on_smollm2(tmp_path: Path) -> None:
+    pack_model(open_source("smollm2"), tmp_path / "packed", RECIPE)
+    texts = ("cassandra:own=yes", "cassandra:own=yes@8", "int8:own=yes@8", "geodesic:own=yes")
+    contenders = [Contender.read(text, gamma=4, max_tokens=40) for text in texts]
+    _hold_to_the_loop(prepare([tmp_path / "packed"], contenders), read_questions(None)[:2])
+
+
+def _hold_to_the_loop(ready: Sequence[Ready], questions: Sequence[Question]) -> None:
+    """All figures of one pass by torch are those of the loop, in all and by category."""
+    looped = Run(ready)
+    looped.run(questions, lambda text: None)
+    with forced_turns(ready, Answers(), torch=True) as turns:
         forced = Run(ready, turns=turns)
-        forced.run(QUESTIONS, lambda text: None)
+        forced.run(questions, lambda text: None)
     for ours, theirs in zip(forced.figures(), looped.figures(), strict=True):
+        assert theirs.forced == theirs.forced_equal == theirs.turns or not theirs.forced
         assert ours == dataclasses.replace(theirs, looped=0, identical=0, forced=0, forced_equal=0)
 
 
