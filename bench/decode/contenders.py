@@ -134,7 +134,12 @@ def with_checkout(contenders: Sequence[Contender], checkout: Path) -> list[Conte
     if not (checkout / "cassandra_spec" / "native").exists():
         raise CassandraError(f"beside must be a checkout of this project, not {checkout}")
     others = [
-        dataclasses.replace(each, name=name_beside(each.name), checkout=checkout.resolve())
+        dataclasses.replace(
+            each,
+            name=name_beside(each.name),
+            checkout=checkout.resolve(),
+            same_as=each.same_as and name_beside(each.same_as),
+        )
         for each in contenders
         if each.kind == "native" and not each.table
     ]
