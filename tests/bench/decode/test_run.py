@@ -59,6 +59,26 @@ def test_contenders_take_turns_and_a_run_goes_on(
     assert "must be of the same model, prompts and settings" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_a_contender_drafts_with_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(tmp_path / "m", max_position_embeddings=1024)
+    packed, table = tmp_path / "p", tmp_path / "t.safetensors"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["pack", str(model), str(packed), "--jobs", "1"]) == 0
+    assert main(["bake-table", str(packed), str(table), "--tokens", "64", "--max-tokens", "8"]) == 0
+    flags = [
+        *("bench", "decode", str(model), "--out", str(tmp_path / "out"), "--table", str(table)),
+        *("--contenders", "native hybrid, table*", "--prompts", "1", "--rounds", "1"),
+        *("--max-tokens", "8", "--threads", "1", "--jobs", "1"),
+    ]
+    assert main(flags) == 0
+    printed = capsys.readouterr().out
+    assert "native hybrid, table, 12-bit target" in printed
+    assert "PASS: 0 of 2 replies differ" in printed
+
+
 def test_what_is_asked_for_is_checked_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decode", "smollm2", "--contenders", "vllm"]) == 2
     assert "contenders must be among" in capsys.readouterr().err
