@@ -30,7 +30,7 @@ BUFFER_AREA = 1.5
 BUFFER_STEPS = 3
 """What a buffer adds to a path, in cells of average delay."""
 
-_INSTANCE = re.compile(
+INSTANCE = re.compile(
     r"^  (?P<cell>[A-Za-z]\w*) (?P<name>\S+) \(\n(?P<pins>.*?)\n  \);", re.M | re.S
 )
 _PIN = re.compile(r"\.(?P<pin>\w+)\((?P<net>.*?)\)(?=,\n|$)", re.S)
@@ -114,7 +114,7 @@ def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
     for cell, pins in instances.values():
         if cell in cells.flip_flops:
             _plant(sinks.get(pins["Q"], []), pins["Q"], cells, moved, added)
-    text = _INSTANCE.sub(lambda found: _rewired(found, moved), netlist)
+    text = INSTANCE.sub(lambda found: _rewired(found, moved), netlist)
     return text.replace("\nendmodule", "\n" + "".join(added) + "endmodule", 1), len(added)
 
 
@@ -125,7 +125,7 @@ def instances_of(netlist: str) -> dict[str, tuple[str, dict[str, str]]]:
             found["cell"],
             {pin: net.strip() for pin, net in _PIN.findall(found["pins"])},
         )
-        for found in _INSTANCE.finditer(netlist)
+        for found in INSTANCE.finditer(netlist)
     }
 
 

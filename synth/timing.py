@@ -23,7 +23,7 @@ own clock comes early by it, so an enable has this much less time."""
 DEFAULT_LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 """Where Debian's qflow-tech-osu018 puts its library."""
 
-_PACKAGES = {"yosys": "yosys", "sta": "opensta"}
+_PACKAGES = {"yosys": "yosys", "yosys-abc": "yosys", "sta": "opensta"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

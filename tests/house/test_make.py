@@ -30,6 +30,7 @@ TARGETS = [
     "synth",
     "energy",
     "fpga",
+    "equivalence",
     "formal",
     "coverage",
     "soft-errors",

@@ -1,0 +1,91 @@
+"""RTL against netlist: what is mapped is proved, a changed gate and a lost one are found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.rtl.common.conversion import verilog_of
+from cassandra_spec.rtl.zero_counter import ZeroCounter
+from cassandra_spec.synth import equivalence
+from cassandra_spec.synth.equivalence import Equivalence, without_gates
+from cassandra_spec.synth.synthesis import Design, Flow, map_for_speed
+from cassandra_spec.synth.timing import DEFAULT_LIBERTY, Library, run_tool
+
+REGISTERS = """\
+module small (input clk, input rst, input go, input [3:0] d, output [3:0] q, output twice);
+  reg [3:0] held = 0; reg one = 1, same = 1, never = 0; reg [5:0] number = 0;
+  assign q = held ^ {4{one & ~never}}, twice = same ^ number[5] ^ number[0];
+  always @(posedge clk) begin
+    if (go) held <= d;
+    one <= go; same <= go; never <= 0;
+    if (rst) number <= 0; else if (d[0]) number <= number + 1;
+  end
+endmodule
+"""
+
+
+def mapped(out: Path, text: str, top: str, *, gated: bool = False) -> Path:
+    """A netlist of Verilog; its source is ``TOP.v`` beside it."""
+    if shutil.which("yosys") is None or not DEFAULT_LIBERTY.is_file():
+        pytest.skip("no yosys or library: apt install yosys qflow-tech-osu018")
+    (out / f"{top}.v").write_text(text)
+    run_tool("yosys", ["-q", "-p", f"read_verilog {top}.v; proc; write_rtlil {top}.rtlil"], out)
+    rtlil = (out / f"{top}.rtlil").read_text()
+    design = Design(top=top, rtlil=rtlil, blocks=[], inside="")
+    return map_for_speed(design, Library.load(DEFAULT_LIBERTY), out, Flow(gated=gated))
+
+
+def compared(out: Path, top: str, net: Path) -> Equivalence:
+    library = Library.load(DEFAULT_LIBERTY)
+    return equivalence.equivalence(out / f"{top}.v", net, top, library, out / "work")
+
+
+def test_a_zero_counter_is_proved_and_a_changed_gate_is_named(tmp_path: Path) -> None:
+    net = mapped(tmp_path, verilog_of(ZeroCounter(), "counter"), "counter")
+    good = compared(tmp_path, "counter", net)
+    assert good.proved
+    assert len(good.blocks["outputs"].verdicts) == 8 * 5 + 4 + 5 + 1
+    text = net.read_text()
+    assert " NAND2X1 " in text
+    net.write_text(text.replace(" NAND2X1 ", " NOR2X1 ", 1))
+    bad = compared(tmp_path, "counter", net)
+    assert not bad.proved
+    assert bad.named("different")
+    assert not bad.named("open")
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_registers_are_matched_by_name_by_behaviour_and_as_constants(
+    gated: bool, tmp_path: Path
+) -> None:
+    net = mapped(tmp_path, REGISTERS, "small", gated=gated)
+    assert ("LATCH" in net.read_text()) == gated
+    good = compared(tmp_path, "small", net)
+    assert good.proved
+    assert good.found["constant"] == 1  # `never`
+    assert good.found["copy"] == 1  # `one` and `same` are one flip-flop
+    assert sum(good.found.values()) == 4 + 3 + 6
+
+
+def test_a_gate_that_opens_on_another_enable_is_found(tmp_path: Path) -> None:
+    net = mapped(tmp_path, REGISTERS, "small", gated=True)
+    text = net.read_text()
+    latch = text[text.index(" LATCH ") :].partition(");\n")[0]
+    assert ".D(go)" in latch
+    net.write_text(text.replace(latch, latch.replace(".D(go)", ".D(rst)")))
+    assert compared(tmp_path, "small", net).named("different")
+
+
+def test_a_clock_that_is_no_gates_is_refused() -> None:
+    text = "module m;\n  DFFPOSX1 f (\n    .CLK(other),\n    .D(d),\n    .Q(q)\n  );\nendmodule\n"
+    with pytest.raises(CassandraError, match="clocks must be clk or gated, not other of a DFF"):
+        without_gates(text)
+
+
+@pytest.mark.slow
+def test_a_decoder_of_8_lanes_is_proved(tmp_path: Path) -> None:
+    assert equivalence.main(["--lanes", "8", "--out", str(tmp_path)]) == 0
