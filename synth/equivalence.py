@@ -504,7 +504,7 @@ def _listed(label: str, one: Equivalence) -> str:
     lines += [f"- {kind}: {name}" for kind in ("different", "open") for name in one.named(kind)]
     if one.loose:
         free = ", ".join(f"`{name}`" for name in one.loose)
-        lines.append(f"- of these no proved point depends on the value: {free}")
+        lines.append(f"Not in the netlist; a proved point does not depend on them: {free}")
     return "\n".join(lines)
 
 
