@@ -20,6 +20,7 @@ examples:
   casspec rtl --lanes 8 16 32 --schemes unary --codebook 32
   casspec rtl --target-rate full
   casspec rtl --schemes unary --coded
+  casspec rtl --truncated 4 7
   casspec rtl --top dma --bus 256 --queue 16
   casspec rtl --top dma --target-rate full
   casspec rtl --top array --decoders 4 --schemes mx exact
@@ -72,6 +73,8 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_choice(parser, "target-rate", ("half", "full"), text)
     text = "decoders that also decode pruned_exponent = coded (unary)"
     flags.add_switch(parser, "coded", text)
+    text = "least and most t of the segments that decoders read (default 0 7)"
+    parser.add_argument("--truncated", nargs=2, type=int, metavar=("LEAST", "MOST"), help=text)
     parser.add_argument("--window", type=int, metavar="N", help="rows of unary codes in a cycle")
     parser.add_argument("--superblock", type=int, metavar="N", help="bytes, a multiple of 128")
     for title, sizes in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
@@ -87,6 +90,8 @@ def rtl(args: argparse.Namespace) -> int:
 
     shared = ("codebook", "target_rate", "coded", "window", "superblock")
     fields = {name: getattr(args, name) for name in shared if getattr(args, name) is not None}
+    if args.truncated is not None:
+        fields["truncated"] = tuple(args.truncated)
     fields["schemes"] = tuple(name for name in SCHEMES if name in args.schemes)
     sizes = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}
     configs = [

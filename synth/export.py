@@ -171,6 +171,7 @@ def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
     return config.decoder, CassandraDma(config), "integration"
 
 
+_DECODER_OPTIONS = ("target_rate", "coded", "truncated")
 _ENCODER_SIZES = ("vector", "group", "segment", "values_per_cycle")
 
 
@@ -179,9 +180,9 @@ def _fields(config: type[DmaConfig | StoreConfig], inner: str) -> tuple[str, ...
 
 
 _FLAGS: dict[str, tuple[str, ...]] = {
-    "decoder": ("target_rate", "coded"),
-    "dma": ("target_rate", "coded", *_fields(DmaConfig, "decoder")),
-    "array": ("target_rate", "coded", *_fields(DmaConfig, "decoder")),
+    "decoder": _DECODER_OPTIONS,
+    "dma": (*_DECODER_OPTIONS, *_fields(DmaConfig, "decoder")),
+    "array": (*_DECODER_OPTIONS, *_fields(DmaConfig, "decoder")),
     "encoder": _ENCODER_SIZES,
     "encoder-dma": (*_ENCODER_SIZES, *_fields(StoreConfig, "encoder")),
 }
@@ -195,8 +196,10 @@ def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
     encoder and decoder share. Raises CassandraError for what the top does not have.
     """
     chosen = {name: value for name, value in flags.items() if value is not None}
-    special = {"target_rate": decoder.target_rate != "half", "coded": decoder.coded}
-    for name in (*(name for name, given in special.items() if given), *chosen):
+    special = (
+        name for name in _DECODER_OPTIONS if getattr(decoder, name) != getattr(DecoderConfig, name)
+    )
+    for name in (*special, *chosen):
         if name not in _FLAGS[top]:
             raise CassandraError(f"{name} must be left out for the top {top!r}")
     if "bus" in chosen:

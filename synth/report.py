@@ -117,6 +117,8 @@ class DecoderReport:
         schemes = "all schemes" if config.schemes == SCHEMES else " + ".join(config.schemes)
         rate = ", full rate" if config.target_rate == "full" else ""
         rate += ", coded pruned exponents" if config.coded else ""
+        if config.truncated != DecoderConfig.truncated:
+            rate += ", t of {} to {}".format(*config.truncated)
         rate += ", gated" if self.flow.gated else ""
         rate += f", recipe {self.flow.recipe}" if self.flow.recipe != Flow.recipe else ""
         return f"{config.lanes} lanes, {schemes}{rate}"
@@ -271,6 +273,8 @@ def _parser() -> CommandParser:
     decoder = parser.add_argument_group("of decoders")
     decoder.add_argument("--target-rate", choices=get_args(TargetRate), help="and its rate")
     decoder.add_argument("--coded", action="store_true", help="and coded pruned exponents")
+    text, metavar = "and the t that it has", ("LEAST", "MOST")
+    decoder.add_argument("--truncated", nargs=2, type=int, metavar=metavar, help=text)
     encoder = parser.add_argument_group("of the encoder")
     for name in ("vector", "group", "segment"):
         default = getattr(DEFAULT_ENCODER, name)
@@ -293,12 +297,14 @@ def flow_of(args: argparse.Namespace) -> Flow:
 
 
 def _decoders(args: argparse.Namespace) -> Sequence[DecoderConfig]:
-    chosen = (args.lanes, args.schemes, args.target_rate, args.coded)
+    chosen = (args.lanes, args.schemes, args.target_rate, args.coded, args.truncated)
     if all(value in (None, False) for value in chosen):
         return DEFAULT_CONFIGS
     rate = args.target_rate or DecoderConfig.target_rate
     lanes, schemes = _lanes_and_schemes(args)
-    return [DecoderConfig(lanes=lanes, schemes=schemes, target_rate=rate, coded=args.coded)]
+    range_ = tuple(args.truncated or DecoderConfig.truncated)
+    config = DecoderConfig(lanes=lanes, schemes=schemes, target_rate=rate, coded=args.coded)
+    return [dataclasses.replace(config, truncated=range_)]
 
 
 def _lanes_and_schemes(args: argparse.Namespace) -> tuple[int, tuple[Scheme, ...]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal, get_args
 
-from amaranth.hdl import Const, Mux, Value
+from amaranth.hdl import Cat, Const, Mux, Value
 from amaranth.lib import data
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import COMMAND_FIELDS, ERROR_CAUSES, SCHEMES, Format, Scheme
-from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
+from cassandra_spec.rtl.common.mantissa import HIGH_PLANES, LOW_PLANES
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
 TargetRate = Literal["half", "full"]
@@ -38,6 +38,7 @@ _MARKS = {
     "superblock": "s{}",
     "target_rate": "{}",
     "coded": "coded",
+    "truncated": "t{0[0]}to{0[1]}",
     "vector": "v{}",
     "group": "g{}",
     "segment": "n{}",
@@ -116,6 +117,7 @@ class DecoderConfig(EngineConfig):
 
     target_rate: TargetRate = "half"
     coded: bool = False  # pruned exponents may be coded, beside raw
+    truncated: tuple[int, int] = (0, LOW_PLANES)  # least and most t of a command
 
     kind = "decoder"
 
@@ -128,6 +130,9 @@ class DecoderConfig(EngineConfig):
             raise CassandraError(f"coded must be {expected}, not {self.coded!r}")
         if self.coded and self.target_rate != "half":
             raise CassandraError("coded must be False at full rate, not True")
+        if not _is_range(self.truncated, LOW_PLANES):
+            expected = f"two integers from 0 to {LOW_PLANES}, the least and the most"
+            raise CassandraError(f"truncated must be {expected}, not {self.truncated!r}")
 
     @classmethod
     def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> DecoderConfig:
@@ -155,12 +160,36 @@ class DecoderConfig(EngineConfig):
         return next(lead for lead, rate in _RATES.items() if rate == self.target_rate)
 
     @property
+    def high_planes(self) -> int:
+        """Most planes of ``sign_high``: the sign, and the bits of magnitude that a draft reads."""
+        bits = HIGH_PLANES - (self.schemes == ("unary",))
+        return bits - self.truncated[0]
+
+    @property
+    def low_planes(self) -> int:
+        """Most planes of ``low``."""
+        return self.truncated[1]
+
+    def truncated_of(self, command: data.View) -> Value:
+        """The t of a command; bits in which all that are built in agree are constants."""
+        least, most = self.truncated
+        free = (least ^ most).bit_length()
+        return Cat(command.truncated[:free], Const(least >> free, 3 - free))
+
+    @property
     def verification_rows(self) -> int:
         """Rows in a word of the verification bus: a full rate needs twice as many."""
         return BUS_ROWS * (2 if self.target_rate == "full" else 1)
 
 
-def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
+def _is_range(pair: object, most: int) -> bool:
+    """Whether it is two integers from 0 to ``most``, the first not above the second."""
+    if not isinstance(pair, tuple) or len(pair) != 2 or any(type(one) is not int for one in pair):
+        return False
+    return 0 <= pair[0] <= pair[1] <= most
+
+
+def SpeculationBeat(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
     """One beat as the speculation path hands it on.
 
     ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponents of unary
@@ -168,9 +197,10 @@ def SpeculationBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, l
     (mx, exact). ``begins`` says that the beat takes a new block of ``sign_high``, and so one of
     ``low``. ``abort`` ends the segment: nothing else counts.
     """
+    lanes = config.lanes
     return data.StructLayout(
         {
-            "high": data.ArrayLayout(HIGH_PLANES, lanes),
+            "high": data.ArrayLayout(config.high_planes, lanes),
             "exponent": data.ArrayLayout(8, lanes),
             "shared": 8,
             "kept": lanes,

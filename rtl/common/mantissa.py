@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,25 +18,28 @@ class MantissaConcat(wiring.Component):
 
     Combinational; every input is legal. Because planes have fixed places in the number, this is
     an AND-OR. The magnitude is the 7-bit mantissa and, in bit 7, a one (unary), or the aligned
-    significand or window (mx, exact).
+    significand or window (mx, exact). ``truncated`` has the least t and the most.
 
     Members
     -------
-    high : In(9)
+    high : In(planes)
         Planes of ``sign_high``; those past the last must be zero.
-    low : In(7)
+    low : In(most)
         Planes of ``low``; those from ``truncated`` on may be anything.
     unary, target, midpoint : In(1); truncated : In(3)
     sign : Out(1), magnitude : Out(8)
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, planes: int = HIGH_PLANES, truncated: tuple[int, int] = (0, LOW_PLANES)
+    ) -> None:
+        self.least, self.most = truncated
         super().__init__(
             {
                 **dict.fromkeys(("unary", "target", "midpoint"), In(1)),
                 "truncated": In(3),
-                "high": In(HIGH_PLANES),
-                "low": In(LOW_PLANES),
+                "high": In(planes),
+                "low": In(self.most),
                 "sign": Out(1),
                 "magnitude": Out(8),
             }
@@ -44,17 +47,21 @@ class MantissaConcat(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        aligned = Cat(self.high[8 - bit] for bit in range(8))
-        mantissa = Cat(*(self.high[7 - bit] for bit in range(7)), Const(1, 1))
-        fill, here = Signal(LOW_PLANES), Signal(LOW_PLANES)
-        for bit in range(LOW_PLANES):
-            m.d.comb += [
-                fill[bit].eq(~self.target & self.midpoint & (self.truncated == bit + 1)),
-                here[bit].eq(self.target & (self.truncated > bit)),
-            ]
+        aligned = Cat(self._plane(8 - bit) for bit in range(8))
+        mantissa = Cat(*(self._plane(7 - bit) for bit in range(7)), Const(1, 1))
+        fill, here = Signal(self.most), Signal(self.most)
+        for bit in range(self.most):
+            kept = Const(1, 1) if bit < self.least else self.truncated > bit
+            m.d.comb += here[bit].eq(self.target & kept)
+            if bit >= self.least - 1:
+                chosen = self.truncated == bit + 1
+                m.d.comb += fill[bit].eq(~self.target & self.midpoint & chosen)
         high = Mux(self.unary, mantissa, aligned)
         m.d.comb += [
             self.sign.eq(self.high[0]),
             self.magnitude.eq(high | (self.low & here) | fill),
         ]
         return m
+
+    def _plane(self, place: int) -> Value:
+        return self.high[place] if place < len(self.high) else Const(0, 1)

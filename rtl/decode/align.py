@@ -13,7 +13,7 @@ from cassandra_spec.rtl.common.command import (
     SpeculationBeat,
     present_lanes,
 )
-from cassandra_spec.rtl.common.mantissa import LOW_PLANES, MantissaConcat
+from cassandra_spec.rtl.common.mantissa import MantissaConcat
 from cassandra_spec.rtl.common.networks import popcount
 from cassandra_spec.rtl.common.residue import HALVES, halves, total
 from cassandra_spec.rtl.common.shifter import DynamicShifter
@@ -43,8 +43,8 @@ class Align(wiring.Component):
         super().__init__(
             {
                 "command": In(CommandLayout),
-                "beat": In(SpeculationBeat(config.lanes)),
-                "low": In(data.ArrayLayout(LOW_PLANES, config.lanes)),
+                "beat": In(SpeculationBeat(config)),
+                "low": In(data.ArrayLayout(config.low_planes, config.lanes)),
                 "aligned": Out(AlignedBeat(config.lanes)),
                 "bad_window": Out(1),
             }
@@ -71,15 +71,17 @@ class Align(wiring.Component):
         return m
 
     def _lane(self, m: Module, lane: int, present: Value, bad: Signal) -> None:
-        m.submodules[f"concat_{lane}"] = concat = MantissaConcat()
+        concat = MantissaConcat(planes=self.config.high_planes, truncated=self.config.truncated)
+        m.submodules[f"concat_{lane}"] = concat
         command, beat = self.command, self.beat
         unary = self.config.selects(command.scheme, "unary")
         kept = beat.kept[lane]
-        drive(m, concat, command, "target", "midpoint", "truncated")
+        drive(m, concat, command, "target", "midpoint")
         m.d.comb += [
             concat.high.eq(beat.high[lane]),
             concat.low.eq(self.low[lane]),
             concat.unary.eq(unary),
+            concat.truncated.eq(self.config.truncated_of(command)),
         ]
         escape = Signal(name=f"escape_{lane}")
         number = Cat(concat.magnitude[:7], beat.exponent[lane])

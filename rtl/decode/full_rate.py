@@ -7,7 +7,6 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE, DecoderConfig, SpeculationBeat
-from cassandra_spec.rtl.common.mantissa import LOW_PLANES
 from cassandra_spec.rtl.common.networks import shift
 from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand
 from cassandra_spec.rtl.common.stream_slice import StreamSlice
@@ -17,8 +16,10 @@ from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.joins import JoinedBeat, Pruned, Residue
 from cassandra_spec.rtl.decode.segment import pipeline_ports
 
-TAKE_MAX = VALUE + LOW_PLANES + FIELD_MAX
-"""Most rows that are taken in a cycle."""
+
+def take_max(config: DecoderConfig) -> int:
+    """Most rows that are taken in a cycle."""
+    return VALUE + config.low_planes + FIELD_MAX
 
 
 class FullRateSchedule(wiring.Component):
@@ -47,19 +48,19 @@ class FullRateSchedule(wiring.Component):
 
     def __init__(self, config: DecoderConfig, *, words: int) -> None:
         self.config = config
-        lanes = config.lanes
+        lanes, planes, most = config.lanes, config.low_planes, take_max(config)
         super().__init__(
             {
-                "low_rows": In(range(LOW_PLANES + 1)),
+                "low_rows": In(range(planes + 1)),
                 "residue_rows": In(range(FIELD_MAX + 1)),
                 "pruned_rows": In(range(VALUE + 1)),
                 **dict.fromkeys(("ready", "region", "ended"), In(1)),
                 "level": In(range(words * config.verification_rows + 1)),
-                "rows": In(data.ArrayLayout(lanes, TAKE_MAX)),
+                "rows": In(data.ArrayLayout(lanes, most)),
                 "step": Out(1),
                 "short": Out(1),
-                "take": Out(range(TAKE_MAX + 1)),
-                "low": Out(data.ArrayLayout(lanes, LOW_PLANES)),
+                "take": Out(range(most + 1)),
+                "low": Out(data.ArrayLayout(lanes, planes)),
                 "residue": Out(data.ArrayLayout(lanes, FIELD_MAX)),
                 "pruned": Out(data.ArrayLayout(lanes, VALUE)),
             }
@@ -67,10 +68,10 @@ class FullRateSchedule(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        wanted, enough = Signal(range(TAKE_MAX + 1)), Signal()
+        planes, rows = self.config.low_planes, list(self.rows)
+        wanted, enough = Signal(range(len(rows) + 1)), Signal()
         level = Mux(self.region, self.level, 0)  # else the rows are the next segment's
-        rows: list[Value] = [self.rows[i] for i in range(TAKE_MAX)]
-        rest = shift(m, rows, self.pruned_rows, LOW_PLANES + FIELD_MAX, "rest")
+        rest = shift(m, rows, self.pruned_rows, planes + FIELD_MAX, "rest")
         m.d.comb += [
             wanted.eq(self.pruned_rows + (self.low_rows + self.residue_rows)),
             enough.eq(level >= wanted),
@@ -78,7 +79,7 @@ class FullRateSchedule(wiring.Component):
             self.short.eq(self.ready & ~enough & self.ended),
             self.take.eq(Mux(self.step, wanted, 0)),
             self.pruned.eq(Cat(rows[:VALUE])),
-            self.low.eq(Cat(rest[:LOW_PLANES])),
+            self.low.eq(Cat(rest[:planes])),
             self.residue.eq(Cat(shift(m, rest, self.low_rows, FIELD_MAX, "residue"))),
         ]
         return m
@@ -98,31 +99,32 @@ class FullRatePipeline(wiring.Component):
     Members: :func:`~cassandra_spec.rtl.decode.segment.pipeline_ports`.
     """
 
-    take_max = TAKE_MAX
     depth = 4  # words of the region that are held
     eager = False
 
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
+        self.take_max = take_max(config)
         super().__init__(pipeline_ports(config, take_max=self.take_max, words=self.depth))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes, state = self.config.lanes, self.state
         m.submodules.schedule = schedule = FullRateSchedule(self.config, words=self.depth)
-        m.submodules.queue = queue = StreamSlice(SpeculationBeat(lanes))
-        m.submodules.low = low = BlockBuffer(lanes=lanes, planes=LOW_PLANES, ahead=True)
+        m.submodules.queue = queue = StreamSlice(SpeculationBeat(self.config))
+        m.submodules.low = low = BlockBuffer(lanes=lanes, planes=self.config.low_planes, ahead=True)
         m.submodules.align = align = Align(self.config)
         m.submodules.residue = residue = Residue(self.config)
         m.submodules.pruned = pruned = Pruned(self.config)
         wiring.connect(m, wiring.flipped(self.beats), queue.before)
         step, head, offers = schedule.step, queue.after.payload, Signal()
-        placed, full_placed = Signal(SpeculationBeat(lanes)), Signal()
+        placed, full_placed = Signal(SpeculationBeat(self.config)), Signal()
         aligned, full_aligned = Signal(AlignedBeat(lanes)), Signal()
         joining, full_joining = Signal(AlignedBeat(lanes)), Signal()
         leaving, full_leaving = Signal(JoinedBeat(lanes)), Signal()
         taken = Signal(data.ArrayLayout(lanes, FIELD_MAX))  # rows of residue of ``joining``
-        begins = offers & self.active.target & head.begins & (self.active.truncated != 0)
+        truncated = self.config.truncated_of(self.active)
+        begins = offers & self.active.target & head.begins & truncated.any()
         residue_rows = self._residue_rows(m, aligned, step & full_aligned)
         drive(m, schedule, self, "ended", "level", "rows")
         m.d.comb += [
@@ -130,7 +132,7 @@ class FullRatePipeline(wiring.Component):
             queue.after.ready.eq(state.running & ~state.beats_done & (state.giving_up | step)),
             self.taken.eq(queue.after.valid & queue.after.ready),
             self.taken_last.eq(head.last),
-            schedule.low_rows.eq(Mux(begins, self.active.truncated, 0)),
+            schedule.low_rows.eq(Mux(begins, truncated, 0)),
             schedule.residue_rows.eq(Mux(full_aligned, residue_rows, 0)),
             schedule.pruned_rows.eq(Mux(full_leaving, pruned.wanted, 0)),
             schedule.ready.eq(

@@ -89,12 +89,12 @@ class HalfRateSchedule(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         active, state, codes = self.active, self.state, self.codes
-        window = self.config.window
+        window, truncated = self.config.window, self.config.truncated_of(active)
         in_q = Signal(init=1)  # phase Q is next, else P
         joined = Signal()  # there is a waiting beat, and it has its residue
         go, fire = Signal(), Signal()
         wanted, most = Signal(range(TAKE_MAX + 1)), Signal(range(TAKE_MAX + 1))
-        low_rows = Mux(self.take_low & ~codes.starved, active.truncated, 0)
+        low_rows = Mux(self.take_low & ~codes.starved, truncated, 0)
         window_rows = Mux(codes.starved | codes.prefetch, window, 0)
         residue_rows = Mux(self.waiting, self.residue_rows, 0)
         pruned_rows = Mux(joined, self.pruned_rows, 0)
@@ -105,7 +105,7 @@ class HalfRateSchedule(wiring.Component):
                 (state.running & ~state.giving_up & active.target)
                 & ((self.level >= most) | self.ended)
             ),
-            self.take_low.eq(~self.low_done & (active.truncated != 0) & self.begins),
+            self.take_low.eq(~self.low_done & truncated.any() & self.begins),
             self.in_q.eq(go & in_q & (self.low_done | self.offered) & ready),
             self.starves.eq(go & in_q & codes.starved & ~codes.counting),
             self.in_p.eq(go & ~in_q & (~joined | self.empty)),
@@ -132,7 +132,8 @@ class HalfRateSchedule(wiring.Component):
         residue = Mux(self.waiting, Mux(many, FIELD_MAX, HALVES), 0)
         windows = Mux(self.codes.coded, self.config.window, 0)
         exact = self.config.selects(self.active.scheme, "exact")
-        return Mux(self.take_low, self.active.truncated, 0) + Mux(exact, residue, windows)
+        low = Mux(self.take_low, self.config.truncated_of(self.active), 0)
+        return low + Mux(exact, residue, windows)
 
 
 class HalfRatePipeline(wiring.Component):
@@ -162,7 +163,9 @@ class HalfRatePipeline(wiring.Component):
         m = Module()
         config, state = self.config, self.state
         m.submodules.schedule = schedule = HalfRateSchedule(config)
-        m.submodules.low = low = BlockBuffer(lanes=config.lanes, planes=LOW_PLANES, early=True)
+        m.submodules.low = low = BlockBuffer(
+            lanes=config.lanes, planes=config.low_planes, early=True
+        )
         m.submodules.align = align = Align(config)
         m.submodules.residue = residue = Residue(config)
         offered, offers = self.beats.payload, Signal()
@@ -253,10 +256,10 @@ class HalfRatePipeline(wiring.Component):
         begin behind the low bits alone.
         """
         rows: list[Value] = [self.rows[i] for i in range(self.take_max)]
-        window, take_low = self.config.window, schedule.take_low
-        low_rows = [Mux(prefetch, rows[i + window], rows[i]) for i in range(LOW_PLANES)]
-        amount = Mux(take_low, self.active.truncated, 0)
-        rest = shift(m, rows[: LOW_PLANES + FIELD_MAX], amount, FIELD_MAX, "residue")
+        window, planes, take_low = self.config.window, self.config.low_planes, schedule.take_low
+        low_rows = [Mux(prefetch, rows[i + window], rows[i]) for i in range(planes)]
+        amount = Mux(take_low, self.config.truncated_of(self.active), 0)
+        rest = shift(m, rows[: planes + FIELD_MAX], amount, FIELD_MAX, "residue")
         m.d.comb += [
             low.load.eq(schedule.in_q & take_low),
             low.block.eq(Cat(low_rows)),

@@ -65,7 +65,7 @@ def pipeline_ports(config: DecoderConfig, *, take_max: int, words: int) -> dict[
         "active": In(CommandLayout),
         "state": In(SegmentState),
         **dict.fromkeys(("begin", "ended", "room", "empty"), In(1)),
-        "beats": In(stream.Signature(SpeculationBeat(lanes))),
+        "beats": In(stream.Signature(SpeculationBeat(config))),
         **dict.fromkeys(("taken", "taken_last", "move"), Out(1)),
         "rows": In(data.ArrayLayout(lanes, take_max)),
         "level": In(range(words * config.verification_rows + 1)),

@@ -107,8 +107,10 @@ class SpeculationControl(wiring.Component):
         low = (config.lanes - 1).bit_length()
         group_ok = (command.log2_group >= low) & (command.log2_group <= 8)
         unary = config.selects(command.scheme, "unary")
+        least, most = config.truncated
         coded_ok = unary if config.coded else Const(0, 1)
-        return ~scheme_ok | (~unary & ~group_ok) | (command.coded & ~coded_ok)
+        bad_truncated = ~command.truncated.matches(*range(least, most + 1))
+        return ~scheme_ok | (~unary & ~group_ok) | (command.coded & ~coded_ok) | bad_truncated
 
 
 class SpeculationPath(wiring.Component):
@@ -140,7 +142,7 @@ class SpeculationPath(wiring.Component):
                 "command": In(stream.Signature(CommandLayout)),
                 "codebook": In(stream.Signature(ENTRY)),
                 "words": In(stream.Signature(self.reader.word_layout)),
-                "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
+                "beats": Out(stream.Signature(SpeculationBeat(config))),
                 "errors": Out(ErrorLayout(*self.causes)),
                 "busy": Out(1),
             }

@@ -12,7 +12,6 @@ from cassandra_spec.rtl.common.command import (
     ErrorLayout,
     SpeculationBeat,
 )
-from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.codebook import ENTRY, Codebook
@@ -28,7 +27,7 @@ def SlotLayout(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
         {
             "window": config.window * lanes,
             "window_valid": 1,
-            "block": data.ArrayLayout(lanes, HIGH_PLANES),
+            "block": data.ArrayLayout(lanes, config.high_planes),
             "block_valid": 1,
             "kept": lanes,
             "begins": 1,
@@ -39,17 +38,16 @@ def SlotLayout(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
     )
 
 
-def _stage_layout(lanes: int) -> data.StructLayout:
-    beat = SpeculationBeat(lanes)
+def _stage_layout(config: DecoderConfig) -> data.StructLayout:
+    beat = SpeculationBeat(config)
     return data.StructLayout({name: beat[name].shape for name in (*_CARRIED, "last", "abort")})
 
 
-def _beat_layout(lanes: int, limit: int) -> data.StructLayout:
-    fields = {name: field.shape for name, field in _stage_layout(lanes)}
-    ranks = data.ArrayLayout(range(limit), lanes)
-    return data.StructLayout(
-        {**fields, "high": data.ArrayLayout(HIGH_PLANES, lanes), "ranks": ranks}
-    )
+def _beat_layout(config: DecoderConfig) -> data.StructLayout:
+    fields = {name: field.shape for name, field in _stage_layout(config)}
+    high = data.ArrayLayout(config.high_planes, config.lanes)
+    ranks = data.ArrayLayout(range(config.codebook), config.lanes)
+    return data.StructLayout({**fields, "high": high, "ranks": ranks})
 
 
 class SpeculationPipeline(wiring.Component):
@@ -83,7 +81,7 @@ class SpeculationPipeline(wiring.Component):
 
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
-        self.sign_high = BlockBuffer(lanes=config.lanes, planes=HIGH_PLANES)
+        self.sign_high = BlockBuffer(lanes=config.lanes, planes=config.high_planes)
         self.exponents: ExponentPath | None = None
         if config.has("unary"):
             self.exponents = ExponentPath(
@@ -96,7 +94,7 @@ class SpeculationPipeline(wiring.Component):
                 "slot": In(SlotLayout(config)),
                 **dict.fromkeys(("enable", "codebook_idle", "kill", "empty"), Out(1)),
                 "codebook": In(stream.Signature(ENTRY)),
-                "beats": Out(stream.Signature(SpeculationBeat(config.lanes))),
+                "beats": Out(stream.Signature(SpeculationBeat(config))),
                 "errors": Out(ErrorLayout(*self.causes)),
             }
         )
@@ -105,9 +103,8 @@ class SpeculationPipeline(wiring.Component):
         m = Module()
         config, slot = self.config, self.slot
         m.submodules.sign_high = high = self.sign_high
-        first = Signal(_stage_layout(config.lanes), name="stage_1", reset_less=True)
-        beat = _beat_layout(config.lanes, config.codebook)
-        second = Signal(beat, name="stage_2", reset_less=True)
+        first = Signal(_stage_layout(config), name="stage_1", reset_less=True)
+        second = Signal(_beat_layout(config), name="stage_2", reset_less=True)
         first_valid, second_valid, room = Signal(), Signal(), Signal()
         abort_held = Signal()  # an abort waits for stage 1
         move = first_valid & room

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -183,9 +183,10 @@ class SpeculationSchedule(wiring.Component):
         lanes, window = config.lanes, config.window
         self.config = config
         self.ranks = RankCounter(config)
+        aligned = HIGH_PLANES - config.truncated[0]
         self.take_max = 1 + max(
-            1 + HIGH_PLANES if config.schemes != ("unary",) else 0,
-            window + HIGH_PLANES - 1 if config.has("unary") else 0,
+            1 + aligned if config.schemes != ("unary",) else 0,
+            window + aligned - 1 if config.has("unary") else 0,
         )
         super().__init__(
             {
@@ -198,7 +199,7 @@ class SpeculationSchedule(wiring.Component):
                 "window": Out(window * lanes),
                 **dict.fromkeys(("window_valid", "block_valid", "beat_valid", "begins"), Out(1)),
                 **dict.fromkeys(("last", "running", "short", "unary", "inside"), Out(1)),
-                "block": Out(data.ArrayLayout(lanes, HIGH_PLANES)),
+                "block": Out(data.ArrayLayout(lanes, config.high_planes)),
                 "kept": Out(lanes),
                 "shared": Out(8),
                 "count": Out(range(lanes + 1)),
@@ -243,7 +244,7 @@ class SpeculationSchedule(wiring.Component):
         ]
         exponents = Mux(take_window, window, shared.take)
         planes = Signal(4)
-        m.d.comb += planes.eq(Mux(self.unary, 8, 9) - self.command.truncated)
+        m.d.comb += planes.eq(Mux(self.unary, 8, 9) - self.config.truncated_of(self.command))
         slot = take_mask + exponents + Mux(take_block, planes, 0)
         self._demand(m, go, Mux(starve, window, slot), step | (go & starve))
         first = self._route(m, ranks.behind, take_mask + exponents, planes)
@@ -265,8 +266,9 @@ class SpeculationSchedule(wiring.Component):
         ]
         with m.If(takes):
             m.d.comb += self.take.eq(wanted)
+        truncated = self.config.truncated_of(self.next)
         with m.If(self.start):
-            m.d.sync += most.eq(self.next.mask + longest - self.next.truncated)
+            m.d.sync += most.eq(self.next.mask + longest - truncated)
 
     def _route(self, m: Module, behind: Value, amount: Value, planes: Value) -> Signal:
         """Rows of the window (or of shared exponents; the first is returned) and of the block."""
@@ -276,8 +278,10 @@ class SpeculationSchedule(wiring.Component):
         for node, at, after in zip(first, rows, rows[1:], strict=False):
             m.d.comb += node.eq(Mux(behind, after, at))
         m.d.comb += self.window.eq(Cat(first))
-        for plane, row in enumerate(shift(m, rows, amount, HIGH_PLANES, "block")):
-            m.d.comb += self.block[plane].eq(Mux(planes > plane, row, 0))
+        always = HIGH_PLANES - 1 - self.config.truncated[1]
+        for plane, row in enumerate(shift(m, rows, amount, self.config.high_planes, "block")):
+            there = Const(1) if plane < always else planes > plane
+            m.d.comb += self.block[plane].eq(Mux(there, row, 0))
         return first[0]
 
     def _next_beat(self, m: Module, step: Value, beats: BeatCounter) -> None:

@@ -48,7 +48,7 @@ class VerificationPath(wiring.Component):
         self.pipeline = pipeline(config)
         self.reader = SuperblockReader(
             lanes=config.lanes,
-            take_max=pipeline.take_max,
+            take_max=self.pipeline.take_max,
             superblock=config.superblock,
             word_rows=config.verification_rows,
             depth=pipeline.depth,
@@ -57,7 +57,7 @@ class VerificationPath(wiring.Component):
         super().__init__(
             {
                 "command": In(stream.Signature(CommandLayout)),
-                "beats": In(stream.Signature(SpeculationBeat(config.lanes))),
+                "beats": In(stream.Signature(SpeculationBeat(config))),
                 "words": In(stream.Signature(self.reader.word_layout)),
                 "values": Out(stream.Signature(ValueBeat(config.lanes))),
                 "errors": Out(ErrorLayout(*self.causes)),

@@ -181,13 +181,21 @@ def test_rtl_exports_an_array_with_its_registers(tmp_path: Path, capsys: Output)
     assert (tmp_path / f"{name}.registers.md").is_file()
 
 
+DECODER_FLAGS = ("target_rate", "coded", "truncated")
+
+
 def test_rtl_has_a_flag_for_every_field_of_every_top() -> None:
     flags = {flag for flags in export._FLAGS.values() for flag in flags}
-    assert {*rtl_command.DMA_FLAGS, *rtl_command.ENCODER_FLAGS, "target_rate", "coded"} == flags
+    assert {*rtl_command.DMA_FLAGS, *rtl_command.ENCODER_FLAGS, *DECODER_FLAGS} == flags
 
 
 def test_rtl_refuses_flags_that_the_top_does_not_have(capsys: Output) -> None:
     assert "bus must be left out for the top 'decoder'" in error_of(capsys, "rtl", "--bus", 128)
+
+
+def test_rtl_names_a_bad_range_of_t(capsys: Output) -> None:
+    found = error_of(capsys, "rtl", "--truncated", 5, 4)
+    assert "truncated must be two integers from 0 to 7, the least and the most, not (5, 4)" in found
 
 
 # --- help ---------------------------------------------------------------------------------------

@@ -39,6 +39,10 @@ INTEGRATION = DOCUMENT.with_name("integration.md")
         ({"schemes": ("mx",), "coded": True}, "coded must be False or, with scheme unary, True"),
         ({"coded": 1}, "coded must be False or, with scheme unary, True, not 1"),
         ({"coded": True, "target_rate": "full"}, "coded must be False at full rate, not True"),
+        ({"truncated": (5, 4)}, r"truncated must be two integers from 0 to 7, .* not \(5, 4\)"),
+        ({"truncated": (0, 8)}, r"truncated must be two integers .* not \(0, 8\)"),
+        ({"truncated": (0, True)}, r"truncated must be two integers .* not \(0, True\)"),
+        ({"truncated": 4}, "truncated must be two integers .* not 4"),
     ],
 )
 def test_bad_configurations_name_field_value_and_expectation(fields, message):
@@ -86,6 +90,7 @@ def test_each_configuration_has_a_name_of_its_own():
             superblock=s,
             target_rate=r,
             coded=c,
+            truncated=t,
         )
         for lanes in (8, 16, 32)
         for schemes in (("unary",), ("mx", "exact"), ("unary", "mx", "exact"))
@@ -94,6 +99,7 @@ def test_each_configuration_has_a_name_of_its_own():
         for s in (128, 256)
         for r in ("half", "full")
         for c in {False, "unary" in schemes and r == "half"}
+        for t in ((0, 7), (4, 7), (4, 4))
     ]
     assert len({config.module_name for config in configs}) == len(configs)
 

@@ -166,6 +166,13 @@ def test_encoders_have_no_coded_pruned_exponents_and_no_rate_of_targets(top):
         exporter.choose(top, DecoderConfig(target_rate="full"))
 
 
+def test_a_range_of_t_is_the_decoders(tmp_path):
+    some = DecoderConfig(lanes=8, schemes=("mx",), truncated=(4, 7))
+    assert exporter.choose("dma", some) == DmaConfig(decoder=some)
+    with pytest.raises(CassandraError, match="truncated must be left out for the top 'encoder'"):
+        exporter.choose("encoder", some)
+
+
 @pytest.mark.parametrize(("rate", "least"), [("half", 16), ("full", 32)])
 def test_a_bus_is_at_least_a_word_of_the_decoder(rate, least):
     decoder = DecoderConfig(target_rate=rate)

@@ -42,7 +42,7 @@ class _Path(PathBench):
 
     def __init__(self, dut: Any, instance: str) -> None:
         self.config = CONFIGS[instance]
-        shape = SpeculationBeat(self.config.lanes)
+        shape = SpeculationBeat(self.config)
         super().__init__(dut, instance, shape, sources=SOURCES, sink="beats")
         self.patient = True  # a command waits until its codebook is loaded
 

@@ -64,7 +64,7 @@ class _Path(PathBench):
         self.config = VERIFICATION_CONFIGS[instance]
         lanes = self.config.lanes
         super().__init__(dut, instance, ValueBeat(lanes), sources=(*SOURCES, *books), sink="values")
-        self._beat = SpeculationBeat(lanes)
+        self._beat = SpeculationBeat(self.config)
         self._books = LoadedBooks()
 
     async def send(

@@ -195,6 +195,11 @@ class RtlCodec:
             ours, theirs = getattr(config, name), getattr(found, name)
             if ours != theirs:
                 raise CassandraError(f"{name} must be {ours} for this decoder, not {theirs}")
+        least, most = config.truncated
+        if not least <= fmt.truncated <= most:
+            raise CassandraError(
+                f"truncated must be from {least} to {most} for this decoder, not {fmt.truncated}"
+            )
         if found.coded and not config.coded:
             raise CassandraError("pruned_exponent must be 'raw' for this decoder, not 'coded'")
 

@@ -78,7 +78,7 @@ def mixed_jobs(
     """Random segments of random payloads in random order: every neighbour is a switch.
 
     ``fixed`` goes to :func:`cassandra_spec.verif.library.payloads.random_format` (codebook,
-    window, superblock, lead, coded).
+    window, superblock, lead, coded, truncated).
     """
     jobs: list[Job] = []
     while len(jobs) < count:

@@ -349,6 +349,7 @@ def random_format(
     superblock: int = 128,
     lead: int = 1,
     coded: bool = False,
+    truncated: tuple[int, int] = (0, 7),
 ) -> Format:
     """Any format that one decoder reads; ``segment`` is the most values in a segment.
 
@@ -360,7 +361,7 @@ def random_format(
     return Format(
         scheme=scheme,
         pruned_exponent="coded" if coded and scheme == "unary" and rng.random() < 0.5 else "raw",
-        truncated=int(rng.integers(8)),
+        truncated=int(rng.integers(truncated[0], truncated[1] + 1)),
         fill=("zero", "midpoint")[rng.integers(2)],
         group=group,
         segment=group * int(rng.integers(1, segment // group + 1)),
