@@ -156,9 +156,12 @@ def analyse(design: Design, library: Library, out: Path, flow: Flow | None = Non
     )
 
 
-def timed(netlist: Path, top: str, library: Library, period: float) -> tuple[CriticalPath, Power]:
+def timed(
+    netlist: Path, top: str, library: Library, period: float, wires: str = ""
+) -> tuple[CriticalPath, Power]:
     """Critical path and power of a netlist; a path through the latch of a gate starts before it.
 
+    ``wires`` is a SPEF file beside the netlist; without one, wires have no delay and no load.
     Raises CassandraError if OpenSTA is missing or fails.
     """
     text = netlist.read_text()
@@ -167,7 +170,7 @@ def timed(netlist: Path, top: str, library: Library, period: float) -> tuple[Cri
     script = netlist.with_suffix(".tcl")
 
     def paths(ends: Sequence[str]) -> tuple[list[CriticalPath], str]:
-        script.write_text(timing_script(netlist.name, top, library, period, ends))
+        script.write_text(timing_script(netlist.name, top, library, period, ends, wires))
         printed = run_tool("sta", ["-exit", script.name], netlist.parent)
         return [parse_path(one, names) for one in split_paths(printed)], printed
 

@@ -130,12 +130,17 @@ ENDS = ("[concat [all_registers -edge_triggered -data_pins] [all_outputs]]",)
 
 
 def timing_script(
-    netlist: str, top: str, library: Library, period: float, ends: Sequence[str] = ()
+    netlist: str,
+    top: str,
+    library: Library,
+    period: float,
+    ends: Sequence[str] = (),
+    wires: str = "",
 ) -> str:
     """OpenSTA commands: one clock, ideal, ports timed as registers without delay; then power.
 
     ``ends`` are pins (Tcl): for each the worst path is reported, at a clock gate with
-    :data:`LEAD` less time. Default: flip-flops and ports together.
+    :data:`LEAD` less time. Default: flip-flops and ports together. ``wires`` is a SPEF file.
     """
     reports = "".join(
         f"report_checks -to {end} -path_delay max -format full -digits 3\n" for end in ends or ENDS
@@ -144,6 +149,7 @@ def timing_script(
 read_liberty {library.path}
 read_verilog {netlist}
 link_design {top}
+{f"read_spef {wires}" if wires else ""}
 create_clock -name clk -period {period} [get_ports clk]
 set_input_delay 0 -clock clk [all_inputs]
 set_output_delay 0 -clock clk [all_outputs]

@@ -31,6 +31,7 @@ TARGETS = [
     "energy",
     "fpga",
     "equivalence",
+    "layout",
     "formal",
     "coverage",
     "soft-errors",

@@ -1,0 +1,239 @@
+"""A placed and routed netlist: ``python -m cassandra_spec.synth.layout`` (layout.md).
+
+The mapped netlist of a decoder is placed by graywolf, routed by qrouter, checked by Magic and
+netgen, and timed by OpenSTA with the wires that were extracted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.report.commands import CommandParser, run_command
+from cassandra_spec.report.documents import publish
+from cassandra_spec.report.tables import markdown_table
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.synth.buffering import input_loads, instances_of
+from cassandra_spec.synth.layout.check import Checked, check
+from cassandra_spec.synth.layout.flow import DENSITY, Technology, place, route
+from cassandra_spec.synth.layout.names import Placeable, placeable
+from cassandra_spec.synth.layout.picture import (
+    LAYERS,
+    WINDOW,
+    blocks_of,
+    cells_image,
+    colours,
+    wire_density,
+    wires_image,
+)
+from cassandra_spec.synth.layout.routed import FILLER, Routed, lef_sizes, read_def
+from cassandra_spec.synth.layout.wires import capacitances, read_trees, spef
+from cassandra_spec.synth.report import add_flow, design_of, flow_of
+from cassandra_spec.synth.synthesis import Design, map_for_speed, timed
+from cassandra_spec.synth.timing import CriticalPath, Library
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A netlist that has been placed and routed.
+
+    Attributes:
+        netlist: it, under the names of the layout.
+        routed: what the router wrote.
+        sizes: width and height in um of each cell of the library.
+        failed: nets that the router could not connect.
+        checked: design rules and connections.
+        farad: capacitance in fF of each net.
+        period: the period in ns that was asked for.
+        before: critical path without wires.
+        after: critical path with them.
+    """
+
+    netlist: Placeable
+    routed: Routed
+    sizes: dict[str, tuple[float, float]]
+    failed: int
+    checked: Checked
+    farad: dict[str, float]
+    period: float
+    before: CriticalPath
+    after: CriticalPath
+
+
+def lay_out(
+    net: Path,
+    top: str,
+    library: Library,
+    technology: Technology,
+    *,
+    period: float,
+    density: float = DENSITY,
+) -> Layout:
+    """Place, route, check and time the mapped netlist in a file; all else goes beside it.
+
+    Raises CassandraError if a tool is missing or fails, or if the netlist has constants.
+    """
+    folder, netlist = net.parent, placeable(net.read_text())
+    place(netlist, technology, folder, density)
+    layout, delays, failed = route(technology, folder)
+    checked = check(netlist, technology, layout, folder)
+    farad = capacitances(checked.wires.read_text(), netlist)
+    trees = read_trees(delays.read_text())
+    outputs = driving_pins(net, library)
+    (folder / f"{top}.spef").write_text(spef(netlist, trees, farad, top, outputs))
+    return Layout(
+        netlist=netlist,
+        routed=read_def(layout.read_text()),
+        sizes=lef_sizes(technology.lef.read_text()),
+        failed=failed,
+        checked=checked,
+        farad=farad,
+        period=period,
+        before=timed(net, top, library, period)[0],
+        after=timed(net, top, library, period, f"{top}.spef")[0],
+    )
+
+
+def driving_pins(net: Path, library: Library) -> set[str]:
+    """Names of pins that drive, in the cells of a netlist."""
+    loads = input_loads(library.path.read_text(errors="replace"))
+    instances = instances_of(net.read_text()).values()
+    return {pin for cell, pins in instances for pin in pins if (cell, pin) not in loads}
+
+
+# --- tables and picture -------------------------------------------------------------------------
+
+
+def table(layout: Layout) -> str:
+    """Figures of a layout, as the document has them."""
+    return markdown_table(["figure", "value"], [*_areas(layout), *_wires(layout), *_checks(layout)])
+
+
+def _areas(layout: Layout) -> list[list[str]]:
+    routed = layout.routed
+    fill = sum(one.cell == FILLER for one in routed.components)
+    width, height = routed.die
+    return [
+        ["cells", f"{len(routed.components) - fill:,}"],
+        ["fill cells", f"{fill:,}"],
+        ["nets", f"{len(layout.netlist.nets):,}"],
+        ["die, um", f"{width:.0f} x {height:.0f}"],
+        ["share of the rows that is cells", f"{100 * routed.utilisation(layout.sizes):.1f} %"],
+    ]
+
+
+def _wires(layout: Layout) -> list[list[str]]:
+    lengths = layout.routed.lengths()
+    vias = layout.routed.vias()
+    clock = next(net for net, name in layout.netlist.nets.items() if name == "clk")
+    return [
+        ["wires, mm", f"{sum(lengths.values()) / 1000:.0f}"],
+        *([f"- {layer}, mm", f"{length / 1000:.1f}"] for layer, length in lengths.items()),
+        ["vias", f"{sum(vias.values()):,}"],
+        ["nets that failed", str(layout.failed)],
+        ["capacitance of wires, pF", f"{sum(layout.farad.values()) / 1000:.1f}"],
+        ["- of the clock's net, pF", f"{layout.farad.get(clock, 0.0) / 1000:.2f}"],
+    ]
+
+
+def _checks(layout: Layout) -> list[list[str]]:
+    broken = layout.checked.violations
+    rules = "; ".join(f"{count} of {rule}" for rule, count in broken.items())
+    paths = (("without wires", layout.before), ("with wires", layout.after))
+    return [
+        ["violations of design rules", rules or "0"],
+        ["layout against netlist", "matches" if layout.checked.matches else "differs"],
+        *(
+            row
+            for label, path in paths
+            for row in (
+                [f"period {label}, ns", f"{layout.period - path.slack:.2f}"],
+                [f"- path {label}", f"{path.depth} cells, `{path.start}` to `{path.end}`"],
+            )
+        ),
+    ]
+
+
+def picture(layout: Layout, design: Design, library: Library, outputs: set[str]) -> bytes:
+    """Cells by block, length of wires by place, and a corner close up, as PNG."""
+    from cassandra_spec.report.plots import Panel, draw_panels  # needs the extra `plots`
+
+    routed = layout.routed
+    blocks = blocks_of(layout.netlist, library.flip_flops, outputs, design.block_of)
+    palette = colours(sorted(set(blocks.values())))
+    middle = (
+        routed.corner[0] + (routed.die[0] - WINDOW) / 2,
+        routed.corner[1] + (routed.die[1] - WINDOW) / 2,
+    )
+    panels = [
+        Panel(
+            title="cells by block",
+            image=cells_image(routed, layout.sizes, blocks, palette),
+            size=routed.die,
+            axis="um",
+            legend=palette,
+        ),
+        Panel(
+            title="wires",
+            image=wire_density(routed),
+            size=routed.die,
+            axis="um",
+            legend={"um of wire per um2": None},
+        ),
+        Panel(
+            title="wires in the middle",
+            image=wires_image(routed, middle),
+            size=(WINDOW, WINDOW),
+            axis="um",
+            legend=LAYERS,
+        ),
+    ]
+    return draw_panels(panels, title=design.top)
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lay out a decoder; 0 if all nets are routed and both checks pass, 1 if not."""
+    return run_command(_parser, _run, argv)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(prog="cassandra_spec.synth.layout", description=__doc__)
+    parser.add_argument("--lanes", type=int, default=8, help="default: 8")
+    parser.add_argument("--schemes", nargs="+", default=SCHEMES, help="default: all")
+    parser.add_argument("--density", type=float, default=DENSITY, help=f"default: {DENSITY}")
+    parser.add_argument("--out", type=Path, default=Path("build/layout"), help="folder for files")
+    parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
+    parser.add_argument("--technology", type=Path, help="qflow's folder (or QFLOW_TECHNOLOGY=)")
+    parser.add_argument("--scripts", type=Path, help="qflow's scripts (or QFLOW_SCRIPTS=)")
+    parser.add_argument("--document", type=Path, help="Markdown file to put the table into")
+    add_flow(parser)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not 0 < args.density < 1:
+        raise CassandraError(f"--density must be between 0 and 1, not {args.density}")
+    technology = Technology.chosen(args.technology, args.scripts)
+    library, flow = Library.chosen(args.liberty), flow_of(args)
+    design = design_of(DecoderConfig(lanes=args.lanes, schemes=tuple(args.schemes)))
+    print(f"{design.top} ...", file=sys.stderr, flush=True)
+    net = map_for_speed(design, library, args.out, flow)
+    layout = lay_out(net, design.top, library, technology, period=flow.period, density=args.density)
+    folder = args.document.parent if args.document else args.out
+    image = picture(layout, design, library, driving_pins(net, library))
+    (folder / "layout.png").write_bytes(image)
+    publish(f"![layout](layout.png)\n\n{table(layout)}", args.document, "layout")
+    good = not layout.failed and not layout.checked.violations and layout.checked.matches
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
