@@ -26,6 +26,7 @@ PROJECTION_EPILOG = """\
 examples:
   casspec bench projection packed
   casspec bench projection packed --ranks 256 144 --json projection.json
+  casspec bench projection packed --ranks 256 144 --own-text 20000
 
 Attention of low rank drafts, by weights and by activations, along known replies; so do keys and
 values of low rank, and block attention residuals. The perplexity is that of the draft alone,
@@ -60,6 +61,8 @@ def add_projection(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "projection", text, PROJECTION_EPILOG, _projection)
     model_flags.add_packed(parser)
     flags.add_count(parser, "ranks", "(default: 256 192 144)", many="+")
+    text = "tokens of the model's own conversations to calibrate on, instead of the bundled text"
+    flags.add_count(parser, "own-text", text)
     _add_common(parser)
 
 
@@ -108,7 +111,7 @@ def _projection(args: argparse.Namespace) -> int:
     check_outputs(args.json, document=args.document, block="projection")
     ranks = args.ranks or (256, 192, 144)
     options = {"max_tokens": args.max_tokens, "threads": args.threads}
-    bench = projection.Bench(args.source, ranks, **options)
+    bench = projection.Bench(args.source, ranks, own_text=args.own_text, **options)
     found = bench.run(lambda line: flags.say(args, line))
     text = projection.lines(found)
     print(text)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +15,9 @@ import torch
 
 from cassandra_spec.drafting import ADAPTIVE, Counters, Settings, encode_prompt
 from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
+from cassandra_spec.model.baking import Baking, OwnText
 from cassandra_spec.model.drafters.teacher_forced import played
+from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.study.prompts import Use, bundled_prompts
 
 
@@ -40,6 +43,12 @@ def known_replies(
         return [KnownReply(prompt=prompt, reply=native.reply(prompt)) for prompt in prompts]
 
 
+def own_conversations(source: Path, tokens: int, *, threads: int | None = None) -> list[list[int]]:
+    """Text of a packed model's own, by the native engine (docs/software/table.md)."""
+    with NativeReplies(source, max_tokens=1, threads=threads) as native:
+        return native.conversations(source, tokens)
+
+
 class NativeReplies:
     """Greedy replies of a packed model by the native engine, the quickest way to them.
 
@@ -59,6 +68,14 @@ class NativeReplies:
     def tokenizer(self) -> Any:
         """Of the model."""
         return self._backend.tokenizer
+
+    def conversations(self, source: Path, tokens: int) -> list[list[int]]:
+        """The model's conversations with itself, of that many tokens at least."""
+        text = OwnText(
+            self._backend, Baking(tokens=tokens), self._settings, open_packed(source).digest
+        )
+        with tempfile.TemporaryDirectory() as store:
+            return text.make(Path(store)).own
 
     def reply(self, prompt: Sequence[int]) -> list[int]:
         """The tokens of a reply."""

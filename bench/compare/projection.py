@@ -22,6 +22,7 @@ from cassandra_spec.bench.compare.known_replies import (
     Chains,
     forced_logits,
     known_replies,
+    own_conversations,
     surprise,
 )
 from cassandra_spec.drafting import DraftPass
@@ -35,6 +36,7 @@ from cassandra_spec.model.geodesic.low_rank import (
     by_activations,
     by_weights,
     check_rank,
+    gather_grams,
     output_error,
     project,
     projections,
@@ -107,10 +109,19 @@ class Figures:
 
 
 class Bench:
-    """A packed model, known replies, and Gram matrices of the calibration text."""
+    """A packed model, known replies, and Gram matrices of the calibration text.
+
+    With ``own_text``, they are of as many tokens of the model's conversations with itself.
+    """
 
     def __init__(
-        self, source: Path, ranks: Sequence[int], *, max_tokens: int, threads: int | None
+        self,
+        source: Path,
+        ranks: Sequence[int],
+        *,
+        max_tokens: int,
+        threads: int | None,
+        own_text: int | None = None,
     ) -> None:
         self._lm = CassandraForCausalLM.from_pretrained(source, codec=NativeCodec())
         for rank in ranks:
@@ -118,11 +129,17 @@ class Bench:
         replies = known_replies(source, "bench", max_tokens=max_tokens, threads=threads)
         self._replies = [each for each in replies if len(each.reply) > 1]
         self._ranks, self._max_tokens = ranks, max_tokens
-        self._grams: Grams = Geodesic(by="activations").grams(self._lm) or {}
+        self.grams = self._gather(source, own_text, threads)
         self._tails = [(each.tokens[:-1], len(each.reply) - 1) for each in self._replies]
         self._best = [
             forced_logits(self._lm.network, each).argmax(-1).tolist() for each in self._replies
         ]
+
+    def _gather(self, source: Path, own_text: int | None, threads: int | None) -> Grams:
+        if own_text is None:
+            return Geodesic(by="activations").grams(self._lm) or {}
+        talks = own_conversations(source, own_text, threads=threads)
+        return gather_grams(self._lm.network, talks)
 
     def run(self, say: Callable[[str], object] = lambda line: None) -> Figures:
         """All figures."""
@@ -151,7 +168,7 @@ class Bench:
         )
 
     def _attention(self, rank: int, by: By) -> Projected:
-        prepared = Geodesic(rank=rank, by=by, own=True).of_grams(self._lm, self._grams)
+        prepared = Geodesic(rank=rank, by=by, own=True).of_grams(self._lm, self.grams)
         draft = prepared.draft_cost(0, DraftPass(0, 1)).weights
         share = draft / prepared.verify_cost(0, 0).weights
         forced = self._forced(prepared.network)
@@ -178,12 +195,12 @@ class Bench:
 
     def _values_error(self, rank: int, by: By) -> float:
         weight = weight_of(dict(projections(self._lm.network))[_VALUES])
-        gram, weights = self._grams[_VALUES], by == "weights"
+        gram, weights = self.grams[_VALUES], by == "weights"
         factors = by_weights(weight, rank) if weights else by_activations(weight, rank, gram)
         return output_error(weight, factors, gram)
 
     def _cache(self, rank: int, by: By) -> ProjectedCache:
-        grams = self._grams if by == "activations" else None
+        grams = self.grams if by == "activations" else None
         network = project(self._lm, rank, grams, only=KEY_VALUES)
         rows = [
             min(rank, *weight_of(layer).shape)

@@ -77,3 +77,14 @@ def test_projections_are_measured(six_layers: Path, replies: list[KnownReply]) -
     assert drawn.forced != found.target
     assert found.caches[0].megabytes[32768] == 4 * found.caches[0].megabytes[8192]
     assert "block attention residuals" in projection_bench.lines(found)
+
+
+def test_activations_may_be_of_conversations_of_its_own(six_layers: Path) -> None:
+    options = {"max_tokens": 8, "threads": 1}
+    bundled = projection_bench.Bench(six_layers, (20,), **options)
+    own = projection_bench.Bench(six_layers, (20,), own_text=100, **options)
+    again = projection_bench.Bench(six_layers, (20,), own_text=100, **options)
+    for name, gram in own.grams.items():
+        assert gram.shape == bundled.grams[name].shape
+        assert not gram.equal(bundled.grams[name])
+        assert gram.equal(again.grams[name])
