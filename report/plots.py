@@ -177,7 +177,8 @@ def described_svg(figure: Figure, *, title: str, text: str) -> bytes:
 
 def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[float]], *, title: str) -> bytes:
     """An SVG with a bar for each name in each column, and a line at 1."""
-    figure = Figure(figsize=(4 * len(columns), 1 + 0.35 * len(names)), layout="constrained")
+    width = 3 * len(columns) + 0.09 * max(map(len, names), default=0)
+    figure = Figure(figsize=(width, 1 + 0.35 * len(names)), layout="constrained")
     panels = figure.subplots(1, len(columns), sharey=True)
     for axes, (label, values) in zip(panels, columns.items(), strict=True):
         axes.barh(range(len(names)), values)
