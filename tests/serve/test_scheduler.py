@@ -13,6 +13,7 @@ import pytest
 from cassandra_spec.drafting import Counters, Emitted, OneByOne, Settings, SideBySide
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.backends import BACKENDS, Opening
+from cassandra_spec.native.models import loaded, streaming
 from cassandra_spec.serve.scheduler import BusyError, Event, Scheduler
 from tests.serve.conftest import SLOTS, SPECULATION, Alone, reply_alone, requests
 
@@ -66,6 +67,25 @@ def test_every_reply_is_the_one_that_a_request_gets_alone(packed: Path, alone: A
             found += [each.reply() for each in readers]
     assert counters.tokens < sum(tokens for _, tokens in found)  # others came from shared passes
     assert found == [alone(*each) for each in asked]
+
+
+def test_a_model_that_is_read_from_its_file_is_served(
+    packed: Path, alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = requests(6)
+    monkeypatch.setattr(streaming.Needs, "whole", property(lambda self: 1 << 60))  # never fits
+    opening = Opening(threads=1, sequences=2, context=256, memory_limit=1 << 30)
+    counters = Counters()
+    with BACKENDS["native"](packed, opening, SPECULATION) as backend:
+        assert isinstance(backend, SideBySide)
+        sequences = backend.sequences(counters)
+        with Scheduler(sequences, backend.tokenizer, waiting=8) as scheduler:
+            readers = [Reader(scheduler, *each) for each in asked]
+            found = [each.reply() for each in readers]
+        report = backend.make_report(counters, SPECULATION)
+    assert found == [alone(*each) for each in asked]
+    assert report.native is not None
+    assert set(report.native.forms["target"]) == {loaded.STREAMED}
 
 
 def test_a_backend_that_runs_one_at_a_time_is_served_too(packed: Path) -> None:
