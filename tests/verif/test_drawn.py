@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.formal.prover import missing_tools
+from cassandra_spec.verif.library.bulk import Traffic
+from cassandra_spec.verif.mutation.batches import Batch, Seen
 from cassandra_spec.verif.mutation.beside import equal_outputs
-from cassandra_spec.verif.mutation.drawn import Drawn, Faulty, Journal, Result, draw, idle, summary
+from cassandra_spec.verif.mutation.blocks import blocks_of, equal_in_block
+from cassandra_spec.verif.mutation.drawn import (
+    Drawn,
+    Faulty,
+    Journal,
+    Result,
+    Work,
+    draw,
+    idle,
+    left_to_run,
+    summary,
+    tried_with,
+)
 
-# A counter from 0 to 5, so `late` is never one.
-VERILOG = """module top(input clk, input rst, output reg [2:0] y);
+# A block that counts from 0 to 5, so `late` is never one.
+VERILOG = """module top(input clk, input rst, output [2:0] y);
+  counter inner(.clk(clk), .rst(rst), .y(y));
+endmodule
+
+module counter(input clk, input rst, output reg [2:0] y);
   initial y = 0;
   wire late;
   reg [2:0] count = 0;
@@ -23,6 +42,7 @@ VERILOG = """module top(input clk, input rst, output reg [2:0] y);
   end
 endmodule
 """
+NOTHING = Batch(name="nothing", requests=(), traffic=Traffic())
 needs_yosys = pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
 
 
@@ -49,9 +69,16 @@ def test_a_bit_that_never_differs_is_no_fault_and_an_inverted_register_is_one(
     wrong = next(
         f for f in faulty.faults if "$procdff" in f.cell and f.port == "Q" and f.mode == "inv"
     )
+    blocks = [equal_in_block(faulty.folder, f.cell, f.change, 10) for f in (late, wrong)]
+    assert blocks == ["inner", None]
     assert idle(faulty, [late, wrong], 5) == [True, False]
     assert equal_outputs(faulty.folder, "top", late.number, 10)
     assert not equal_outputs(faulty.folder, "top", wrong.number, 10)
+
+
+def test_blocks_go_from_the_smallest_to_the_largest() -> None:
+    assert list(blocks_of("$flatten\\a.\\b_1.$gt$exported.v:7$3")) == ["a.b_1", "a"]
+    assert list(blocks_of("$gt$exported.v:7$3")) == []
 
 
 def test_the_number_of_faults_is_limited(tmp_path: Path) -> None:
@@ -63,12 +90,59 @@ def test_a_journal_continues_and_is_left_when_the_digest_changes(tmp_path: Path)
     path = tmp_path / "journal.jsonl"
     journal = Journal(path, "one")
     journal.add(Result(number=1, what="a", batch=""))
-    journal.add(Result(number=2, what="b", batch="mixed"))
+    journal.add(Result(number=2, what="b", batch="mixed", ran=("1", "2")))
     journal.add(Result(number=1, what="a", proof="idle"))
     again = Journal(path, "one").latest()
     assert again[1].proof == "idle"
-    assert again[2].batch == "mixed"
+    assert again[2] == Result(number=2, what="b", batch="mixed", ran=("1", "2"))
     assert Journal(path, "two").latest() == {}
+
+
+def test_batches_that_are_new_are_run_with_what_others_left() -> None:
+    def work(digest: str) -> Work:
+        return Work(batch=NOTHING, wanted=Seen(what=None), digest=digest)
+
+    def digests(result: Result) -> tuple[Result, list[str]]:
+        known, rest = left_to_run(result, fresh, every)
+        return known, [each.digest for each in rest]
+
+    every = [work("1"), work("2"), work("3")]
+    fresh = Result(number=1, what="a")
+    left = Result(number=1, what="a", ran=("1", "2"))
+    found = Result(number=1, what="a", batch="second", ran=("1", "2"))
+    assert digests(fresh) == (fresh, ["1", "2", "3"])
+    assert digests(left) == (left, ["3"])
+    assert digests(found) == (found, [])
+    late = dataclasses.replace(found, timing=True)
+    assert digests(late) == (late, ["3"])
+    proved = dataclasses.replace(left, proof="idle")
+    assert digests(proved) == (proved, [])
+    gone = dataclasses.replace(found, ran=("1", "4"))
+    assert digests(gone) == (fresh, ["1", "2", "3"])
+
+
+def test_a_batch_shows_a_fault_and_no_other_is_run_then() -> None:
+    class Gateware:
+        """Values and cycles of each batch, in turn."""
+
+        def __init__(self, *seen: Seen) -> None:
+            self.seen_ = iter(seen)
+
+        def choose(self, fault: int) -> None:
+            """No fault is put into it."""
+
+        def seen(self, batch: Batch) -> Seen:
+            return next(self.seen_)
+
+    every = [Work(batch=NOTHING, wanted=Seen(what=7, cycles=(3,)), digest=d) for d in "123"]
+    same, late, wrong = Seen(what=7, cycles=(3,)), Seen(what=7, cycles=(4,)), Seen(what=8)
+    fresh = Result(number=1, what="a")
+    all_ = dataclasses.replace(fresh, ran=("1", "2", "3"))
+    by_time = dataclasses.replace(all_, batch="nothing", timing=True)
+    found = dataclasses.replace(fresh, batch="nothing", ran=("1", "2"))
+    assert tried_with(Gateware(same, same, same), fresh, every) == all_
+    assert tried_with(Gateware(same, late, same), fresh, every) == by_time
+    assert tried_with(Gateware(late, wrong), fresh, every) == found
 
 
 def test_the_summary_names_what_is_left() -> None:

@@ -15,10 +15,11 @@ from typing import Any
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.programs import run_program
 
-_GATES = (
+GATES = (
     "proc; flatten; setundef -undriven -zero; opt -full; memory_map; opt -fast; techmap; opt -fast;"
     " dffunmap; simplemap; setundef -zero; opt_clean; aigmap; opt_clean; write_aiger -zinit"
 )
+"""Commands of Yosys that make gates of what is read, and write them."""
 
 
 def equal_outputs(folder: Path, module: str, fault: int, seconds: int) -> bool:
@@ -31,7 +32,7 @@ def equal_outputs(folder: Path, module: str, fault: int, seconds: int) -> bool:
     (folder / f"{name}.v").write_text(miter(module, good["ports"], fault))
     script = (
         f"read_rtlil faulty.il; read_verilog {name}.v; hierarchy -check -top beside;"
-        f" {_GATES} {name}.aig"
+        f" {GATES} {name}.aig"
     )
     run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
     commands = f"read_aiger {name}.aig; strash; scorr; pdr -T {seconds}"

@@ -4,12 +4,13 @@
 draws faults (a bit of a cell's port that is stuck, inverted, or inverted by another bit), puts all
 of them into one netlist of word-level cells behind an input that chooses one, builds that once, and
 runs the batches of :mod:`cassandra_spec.verif.mutation.batches` with each until something differs
-from what comes out without a fault. What survives is tried with ABC: either the changed bit never
-has another value than without the fault, or no output ever differs (one copy beside the other).
-What is left is named, and the command ends with 1.
+from what comes out without a fault. What survives is tried with ABC: no output of a block around it
+ever differs (one copy beside the other), or the changed bit never has another value than without
+the fault, or no output of the top ever differs. What is left is named, and the command ends with 1.
 
 An interrupted run continues: the journal, ``TOP.jsonl`` in the folder of ``--out``, is of use as
-long as netlist, faults and batches are the same.
+long as netlist and faults are the same. It says which batches each fault has been through, so after
+a change of the batches only those that are new are run, with the faults that the others left.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import argparse
 import dataclasses
 import hashlib
 import json
+import pickle
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from cassandra_spec.verif.formal.netlist import Bit
 from cassandra_spec.verif.formal.never import never
 from cassandra_spec.verif.mutation import batches
 from cassandra_spec.verif.mutation.beside import equal_outputs
+from cassandra_spec.verif.mutation.blocks import equal_in_block
 
 PORT = "fault"
 """Input of a faulty netlist that chooses a fault; 0: none."""
@@ -59,6 +62,13 @@ class Drawn:
     port: str
     bit: int
     control: int | None
+
+    @property
+    def change(self) -> str:
+        """What ``mutate`` is told of it, but for the module."""
+        control = "" if self.control is None else f" -ctrlbit {self.control}"
+        place = f"-cell {self.cell} -port {self.port} -portbit {self.bit}{control}"
+        return f"-mode {self.mode} {place}"
 
     def __str__(self) -> str:
         control = "" if self.control is None else f" by {self.control}"
@@ -150,8 +160,16 @@ class Result:
     number: int
     what: str
     batch: str = ""
-    proof: str = ""  # "idle": the bit never differs; "outputs": no output ever does
+    proof: str = (
+        ""  # what never differs: "block": outputs of one; "idle": the bit; "outputs": of the top
+    )
     timing: bool = False  # what came out was the same, later or earlier
+    ran: tuple[str, ...] = ()  # digests of the batches that it has been through
+
+    @property
+    def found(self) -> bool:
+        """By what came out."""
+        return bool(self.batch) and not self.timing
 
 
 class Journal:
@@ -161,7 +179,7 @@ class Journal:
         self._path = path
         lines = path.read_text().splitlines() if path.is_file() else []
         same = bool(lines) and json.loads(lines[0]) == {"digest": digest}
-        self.results = [Result(**json.loads(line)) for line in lines[1:]] if same else []
+        self.results = [_of_line(line) for line in lines[1:]] if same else []
         if not same:
             path.write_text(json.dumps({"digest": digest}) + "\n")
 
@@ -176,8 +194,31 @@ class Journal:
         return {result.number: result for result in self.results}
 
 
-def tried(top: str, faulty: Faulty, faults: Sequence[Drawn], seed: int) -> Iterator[Result]:
-    """Run the batches with each fault until one shows it."""
+def _of_line(line: str) -> Result:
+    fields = json.loads(line)
+    return Result(**{**fields, "ran": tuple(fields["ran"])})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """A batch, what comes out of it without a fault, and a digest of both."""
+
+    batch: batches.Batch
+    wanted: batches.Seen
+    digest: str
+
+
+def _work(batch: batches.Batch, gateware: batches.Gateware) -> Work:
+    wanted = gateware.seen(batch)
+    parts = pickle.dumps((batch.name, batch.requests, batch.traffic, wanted))
+    return Work(batch=batch, wanted=wanted, digest=hashlib.sha256(parts).hexdigest()[:8])
+
+
+def tried(top: str, faulty: Faulty, done: Mapping[int, Result], seed: int) -> Iterator[Result]:
+    """Run batches with each fault until one shows it; those that it has been through are left out.
+
+    ``done`` has earlier results; nothing comes of a fault for which there is nothing to do.
+    """
     rng = np.random.default_rng(seed)
     gateware: batches.Gateware
     if top == "decoder":
@@ -187,47 +228,72 @@ def tried(top: str, faulty: Faulty, faults: Sequence[Drawn], seed: int) -> Itera
         gateware = batches.FaultyEncoder(ENCODER, faulty.verilog)
         work = list(batches.encoder_batches(rng, ENCODER))
     gateware.choose(0)
-    wanted = [gateware.seen(batch) for batch in work]
-    for fault in faults:
-        gateware.choose(fault.number)
-        yield _tried(gateware, fault, work, wanted)
+    every = [_work(batch, gateware) for batch in work]
+    for fault in faulty.faults:
+        fresh = Result(number=fault.number, what=str(fault))
+        result, rest = left_to_run(done.get(fault.number, fresh), fresh, every)
+        if rest:
+            gateware.choose(fault.number)
+            yield tried_with(gateware, result, rest)
 
 
-def _tried(
-    gateware: batches.Gateware,
-    fault: Drawn,
-    work: Sequence[batches.Batch],
-    wanted: Sequence[batches.Seen],
-) -> Result:
-    late = ""
-    for batch, want in zip(work, wanted, strict=True):
-        seen = gateware.seen(batch)
-        if seen.what != want.what:
-            return Result(number=fault.number, what=str(fault), batch=batch.name)
-        late = late or (batch.name if seen.cycles != want.cycles else "")
-    return Result(number=fault.number, what=str(fault), batch=late, timing=bool(late))
+def left_to_run(
+    result: Result, fresh: Result, every: Sequence[Work]
+) -> tuple[Result, Sequence[Work]]:
+    """What is known of a fault, and the batches that may still show it.
+
+    None if it is proved to be none, or was found by a batch that there still is; all, from the
+    beginning, if that batch is gone.
+    """
+    if result.proof:
+        return result, ()
+    if result.batch and not {work.digest for work in every}.issuperset(result.ran):
+        return fresh, every
+    return result, () if result.found else [w for w in every if w.digest not in result.ran]
+
+
+def tried_with(gateware: batches.Gateware, result: Result, every: Sequence[Work]) -> Result:
+    """Run batches with the fault in force until one shows it."""
+    for work in every:
+        seen = gateware.seen(work.batch)
+        found = seen.what != work.wanted.what
+        late = not result.batch and seen.cycles != work.wanted.cycles
+        result = dataclasses.replace(result, ran=(*result.ran, work.digest))
+        if found or late:
+            result = dataclasses.replace(result, batch=work.batch.name, timing=not found)
+        if found:
+            break
+    return result
 
 
 def prove_survivors(faulty: Faulty, results: Sequence[Result], seconds: int) -> Iterator[Result]:
     """Those of the results that are proved to be no faults."""
     by_number = {fault.number: fault for fault in faulty.faults}
-    faults = [by_number[result.number] for result in results]
-    for result, fault, done in zip(results, faults, idle(faulty, faults), strict=True):
+    left = []
+    for result in results:
+        fault = by_number[result.number]
+        if equal_in_block(faulty.folder, fault.cell, fault.change, seconds):
+            yield dataclasses.replace(result, proof="block")
+        else:
+            left.append(result)
+    still = idle(faulty, [by_number[result.number] for result in left]) if left else []
+    for result, done in zip(left, still, strict=True):
         if done:
             yield dataclasses.replace(result, proof="idle")
-        elif equal_outputs(faulty.folder, faulty.module, fault.number, seconds):
+        elif equal_outputs(faulty.folder, faulty.module, result.number, seconds):
             yield dataclasses.replace(result, proof="outputs")
 
 
 def summary(top: str, results: Sequence[Result]) -> str:
     """How many were found, by what, how many are none, and each that is neither."""
-    found = [r for r in results if r.batch and not r.timing]
+    found = [r for r in results if r.found]
     timing = [r for r in results if r.timing and not r.proof]
     proofs = Counter(r.proof for r in results if r.proof)
     left = [r for r in results if not r.batch and not r.proof]
     lines = [
         f"{top}: {len(results)} faults, {len(found)} found by what comes out,"
-        f" {len(timing)} by when; proved to be none: {proofs['idle']} (never active),"
+        f" {len(timing)} by when; proved to be none: {proofs['block']} (no output of its block"
+        f" differs), {proofs['idle']} (never active),"
         f" {proofs['outputs']} (no output differs); left: {len(left)}",
         *(f"  {r.number}: {r.what}" for r in left),
     ]
@@ -266,13 +332,11 @@ def run(top: str, options: argparse.Namespace) -> list[Result]:
     start = time.perf_counter()
     faulty = draw(*exported(top), options.faults, options.seed, out / top)
     journal = Journal(out / f"{top}.jsonl", _digest(faulty, options.seed))
-    done = journal.latest()
-    rest = [fault for fault in faulty.faults if fault.number not in done]
-    for result in tried(top, faulty, rest, options.seed) if rest else ():
+    for result in tried(top, faulty, journal.latest(), options.seed):
         journal.add(result)
         if not result.batch:
             print(f"{result.number}: {result.what} survives", file=sys.stderr)
-    survivors = [r for r in journal.latest().values() if not r.proof and (not r.batch or r.timing)]
+    survivors = [r for r in journal.latest().values() if not r.proof and not r.found]
     for result in prove_survivors(faulty, survivors, options.seconds):
         journal.add(result)
     print(f"{top}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
@@ -280,7 +344,7 @@ def run(top: str, options: argparse.Namespace) -> list[Result]:
 
 
 def _digest(faulty: Faulty, seed: int) -> str:
-    parts = (faulty.verilog, Path(batches.__file__).read_text(), str(seed))
+    parts = (faulty.verilog, str(seed))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

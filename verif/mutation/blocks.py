@@ -1,0 +1,53 @@
+"""A block with a fault beside the block without: whether an output of it ever differs.
+
+Inputs of the block are free, what it reads of its memories among them, so what is proved of a block
+holds wherever it is used. The converse is not true: the design may never show a block the inputs
+with which a fault would be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.programs import run_program
+from cassandra_spec.verif.mutation.beside import GATES
+
+_PATH = re.compile(r"\$flatten((?:\\\w+\.)+)")
+
+
+def equal_in_block(folder: Path, cell: str, change: str, seconds: int) -> str | None:
+    """The smallest block around a cell of which it is proved; None: there is none.
+
+    ``folder`` has ``good.json`` of :func:`cassandra_spec.verif.mutation.drawn.draw`; ``change`` is
+    what ``mutate`` is told of the fault.
+    """
+    for block in blocks_of(cell):
+        if _equal(folder, block, cell, change, seconds):
+            return block
+    return None
+
+
+def blocks_of(cell: str) -> Iterator[str]:
+    """Paths of the blocks in which a cell of a flat netlist was, the smallest first."""
+    found = _PATH.match(cell)
+    names = re.findall(r"\w+", found[1]) if found else []
+    for depth in range(len(names), 0, -1):
+        yield ".".join(names[:depth])
+
+
+def _equal(folder: Path, block: str, cell: str, change: str, seconds: int) -> bool:
+    """Of a block without its memories, unless the cell is one: they are its surroundings."""
+    inside = "c:$flatten" + "".join(f"?{name}." for name in block.split(".")) + "*"
+    own = "c:" + re.sub(r"[^\w$.]", "?", cell)
+    script = (
+        f"read_json good.json; submod -name block {inside} t:$mem* {own} %d %d; copy block faulty;"
+        f" mutate -module faulty {change}; miter -equiv -flatten block faulty beside;"
+        f" hierarchy -top beside; {GATES} block.aig"
+    )
+    run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
+    commands = f"read_aiger block.aig; strash; scorr; pdr -T {seconds}"
+    log = run_program(["yosys-abc", "-c", commands], folder, error=CassandraError)
+    return "Property proved" in log
