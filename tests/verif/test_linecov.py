@@ -75,6 +75,44 @@ def test_what_cannot_happen_is_proved_and_what_has_not_happened_is_not(
     assert unreachable(design, design.holes, tmp_path / "proofs", 5) == {NEVER, STUCK}
 
 
+NESTED = """module top(input clk, input rst, input a, output y);
+  wire [3:0] pair;
+  wire [1:0] \\pair[0] ;
+  assign pair = {2'd0, y, a};
+  assign \\pair[0] = pair[1:0];
+  \\top.inner inner (.a(a), .b(1'b0), .y(y));
+endmodule
+
+module \\top.inner (input a, input b, output y);
+  wire both;
+  wire \\$1 ;
+  assign both = a & b;
+  assign \\$1 = a & ~a;
+  assign y = both | \\$1 | a;
+endmodule
+"""
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
+def test_a_module_is_tried_alone_and_then_where_it_is(tmp_path: Path) -> None:
+    """What is zero in a module whatever it is given, and what is zero for what it is given.
+
+    A bit of a field has a name that looks like a field of a bit.
+    """
+
+    def change(module: str, signal: str) -> Point:
+        return Point(kind="toggle", module=module, line=1, column=1, what=f"{signal}:0->1")
+
+    (tmp_path / "top-1.v").write_text(NESTED)
+    none, both, high = change("inner", "$1"), change("inner", "both"), change("", "pair[2]")
+    seen = (change("inner", "a"), change("", "pair[0]"))
+    counts = dict.fromkeys((none, both, high, *seen), 0)
+    nested = Design(name="top", source=tmp_path / "top-1.v", counts=counts)
+    alone = unreachable(nested, nested.holes, tmp_path / "alone", 5, whole=False)
+    assert alone == {none, high}
+    assert unreachable(nested, nested.holes, tmp_path / "whole", 5) == {none, both, high}
+
+
 @pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
 def test_an_open_hole_is_named_and_a_stale_waiver_too(
     design: Design, tmp_path: Path, capsys: pytest.CaptureFixture[str]

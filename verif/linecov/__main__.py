@@ -54,6 +54,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--out", type=Path, default=Path("build/linecov"), help="counts, sources")
     parser.add_argument("--no-run", action="store_true", help="report what the folder has")
     parser.add_argument("--seconds", type=int, default=10, help="of a proof (default: %(default)s)")
+    parser.add_argument("--alone", action="store_true", help="prove of each module alone only")
     return parser
 
 
@@ -67,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     found = designs(out)
     if not found:
         raise CassandraError(f"--out must have the counts of a run, not none ({out})")
-    return report(found, load(), out, options.seconds)
+    return report(found, load(), out, options.seconds, whole=not options.alone)
 
 
 def _count(name: str, out: Path) -> None:
@@ -78,7 +79,14 @@ def _count(name: str, out: Path) -> None:
         raise CassandraError(f"suite {name} must pass, not fail as it does")
 
 
-def report(found: Sequence[Design], waivers: Sequence[Waiver], out: Path, seconds: int) -> int:
+def report(
+    found: Sequence[Design],
+    waivers: Sequence[Waiver],
+    out: Path,
+    seconds: int,
+    *,
+    whole: bool = True,
+) -> int:
     """Print and write what was seen; 1 if a hole is open or a waiver covers none."""
     holes = [(design, hole) for design in found for hole in design.holes]
     covered, unused = waived(waivers, holes)
@@ -87,7 +95,7 @@ def report(found: Sequence[Design], waivers: Sequence[Waiver], out: Path, second
         excused = {hole for name, hole in covered if name == design.source.name}
         rest = [hole for hole in design.holes if hole not in excused]
         work = out / "proofs" / design.source.stem
-        proved = unreachable(design, rest, work, seconds) if rest else set()
+        proved = unreachable(design, rest, work, seconds, whole=whole) if rest else set()
         open_ = [hole for hole in rest if hole not in proved]
         left += len(open_)
         print(_table(design, excused, proved))

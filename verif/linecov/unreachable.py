@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.programs import run_program
 from cassandra_spec.verif.formal.netlist import Bit
 from cassandra_spec.verif.formal.never import flat_netlist, never
 from cassandra_spec.verif.linecov.points import Design, Point
@@ -17,19 +20,77 @@ _CONDITION = re.compile(r"(?:= |if \()(?P<signal>\\?[\w.$\[\]]+(?: \[\d+\])?) *(
 _ALWAYS = {"if": 1, "cond_then": 1, "else": 0, "cond_else": 0}
 
 
-def unreachable(design: Design, holes: Sequence[Point], folder: Path, seconds: int) -> set[Point]:
+def unreachable(
+    design: Design, holes: Sequence[Point], folder: Path, seconds: int, *, whole: bool = True
+) -> set[Point]:
     """Those of the holes for which it is proved.
 
     A change of a bit cannot be seen if the bit never has one of its two values, a branch if its
-    condition never has the value that leads there.
+    condition never has the value that leads there; and a bit is no logic if nothing reads it. Each
+    module is tried alone, with inputs and what comes out of the modules in it free; what that
+    leaves, in the ``whole`` design, in which only what is read of memories is free.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    netlist = flat_netlist(design.source, design.name, folder)
-    (module,) = json.loads(netlist)["modules"].values()
-    lines = design.lines
+    script = f"read_verilog {design.source.resolve()}; hierarchy -top {design.name}; proc"
+    path = folder / "modules.json"
+    run_program(["yosys", "-q", "-p", f"{script}; write_json {path}"], folder, error=CassandraError)
+    modules = json.loads(path.read_text())["modules"]
+    proved: set[Point] = set()
+    for name in sorted({hole.module for hole in holes}):
+        mine = [dataclasses.replace(hole, module="") for hole in holes if hole.module == name]
+        module = modules[f"{design.name}.{name}" if name else design.name]
+        found = _unread(module, mine)
+        rest = [hole for hole in mine if hole not in found]
+        found |= _proved(_alone(module), rest, design.lines, folder, 0)
+        proved |= {dataclasses.replace(hole, module=name) for hole in found}
+    left = [hole for hole in holes if hole not in proved]
+    if not whole or not left:
+        return proved
+    (flat,) = json.loads(flat_netlist(design.source, design.name, folder))["modules"].values()
+    return proved | _proved(_without_memories(flat), left, design.lines, folder, seconds)
+
+
+def _alone(module: dict[str, Any]) -> dict[str, Any]:
+    """A module without those in it."""
+    cells = {name: c for name, c in module["cells"].items() if c["type"].startswith("$")}
+    return {**module, "cells": cells}
+
+
+def _without_memories(module: dict[str, Any]) -> dict[str, Any]:
+    """A module without its memories, so that what is read of them is free, too."""
+    cells = {name: c for name, c in module["cells"].items() if not c["type"].startswith("$mem")}
+    return {**module, "cells": cells, "memories": {}}
+
+
+def _unread(module: dict[str, Any], holes: Sequence[Point]) -> set[Point]:
+    """Changes of bits that nothing reads: no cell, no module and no output."""
+    read = {
+        bit
+        for cell in module["cells"].values()
+        for port, bits in cell["connections"].items()
+        if cell.get("port_directions", {}).get(port) != "output"
+        for bit in bits
+    }
+    read |= {bit for port in module["ports"].values() for bit in port["bits"]}
+    toggles = [hole for hole in holes if hole.kind == "toggle"]
+    found = {hole: _bit_of(module["netnames"], hole) for hole in toggles}
+    return {hole for hole, bit in found.items() if isinstance(bit, int) and bit not in read}
+
+
+def _proved(
+    module: dict[str, Any],
+    holes: Sequence[Point],
+    lines: Sequence[str],
+    folder: Path,
+    seconds: int,
+) -> set[Point]:
+    """Those of the holes that are proved in a netlist of one module."""
     wanted = {hole: _claims(module["netnames"], hole, lines) for hole in holes}
     proved = {hole for hole, claims in wanted.items() if _constant(claims)}
     claims = sorted({claim for each in wanted.values() for claim in each if _open(claim)}, key=str)
+    if not claims:
+        return proved
+    netlist = json.dumps({"modules": {"top": module}})
     results = dict(zip(claims, never(netlist, claims, folder, seconds=seconds), strict=True))
     return proved | {hole for hole, each in wanted.items() if any(map(results.get, each))}
 
@@ -48,8 +109,7 @@ def _constant(claims: Sequence[Claim]) -> bool:
 def _claims(names: Mapping[str, Any], hole: Point, lines: Sequence[str]) -> list[Claim]:
     """Any of these, if proved, shows that the hole is none; empty: nothing is known."""
     if hole.kind == "toggle":
-        signal, _, _ = hole.what.rpartition(":")
-        bit = _bit(names, hole.module, signal)
+        bit = _bit_of(names, hole)
         return [] if bit is None else [(bit, 0), (bit, 1)]
     found = _CONDITION.search(lines[hole.line - 1])
     if hole.what not in _ALWAYS or found is None:
@@ -59,17 +119,27 @@ def _claims(names: Mapping[str, Any], hole: Point, lines: Sequence[str]) -> list
     return [] if bit is None else [(bit, _ALWAYS[hole.what])]
 
 
+def _bit_of(names: Mapping[str, Any], hole: Point) -> Bit | None:
+    """The bit of a toggle."""
+    return _bit(names, hole.module, hole.what.rpartition(":")[0])
+
+
 def _bit(names: Mapping[str, Any], module: str, signal: str) -> Bit | None:
-    """A bit of the flat netlist; None if it has no such name, or if several bits have it."""
+    """A bit of the flat netlist; None if it has no such name."""
     path = f"{module}." if module else ""
-    whole = names.get(path + signal)
-    if whole is not None:  # a name may end in brackets of its own
-        bits = whole["bits"]
-        return bits[0] if len(bits) == 1 else None
+    whole = _net(names, path + signal)
+    if whole is not None and len(whole["bits"]) == 1:  # a name may end in brackets of its own
+        only: Bit = whole["bits"][0]
+        return only
     found = _SIGNAL.match(signal)
     assert found is not None
-    net = names.get(path + found["name"])
+    net = _net(names, path + found["name"])
     if net is None or found["bit"] is None:
         return None
-    bit: Bit = net["bits"][int(found["bit"]) - net.get("offset", 0)]
-    return bit
+    bits: Sequence[Bit] = net["bits"]
+    return bits[int(found["bit"]) - net.get("offset", 0)]
+
+
+def _net(names: Mapping[str, Any], name: str) -> Any:
+    """Yosys keeps the backslash of an escaped name that begins with a dollar."""
+    return names.get(name, names.get(f"\\{name}"))

@@ -63,7 +63,9 @@ def waived(
     every = list(unused)
     texts: dict[Path, list[str]] = {}
     for design, hole in holes:
-        lines = texts.setdefault(design.source, design.lines)
+        if design.source not in texts:
+            texts[design.source] = design.lines
+        lines = texts[design.source]
         for waiver in every:
             if waiver.covers(design, hole, lines):
                 covered.add((design.source.name, hole))
