@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
 from cassandra_spec.rtl.encode.regions import EncodeResult
-from cassandra_spec.rtl.encode.types import EncoderConfig
-from cassandra_spec.verif.encoder.cases import draw_segment
+from cassandra_spec.rtl.encode.types import EncodeCommandLayout, EncoderConfig
+from cassandra_spec.verif.encoder.cases import draw_segment, extremes
 from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.library.bank import fields_of
 from cassandra_spec.verif.library.packets import codebook_packet, values_packet
@@ -76,6 +76,38 @@ def broken(rng: np.random.Generator, config: EncoderConfig, segment: Segment) ->
         expected=None,
         causes=frozenset({"command"}),
     )
+
+
+def wide_fields(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:
+    """Commands with fields of zeros or ones alone, and numbers of a result near their most.
+
+    A field that asks for what the encoder has not is refused; ``keep`` may be any number, and bits
+    beyond the last field are not looked at.
+    """
+    base = dataclasses.replace(draw_segment(rng, config, "exact", "any"), keep=None, mask=True)
+    wrong = (("count", -1), ("scheme", -1), ("vector", 0), ("vector", -1))
+    for name, value in (*wrong, ("log2_group", 0), ("log2_group", -1)):
+        word = _with_field(base.word, name, value)
+        yield Order(segment=base, word=word, expected=None, causes=frozenset({"command"}))
+        yield Order.of(base)
+    for word in (_with_field(base.word, "keep", -1), base.word | -1 << _BITS & (1 << 64) - 1):
+        yield Order(segment=base, word=word, expected=base)
+        yield Order.of(base)
+    for scheme in config.schemes:
+        whole = next(iter(extremes(rng, config, scheme)))
+        most, some = config.segment - 1, config.segment * 3 // 4
+        for values in (np.full(most, 0x7F80, np.uint16), whole.values[:some]):
+            yield Order.of(dataclasses.replace(whole, values=values))
+
+
+_BITS = EncodeCommandLayout.size
+
+
+def _with_field(word: int, name: str, value: int) -> int:
+    """A command with another number in a field; -1: all ones."""
+    place = EncodeCommandLayout[name]
+    ones = (1 << place.width) - 1
+    return word & ~(ones << place.offset) | (value & ones) << place.offset
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from cassandra_spec.verif.decoder.bulk import PORTS, Request, RtlCodec
 from cassandra_spec.verif.decoder.faults import cuts, faults, flip_bits
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.encoder import bulk as encoding
-from cassandra_spec.verif.encoder.bench import Order, broken
+from cassandra_spec.verif.encoder.bench import Order, broken, wide_fields
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder
 from cassandra_spec.verif.encoder.cases import KINDS as VALUE_KINDS
 from cassandra_spec.verif.encoder.cases import directed, every_kind, extremes
@@ -145,6 +145,7 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     for scheme, outputs in itertools.product(SCHEMES, ("always", "stall")):
         orders = map(Order.of, extremes(rng, config, scheme))
         yield batch(f"extremes {scheme} {outputs}", orders, "always", outputs)
+    yield batch("wide fields", wide_fields(rng, config), "half", "half")
 
 
 def request_of(order: Order) -> EncodeRequest:
