@@ -77,7 +77,7 @@ def test_a_bit_that_never_differs_is_no_fault_and_an_inverted_register_is_one(
 
 
 def test_blocks_go_from_the_smallest_to_the_largest() -> None:
-    assert list(blocks_of("$flatten\\a.\\b_1.$gt$exported.v:7$3")) == ["a.b_1", "a"]
+    assert list(blocks_of("$flatten\\a.\\b$1.$gt$exported.v:7$3")) == ["a.b$1", "a"]
     assert list(blocks_of("$gt$exported.v:7$3")) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,8 @@ def test_an_open_hole_is_named_and_a_stale_waiver_too(
     stale = Waiver(kinds=("line",), design="t*", module="*", text="rare", reason="it was a line")
     assert report([design], [good, stale], tmp_path, 5) == 1
     assert "waiver covers nothing" in capsys.readouterr().out
+    elsewhere = dataclasses.replace(stale, design="other")
+    assert report([design], [good, elsewhere], tmp_path, 5) == 0
     assert "         0     if (rare ) begin" in (tmp_path / "top-1.annotated.txt").read_text()
 
 

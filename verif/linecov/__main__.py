@@ -4,7 +4,7 @@
 runs suites with counting on, merges what they have counted (earlier runs in the folder among it),
 and prints a line for each module. A hole is proved to be out of reach, or waived in
 ``waivers.toml``, or open. Annotated sources are in the folder of ``--out``. It ends with 1 if a
-hole is open, or a waiver covers none.
+hole is open, or a waiver of a design that was run covers none.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def report(
     *,
     whole: bool = True,
 ) -> int:
-    """Print and write what was seen; 1 if a hole is open or a waiver covers none."""
+    """Print and write what was seen; 1 if a hole is open or a waiver of them covers none."""
     holes = [(design, hole) for design in found for hole in design.holes]
     covered, unused = waived(waivers, holes)
     left = 0
@@ -101,9 +101,10 @@ def report(
         print(_table(design, excused, proved))
         print("".join(f"  open: {_where(design, hole)}\n" for hole in open_), end="")
         annotate(design, out / f"{design.source.stem}.annotated.txt")
-    for waiver in unused:
+    stale = [waiver for waiver in unused if any(map(waiver.about, found))]
+    for waiver in stale:
         print(f"waiver covers nothing: {waiver}")
-    return int(left > 0 or bool(unused))
+    return int(left > 0 or bool(stale))
 
 
 def _where(design: Design, hole: Point) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.programs import run_program
 from cassandra_spec.verif.formal.netlist import Bit
-from cassandra_spec.verif.formal.never import flat_netlist, never
+from cassandra_spec.verif.formal.never import flat_netlist, never, without_memories
 from cassandra_spec.verif.linecov.points import Design, Point
 
 _SIGNAL = re.compile(r"(?P<name>.*?)(?:\[(?P<bit>\d+)\])?$")
@@ -47,19 +47,13 @@ def unreachable(
     if not whole or not left:
         return proved
     (flat,) = json.loads(flat_netlist(design.source, design.name, folder))["modules"].values()
-    return proved | _proved(_without_memories(flat), left, design.lines, folder, seconds)
+    return proved | _proved(without_memories(flat), left, design.lines, folder, seconds)
 
 
 def _alone(module: dict[str, Any]) -> dict[str, Any]:
     """A module without those in it."""
     cells = {name: c for name, c in module["cells"].items() if c["type"].startswith("$")}
     return {**module, "cells": cells}
-
-
-def _without_memories(module: dict[str, Any]) -> dict[str, Any]:
-    """A module without its memories, so that what is read of them is free, too."""
-    cells = {name: c for name, c in module["cells"].items() if not c["type"].startswith("$mem")}
-    return {**module, "cells": cells, "memories": {}}
 
 
 def _unread(module: dict[str, Any], holes: Sequence[Point]) -> set[Point]:

@@ -29,12 +29,16 @@ class Waiver:
     text: str
     reason: str
 
+    def about(self, design: Design) -> bool:
+        """Whether it is about holes of this design."""
+        return fnmatch.fnmatchcase(design.name, self.design)
+
     def covers(self, design: Design, hole: Point, lines: Sequence[str]) -> bool:
         """Whether it is about this hole."""
         text = hole.what if hole.kind == "toggle" else lines[hole.line - 1]
         return (
             hole.kind in self.kinds
-            and fnmatch.fnmatchcase(design.name, self.design)
+            and self.about(design)
             and fnmatch.fnmatchcase(hole.module, self.module)
             and re.search(self.text, text) is not None
         )

@@ -15,7 +15,7 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.programs import run_program
 from cassandra_spec.verif.mutation.beside import GATES
 
-_PATH = re.compile(r"\$flatten((?:\\\w+\.)+)")
+_PATH = re.compile(r"\$flatten((?:\\[\w$]+\.)+)")
 
 
 def equal_in_block(folder: Path, cell: str, change: str, seconds: int) -> str | None:
@@ -33,7 +33,7 @@ def equal_in_block(folder: Path, cell: str, change: str, seconds: int) -> str | 
 def blocks_of(cell: str) -> Iterator[str]:
     """Paths of the blocks in which a cell of a flat netlist was, the smallest first."""
     found = _PATH.match(cell)
-    names = re.findall(r"\w+", found[1]) if found else []
+    names = re.findall(r"[\w$]+", found[1]) if found else []
     for depth in range(len(names), 0, -1):
         yield ".".join(names[:depth])
 
