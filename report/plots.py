@@ -208,14 +208,15 @@ class Panel:
 
 def draw_panels(panels: Sequence[Panel], *, title: str) -> bytes:
     """Panels beside each other, as PNG."""
-    figure = Figure(figsize=(5.2 * len(panels), 6.4), layout="constrained")
+    figure = Figure(figsize=(5.2 * len(panels), 5.8), layout="constrained")
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         extent = (0.0, panel.size[0], 0.0, panel.size[1])
         shown = axes.imshow(panel.image, origin="lower", extent=extent, cmap="magma_r")
-        axes.set(title=panel.title, xlabel=panel.axis)
+        axes.set(title=panel.title, xlabel=panel.axis, anchor="N")
         if panel.image.ndim == 2:
             label = next(iter(panel.legend))
-            figure.colorbar(shown, ax=axes, label=label, location="bottom", shrink=0.8)
+            bar = axes.inset_axes((0.1, -0.18, 0.8, 0.04))
+            figure.colorbar(shown, cax=bar, label=label, orientation="horizontal")
             continue
         for label, colour in panel.legend.items():
             axes.fill([], [], color=[part / 255 for part in colour or ()], label=label)

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
@@ -20,7 +19,7 @@ from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.synth.buffering import input_loads, instances_of
 from cassandra_spec.synth.layout.check import Checked, check
-from cassandra_spec.synth.layout.flow import DENSITY, Technology, place, route
+from cassandra_spec.synth.layout.flow import Effort, Technology, place, route
 from cassandra_spec.synth.layout.names import Placeable, placeable
 from cassandra_spec.synth.layout.picture import (
     LAYERS,
@@ -72,14 +71,14 @@ def lay_out(
     technology: Technology,
     *,
     period: float,
-    density: float = DENSITY,
+    effort: Effort,
 ) -> Layout:
     """Place, route, check and time the mapped netlist in a file; all else goes beside it.
 
     Raises CassandraError if a tool is missing or fails, or if the netlist has constants.
     """
     folder, netlist = net.parent, placeable(net.read_text())
-    place(netlist, technology, folder, density)
+    place(netlist, technology, folder, effort)
     layout, delays, failed = route(technology, folder)
     checked = check(netlist, technology, layout, folder)
     farad = capacitances(checked.wires.read_text(), netlist)
@@ -118,12 +117,14 @@ def _areas(layout: Layout) -> list[list[str]]:
     routed = layout.routed
     fill = sum(one.cell == FILLER for one in routed.components)
     width, height = routed.die
+    area, free = routed.area(layout.sizes)
     return [
         ["cells", f"{len(routed.components) - fill:,}"],
         ["fill cells", f"{fill:,}"],
         ["nets", f"{len(layout.netlist.nets):,}"],
         ["die, um", f"{width:.0f} x {height:.0f}"],
-        ["share of the rows that is cells", f"{100 * routed.utilisation(layout.sizes):.1f} %"],
+        ["cells, mm2", f"{area * 1e-6:.3f}"],
+        ["share of the rows that is cells", f"{100 * area / (area + free):.1f} %"],
     ]
 
 
@@ -160,16 +161,13 @@ def _checks(layout: Layout) -> list[list[str]]:
 
 
 def picture(layout: Layout, design: Design, library: Library, outputs: set[str]) -> bytes:
-    """Cells by block, length of wires by place, and a corner close up, as PNG."""
+    """Cells by block, length of wires by place, and a part close up, as PNG."""
     from cassandra_spec.report.plots import Panel, draw_panels  # needs the extra `plots`
 
     routed = layout.routed
     blocks = blocks_of(layout.netlist, library.flip_flops, outputs, design.block_of)
     palette = colours(sorted(set(blocks.values())))
-    middle = (
-        routed.corner[0] + (routed.die[0] - WINDOW) / 2,
-        routed.corner[1] + (routed.die[1] - WINDOW) / 2,
-    )
+    window = (WINDOW, WINDOW * routed.die[1] / routed.die[0])
     panels = [
         Panel(
             title="cells by block",
@@ -187,8 +185,8 @@ def picture(layout: Layout, design: Design, library: Library, outputs: set[str])
         ),
         Panel(
             title="wires in the middle",
-            image=wires_image(routed, middle),
-            size=(WINDOW, WINDOW),
+            image=wires_image(routed, window),
+            size=window,
             axis="um",
             legend=LAYERS,
         ),
@@ -207,8 +205,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.layout", description=__doc__)
     parser.add_argument("--lanes", type=int, default=8, help="default: 8")
-    parser.add_argument("--schemes", nargs="+", default=SCHEMES, help="default: all")
-    parser.add_argument("--density", type=float, default=DENSITY, help=f"default: {DENSITY}")
+    parser.add_argument(
+        "--schemes", nargs="+", choices=SCHEMES, default=SCHEMES, help="default: all"
+    )
+    text, metavar = "the t that it has (default: all)", ("LEAST", "MOST")
+    parser.add_argument("--truncated", nargs=2, type=int, metavar=metavar, help=text)
+    text = f"share of the rows that is cells (default {Effort.density})"
+    parser.add_argument("--density", type=float, default=Effort.density, help=text)
+    text = "graywolf tries so many times fewer moves (default 1)"
+    parser.add_argument("--fast", type=int, default=Effort.fast, help=text)
     parser.add_argument("--out", type=Path, default=Path("build/layout"), help="folder for files")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--technology", type=Path, help="qflow's folder (or QFLOW_TECHNOLOGY=)")
@@ -219,14 +224,16 @@ def _parser() -> CommandParser:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if not 0 < args.density < 1:
-        raise CassandraError(f"--density must be between 0 and 1, not {args.density}")
+    effort = Effort(density=args.density, fast=args.fast)
     technology = Technology.chosen(args.technology, args.scripts)
     library, flow = Library.chosen(args.liberty), flow_of(args)
-    design = design_of(DecoderConfig(lanes=args.lanes, schemes=tuple(args.schemes)))
+    schemes = tuple(name for name in SCHEMES if name in args.schemes)
+    truncated = tuple(args.truncated or DecoderConfig.truncated)
+    config = DecoderConfig(lanes=args.lanes, schemes=schemes, truncated=truncated)
+    design = design_of(config)
     print(f"{design.top} ...", file=sys.stderr, flush=True)
     net = map_for_speed(design, library, args.out, flow)
-    layout = lay_out(net, design.top, library, technology, period=flow.period, density=args.density)
+    layout = lay_out(net, design.top, library, technology, period=flow.period, effort=effort)
     folder = args.document.parent if args.document else args.out
     image = picture(layout, design, library, driving_pins(net, library))
     (folder / "layout.png").write_bytes(image)

@@ -20,9 +20,6 @@ DEFAULT_TECHNOLOGY = Path("/usr/share/qflow/tech/osu018")
 DEFAULT_SCRIPTS = Path("/usr/lib/qflow/scripts")
 """Where Debian's qflow puts its scripts."""
 
-DENSITY = 0.9
-"""Share of the rows that cells of the netlist take; the rest is fill, spread at random."""
-
 STRIPES = ("-stripe", "2.0", "50.0", "PG")
 """Supplies on the top layer: 2 um wide every 50 um, for supply and ground in turn."""
 
@@ -110,9 +107,26 @@ def _script(folder: Path, technology: Technology, name: str, *arguments: object)
     run_step(folder, name, "tclsh", technology.scripts / f"{name}.tcl", *arguments)
 
 
-def place(
-    netlist: Placeable, technology: Technology, folder: Path, density: float = DENSITY
-) -> Path:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How cells are placed.
+
+    Attributes:
+        density: share of the rows that cells of the netlist take; the rest is fill.
+        fast: graywolf tries this many times fewer moves.
+    """
+
+    density: float = 0.7
+    fast: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.density < 1:
+            raise CassandraError(f"density must be between 0 and 1, not {self.density}")
+        if self.fast < 1:
+            raise CassandraError(f"fast must be at least 1, not {self.fast}")
+
+
+def place(netlist: Placeable, technology: Technology, folder: Path, effort: Effort) -> Path:
     """Place the cells in rows, fill the rows and put supplies and ports around them; a DEF file.
 
     Raises CassandraError if a tool is missing or fails.
@@ -122,9 +136,10 @@ def place(
     _script(
         folder, technology, "blif2cel", "--blif", f"{TOP}.blif", "--lef", lef, "--cel", f"{TOP}.cel"
     )
-    _script(folder, technology, "decongest", TOP, lef, FILLER, density, "--units=100")
+    _script(folder, technology, "decongest", TOP, lef, FILLER, effort.density, "--units=100")
     _take(folder, "acel", "cel")
-    (folder / f"{TOP}.par").write_text(technology.parameters.read_text())
+    parameters = f"{technology.parameters.read_text()}\nTWSC*fast : {effort.fast}\n"
+    (folder / f"{TOP}.par").write_text(parameters)
     (folder / f"{TOP}.cfg").write_text(f"read_lef {lef}\n")
     run_step(folder, "info", "qrouter", "-nog", "-i", f"{TOP}.info", "-c", f"{TOP}.cfg")
     run_step(folder, "graywolf", "graywolf", "-n", TOP)

@@ -24,7 +24,7 @@ class Placeable:
     Attributes:
         instances: cell and nets by pin, by instance.
         inputs: nets of input ports that some cell looks at.
-        outputs: nets of output ports; a port that repeats another one has no net of its own.
+        outputs: nets of output ports; one that repeats another, or is constant, has no net.
         nets: the netlist's own name of each net.
         originals: the netlist's own name of each instance.
     """
@@ -44,14 +44,14 @@ class Placeable:
 def placeable(netlist: str) -> Placeable:
     """The netlist, one flat module as Yosys writes it, under new names.
 
-    Raises CassandraError if a pin or a port has a constant: the library has no cell for one.
+    Raises CassandraError if a pin has a constant: the library has no cell for one.
     """
     repeated = dict(re.findall(r"^  assign (\S+)\s*= (\S+)\s*;", netlist, re.M))
     found = instances_of(netlist)
     used = {net for _, pins in found.values() for net in pins.values()}
-    constants = [net for net in [*used, *repeated.values()] if re.match(r"\d+'", net)]
-    if constants:
-        raise CassandraError(f"nets of a layout must have a driver, not {constants[0]}")
+    constant = next((net for net in used if re.match(r"\d+'", net)), None)
+    if constant:
+        raise CassandraError(f"nets of a layout must have a driver, not {constant}")
     inputs, outputs = (re.findall(rf"^  {kind} (\S+) ?;", netlist, re.M) for kind in _PORTS)
     inputs = [port for port in inputs if port in used]
     outputs = [port for port in outputs if port not in repeated]

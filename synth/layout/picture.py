@@ -1,4 +1,4 @@
-"""A layout as a picture: cells by block, the length of wires by place, and a corner close up."""
+"""A layout as a picture: cells by block, the length of wires by place, and a part close up."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PIXELS = 1000
 BIN = 5.0
 """Side in um of the squares in which lengths of wires are summed."""
 
-WINDOW = 50.0
-"""Side in um of the corner that is shown close up."""
+WINDOW = 60.0
+"""Width in um of the part that is shown close up."""
 
 Colour = tuple[int, int, int]
 Image = NDArray[np.uint8]
@@ -112,22 +112,27 @@ def cells_image(
     return canvas.image
 
 
-def wires_image(layout: Routed, corner: tuple[float, float]) -> Image:
-    """Wires of a window in the colours of their layers, upper ones on top."""
-    canvas = _Canvas(corner, (WINDOW, WINDOW))
+def wires_image(layout: Routed, size: tuple[float, float]) -> Image:
+    """Wires in the middle, a window of ``size`` um, in the colours of their layers."""
+    corner = tuple(
+        edge + (die - part) / 2
+        for edge, die, part in zip(layout.corner, layout.die, size, strict=True)
+    )
+    canvas = _Canvas((corner[0], corner[1]), size)
     wires = [wire for net in layout.nets for wire in net.wires]
     for layer, colour in LAYERS.items():
         for wire in wires:
-            if wire.layer == layer and _touches(wire, corner):
+            if wire.layer == layer and _touches(wire, corner, size):
                 canvas.fill(*_box(wire), colour)
     return canvas.image
 
 
-def _touches(wire: Wire, corner: tuple[float, float]) -> bool:
-    """Whether a wire comes into the window at a corner."""
+def _touches(wire: Wire, corner: Sequence[float], size: Sequence[float]) -> bool:
+    """Whether a wire comes into a window."""
+    ends = zip(wire.start, wire.end, strict=True)
     return all(
-        max(ends) > edge and min(ends) < edge + WINDOW
-        for ends, edge in zip(zip(wire.start, wire.end, strict=True), corner, strict=True)
+        max(both) > edge and min(both) < edge + part
+        for both, edge, part in zip(ends, corner, size, strict=True)
     )
 
 

@@ -59,11 +59,12 @@ class Routed:
     nets: Sequence[Net]
     special: Sequence[Net]
 
-    def utilisation(self, sizes: Mapping[str, tuple[float, float]]) -> float:
-        """Share of the rows that is not fill; ``sizes`` are those of :func:`lef_sizes`."""
+    def area(self, sizes: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+        """Area in um2 of cells and of fill; ``sizes`` are those of :func:`lef_sizes`."""
         areas = {name: width * height for name, (width, height) in sizes.items()}
-        used = sum(areas[one.cell] for one in self.components if one.cell != FILLER)
-        return used / sum(areas[one.cell] for one in self.components)
+        everything = sum(areas[one.cell] for one in self.components)
+        fill = sum(areas[FILLER] for one in self.components if one.cell == FILLER)
+        return everything - fill, fill
 
     @property
     def unrouted(self) -> list[str]:

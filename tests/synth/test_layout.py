@@ -114,7 +114,7 @@ def test_a_layout_is_read_in_micrometres() -> None:
     assert found.lengths() == {"metal2": pytest.approx(2.0), "metal3": pytest.approx(2.5)}
     assert found.vias() == {"M2_M1": 1, "M3_M2": 1}
     assert found.unrouted == ["n1"]
-    assert found.utilisation(routed.lef_sizes(LEF)) == pytest.approx(12.0 / 12.8)
+    assert found.area(routed.lef_sizes(LEF)) == pytest.approx((120.0, 8.0))
     with pytest.raises(CassandraError, match="DEF must have DIEAREA, not end without"):
         routed.read_def("UNITS DISTANCE MICRONS 100 ;\n")
 
@@ -184,7 +184,9 @@ def test_what_is_missing_is_named_with_its_package(
     assert main(["--technology", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "must be a file (Debian: apt install qflow-tech-osu018)" in capsys.readouterr().err
     assert main(["--density", "1.5"]) == 2
-    assert "--density must be between 0 and 1, not 1.5" in capsys.readouterr().err
+    assert "density must be between 0 and 1, not 1.5" in capsys.readouterr().err
+    assert main(["--fast", "0"]) == 2
+    assert "fast must be at least 1, not 0" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CassandraError, match=r"graywolf must be on PATH.*apt install graywolf"):
@@ -222,12 +224,13 @@ def test_a_small_top_is_laid_out_and_faults_in_it_are_seen(tmp_path: Path) -> No
         top="adder", rtlil=rtlil_of(Adder(), "adder"), blocks=[("", "all")], inside="adder"
     )
     net = map_for_speed(design, library, tmp_path, Flow())
-    found = lay_out(net, "adder", library, technology, period=4.6)
+    found = lay_out(net, "adder", library, technology, period=4.6, effort=flow.Effort())
     assert (found.failed, found.checked.violations, found.checked.matches) == (0, {}, True)
     assert found.routed.unrouted == []
     placed = {one.name for one in found.routed.components if one.cell != routed.FILLER}
     assert placed == set(found.netlist.instances)
-    assert 0.5 < found.routed.utilisation(found.sizes) <= 1
+    cells, fill = found.routed.area(found.sizes)
+    assert 0.5 < cells / (cells + fill) < 0.75
     assert "| layout against netlist | matches |" in table(found)
     assert found.after.slack < found.before.slack
     _heavier_wires_are_slower(net, library, found.after.slack)
