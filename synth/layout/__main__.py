@@ -149,6 +149,8 @@ def _checks(layout: Layout) -> list[list[str]]:
     return [
         ["violations of design rules", rules or "0"],
         ["layout against netlist", "matches" if layout.checked.matches else "differs"],
+        ["- nets that are open", _listed(layout.checked.opens)],
+        ["- nets that touch another", _listed(layout.checked.shorts)],
         *(
             row
             for label, path in paths
@@ -158,6 +160,11 @@ def _checks(layout: Layout) -> list[list[str]]:
             )
         ),
     ]
+
+
+def _listed(nets: Sequence[str]) -> str:
+    """How many, and the first of them by name."""
+    return ", ".join([str(len(nets)), *(f"`{net}`" for net in nets[:4])])
 
 
 def picture(layout: Layout, design: Design, library: Library, outputs: set[str]) -> bytes:

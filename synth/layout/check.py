@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.layout.flow import Technology, run_step
-from cassandra_spec.synth.layout.names import TOP, Placeable, pin_orders, spice
+from cassandra_spec.synth.layout.names import TOP, Placeable, faults, pin_orders, spice
 
 _MAGIC = """\
 drc off
@@ -46,12 +46,16 @@ class Checked:
 
     Attributes:
         violations: design rules that are not kept, by rule; empty: none.
-        matches: whether the layout's connections are the netlist's.
+        matches: whether the layout's connections are the netlist's, says netgen.
+        opens: nets of the netlist that are in several pieces.
+        shorts: nets that touch another one.
         wires: SPICE file of the layout with capacitances.
     """
 
     violations: Mapping[str, int]
     matches: bool
+    opens: Sequence[str]
+    shorts: Sequence[str]
     wires: Path
 
 
@@ -70,11 +74,14 @@ def check(netlist: Placeable, technology: Technology, layout: Path, folder: Path
     printed = run_step(folder, "magic", "magic", *batch)
     if not wires.is_file():
         raise CassandraError(f"magic must extract the layout ({folder}/magic.log)")
-    orders = pin_orders((folder / "extracted.spice").read_text())
-    (folder / "netlist.spice").write_text(spice(netlist, orders))
+    extracted = (folder / "extracted.spice").read_text()
+    (folder / "netlist.spice").write_text(spice(netlist, pin_orders(extracted)))
+    opens, shorts = faults(extracted, netlist)
     return Checked(
         violations=violations(printed),
         matches=_compare(technology, folder),
+        opens=opens,
+        shorts=shorts,
         wires=wires,
     )
 

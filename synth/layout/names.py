@@ -124,3 +124,25 @@ def pin_orders(extracted: str) -> dict[str, list[str]]:
     joined = extracted.replace("\n+ ", " ")
     found = re.findall(r"^\.subckt (\S+) (.*)$", joined, re.M)
     return {cell: pins.split() for cell, pins in found if cell != TOP}
+
+
+def faults(extracted: str, netlist: Placeable) -> tuple[list[str], list[str]]:
+    """Nets that are open, and nets that touch another one, in a SPICE file of the layout.
+
+    Instances have the same names on both sides, so pins can be compared one by one.
+    """
+    orders = pin_orders(extracted)
+    nodes: dict[str, set[str]] = {}
+    nets: dict[str, set[str]] = {}
+    for line in extracted.replace("\n+ ", " ").splitlines():
+        if not line.startswith("X"):
+            continue
+        name, *found, cell = line[1:].split()
+        _, pins = netlist.instances.get(name, ("", {}))
+        for pin, node in zip(orders[cell], found, strict=True):
+            if pin in pins:
+                nodes.setdefault(pins[pin], set()).add(node)
+                nets.setdefault(node, set()).add(pins[pin])
+    opens = [net for net, parts in nodes.items() if len(parts) > 1]
+    shorts = {net for both in nets.values() if len(both) > 1 for net in both}
+    return sorted(netlist.nets[net] for net in opens), sorted(netlist.nets[net] for net in shorts)

@@ -73,7 +73,7 @@ def _tree(driver: str, words: Sequence[str]) -> Tree:
             place += 2
         elif word == ")":
             open_nodes.pop()
-        elif word != ",":
+        elif word not in {",", "ERROR"}:  # ERROR: where qrouter finds no pin
             sinks[word] = open_nodes[-1]
     if open_nodes != [0]:
         raise CassandraError(f"pieces of a net must be closed, not left open behind {driver}")
@@ -173,7 +173,13 @@ def _net(
     for instance, pin in pins:
         own = f"{escaped(netlist.originals[instance])}:{pin}"
         lines.append(f"*I {own} {'O' if pin in outputs else 'I'}")
+    reached = {tree.driver, *tree.sinks}
     nodes = _nodes(netlist, net, tree)
+    nodes[0] += [  # pins that the router has not reached hang at the driver
+        f"{escaped(netlist.originals[instance])}:{pin}"
+        for instance, pin in pins
+        if f"{instance}/{pin}" not in reached
+    ]
     scale = farad / tree.farad if tree.farad else 0.0
     lines += ["*CAP", *_caps(tree, nodes, scale), "*RES", *_resistors(tree, nodes), "*END"]
     return "\n".join(lines)

@@ -103,6 +103,18 @@ def test_the_netlist_for_netgen_has_pins_in_the_order_of_the_layout() -> None:
     assert call in names.spice(one, orders | {"DFFPOSX1": ["CLK", "D", "Q"]}).splitlines()
 
 
+def test_opens_and_shorts_are_named() -> None:
+    one = names.placeable(NETLIST)
+    head = ".subckt NAND2X1 A B gnd Y vdd\n.subckt DFFPOSX1 vdd D gnd Q CLK\n"
+    good = "XNAND2X1_1 n1 q gnd y vdd NAND2X1\nXDFFPOSX1_1 vdd y gnd q n0 DFFPOSX1\n"
+    assert names.faults(head + good, one) == ([], [])
+    assert names.faults(head + good.replace("vdd y", "vdd x"), one) == (["_0_"], [])
+    assert names.faults(head + good.replace("n1 q gnd", "n1 n0 gnd"), one) == (
+        ["q"],
+        ["clk", "q"],
+    )
+
+
 def test_a_layout_is_read_in_micrometres() -> None:
     found = routed.read_def(LAYOUT)
     assert (found.corner, found.die) == ((-1.0, -2.0), (10.0, 6.0))
@@ -245,7 +257,9 @@ def test_a_small_top_is_laid_out_and_faults_in_it_are_seen(tmp_path: Path) -> No
     assert check.check(found.netlist, technology, layout, tmp_path).violations
     across = f"{start[0]} NEW metal2 ( {x} {y} ) ( 0 * ) NEW metal2 ( {x} {y} ) ( 5000 * )"
     layout.write_text(text.replace(start[0], across, 1))
-    assert not check.check(found.netlist, technology, layout, tmp_path).matches
+    short = check.check(found.netlist, technology, layout, tmp_path)
+    assert short.shorts
+    assert not short.matches
 
 
 def _heavier_wires_are_slower(net: Path, library: Library, slack: float) -> None:
