@@ -13,23 +13,22 @@ from cassandra_spec.rtl.common.networks import shift
 FIELD_MAX = 7
 """Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
 
+_SHIFTED = 4
+"""Lanes whose fields are cut from the rows at once; more cost gates, fewer are late."""
 
-HALVES = 2
-"""Parts of the lanes whose sums of widths come with them."""
 
-
-def halves(lanes: int) -> data.ArrayLayout:
-    """Sums of the widths of each half of the lanes (of each lane, if there are fewer)."""
-    size = max(lanes // HALVES, 1)
+def sums(lanes: int) -> data.ArrayLayout:
+    """Sums of the widths of each four lanes (of all, if there are fewer)."""
+    size = min(_SHIFTED, lanes)
     return data.ArrayLayout(range(FIELD_MAX * size + 1), lanes // size)
 
 
 def total(terms: Sequence[ValueLike]) -> Value:
     """Sum of ``2^k`` terms as a balanced tree."""
-    sums = [Value.cast(term) for term in terms]
-    while len(sums) > 1:
-        sums = [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
-    return sums[0]
+    left = [Value.cast(term) for term in terms]
+    while len(left) > 1:
+        left = [a + b for a, b in zip(left[::2], left[1::2], strict=True)]
+    return left[0]
 
 
 class ResidueDemand(wiring.Component):
@@ -39,7 +38,7 @@ class ResidueDemand(wiring.Component):
 
     Members
     -------
-    needs : In(halves(lanes))
+    needs : In(sums(lanes))
         Bits that the beat needs.
     enable : In(1)
         The beat takes its rows.
@@ -54,7 +53,7 @@ class ResidueDemand(wiring.Component):
         self.lanes = lanes
         super().__init__(
             {
-                "needs": In(halves(lanes)),
+                "needs": In(sums(lanes)),
                 "enable": In(1),
                 "clear": In(1),
                 "level": Out(range(lanes)),
@@ -68,7 +67,7 @@ class ResidueDemand(wiring.Component):
         m = Module()
         bits = len(self.level)
         m.d.comb += [
-            self.need.eq(total([self.needs[part] for part in range(HALVES)])),
+            self.need.eq(total(list(self.needs))),
             self.wanted.eq((self.need + ~self.level) >> bits),
             self.rest.eq((self.wanted << bits) + self.level - self.need),
         ]
@@ -82,16 +81,17 @@ class ResidueDemand(wiring.Component):
 class ResidueUnpack(wiring.Component):
     """Cut a run of bits into one field for each lane.
 
-    Combinational, a binary tree: the left half of the lanes takes the first bits, the right half
-    what is left after a shift by the left half's total. Every input is legal.
+    Combinational. Each four lanes have a shift of their own, by what is before them. In these, a
+    binary tree: the left half of the lanes takes the first bits, the right half what is left after
+    a shift by the left half's total. Every input is legal.
 
     Members
     -------
-    bits : In(7 * lanes)
-        The fields, lane 0 in the least significant bits.
+    bits : In(8 * lanes - 1), skip : In(range(lanes))
+        The fields, lane 0 in the least significant bits, behind some bits to skip.
     widths : In(array of lanes, 3)
-    needs : In(halves(lanes))
-        Sums of the widths of each half of the lanes, which are known a cycle earlier.
+    needs : In(sums(lanes))
+        Sums of the widths, which are known a cycle earlier.
     fields : Out(array of lanes, 7)
         Zero-extended.
     """
@@ -100,16 +100,24 @@ class ResidueUnpack(wiring.Component):
         self.lanes = lanes
         super().__init__(
             {
-                "bits": In(FIELD_MAX * lanes),
+                "bits": In((FIELD_MAX + 1) * lanes - 1),
+                "skip": In(range(lanes)),
                 "widths": In(data.ArrayLayout(3, lanes)),
-                "needs": In(halves(lanes)),
+                "needs": In(sums(lanes)),
                 "fields": Out(data.ArrayLayout(FIELD_MAX, lanes)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        self._split(m, self.bits, range(self.lanes))
+        size = min(_SHIFTED, self.lanes)
+        before: Value = self.skip
+        for part, first in enumerate(range(0, self.lanes, size)):
+            start = Signal(range((FIELD_MAX + 1) * self.lanes), name=f"start_{first}")
+            run = shift(m, list(self.bits), start, FIELD_MAX * size, f"run_{first}")
+            m.d.comb += start.eq(before)
+            self._split(m, Cat(run), range(first, first + size))
+            before += self.needs[part]
         return m
 
     def _split(self, m: Module, bits: Value, lanes: range) -> None:
@@ -119,20 +127,10 @@ class ResidueUnpack(wiring.Component):
         middle = lanes[len(lanes) // 2]
         left, right = range(lanes[0], middle), range(middle, lanes[-1] + 1)
         rest = Signal(FIELD_MAX * len(right), name=f"bits_{right[0]}_{len(right)}")
-        amount = self._total(m, left)
+        amount = total([self.widths[lane] for lane in left])
         m.d.comb += rest.eq(Cat(shift(m, list(bits), amount, len(rest), rest.name)))
         self._split(m, bits[: FIELD_MAX * len(left)], left)
         self._split(m, rest, right)
-
-    def _total(self, m: Module, lanes: Sequence[int]) -> Signal:
-        count = Signal(range(FIELD_MAX * len(lanes) + 1), name=f"total_{lanes[0]}_{len(lanes)}")
-        size = max(self.lanes // HALVES, 1)
-        if len(lanes) >= size:
-            parts = [self.needs[lane // size] for lane in lanes[::size]]
-        else:
-            parts = [self.widths[lane] for lane in lanes]
-        m.d.comb += count.eq(total(parts))
-        return count
 
     def _cut(self, m: Module, bits: Value, lane: int) -> None:
         for bit in range(FIELD_MAX):

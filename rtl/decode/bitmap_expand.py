@@ -47,8 +47,8 @@ class BlockBuffer(wiring.Component):
 
     Latency: a block loaded in cycle c can be used from cycle c + 1; reading is combinational.
     Throughput: one block and one beat in each cycle. Buffering: two blocks of ``lanes`` values.
-    With ``early`` the places of the values are found a cycle ahead: ``lane_mask`` must have been
-    there, and no ``advance``, in the cycle before its ``fields`` are used. With ``ahead`` they are
+    With ``early`` the places of the values are found a cycle ahead: ``fields`` are those of the
+    ``lane_mask`` in the latest cycle with ``find``; no ``advance`` since. With ``ahead`` they are
     found by ``advance``: ``fields`` are those of the ``lane_mask`` that advanced last.
     There is no back-pressure: the driver loads by the demand schedule, only when fewer
     values than the next beat needs are left.
@@ -64,6 +64,8 @@ class BlockBuffer(wiring.Component):
         Bit j of a lane's field comes from plane j; arbitrary in lanes that are not set.
     advance : In(1)
         The values of ``lane_mask`` are used up.
+    find : In(1)
+        Only with ``early``.
     clear : In(1)
         A new segment begins.
     """
@@ -78,7 +80,7 @@ class BlockBuffer(wiring.Component):
         super().__init__(
             {
                 "block": In(data.ArrayLayout(lanes, planes)),
-                **dict.fromkeys(("load", "advance", "clear"), In(1)),
+                **dict.fromkeys(("load", "advance", "clear", *["find"] * early), In(1)),
                 "lane_mask": In(lanes),
                 "fields": Out(data.ArrayLayout(planes, lanes)),
             }
@@ -111,6 +113,6 @@ class BlockBuffer(wiring.Component):
 
     def _registered(self, m: Module, bits: Value, level: int) -> list[Value]:
         register = Signal(len(bits), name=f"choice_{level}", reset_less=True)
-        with m.If(self.advance if self.ahead else Const(1)):
+        with m.If(self.advance if self.ahead else self.find):
             m.d.sync += register.eq(bits)
         return list(register)

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import VALUE, CommandLayout, DecoderConfig
 from cassandra_spec.rtl.common.mantissa import LOW_PLANES
 from cassandra_spec.rtl.common.networks import shift
-from cassandra_spec.rtl.common.residue import FIELD_MAX, HALVES, halves
+from cassandra_spec.rtl.common.residue import FIELD_MAX, total
 from cassandra_spec.rtl.common.superblock_reader import WORDS
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import Align, AlignedBeat
@@ -50,8 +50,8 @@ class HalfRateSchedule(wiring.Component):
     -------
     offered, begins, last : In(1)
         There is an offered beat; it begins a block of low bits; it is the last.
-    waiting : In(1), needs : In(halves), most : In(range)
-        There is a waiting beat; its bits of residue by half, and rows of pruned values at most.
+    waiting : In(1), need : In(range), most : In(range)
+        There is a waiting beat; its bits of residue, and rows of pruned values at most.
     residue_rows, pruned_rows : In(range)
         Rows that the waiting beat needs.
     level : In(range), ended : In(1), empty : In(1)
@@ -73,7 +73,7 @@ class HalfRateSchedule(wiring.Component):
                 "state": In(SegmentState),
                 **dict.fromkeys(("begin", "ended", "empty"), In(1)),
                 **dict.fromkeys(("offered", "begins", "last", "waiting"), In(1)),
-                "needs": In(halves(config.lanes)),
+                "need": In(range(FIELD_MAX * config.lanes + 1)),
                 "most": In(range(VALUE + 1)),
                 "residue_rows": In(range(FIELD_MAX + 1)),
                 "pruned_rows": In(range(VALUE + 1)),
@@ -126,10 +126,9 @@ class HalfRateSchedule(wiring.Component):
         return m
 
     def _most_in_q(self) -> Value:
-        """Most rows of phase Q, without a sum of residues: two rows of residue, or all."""
-        bits = (self.config.lanes - 1).bit_length()
-        many = Cat(half[bits:] for half in self.needs).any()  # else one row for each half
-        residue = Mux(self.waiting, Mux(many, FIELD_MAX, HALVES), 0)
+        """Most rows of phase Q, whatever is left of a row of residue: two rows of it, or all."""
+        few = self.need < 2 * self.config.lanes
+        residue = Mux(self.waiting, Mux(few, 2, FIELD_MAX), 0)
         windows = Mux(self.codes.coded, self.config.window, 0)
         exact = self.config.selects(self.active.scheme, "exact")
         low = Mux(self.take_low, self.config.truncated_of(self.active), 0)
@@ -219,11 +218,15 @@ class HalfRatePipeline(wiring.Component):
             pruned.enable.eq(self.move),
             pruned.clear.eq(self.begin),
             low.lane_mask.eq(offered.kept),
+            low.find.eq(schedule.in_q),
             low.advance.eq(moves_on),
             low.clear.eq(self.begin),
         ]
         with m.If(moves_on):
-            m.d.sync += [waiting.eq(align.aligned), waits.eq(1)]
+            m.d.sync += [
+                waits.eq(1),
+                *(waiting[name].eq(align.aligned[name]) for name in ("values", "raw", "last")),
+            ]
         with m.Elif(self.move):
             m.d.sync += waits.eq(0)
         with m.Elif(join):
@@ -231,6 +234,9 @@ class HalfRatePipeline(wiring.Component):
                 waiting.values.eq(joined | ranks),
                 waiting.raw.eq(residue.joined.raw),
             ]
+        with m.If(moves_on & self.active.target):  # no draft looks at the rest
+            rest = ("widths", "flagged", "needs", "most")
+            m.d.sync += [waiting[name].eq(align.aligned[name]) for name in rest]
         with m.If(self.begin | state.giving_up):
             m.d.sync += waits.eq(0)
         return m
@@ -239,7 +245,8 @@ class HalfRatePipeline(wiring.Component):
         """What the schedule knows of the segment, the beats in flight and the reader."""
         drive(m, schedule, self, "active", "state", "begin", "level", "ended", "empty")
         drive(m, schedule, self.beats.payload, "begins", "last")
-        drive(m, schedule, waiting, "needs", "most")
+        drive(m, schedule, waiting, "most")
+        m.d.comb += schedule.need.eq(total(list(waiting.needs)))
         drive(m, self, schedule, "take", "sure")
 
     def _route(

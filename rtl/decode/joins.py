@@ -54,11 +54,11 @@ class Residue(wiring.Component):
         m.submodules.unpack = unpack = ResidueUnpack(lanes=lanes)
         drive(m, demand, self, "enable", "clear")
         drive(m, unpack, beat, "widths", "needs")
-        run = shift(m, list(Cat(*rows)[1:]), ~demand.level, len(unpack.bits), "run")
         m.d.comb += [
             demand.needs.eq(beat.needs),
             self.wanted.eq(demand.wanted),
-            unpack.bits.eq(Cat(run)),
+            unpack.bits.eq(Cat(*rows)[1:]),  # of the held row, only the latest bits are left
+            unpack.skip.eq(~demand.level),
             self.joined.last.eq(beat.last),
         ]
         with m.If(self.enable):

@@ -135,10 +135,11 @@ class SpeculationPipeline(wiring.Component):
                 second_valid.eq(first_valid),
                 *(second[name].eq(first[name]) for name in _CARRIED),
                 second.high.eq(high.fields),
-                second.ranks.eq(ranks),
                 second.last.eq(first.last),
                 second.abort.eq(first.abort | overflow),
             ]
+        with m.If(room & self.config.selects(self.active.scheme, "unary")):
+            m.d.sync += second.ranks.eq(ranks)
         m.d.comb += room.eq(~second_valid | (self.beats.valid & self.beats.ready))
         self._finish(m, second, second_valid)
         with m.If(self.kill):

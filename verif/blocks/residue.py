@@ -8,7 +8,7 @@ from typing import Any
 
 import cocotb
 
-from cassandra_spec.rtl.common.residue import FIELD_MAX, HALVES, ResidueUnpack
+from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueUnpack
 from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.library.models import join_fields
@@ -27,10 +27,11 @@ def case_of(rng: random.Random, widths: list[int], ones: bool = False) -> Case:
     fields = [(1 << w) - 1 if ones else rng.getrandbits(w) if w else 0 for w in widths]
     used = sum(widths)
     noise = rng.getrandbits(FIELD_MAX * len(widths)) >> used << used
-    size = max(len(widths) // HALVES, 1)
-    needs = [sum(widths[i : i + size]) for i in range(0, len(widths), size)]
-    bits = join_fields(fields, widths) | noise
-    return Case({"bits": bits, "widths": widths, "needs": needs}, {"fields": fields})
+    needs = [sum(widths[i : i + 4]) for i in range(0, len(widths), 4)]
+    skip = rng.randrange(len(widths))
+    before = rng.getrandbits(skip) if skip else 0
+    bits = (join_fields(fields, widths) | noise) << skip | before
+    return Case({"bits": bits, "skip": skip, "widths": widths, "needs": needs}, {"fields": fields})
 
 
 def directed_beats(rng: random.Random, lanes: int) -> Iterator[Case]:

@@ -177,23 +177,25 @@ class Based(wiring.Component):
 
 
 class Unpacks(wiring.Component):
-    """The field of a lane begins where those of the lanes before it end."""
+    """The field of a lane begins where those of the lanes before it end, the first after a gap."""
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
-        super().__init__({"run": In(FIELD_MAX * lanes), "widths": In(3 * lanes)})
+        run, skip = (FIELD_MAX + 1) * lanes - 1, range(lanes)
+        super().__init__({"run": In(run), "skip": In(skip), "widths": In(3 * lanes)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.unpack = unpack = ResidueUnpack(lanes=self.lanes)
-        m.d.comb += [unpack.bits.eq(self.run), unpack.widths.eq(self.widths)]
-        parts = len(unpack.needs)
-        size = self.lanes // parts
-        for part in range(parts):
-            lanes = range(part * size, (part + 1) * size)
-            need = sum((self.widths.word_select(lane, 3) for lane in lanes), start=Const(0))
-            m.d.comb += unpack.needs[part].eq(need)
-        rest: Value = self.run
+        m.d.comb += [
+            unpack.bits.eq(self.run),
+            unpack.skip.eq(self.skip),
+            unpack.widths.eq(self.widths),
+        ]
+        widths = [self.widths.word_select(lane, 3) for lane in range(self.lanes)]
+        for part, need in enumerate(unpack.needs):
+            m.d.comb += need.eq(sum(widths[4 * part : 4 * part + 4], start=Const(0)))
+        rest: Value = _node(m, self.run >> self.skip, "rest", FIELD_MAX * self.lanes)
         for lane in range(self.lanes):
             width = self.widths.word_select(lane, 3)
             ones = Cat(width > bit for bit in range(FIELD_MAX))
