@@ -119,8 +119,8 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`; ARGS="--lanes 8 --gated").
 	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
 
-layout: $(STAMP) ## Place and route a decoder of 8 lanes in osu018, in about half an hour (the packages of `synth`, and qflow's).
-	$(PY) -m cassandra_spec.synth.layout $(or $(ARGS),--schemes mx exact --truncated 4 4 --recipe area --gated --fast 3) --out $(BUILD)/layout
+layout: $(STAMP) ## Place and route a decoder of 8 lanes in osu018, in a quarter of an hour (the packages of `synth`, and qflow's).
+	$(PY) -m cassandra_spec.synth.layout $(or $(ARGS),--schemes mx exact --truncated 4 4 --recipe area --gated --fast 3 --density 0.6) --out $(BUILD)/layout
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)
