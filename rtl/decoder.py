@@ -115,16 +115,15 @@ class Decoder(wiring.Component):
     def _fork(self, m: Module, pending: Signal, codebook_idle: Value) -> None:
         """A command goes to both paths; the verification path may take it later."""
         front, back = self.speculation_path, self.verification_path
-        held = Signal(CommandLayout)
         turn = ~pending & codebook_idle
         m.d.comb += [
             front.command.payload.eq(self.command.payload),
             front.command.valid.eq(self.command.valid & turn),
             self.command.ready.eq(front.command.ready & turn),
-            back.command.payload.eq(held),
+            back.command.payload.eq(front.active),
             back.command.valid.eq(pending),
         ]
         with m.If(back.command.valid & back.command.ready):
             m.d.sync += pending.eq(0)
         with m.If(self.command.valid & self.command.ready):
-            m.d.sync += [held.eq(self.command.payload), pending.eq(1)]
+            m.d.sync += pending.eq(1)

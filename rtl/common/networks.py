@@ -13,7 +13,9 @@ network of ``log2`` levels together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Iterable, Sequence
 
 from amaranth.hdl import Module, Mux, Shape, Signal, Value, ValueLike
 
@@ -70,6 +72,29 @@ def prefix_sums_from(
 
 def _majority(a: Value, b: Value, c: Value) -> Value:
     return (a & b) | (a & c) | (b & c)
+
+
+def choose(m: Module, items: Sequence[Value], index: Value, name: str) -> Value:
+    """Item number ``index``; zero past the last item.
+
+    Two bits of the index at a time, decoded: an AND-OR of four takes fewer gates than three
+    multiplexers.
+    """
+    nodes, width = list(items), len(items[0])
+    for low in range(0, len(index), 2):
+        digit = index[low : low + 2]
+        ways = [_signal(m, digit == way, f"{name}_{low}_is_{way}") for way in range(1 << len(digit))]
+        nodes = [
+            _either(
+                node & way.replicate(width) for node, way in zip(nodes[first:], ways, strict=False)
+            )
+            for first in range(0, len(nodes), len(ways))
+        ]
+    return nodes[0]
+
+
+def _either(terms: Iterable[Value]) -> Value:
+    return functools.reduce(operator.or_, terms)
 
 
 def select_bit(start: Value, bit: int, place: int) -> Value:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.common.networks import shift
+from cassandra_spec.rtl.common.networks import prefix_sums, prefix_sums_from, shift
 
 FIELD_MAX = 7
 """Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
 
 _SHIFTED = 4
 """Lanes whose fields are cut from the rows at once; more cost gates, fewer are late."""
-
-
-def sums(lanes: int) -> data.ArrayLayout:
-    """Sums of the widths of each four lanes (of all, if there are fewer)."""
-    size = min(_SHIFTED, lanes)
-    return data.ArrayLayout(range(FIELD_MAX * size + 1), lanes // size)
 
 
 def total(terms: Sequence[ValueLike]) -> Value:
@@ -31,6 +25,24 @@ def total(terms: Sequence[ValueLike]) -> Value:
     return left[0]
 
 
+def sums_layout(lanes: int) -> data.ArrayLayout:
+    """Sums of the widths of the first four of each eight lanes, and of all eight, in turn."""
+    size, most = min(_SHIFTED, lanes), min(2 * _SHIFTED, lanes)
+    return data.ArrayLayout(range(FIELD_MAX * most + 1), lanes // size)
+
+
+def sums_of(widths: Sequence[Value]) -> list[Value]:
+    """These sums, of widths in the order of lanes."""
+    size = min(_SHIFTED, len(widths))
+    parts = [total(widths[lane : lane + size]) for lane in range(0, len(widths), size)]
+    return [parts[i - 1] + part if i % 2 else part for i, part in enumerate(parts)]
+
+
+def need_of(sums: Sequence[Value]) -> Value:
+    """Sum of all widths."""
+    return total(sums[1::2] or sums)
+
+
 class ResidueDemand(wiring.Component):
     """How many rows of the residue a beat takes; the rule ``packed`` of the format.
 
@@ -38,8 +50,8 @@ class ResidueDemand(wiring.Component):
 
     Members
     -------
-    needs : In(sums(lanes))
-        Bits that the beat needs.
+    needs : In(sums_layout(lanes))
+        Sums of the widths of the beat.
     enable : In(1)
         The beat takes its rows.
     clear : In(1)
@@ -53,7 +65,7 @@ class ResidueDemand(wiring.Component):
         self.lanes = lanes
         super().__init__(
             {
-                "needs": In(sums(lanes)),
+                "needs": In(sums_layout(lanes)),
                 "enable": In(1),
                 "clear": In(1),
                 "level": Out(range(lanes)),
@@ -67,7 +79,7 @@ class ResidueDemand(wiring.Component):
         m = Module()
         bits = len(self.level)
         m.d.comb += [
-            self.need.eq(total(list(self.needs))),
+            self.need.eq(need_of(list(self.needs))),
             self.wanted.eq((self.need + ~self.level) >> bits),
             self.rest.eq((self.wanted << bits) + self.level - self.need),
         ]
@@ -90,7 +102,7 @@ class ResidueUnpack(wiring.Component):
     bits : In(8 * lanes - 1), skip : In(range(lanes))
         The fields, lane 0 in the least significant bits, behind some bits to skip.
     widths : In(array of lanes, 3)
-    needs : In(sums(lanes))
+    needs : In(sums_layout(lanes))
         Sums of the widths, which are known a cycle earlier.
     fields : Out(array of lanes, 7)
         Zero-extended.
@@ -103,7 +115,7 @@ class ResidueUnpack(wiring.Component):
                 "bits": In((FIELD_MAX + 1) * lanes - 1),
                 "skip": In(range(lanes)),
                 "widths": In(data.ArrayLayout(3, lanes)),
-                "needs": In(sums(lanes)),
+                "needs": In(sums_layout(lanes)),
                 "fields": Out(data.ArrayLayout(FIELD_MAX, lanes)),
             }
         )
@@ -111,14 +123,21 @@ class ResidueUnpack(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         size = min(_SHIFTED, self.lanes)
-        before: Value = self.skip
-        for part, first in enumerate(range(0, self.lanes, size)):
-            start = Signal(range((FIELD_MAX + 1) * self.lanes), name=f"start_{first}")
+        for first, start in zip(range(0, self.lanes, size), self._starts(m), strict=True):
             run = shift(m, list(self.bits), start, FIELD_MAX * size, f"run_{first}")
-            m.d.comb += start.eq(before)
             self._split(m, Cat(run), range(first, first + size))
-            before += self.needs[part]
         return m
+
+    def _starts(self, m: Module) -> list[Value]:
+        """Where the fields of each four lanes begin."""
+        width = ((FIELD_MAX + 1) * self.lanes - 1).bit_length()
+        eights, fours = list(self.needs)[1::2], list(self.needs)[::2]
+        before = [Const(0, 1), *prefix_sums(m, eights, width, "before")]
+        starts: list[Value] = []
+        for i, four in enumerate(fours):
+            ends = prefix_sums_from(m, self.skip, [before[i], four], width, f"start_{8 * i}")
+            starts += ends[: len(self.needs) - 2 * i]
+        return starts
 
     def _split(self, m: Module, bits: Value, lanes: range) -> None:
         if len(lanes) == 1:

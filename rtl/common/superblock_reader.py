@@ -158,7 +158,8 @@ class SuperblockReader(wiring.Component):
                 m.d.sync += first.eq(first.rotate_left(count % self.depth))
 
     def _drain(self, m: Module, accept: Signal, draining: Signal) -> None:
-        spare = Signal(range(self.superblock_rows + (self.depth + 1) * self.word_rows))
+        most = self.superblock_rows + (self.depth + 1) * self.word_rows
+        spare = Signal(range(most), reset_less=True)
         left = Mux(draining, spare, self.level)
         m.d.comb += [
             self.drained.eq((draining | self.finish) & self.ended),

@@ -15,7 +15,7 @@ from cassandra_spec.rtl.common.command import (
 )
 from cassandra_spec.rtl.common.mantissa import MantissaConcat
 from cassandra_spec.rtl.common.networks import popcount
-from cassandra_spec.rtl.common.residue import sums, total
+from cassandra_spec.rtl.common.residue import sums_layout, sums_of
 from cassandra_spec.rtl.common.shifter import DynamicShifter
 from cassandra_spec.rtl.common.wires import drive
 
@@ -28,7 +28,7 @@ def AlignedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
             "widths": data.ArrayLayout(3, lanes),  # residue bits of the lane
             "flagged": lanes,  # the residue bit is a zero flag
             "raw": lanes,
-            "needs": sums(lanes),  # of the widths
+            "needs": sums_layout(lanes),  # of the widths
             "most": range(VALUE + 1),  # rows of ``pruned``, if every flagged lane escapes
             "last": 1,
         }
@@ -64,10 +64,8 @@ class Align(wiring.Component):
                 _rows_of(popcount(self.aligned.raw | self.aligned.flagged), lanes)
             ),
         ]
-        size = lanes // len(self.aligned.needs)
-        for part, need in enumerate(self.aligned.needs):
-            widths = [self.aligned.widths[part * size + lane] for lane in range(size)]
-            m.d.comb += need.eq(total(widths))
+        sums = sums_of([self.aligned.widths[lane] for lane in range(lanes)])
+        m.d.comb += [need.eq(one) for need, one in zip(self.aligned.needs, sums, strict=True)]
         return m
 
     def _lane(self, m: Module, lane: int, present: Value, bad: Signal) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+
+from cassandra_spec.rtl.common.networks import choose
 
 ENTRY = data.StructLayout({"exponent": 8, "last": 1})
 """A word that loads an entry of a codebook."""
@@ -57,11 +59,10 @@ class Codebook(wiring.Component):
         m = Module()
         entries = [Signal(8, name=f"entry_{i}", reset_less=True) for i in range(self.size)]
         self._load(m, entries)
-        table = Array(entries)
         for lane in range(self.lanes):
             rank = self.ranks[lane]
             m.d.comb += [
-                self.exponents[lane].eq(table[rank]),
+                self.exponents[lane].eq(choose(m, entries, rank, f"lane_{lane}")),
                 self.missing[lane].eq(rank >= self.count),
             ]
         return m

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import VALUE, CommandLayout, DecoderConfig
 from cassandra_spec.rtl.common.mantissa import LOW_PLANES
 from cassandra_spec.rtl.common.networks import shift
-from cassandra_spec.rtl.common.residue import FIELD_MAX, total
+from cassandra_spec.rtl.common.residue import FIELD_MAX, need_of
 from cassandra_spec.rtl.common.superblock_reader import WORDS
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import Align, AlignedBeat
@@ -93,22 +93,23 @@ class HalfRateSchedule(wiring.Component):
         in_q = Signal(init=1)  # phase Q is next, else P
         joined = Signal()  # there is a waiting beat, and it has its residue
         go, fire = Signal(), Signal()
-        wanted, most = Signal(range(TAKE_MAX + 1)), Signal(range(TAKE_MAX + 1))
+        wanted, most = Signal(range(TAKE_MAX + 1)), Signal(range(TAKE_MAX + 1))  # most in phase Q
+        enough = Signal()  # rows for phase Q
         low_rows = Mux(self.take_low & ~codes.starved, truncated, 0)
         window_rows = Mux(codes.starved | codes.prefetch, window, 0)
         residue_rows = Mux(self.waiting, self.residue_rows, 0)
         pruned_rows = Mux(joined, self.pruned_rows, 0)
         ready = ~codes.counting & ~codes.starved
         m.d.comb += [
-            most.eq(Mux(in_q, self._most_in_q(), Mux(joined, self.most, 0))),
-            go.eq(
-                (state.running & ~state.giving_up & active.target)
-                & ((self.level >= most) | self.ended)
-            ),
+            most.eq(self._most_in_q()),
+            go.eq(state.running & ~state.giving_up & active.target),
+            enough.eq((self.level >= most) | self.ended),
             self.take_low.eq(~self.low_done & truncated.any() & self.begins),
-            self.in_q.eq(go & in_q & (self.low_done | self.offered) & ready),
-            self.starves.eq(go & in_q & codes.starved & ~codes.counting),
-            self.in_p.eq(go & ~in_q & (~joined | self.empty)),
+            self.in_q.eq(go & in_q & enough & (self.low_done | self.offered) & ready),
+            self.starves.eq(go & in_q & enough & codes.starved & ~codes.counting),
+            self.in_p.eq(
+                go & ~in_q & (~joined | (self.empty & ((self.level >= self.most) | self.ended)))
+            ),
             wanted.eq(Mux(in_q, window_rows + low_rows + residue_rows, pruned_rows)),
             fire.eq(self.in_q | self.in_p | self.starves),
             self.short.eq(fire & (wanted > Mux(state.region, self.level, 0))),
@@ -246,7 +247,7 @@ class HalfRatePipeline(wiring.Component):
         drive(m, schedule, self, "active", "state", "begin", "level", "ended", "empty")
         drive(m, schedule, self.beats.payload, "begins", "last")
         drive(m, schedule, waiting, "most")
-        m.d.comb += schedule.need.eq(total(list(waiting.needs)))
+        m.d.comb += schedule.need.eq(need_of(list(waiting.needs)))
         drive(m, self, schedule, "take", "sure")
 
     def _route(

@@ -133,7 +133,9 @@ class SegmentControl(wiring.Component):
         over = Signal()  # the last beat is in the output register, or was
         finished, sent = Signal(), Signal()  # ``finish`` and ``error_beat`` were given
         command = self.command.payload
+        held = Signal(CommandLayout, reset_less=True)
         m.d.comb += [
+            self.active.eq(held),
             self.command.ready.eq(~state.running),
             self.begin.eq(self.command.valid & self.command.ready),
             self.error_beat.eq(state.giving_up & ~sent & self.room & state.beats_done),
@@ -157,7 +159,7 @@ class SegmentControl(wiring.Component):
         with m.If(self.begin):
             region = command.target & command.verification
             m.d.sync += [
-                self.active.eq(command),
+                held.eq(command),
                 *(state.running.eq(1), state.region.eq(region)),
                 *(state.giving_up.eq(0), state.beats_done.eq(0)),
                 *(over.eq(0), finished.eq(0), sent.eq(0)),

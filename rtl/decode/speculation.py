@@ -70,7 +70,9 @@ class SpeculationControl(wiring.Component):
         m = Module()
         idle, finished = Signal(init=1), Signal()
         bad, short = Signal(), Signal()
+        held = Signal(CommandLayout, reset_less=True)
         m.d.comb += [
+            self.active.eq(held),
             bad.eq(self._bad_command(self.command.payload)),
             short.eq(self.short & ~self.kill),
             self.command.ready.eq(idle & self.empty & self.codebook_idle),
@@ -84,7 +86,7 @@ class SpeculationControl(wiring.Component):
         with m.If(self.command.valid & self.command.ready):
             m.d.comb += [self.start.eq(~bad), self.errors.command.eq(bad)]
             m.d.sync += [
-                self.active.eq(self.command.payload),
+                held.eq(self.command.payload),
                 *(idle.eq(0), self.closed.eq(0), self.failed.eq(bad)),
             ]
             with m.If(bad):
@@ -125,7 +127,8 @@ class SpeculationPath(wiring.Component):
 
     Illegal input ends the segment with a beat that has ``abort`` and ``last`` set, pulses a bit of
     ``errors``, and drains the region. ``last`` beats wait until the region is drained. Without
-    unary there is no codebook, and words of one are taken at any time and ignored.
+    unary there is no codebook, and words of one are taken at any time and ignored. ``active`` is
+    the command that was taken last.
     """
 
     causes = ("short", "long", "code", "rank", "group", "command")
@@ -140,6 +143,7 @@ class SpeculationPath(wiring.Component):
         super().__init__(
             {
                 "command": In(stream.Signature(CommandLayout)),
+                "active": Out(CommandLayout),
                 "codebook": In(stream.Signature(ENTRY)),
                 "words": In(stream.Signature(self.reader.word_layout)),
                 "beats": Out(stream.Signature(SpeculationBeat(config))),
@@ -168,6 +172,7 @@ class SpeculationPath(wiring.Component):
         drive(m, pipeline, control, "active", "start", "abort", "closed", "failed", "idle")
         m.d.comb += [
             self.busy.eq(~control.idle),
+            self.active.eq(control.active),
             control.scheduling.eq(schedule.running),
             control.short.eq(schedule.short),
             reader.take.eq(schedule.take),

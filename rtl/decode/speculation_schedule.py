@@ -35,7 +35,7 @@ class BeatCounter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        remaining = Signal(17)
+        remaining = Signal(17, reset_less=True)
         with m.If(self.step & self.inside):
             m.d.sync += self.number.eq(self.number + 1)
         with m.If(self.step & self.more):
@@ -257,7 +257,8 @@ class SpeculationSchedule(wiring.Component):
 
     def _demand(self, m: Module, go: Signal, rows: Value, takes: Value) -> None:
         """Whether the reader holds enough rows for any slot, and what this cycle takes."""
-        wanted, most = Signal(range(self.take_max + 1)), Signal(range(self.take_max + 1))
+        wanted = Signal(range(self.take_max + 1))
+        most = Signal(range(self.take_max + 1), reset_less=True)
         longest = Mux(self.config.selects(self.next.scheme, "unary"), self.config.window + 8, 1 + 9)
         m.d.comb += [
             go.eq(self.running & ((self.level >= most) | self.ended)),
@@ -287,10 +288,14 @@ class SpeculationSchedule(wiring.Component):
     def _next_beat(self, m: Module, step: Value, beats: BeatCounter) -> None:
         """The beat in hand, and the end of the segment."""
         lanes, kept = self.config.lanes, Signal(self.config.lanes)
+        held = Signal(lanes, reset_less=True)
         present = present_lanes(self.command, beats.final, lanes)
-        m.d.comb += kept.eq(Mux(self.command.mask, self.rows[0], present) & present)
+        m.d.comb += [
+            kept.eq(Mux(self.command.mask, self.rows[0], present) & present),
+            self.kept.eq(held),
+        ]
         with m.If(step):
-            m.d.sync += [self.inside.eq(1), self.kept.eq(kept), self.count.eq(popcount(kept))]
+            m.d.sync += [self.inside.eq(1), held.eq(kept), self.count.eq(popcount(kept))]
         with m.If(self.stop | (step & ~beats.more)):
             m.d.sync += self.running.eq(0)
         with m.If(self.start):

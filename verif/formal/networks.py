@@ -21,7 +21,7 @@ from cassandra_spec.rtl.common.networks import (
     rotate,
     shift,
 )
-from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueUnpack
+from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueUnpack, sums_of
 from cassandra_spec.rtl.common.shifter import DynamicShifter
 from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand
 from cassandra_spec.rtl.zero_counter import ParallelZeroCounter
@@ -193,8 +193,7 @@ class Unpacks(wiring.Component):
             unpack.widths.eq(self.widths),
         ]
         widths = [self.widths.word_select(lane, 3) for lane in range(self.lanes)]
-        for part, need in enumerate(unpack.needs):
-            m.d.comb += need.eq(sum(widths[4 * part : 4 * part + 4], start=Const(0)))
+        m.d.comb += [to.eq(one) for to, one in zip(unpack.needs, sums_of(widths), strict=True)]
         rest: Value = _node(m, self.run >> self.skip, "rest", FIELD_MAX * self.lanes)
         for lane in range(self.lanes):
             width = self.widths.word_select(lane, 3)
