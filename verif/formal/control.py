@@ -161,7 +161,8 @@ def _held(m: Module, path: VerificationPath) -> Value:
 class Progress(Around):
     """A path moves something before ``limit`` cycles have passed in which its ports let it.
 
-    It takes a word, rows or a beat, or hands one on. Cycles in which a port stalls do not count.
+    It takes a word, rows or a beat, or hands one on. Cycles in which a port stalls do not count;
+    words need not be offered if the segment has no region or that is drained.
     """
 
     part: SpeculationPath | VerificationPath
@@ -174,31 +175,36 @@ class Progress(Around):
         path = self.part
         if isinstance(path, SpeculationPath):
             streams = [path.words, path.beats]
-            let = path.beats.ready | ~path.beats.valid
+            let, closed = path.beats.ready | ~path.beats.valid, path.pipeline.closed
         else:
             assume_holds(m, path.beats.valid, path.beats.ready, path.beats.payload, "beats")
             streams = [path.words, path.beats, path.values]
             offered = path.beats.valid | _held(m, path)
             let = path.values.ready & (offered | path.control.state.beats_done)
+            closed = path.control.closed
         moves = Cat(*(port.valid & port.ready for port in streams), path.reader.take)
         still = Signal(range(self.limit + 1))  # cycles that count, since it moved something
         with m.If(moves.any() | ~path.busy):
             m.d.sync += still.eq(0)
-        with m.Elif(path.words.valid & let):
+        with m.Elif((path.words.valid | closed) & let):
             m.d.sync += still.eq(still + 1)
         m.d.comb += Assert(still < self.limit)
 
 
 class Partners(Around):
-    """A path that waits for the other one does so while that one is busy."""
+    """A path that waits for the other one does so while that one, or the queue between, has more.
+
+    At half rate there is no queue between them.
+    """
 
     part: Decoder
 
     def claims(self, m: Module) -> None:
         front, back = self.part.speculation_path, self.part.verification_path
+        more = front.busy | _held(m, back)
         with m.If(~ResetSignal()):
             m.d.comb += [
-                Assert(~back.busy | back.control.state.beats_done | front.busy),
+                Assert(~back.busy | back.control.state.beats_done | more),
                 Assert(~front.busy | back.busy | back.command.valid),
             ]
 
@@ -319,6 +325,11 @@ _freed = functools.partial(Claim, free=FREE_DATA)
 _FREED = " (data of rows, codebook and buffers free)"
 _VARIANTS = {"full_rate": FULL_RATE, "coded": CODED}
 _LIMITS = {"full_rate": 8, "coded": 8}  # cycles of `verification.progress`
+_QUEUES = {
+    "full_rate": ", but that the queue between the paths may have the beats for which the "
+    "verification path waits",
+    "coded": "",
+}
 _VARIANT_NAMES = {
     "full_rate": "Decoder whose targets come at full rate",
     "coded": "Decoder of coded pruned exponents",
@@ -345,6 +356,12 @@ def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
             what=f"{title}: as `verification.reader`{_FREED}.",
             design=lambda: Verification(config),
             watches={SuperblockReader: _watch_reader},
+        ),
+        _freed(
+            name=f"{name}.partners",
+            what=f"{title}: as `decoder.partners`{_QUEUES[name]}{_FREED}.",
+            design=lambda: Partners(Decoder(config)),
+            seconds=900,
         ),
         _freed(
             name=f"{name}.speculation_progress",
@@ -390,16 +407,18 @@ CLAIMS = (
     _freed(
         name="speculation.progress",
         what="In a segment, legal or not, the path takes a word or rows or hands a beat on before "
-        "a third cycle passes in which words are offered and a beat, if there is one, would be "
-        f"taken; ports may stall between these cycles for as long as they like{_FREED}.",
+        "a third cycle passes in which words are offered, unless the region is drained, and a "
+        "beat, if there is one, would be taken; ports may stall between these cycles for as long "
+        f"as they like{_FREED}.",
         design=lambda: Progress(SpeculationPath(CONFIG), 3),
     ),
     _freed(
         name="verification.progress",
         what="In a segment, legal or not, the path takes a word, rows or a beat or hands values on "
-        "before a fourth cycle passes in which words are offered, values would be taken and beats "
-        "are offered up to the last; ports may stall between these cycles for as long as they "
-        f"like, if beats stay until they are taken (as `speculation.handshake` says){_FREED}.",
+        "before a fourth cycle passes in which words are offered, unless there is no region or it "
+        "is drained, values would be taken and beats are offered up to the last; ports may stall "
+        "between these cycles for as long as they like, if beats stay until they are taken (as "
+        f"`speculation.handshake` says){_FREED}.",
         design=lambda: Progress(VerificationPath(CONFIG), 4),
     ),
     Claim(
@@ -452,9 +471,4 @@ CLAIMS = (
         watches={BlockBuffer: _watch_blocks},
     ),
     *(claim for name, config in _VARIANTS.items() for claim in _variant_claims(name, config)),
-    _freed(
-        name="coded.partners",
-        what=f"{_VARIANT_NAMES['coded']}: as `decoder.partners`{_FREED}.",
-        design=lambda: Partners(Decoder(CODED)),
-    ),
 )
