@@ -67,6 +67,10 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_what_is_left_out_has_its_default() -> None:
+    assert Format.from_dict({"scheme": "mx", "group": 64}) == Format(scheme="mx", group=64)
+
+
 def test_a_significand_is_written_where_it_is_narrow() -> None:
     """Readers from before it take files without it, and refuse those that need it."""
     assert "significand" not in Format(scheme="mx").to_dict()

@@ -119,6 +119,19 @@ def test_a_segment_that_breaks_the_format_is_named(
     assert np.array_equal(codec_of(16).decode_draft(packed), codec.decode_draft(packed))
 
 
+def test_a_malformed_directory_is_refused_as_golden_does(rng: np.random.Generator) -> None:
+    packed = packed_of(rng)
+    for column, number in ((1, 1 << 31), (3, 1 << 31), (4, 2)):
+        directory = packed.directory.copy()
+        directory[-1, column] = number
+        broken = dataclasses.replace(packed, directory=directory)
+        with pytest.raises((CassandraError, DecodeError)) as ours:
+            list(requests_of(broken, target=True))
+        with pytest.raises(type(ours.value)) as theirs:
+            codec.decode_target(broken)
+        assert str(ours.value) == str(theirs.value)
+
+
 def test_no_codebook_is_left_from_another_tensor(
     codec_of: CodecOf, rng: np.random.Generator
 ) -> None:

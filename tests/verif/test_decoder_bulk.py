@@ -11,15 +11,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cassandra_spec.golden import codec
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.verif.decoder.bulk import PORTS, Request, Result, RtlCodec, Traffic
+from cassandra_spec.verif.decoder.bulk import (
+    PORTS,
+    Request,
+    Result,
+    RtlCodec,
+    Traffic,
+    requests_of,
+)
 from cassandra_spec.verif.decoder.faults import Fault, cuts, faults, flip_bits, golden_result
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
-from cassandra_spec.verif.library.payloads import KINDS, directed, random_format
+from cassandra_spec.verif.library.payloads import KINDS, directed, gaussian, random_format
 from tests.marks import slow
 
 CodecOf = Callable[[int], RtlCodec]
@@ -152,6 +160,31 @@ def test_entries_beyond_those_that_the_decoder_holds_are_ignored(
     for job, values in zip(jobs, split(result, requests), strict=True):
         assert np.array_equal(values, job.expected), str(job)
         coverage.sample("miss.long_packet")
+
+
+@pytest.mark.parametrize("target", [False, True], ids=["draft", "target"])
+@pytest.mark.parametrize("lanes", LANES)
+def test_padding_need_not_be_sent(
+    codec_of: CodecOf, rng: np.random.Generator, lanes: int, target: bool
+) -> None:
+    """A region that ends with the last word of its rows is whole; one word less is short."""
+    fmt = Format(scheme="exact", beat=lanes, segment=256)
+    packed = codec.encode(gaussian(rng, 256), fmt)
+    (whole,) = requests_of(packed, target=target)
+    name = "verification" if target else "speculation"
+    region = getattr(whole.segment, name)
+    cut = -(-(int(np.flatnonzero(region)[-1]) + 1) // lanes) * lanes
+    requests = [
+        dataclasses.replace(
+            whole, segment=dataclasses.replace(whole.segment, **{name: region[:size]})
+        )
+        for size in (cut, cut - lanes)
+    ]
+    assert cut < region.size
+    result = codec_of(lanes).run(requests, Traffic(go_on=True))
+    golden = codec.decode_target(packed) if target else codec.decode_draft(packed)
+    assert np.array_equal(result.values[: whole.segment.count], golden)
+    assert [outcome and outcome.causes for outcome in result.outcomes] == [(), ("short",)]
 
 
 @pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])

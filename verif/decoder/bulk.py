@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.golden.arguments import check_packed, whole_segments
 from cassandra_spec.golden.errors import CassandraError, DecodeError
 from cassandra_spec.golden.format import ERROR_CAUSES, Format
 from cassandra_spec.golden.packed import Packed, Segment
@@ -205,15 +206,23 @@ class RtlCodec:
 
 
 def requests_of(packed: Packed, *, target: bool) -> Iterator[Request]:
-    """The segments of a tensor, in order."""
-    for segment in packed.segments():
+    """The segments of a tensor, in order.
+
+    Raises CassandraError if what comes beside the regions is malformed, and DecodeError in place of
+    the first segment that reaches beyond its array.
+    """
+    check_packed(packed)
+    whole, error = whole_segments(packed, target)
+    for index in range(whole):
         yield Request(
-            segment=segment,
+            segment=packed.segment(index),
             format=packed.format,
             target=target,
             codebook=packed.codebook,
             pruned_codebook=packed.pruned_codebook,
         )
+    if error is not None:
+        raise error
 
 
 class _Instance:
