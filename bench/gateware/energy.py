@@ -25,7 +25,7 @@ from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.rtl.decode.top import DecoderTop
+from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
 from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.synth.energy import (
     Activity,
@@ -36,8 +36,8 @@ from cassandra_spec.synth.energy import (
     simulation,
 )
 from cassandra_spec.synth.export import ports_of
-from cassandra_spec.synth.report import add_flow, design_of, flow_of
-from cassandra_spec.synth.synthesis import Flow, map_for_speed
+from cassandra_spec.synth.report import add_flow, flow_of
+from cassandra_spec.synth.synthesis import Design, Flow, map_for_speed
 from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
 from cassandra_spec.verif.decoder.bulk import RtlCodec
@@ -80,7 +80,8 @@ class Bench:
 
     def __init__(self, config: DecoderConfig, library: Library, flow: Flow, out: Path) -> None:
         top, decoder = config.module_name, DecoderTop(config)
-        path = map_for_speed(design_of(config), library, out, flow)
+        design = Design(top=top, rtlil=to_rtlil(decoder), blocks=(), inside="decoder")
+        path = map_for_speed(design, library, out, flow)
         netlist = path.read_text()
         self._period = flow.period
         self._model = Model(netlist, library, read_slews(path, top, library, flow.period))

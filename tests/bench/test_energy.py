@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.synth.energy import Energy
 from cassandra_spec.synth.synthesis import Flow
+from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import energy_factor
 
 RUN = energy.Run(
@@ -55,6 +58,23 @@ def test_a_report_takes_energies_of_its_own_netlist_alone(tmp_path: Path) -> Non
     path.write_text("none")
     with pytest.raises(CassandraError, match="into must be a report of make synth, not "):
         energy.read_report(path, config, flow)
+
+
+def test_a_bench_says_nothing_of_its_decoder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Amaranth warns of a component that is made and never elaborated."""
+    library = Library(path=tmp_path, areas={}, nand2="", flip_flops=frozenset())
+    netlist = tmp_path / "netlist.v"
+    netlist.write_text("")
+    monkeypatch.setattr(energy, "map_for_speed", lambda *_: netlist)
+    for name in ("Model", "RtlCodec", "read_slews", "simulation", "cell_models"):
+        monkeypatch.setattr(energy, name, lambda *_, **__: "")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        energy.Bench(DecoderConfig(lanes=8), library, Flow(), tmp_path)
+        gc.collect()
+    assert not said
 
 
 def test_weights_are_whole_segments_of_one_tensor() -> None:
