@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+TICK = 1.0
+"""Seconds between two looks at a program that has a title."""
 
 
 def run_program(
@@ -16,36 +21,66 @@ def run_program(
     error: type[Exception],
     variables: Mapping[str, str] | None = None,
     log: Path | None = None,
+    title: str | None = None,
 ) -> str:
     """Run a program in ``folder``, without input; returns what it prints, errors included.
 
-    ``variables`` are its environment, ours by default; ``log`` is a file for what it prints. Raises
-    ``error``, with the last line that it printed, if it is missing or ends with another status
-    than 0.
+    ``variables`` are its environment, ours by default; ``log`` is a file for what it prints; with a
+    ``title`` a line on stderr says how long it has run, each second on a terminal, else at its end.
+    Raises ``error``, with the last line that it printed, if it is missing or ends with another
+    status than 0.
     """
     words = [str(word) for word in command]
     name = Path(words[0]).name
     try:
-        run = subprocess.run(
-            words,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-            env=variables,
-        )
+        status, printed = _run(words, folder, variables, title)
     except OSError as failed:
         raise error(f"{name} must be a program that runs: {failed.strerror}") from failed
     if log is not None:
-        log.write_text(run.stdout, encoding="utf-8")
-    if run.returncode:
-        last = (run.stdout.strip().splitlines() or ["no output"])[-1]
+        log.write_text(printed, encoding="utf-8")
+    if status:
+        last = (printed.strip().splitlines() or ["no output"])[-1]
         where = "" if log is None else f" (all of it: {log})"
         raise error(f"{name} must end without an error, not with {last!r}{where}")
-    return run.stdout
+    return printed
+
+
+def _run(
+    words: Sequence[str], folder: Path, variables: Mapping[str, str] | None, title: str | None
+) -> tuple[int, str]:
+    """Status of a program and what it prints; it does not outlive an exception, as an interrupt."""
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=variables,
+    ) as process:
+        try:
+            printed = process.communicate()[0] if title is None else _watched(process, title)
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, printed
+
+
+def _watched(process: subprocess.Popen[str], title: str) -> str:
+    """What a program prints, while a line says how long it has run."""
+    start, live = time.monotonic(), sys.stderr.isatty()
+    while True:
+        try:
+            printed = process.communicate(timeout=TICK)[0]
+        except subprocess.TimeoutExpired:
+            printed = None
+        if live or printed is not None:
+            line = f"{time.monotonic() - start:7.0f} s  {title}"
+            end = "" if printed is None else "\n"
+            print(f"\r{line}" if live else line, end=end, file=sys.stderr, flush=True)
+        if printed is not None:
+            return printed
 
 
 def python_environment(folder: Path, requirements: Path, *, error: type[Exception]) -> Path:

@@ -97,10 +97,11 @@ def program(tool: str) -> str:
 def run_step(folder: Path, log: str, tool: str, *arguments: object) -> str:
     """Run a program in ``folder``; what it prints goes to ``LOG.log`` there, too.
 
-    Raises CassandraError if it is missing or fails.
+    A line on stderr says how long it has run. Raises CassandraError if it is missing or fails.
     """
     command = [program(tool), *arguments]
-    return run_program(command, folder, error=CassandraError, log=folder / f"{log}.log")
+    path = folder / f"{log}.log"
+    return run_program(command, folder, error=CassandraError, log=path, title=log)
 
 
 def _script(folder: Path, technology: Technology, name: str, *arguments: object) -> None:
