@@ -16,8 +16,8 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.report import programs
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
-from cassandra_spec.synth import fpga
 from cassandra_spec.synth.export import ports_of
+from cassandra_spec.synth.fpga import __main__ as fpga
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +106,7 @@ def test_a_tool_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_the_group_and_the_requirements_agree() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
-    wanted = (ROOT / "synth" / "fpga-requirements.txt").read_text().splitlines()
+    wanted = (ROOT / "synth" / "fpga" / "requirements.txt").read_text().splitlines()
     assert set(groups["fpga"]) <= set(wanted)
 
 

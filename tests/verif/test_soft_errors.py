@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from cassandra_spec.verif.dma.flips import KINDS, Kind
-from cassandra_spec.verif.dma.soft_errors import OUTCOMES, Campaign, table
+from cassandra_spec.verif.dma.soft_errors.__main__ import OUTCOMES, Campaign, table
+from cassandra_spec.verif.dma.soft_errors.flips import KINDS, Kind
 from tests.marks import slow
 
 FLIPS = 1500

@@ -36,12 +36,13 @@ BUILD = Path(__file__).resolve().parents[2] / "build" / "bulk"
 _HERE = Path(__file__).resolve().parent
 _VERIF = _HERE.parent
 _PORTS = _HERE / "verilated_ports.h"
-_BULK, _FLIPS = _HERE / "bulk.cpp", _VERIF / "dma" / "flips.cpp"
+_SOFT_ERRORS = _VERIF / "dma" / "soft_errors"
+_BULK, _FLIPS = _HERE / "bulk.cpp", _SOFT_ERRORS / "flips.cpp"
 _TOPS = {
     "decoder": (_BULK, _VERIF / "decoder" / "bulk.h"),
     "encoder": (_BULK, _VERIF / "encoder" / "bulk.h"),
-    "dma": (_FLIPS, _VERIF / "dma" / "reads.h"),
-    "encoder_dma": (_FLIPS, _VERIF / "dma" / "writes.h"),
+    "dma": (_FLIPS, _SOFT_ERRORS / "reads.h"),
+    "encoder_dma": (_FLIPS, _SOFT_ERRORS / "writes.h"),
 }  # program of each kind, and what its top adds
 _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
@@ -61,7 +62,7 @@ class Library:
     """The shared library around a Verilog module with the ports of a top.
 
     ``kind`` is the top: ``decoder`` or ``encoder``, or one behind its registers, ``dma`` or
-    ``encoder_dma``, whose state the program may change (``verif/dma/flips.cpp``). With
+    ``encoder_dma``, whose state the program may change (``verif/dma/soft_errors/flips.cpp``). With
     ``activity`` the transitions of the nets are counted.
     """
 

@@ -1,4 +1,4 @@
-// Decoders behind verif/dma/flips.cpp: a memory that is read, and who takes the values.
+// Decoders behind verif/dma/soft_errors/flips.cpp: a memory that is read, and who takes the values.
 
 #include "Vdma.h"
 

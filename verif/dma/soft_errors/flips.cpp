@@ -1,6 +1,6 @@
 // A Verilated peripheral as a library: its registers are written and read as software would, a
-// memory is behind its bus, and one bit of its state is changed on the way (verif/dma/flips.py).
-// The bus is what CASSANDRA_TOP includes: verif/dma/reads.h or verif/dma/writes.h.
+// memory is behind its bus, and one bit of its state is changed on the way (verif/dma/soft_errors/flips.py).
+// The bus is what CASSANDRA_TOP includes: verif/dma/soft_errors/reads.h or verif/dma/soft_errors/writes.h.
 
 #include <cstdint>
 #include <deque>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kLanes = CASSANDRA_LANES;
 
-// The layouts below are repeated in verif/dma/flips.py, which checks their sizes.
+// The layouts below are repeated in verif/dma/soft_errors/flips.py, which checks their sizes.
 struct Step {
     uint32_t kind;  // of Kind
     uint32_t address, data;

@@ -21,7 +21,15 @@ from cassandra_spec.report import flags
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import fill_file
 from cassandra_spec.report.tables import markdown_table
-from cassandra_spec.verif.dma.flips import KINDS, RULES, Flip, Kind, Peripheral, Run, Work
+from cassandra_spec.verif.dma.soft_errors.flips import (
+    KINDS,
+    RULES,
+    Flip,
+    Kind,
+    Peripheral,
+    Run,
+    Work,
+)
 from cassandra_spec.verif.library.bulk import GatewareError
 
 OUTCOMES = (

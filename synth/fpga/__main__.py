@@ -25,7 +25,7 @@ from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
 from cassandra_spec.synth.export import ports_of
 from cassandra_spec.synth.timing import run_tool
 
-REQUIREMENTS = Path(__file__).with_name("fpga-requirements.txt")
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 
 DEVICE, PACKAGE, SPEED = "45k", "CABGA381", 6
 """LFE5U-45F in its slowest speed grade."""

@@ -1,0 +1,1 @@
+"""Bits of registers that change: ``python -m cassandra_spec.verif.dma.soft_errors``."""
