@@ -200,6 +200,19 @@ def test_gateware_that_breaks_a_rule_is_named(
     assert not result.values.any()
 
 
+@pytest.mark.parametrize("busy", [0, 1])
+def test_busy_is_set_while_a_segment_is_in_flight_and_falls_behind_the_last(
+    misbehaving: RtlCodec, rng: np.random.Generator, busy: int
+) -> None:
+    requests = behaving(rng, stand_in.GOOD)
+    misbehaving.run(requests)
+    counts = misbehaving.latest
+    assert counts.busy == counts.ports["values"].moved
+    stuck = stand_in.VERILOG.replace("assign busy = running;", f"assign busy = {busy};")
+    with pytest.raises(GatewareError, match=f"segment {busy} .*: busy is low while a segment"):
+        RtlCodec(stand_in.CONFIG, verilog=stuck).run(requests)
+
+
 def behaving(rng: np.random.Generator, behaviour: int) -> list[Request]:
     fmt = Format(beat=stand_in.LANES, truncated=behaviour, segment=64)
     return list(requests_of(codec.encode(gaussian(rng, 128), fmt), target=False))

@@ -92,8 +92,8 @@ template <typename Model> void drive_book(Model& m, const Segment& s, uint32_t e
 // Packets of values, one for each segment.
 class Packets {
   public:
-    Packets(const Segment* segments, Outcome* outcomes)
-        : segments_(segments), outcomes_(outcomes) {}
+    Packets(const Segment* segments, size_t count, Outcome* outcomes)
+        : segments_(segments), count_(count), outcomes_(outcomes) {}
 
     size_t ended() const { return ended_; }
 
@@ -106,6 +106,7 @@ class Packets {
         if ((keep & (keep + 1)) != 0 || bytes % 2) return kKeep;
         if (!last && (flagged || bytes != kBeatBytes)) return kKeep;
         if (flagged && keep) return kKeep;
+        if (ended_ == count_) return kCount;
         const Segment& segment = segments_[ended_];
         if (values_ + lanes > segment.count) return kCount;
         memcpy(reinterpret_cast<uint16_t*>(segment.values) + values_, &m.m_axis_values_tdata,
@@ -122,6 +123,7 @@ class Packets {
 
   private:
     const Segment* segments_;
+    size_t count_;
     Outcome* outcomes_;
     size_t ended_ = 0;
     uint32_t values_ = 0;  // of the packet in hand
@@ -134,7 +136,7 @@ class Streams {
             const Options<kPorts>& options)
         : options_(options), spec_(segments, count, false, sizeof(Model::s_axis_speculation_tdata)),
           ver_(segments, count, true, sizeof(Model::s_axis_verification_tdata)),
-          packets_(segments, outcomes) {}
+          packets_(segments, count, outcomes) {}
 
     static void idle(Model& m) {
         m.s_axis_command_tvalid = m.s_axis_codebook_tvalid = 0;

@@ -112,6 +112,7 @@ class Streams {
                 result_rules_.check(m.m_axis_result_tvalid, moves[kResult], &result, 0, 0))
             return status;
         if (moves[kResult]) {
+            if (ended_ == count_) return kCount;
             outcomes_[ended_].result = result;
             outcomes_[ended_].cycles = cycle + 1;
             ++ended_;

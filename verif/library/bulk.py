@@ -31,8 +31,9 @@ _BROKEN_RULES = {
     4: "tvalid fell before the transfer was taken",
     5: "a payload changed while it waited",
     6: "m_axis_values_tkeep must be contiguous, full before the last beat, and 0 with tuser",
-    7: "the packet has the wrong number of values",
+    7: "the packet has the wrong number of values, or comes after the last",
     8: "a region is too long, or comes after its end",
+    9: "busy is low while a segment is in flight, or stays when none is",
 }
 
 
@@ -75,6 +76,7 @@ class Statistics:
     values: int  # of the segments that ended
     cycles: int
     ports: Mapping[str, PortCount]
+    busy: int = 0  # cycles in which the top said so, those behind the last segment among them
 
     @property
     def beats(self) -> int:
@@ -92,6 +94,7 @@ class Statistics:
         return Statistics(
             values=self.values + other.values,
             cycles=self.cycles + other.cycles,
+            busy=self.busy + other.busy,
             ports={n: self.ports.get(n, zero) + other.ports.get(n, zero) for n in names},
         )
 
@@ -110,7 +113,7 @@ class Harness:
         self._ports, self._outcome = tuple(ports), outcome
         numbers = [(name, "u8" if place < 3 else "u4") for place, name in enumerate(_NUMBERS)]
         self._options = np.dtype([("patterns", _PATTERN, len(ports)), *numbers])
-        self._counts = np.dtype([("cycles", "u8"), ("ports", "u8", (len(ports), 3))])
+        self._counts = np.dtype([("cycles", "u8"), ("busy", "u8"), ("ports", "u8", (len(ports), 3))])
         self._library = _load(library)
         sizes = (ctypes.c_uint32 * 4)()
         self._library.cassandra_sizes(sizes)
@@ -170,7 +173,8 @@ class Harness:
             name: PortCount(moved=int(row[0]), stalled=int(row[1]), starved=int(row[2]))
             for name, row in zip(self._ports, counts["ports"], strict=True)
         }
-        return Statistics(values=0, cycles=int(counts["cycles"]), ports=ports)
+        cycles, busy = int(counts["cycles"]), int(counts["busy"])
+        return Statistics(values=0, cycles=cycles, ports=ports, busy=busy)
 
 
 def _end(library: ctypes.CDLL, handle: ctypes.c_void_p, folder: Path) -> None:

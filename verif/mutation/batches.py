@@ -45,7 +45,8 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What came out of a batch, or how it broke; and the cycles in which segments ended."""
+    """What came out of a batch, or how it broke; and the cycles in which segments ended, of an
+    encoder with the number of those in which it was busy."""
 
     what: object
     cycles: tuple[int, ...] = ()
@@ -207,7 +208,8 @@ class FaultyEncoder:
             parts = self._encoder.run(batch.requests, batch.traffic)
         except (GatewareError, ValueError) as error:
             return Seen(what=str(error))
-        return Seen(what=tuple(map(_told, parts)), cycles=tuple(part.cycle for part in parts))
+        ends = tuple(part.cycle for part in parts)
+        return Seen(what=tuple(map(_told, parts)), cycles=(*ends, self._encoder.latest.busy))
 
 
 def _told(part: Encoded) -> tuple[object, ...]:

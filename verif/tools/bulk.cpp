@@ -32,6 +32,7 @@ template <size_t kPorts> struct Options {
 
 template <size_t kPorts> struct Statistics {
     uint64_t cycles;
+    uint64_t busy;  // cycles in which the top was, those behind the last segment among them
     PortCount ports[kPorts];
 };
 
@@ -72,6 +73,8 @@ template <typename Model> void select(Model& m, unsigned fault) {
     if constexpr (requires { m.fault; }) m.fault = fault;
 }
 
+constexpr uint64_t kRest = 32;  // cycles behind the last segment; in the last one `busy` is low
+
 class Harness : Clocked<Model> {
   public:
     void write_transitions(const char* path) { transitions_ = path; }
@@ -101,25 +104,30 @@ class Harness : Clocked<Model> {
         Streams streams(segments, count, outcomes, options);
         Transitions transitions(m, transitions_);
         uint64_t quiet = 0;  // cycles in which nothing moved
-        for (uint64_t cycle = 0; (at = streams.ended()) < count; ++cycle) {
-            if (options.limit_cycles && cycle >= options.limit_cycles) return kLimit;
+        for (uint64_t cycle = 0, rest = 0; rest < kRest; ++cycle) {
+            const size_t ended = streams.ended();
+            const bool over = ended == count;  // all that may move is what does not end with it
+            if (!over) at = ended;
+            rest += over;
+            if (!over && options.limit_cycles && cycle >= options.limit_cycles) return kLimit;
             // A serial command waits for the end of the segment before it.
-            const bool due = !options.serial || at == control.segment();
+            const bool due = !options.serial || ended == control.segment();
             control.drive(m, due, may(kCommand), may(kCodebook));
             streams.drive(m, may);
             settle();
-            transitions.sample();
-            ++statistics.cycles;
+            if (!over) transitions.sample(), ++statistics.cycles;
+            statistics.busy += m.busy;
+            if (m.busy ? rest == kRest : ended < control.segment()) return kBusy;
             bool moves[kPorts], any = false;
             Streams::visit_ports(m, [&](size_t port, bool valid, bool ready) {
-                record(statistics.ports[port], valid, ready);
+                if (!over) record(statistics.ports[port], valid, ready);
                 any |= moves[port] = valid && ready;
             });
             quiet = any ? 0 : quiet + 1;
             if (moves[kCommand]) control.command_taken();
             if (moves[kCodebook]) control.book_taken();
             if (const Status status = streams.step(m, cycle, moves)) return status;
-            if (quiet > options.hang_cycles) return kHang;
+            if (!over && quiet > options.hang_cycles) return kHang;
             tick();
         }
         return kDone;

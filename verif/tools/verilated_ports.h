@@ -57,6 +57,7 @@ enum Status : int {
     kKeep = 6,     // tkeep is not contiguous, short before the last beat, or not zero with tuser
     kCount = 7,    // a good packet with the wrong number of values, or a packet too many
     kRoom = 8,     // a region is longer than its room, or comes after its end, or after the batch
+    kBusy = 9,     // `busy` is low while a segment is in flight, or stays when none is
 };
 
 struct Random {
