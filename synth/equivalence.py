@@ -25,16 +25,24 @@ from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth.aiger import Circuit, Words, literals, read_circuit, write_cone
 from cassandra_spec.synth.buffering import INSTANCE, instances_of
 from cassandra_spec.synth.export import export
 from cassandra_spec.synth.gating import CLOCK, LATCH, clocks_of
-from cassandra_spec.synth.report import add_flow, design_of, flow_of
-from cassandra_spec.synth.synthesis import Flow, map_for_speed
+from cassandra_spec.synth.memories import TakenOut, is_given, is_read, opened
+from cassandra_spec.synth.report import DEFAULT_ENCODER, PACES, add_flow, design_of, flow_of
+from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import Library, run_tool
 
 DEFAULT_LANES = (8, 16)
 """Decoders that are compared without flags."""
+
+DEFAULT_ENCODERS = tuple(
+    dataclasses.replace(DEFAULT_ENCODER, lanes=lanes, values_per_cycle=pace)
+    for lanes, pace in ((8, None), *((DEFAULT_ENCODER.lanes, pace) for pace in PACES))
+)
+"""Encoders that are compared without flags: those of the report, and one of 8 lanes."""
 
 WORDS = 64
 """Words of 64 random patterns that guess at matches and find differences."""
@@ -44,13 +52,24 @@ SECONDS = 300
 
 Verdict = Literal["proved", "different", "open"]
 
-_RTL = """\
+_READ = """\
 read_verilog {source}
 hierarchy -check -top {top}
 chtype -set $shift t:$shiftx
 proc
 flatten
-memory_map
+"""
+
+_MAPPED = "memory_map\n"
+
+_OPENED = """\
+opt_dff -nosdff
+opt_clean
+memory -nomap
+write_json rtl.json
+"""
+
+_GATES = """\
 opt_clean
 dffunmap
 techmap
@@ -147,10 +166,12 @@ def name_of(names: frozenset[str]) -> str:
 def match(rtl: Circuit, netlist: Circuit) -> Matched:
     """Match registers: by name, as constants, then by what they take.
 
-    Raises CassandraError if the circuits have other inputs or outputs than each other.
+    The netlist may lack bits that are read of memories. Raises CassandraError if the circuits have
+    other inputs or outputs than each other.
     """
+    unused = {name for name in rtl.inputs if is_read(name)} - set(netlist.inputs)
     for kind, odd in (
-        ("inputs", set(rtl.inputs) ^ set(netlist.inputs)),
+        ("inputs", (set(rtl.inputs) ^ set(netlist.inputs)) - unused),
         ("outputs", set(rtl.outputs) ^ set(netlist.outputs)),
     ):
         if odd:
@@ -417,23 +438,32 @@ def equivalence(
     folder: Path,
     block_of: Callable[[str], str] = lambda _: "registers",
     seconds: int = SECONDS,
+    memories: TakenOut | None = None,
 ) -> Equivalence:
     """Compare a flat netlist with the Verilog that it was made from, both files.
 
-    ``block_of`` names the block of a path; files go to ``folder``. Raises CassandraError if a tool
-    is missing or fails, if ports differ, or if the netlist's clocks are not understood.
+    ``block_of`` names the block of a path; ``memories`` have been taken out of the netlist, so
+    their pins are points; files go to ``folder``. Raises CassandraError if a tool is missing or
+    fails, if ports or memories differ, or if the netlist's clocks are not understood.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "netlist.v").write_text(without_gates(netlist.read_text()))
-    for script, name, text in (("rtl", source.resolve(), _RTL), ("netlist", "netlist.v", _NETLIST)):
-        (folder / f"{script}.ys").write_text(
-            text.format(source=name, top=top, library=library.path.resolve())
-        )
-        run_tool("yosys", ["-q", "-s", f"{script}.ys"], folder)
-    matched = match(read_circuit(folder / "rtl.aig"), read_circuit(folder / "netlist.aig"))
+    script = _NETLIST.format(source="netlist.v", top=top, library=library.path.resolve())
+    theirs = _circuit(script, "netlist", folder)
+    read = _READ.format(source=source.resolve(), top=top)
+    if memories is None:
+        ours = _circuit(read + _MAPPED + _GATES, "rtl", folder)
+    else:
+        _yosys(read + _OPENED, "memories", folder)
+        text, found = opened((folder / "rtl.json").read_text())
+        memories.check(found)
+        (folder / "opened.json").write_text(text)
+        ours = _circuit("read_json opened.json\n" + _GATES, "rtl", folder)
+        theirs = memories.renamed(theirs)
+    matched = match(ours, theirs)
     points: dict[str, list[Point]] = {}
     for point in matched.points:
-        block = "outputs" if point.output else block_of(f".{point.name}")
+        block = _block(point, block_of)
         points.setdefault(block, []).append(point)
     blocks = {}
     for name, chosen in points.items():
@@ -442,6 +472,24 @@ def equivalence(
         said = {point.name: verdict for point, verdict in zip(chosen, verdicts, strict=True)}
         blocks[name] = Block(verdicts=said, seconds=time.perf_counter() - start)
     return Equivalence(blocks=blocks, found=matched.found, loose=matched.loose)
+
+
+def _yosys(script: str, name: str, folder: Path) -> None:
+    (folder / f"{name}.ys").write_text(script)
+    run_tool("yosys", ["-q", "-s", f"{name}.ys"], folder)
+
+
+def _circuit(script: str, name: str, folder: Path) -> Circuit:
+    """What a script of Yosys writes."""
+    _yosys(script, name, folder)
+    return read_circuit(folder / f"{name}.aig")
+
+
+def _block(point: Point, block_of: Callable[[str], str]) -> str:
+    """Where a point is counted."""
+    if not point.output:
+        return block_of(f".{point.name}")
+    return "pins of memories" if is_given(point.name) else "outputs"
 
 
 # --- clock gates --------------------------------------------------------------------------------
@@ -513,7 +561,9 @@ def _parser() -> CommandParser:
     parser.add_argument("--out", type=Path, default=Path("build/equivalence"), help="folder")
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
-    parser.add_argument("--lanes", type=int, help="one decoder: 8, 16 or 32 lanes")
+    parser.add_argument("--encoder", action="store_true", help="encoders, not decoders")
+    parser.add_argument("--lanes", type=int, help="one decoder or encoder: 8, 16 or 32 lanes")
+    parser.add_argument("--values-per-cycle", type=int, help="one encoder: default: a beat")
     parser.add_argument("--netlist", type=Path, help="a netlist of it that there already is")
     add_flow(parser)
     return parser
@@ -529,25 +579,45 @@ def _run(args: argparse.Namespace) -> int:
     if args.netlist and args.lanes is None:
         raise CassandraError("--lanes must be given with --netlist, not left out")
     reports = {}
-    for lanes in DEFAULT_LANES if args.lanes is None else (args.lanes,):
-        config = DecoderConfig(lanes=lanes)
-        label = f"{lanes} lanes{', gated' * flow.gated}"
+    for config in _configs(args):
+        label = _label(config) + ", gated" * flow.gated
         print(f"{label} ...", file=sys.stderr, flush=True)
-        reports[label] = _decoder(config, library, args, flow)
+        reports[label] = _compared(config, library, args, flow)
     listed = "\n\n".join(_listed(label, one) for label, one in reports.items())
-    name = "equivalence gated" if flow.gated else "equivalence"
+    name = "equivalence" + " encoder" * args.encoder + " gated" * flow.gated
     publish(f"{table(reports)}\n\n{listed}", args.document, name)
     return int(not all(one.proved for one in reports.values()))
 
 
-def _decoder(
-    config: DecoderConfig, library: Library, args: argparse.Namespace, flow: Flow
+def _configs(args: argparse.Namespace) -> Sequence[DecoderConfig | EncoderConfig]:
+    """What the flags describe."""
+    if not args.encoder:
+        return [DecoderConfig(lanes=n) for n in ([args.lanes] if args.lanes else DEFAULT_LANES)]
+    if args.lanes is None and args.values_per_cycle is None:
+        return DEFAULT_ENCODERS
+    lanes = args.lanes or DEFAULT_ENCODER.lanes
+    chosen = {"lanes": lanes, "values_per_cycle": args.values_per_cycle}
+    return [dataclasses.replace(DEFAULT_ENCODER, **chosen)]
+
+
+def _label(config: DecoderConfig | EncoderConfig) -> str:
+    lanes = f"{config.lanes} lanes"
+    if isinstance(config, DecoderConfig):
+        return lanes
+    return f"encoder, {lanes}, {config.pace} values in a cycle"
+
+
+def _compared(
+    config: DecoderConfig | EncoderConfig, library: Library, args: argparse.Namespace, flow: Flow
 ) -> Equivalence:
-    """Export a decoder, map it (or take its netlist) and compare both."""
+    """Export a top, map it (or take its netlist) and compare both."""
     design, folder = design_of(config), args.out / config.module_name
     source = export(folder / "rtl", config)
     netlist = args.netlist or map_for_speed(design, library, folder, flow)
-    return equivalence(source, netlist, design.top, library, folder, design.block_of)
+    memories = taken_out(design, folder) if design.without_memories else None
+    return equivalence(
+        source, netlist, design.top, library, folder, design.block_of, memories=memories
+    )
 
 
 if __name__ == "__main__":

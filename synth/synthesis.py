@@ -22,6 +22,7 @@ from cassandra_spec.synth.gating import (
     gate_clocks,
     with_latch,
 )
+from cassandra_spec.synth.memories import TakenOut
 from cassandra_spec.synth.timing import (
     ACTIVITY,
     ENDS,
@@ -196,6 +197,16 @@ def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Pa
     return net
 
 
+def taken_out(design: Design, out: Path) -> TakenOut:
+    """The memories that :func:`map_for_speed` has taken out of a design, in the same folder.
+
+    Raises CassandraError if Yosys is missing or fails.
+    """
+    top, name = design.top, f"{design.top}.memory.json"
+    _yosys(design, out, "memory", f"{_with_memories_apart(top)}write_json {name}\n")
+    return TakenOut.of((out / name).read_text(), f"{top}_memory")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
     """A netlist on a curve of gates against period."""
@@ -263,9 +274,16 @@ def _flat(design: Design) -> str:
     if not design.without_memories:
         return f"{_read(top)}synth -flatten\n"
     return (
-        f"{_read(top)}synth -flatten -top {top} -run begin:fine\n"
-        f'setattr -set submod "memory" t:$mem_v2\nsubmod\nblackbox {top}_memory\n'
+        f"{_with_memories_apart(top)}blackbox {top}_memory\n"
         f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
+    )
+
+
+def _with_memories_apart(top: str) -> str:
+    """All memories are in one module, ``TOP_memory``."""
+    return (
+        f"{_read(top)}synth -flatten -top {top} -run begin:fine\n"
+        'setattr -set submod "memory" t:$mem_v2\nsubmod\n'
     )
 
 

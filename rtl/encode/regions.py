@@ -127,16 +127,9 @@ class EncoderRegions(wiring.Component):
         one, first_busy = self._speculation(m, front, exponents, high)
         two, second_busy = self._verification(m, back, low, stored, pruned, residue)
         self._results(m, one, two, summary)
+        # From its last record on until its result a segment has a summary.
         m.d.comb += self.busy.eq(
-            self.records.valid
-            | front.read.valid
-            | back.read.valid
-            | summary.read.valid
-            | first_busy
-            | second_busy
-            | one.ended
-            | two.ended
-            | self.results.valid
+            self.records.valid | ~summary.empty | self.results.valid | first_busy | second_busy
         )
         return m
 

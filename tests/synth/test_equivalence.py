@@ -12,7 +12,7 @@ from cassandra_spec.rtl.common.conversion import verilog_of
 from cassandra_spec.rtl.zero_counter import ZeroCounter
 from cassandra_spec.synth import equivalence
 from cassandra_spec.synth.equivalence import Equivalence, without_gates
-from cassandra_spec.synth.synthesis import Design, Flow, map_for_speed
+from cassandra_spec.synth.synthesis import Design, Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import DEFAULT_LIBERTY, Library, run_tool
 
 REGISTERS = """\
@@ -28,15 +28,35 @@ endmodule
 """
 
 
+MEMORY = """\
+module kept (input clk, input rst, input go, input [3:0] d, output [3:0] q);
+  reg [3:0] words [7:0]; reg [3:0] read; reg [2:0] write = 0; reg [2:0] next = 0;
+  assign q = ~read;
+  always @(posedge clk) if (go) words[write] <= d ^ 4'd5;
+  always @(posedge clk) if (~go) read <= words[next];
+  always @(posedge clk) begin
+    if (go) write <= write + 1; else next <= next + 1;
+    if (rst) begin write <= 0; next <= 0; end
+  end
+endmodule
+"""
+
+
 def mapped(out: Path, text: str, top: str, *, gated: bool = False) -> Path:
     """A netlist of Verilog; its source is ``TOP.v`` beside it."""
+    return map_for_speed(
+        designed(out, text, top), Library.load(DEFAULT_LIBERTY), out, Flow(gated=gated)
+    )
+
+
+def designed(out: Path, text: str, top: str, *, without_memories: bool = False) -> Design:
+    """A design of Verilog; its source is ``TOP.v``."""
     if shutil.which("yosys") is None or not DEFAULT_LIBERTY.is_file():
         pytest.skip("no yosys or library: apt install yosys qflow-tech-osu018")
     (out / f"{top}.v").write_text(text)
     run_tool("yosys", ["-q", "-p", f"read_verilog {top}.v; proc; write_rtlil {top}.rtlil"], out)
     rtlil = (out / f"{top}.rtlil").read_text()
-    design = Design(top=top, rtlil=rtlil, blocks=[], inside="")
-    return map_for_speed(design, Library.load(DEFAULT_LIBERTY), out, Flow(gated=gated))
+    return Design(top=top, rtlil=rtlil, blocks=[], inside="", without_memories=without_memories)
 
 
 def compared(out: Path, top: str, net: Path) -> Equivalence:
@@ -78,6 +98,33 @@ def test_a_gate_that_opens_on_another_enable_is_found(tmp_path: Path) -> None:
     assert ".D(go)" in latch
     net.write_text(text.replace(latch, latch.replace(".D(go)", ".D(rst)")))
     assert compared(tmp_path, "small", net).named("different")
+
+
+def test_pins_of_memories_are_points(tmp_path: Path) -> None:
+    """A wrong bit that is written, and one that is read, are found."""
+    design, library = (
+        designed(tmp_path, MEMORY, "kept", without_memories=True),
+        Library.load(DEFAULT_LIBERTY),
+    )
+    net = map_for_speed(design, library, tmp_path, Flow())
+    memories = taken_out(design, tmp_path)
+    assert [*memories.memories] == ["words"]
+
+    def compared(text: str) -> Equivalence:
+        net.write_text(text)
+        return equivalence.equivalence(
+            tmp_path / "kept.v", net, "kept", library, tmp_path / "work", memories=memories
+        )
+
+    text = net.read_text()
+    good = compared(text)
+    assert good.proved
+    assert len(good.blocks["pins of memories"].verdicts) == 3 + 1 + 3 + 4 + 4
+    assert len(good.blocks["outputs"].verdicts) == 4
+    swapped = text.replace("read_data", "other")
+    for one, other in (("d[0]", "d[1]"), ("read[0]", "read[1]")):
+        swapped = text.replace(one, "?").replace(other, one).replace("?", other)
+        assert compared(swapped).named("different")
 
 
 def test_a_clock_that_is_no_gates_is_refused() -> None:

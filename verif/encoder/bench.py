@@ -85,9 +85,11 @@ def wide_fields(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Ord
     beyond the last field are not looked at.
     """
     base = dataclasses.replace(draw_segment(rng, config, "exact", "any"), keep=None, mask=True)
-    wrong = (("count", -1), ("scheme", -1), ("vector", 0), ("vector", -1))
-    for name, value in (*wrong, ("log2_group", 0), ("log2_group", -1)):
-        word = _with_field(base.word, name, value)
+    some = dataclasses.replace(base, vector=config.vector, keep=1)  # needs a mask
+    wrong = (("count", -1), ("count", -2), ("scheme", -1), ("vector", 0), ("vector", -1))
+    wrong = (*wrong, ("log2_group", 0), ("log2_group", -1), ("mask", 0))
+    for name, value in wrong:
+        word = _with_field((some if name == "mask" else base).word, name, value)
         yield Order(segment=base, word=word, expected=None, causes=frozenset({"command"}))
         yield Order.of(base)
     for word in (_with_field(base.word, "keep", -1), base.word | -1 << _BITS & (1 << 64) - 1):

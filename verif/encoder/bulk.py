@@ -31,7 +31,8 @@ from cassandra_spec.verif.library.command import encode_command_word
 from cassandra_spec.verif.library.models import names_of_bits
 from cassandra_spec.verif.tools.verilated import BUILD, Library
 
-PORTS = ("command", "codebook", "values", "speculation", "verification", "result")
+OUTPUTS = ("speculation", "verification", "result")
+PORTS = ("command", "codebook", "values", *OUTPUTS)
 """Streams of the top, in the order of ``bulk.h``."""
 
 _SEGMENT = np.dtype(

@@ -152,6 +152,45 @@ def extremes(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) ->
     ]
 
 
+def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
+    """Unary codes that end at every place; full codebooks, each with the bits of the last inverted.
+
+    Of each beat one value to all are kept, with any ranks; or all, of which few have a long code.
+    """
+    lanes, size = config.lanes, config.codebook
+    book = rng.permutation(256)[:size]
+    base = draw_segment(rng, config, "unary", "normal")
+    for turn, keep in enumerate([*range(1, lanes + 1)] * 2 + [None] * 4):
+        ranks = rng.integers(size, size=config.segment)
+        if keep is None:
+            ranks *= rng.random(config.segment) < 1 / lanes
+        exponents = 255 - book if turn % 2 else book
+        yield dataclasses.replace(
+            base,
+            values=(exponents[ranks] << 7 | rng.integers(128, size=ranks.size)).astype(np.uint16),
+            codebook=tuple(exponents.tolist()),
+            vector=lanes,
+            keep=keep,
+            mask=True,
+        )
+
+
+def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> Iterator[Segment]:
+    """What fills queues while an output is held: single values, and the most groups and low bits.
+
+    Of as many values as there can be, all or none are kept, in the smallest groups.
+    """
+    for _ in range(60):
+        yield draw_segment(rng, config, scheme, "any", beats=1)
+    base = draw_segment(rng, config, scheme, "wide")
+    fmt = dataclasses.replace(base.format, group=config.lanes, truncated=7)
+    values = values_of(rng, "wide", config.segment)
+    for keep in (0, 0, config.vector, config.vector):
+        yield dataclasses.replace(
+            base, format=fmt, values=values, vector=config.vector, keep=keep, mask=True
+        )
+
+
 def _far_from_first(config: EncoderConfig) -> NDArray[np.uint16]:
     """In each group, the first value is 128 times as large as all others."""
     exponents = np.full(config.segment, 120)

@@ -113,7 +113,9 @@ class Harness:
         self._ports, self._outcome = tuple(ports), outcome
         numbers = [(name, "u8" if place < 3 else "u4") for place, name in enumerate(_NUMBERS)]
         self._options = np.dtype([("patterns", _PATTERN, len(ports)), *numbers])
-        self._counts = np.dtype([("cycles", "u8"), ("busy", "u8"), ("ports", "u8", (len(ports), 3))])
+        self._counts = np.dtype(
+            [("cycles", "u8"), ("busy", "u8"), ("ports", "u8", (len(ports), 3))]
+        )
         self._library = _load(library)
         sizes = (ctypes.c_uint32 * 4)()
         self._library.cassandra_sizes(sizes)

@@ -24,13 +24,14 @@ from cassandra_spec.verif.encoder import bulk as encoding
 from cassandra_spec.verif.encoder.bench import Order, broken, wide_fields
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder
 from cassandra_spec.verif.encoder.cases import KINDS as VALUE_KINDS
-from cassandra_spec.verif.encoder.cases import directed, every_kind, extremes
+from cassandra_spec.verif.encoder.cases import codes, crowded, directed, every_kind, extremes
 from cassandra_spec.verif.library.bulk import GatewareError, Traffic
-from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.payloads import KINDS
 from cassandra_spec.verif.library.payloads import directed as directed_payloads
 
-_HANG = 3000  # cycles in which nothing moves; the longest stall of a pattern has 160
+_LONG = Pattern(kind=Kind.PERIODIC, on=200, off=1000)  # in which every queue can fill
+_HANG = 3000  # cycles in which nothing moves; no pattern stalls that long
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ class Batch:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
     """What came out of a batch, or how it broke; and the cycles in which segments ended, of an
-    encoder with the number of those in which it was busy."""
+    encoder with the number of those in which it was busy.
+    """
 
     what: object
     cycles: tuple[int, ...] = ()
@@ -71,7 +73,7 @@ def _traffic(rng: np.random.Generator, inputs: str, outputs: str, ports: Sequenc
     return Traffic(patterns=patterns, seed=seed, go_on=True, hang_cycles=_HANG)
 
 
-_OUTPUTS = ("values of a decoder", "speculation", "verification", "result")
+_OUTPUTS = ("values of a decoder", *encoding.OUTPUTS)
 
 
 def decoder_batches(rng: np.random.Generator, config: DecoderConfig) -> Iterator[Batch]:
@@ -126,7 +128,9 @@ def _decoder_batch(
 
 
 def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Batch]:
-    """Broken packets and commands; every kind of values; k of every kind; all traffic; resets."""
+    """Broken packets and commands; every kind of values; k of every kind; all traffic; resets;
+    codes that end everywhere; full queues.
+    """
     kinds = map(Order.of, every_kind(rng, config))
     batch = functools.partial(_encoder_batch, rng)
     some = functools.partial(itertools.islice, kinds)
@@ -140,13 +144,24 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     for inputs, outputs in itertools.product(PATTERNS, PATTERNS):
         yield batch(f"{inputs} x {outputs}", some(9), inputs, outputs)
     for limit in rng.integers(10, 400, size=6).tolist():
-        cut = batch(f"reset at {limit}", some(6), "always", "half")
-        yield dataclasses.replace(cut, traffic=dataclasses.replace(cut.traffic, limit_cycles=limit))
+        yield batch(f"reset at {limit}", some(6), "always", "half", limit_cycles=limit)
         yield batch("after it", some(3), "always", "half")
     for scheme, outputs in itertools.product(SCHEMES, ("always", "stall")):
         orders = map(Order.of, extremes(rng, config, scheme))
         yield batch(f"extremes {scheme} {outputs}", orders, "always", outputs)
     yield batch("wide fields", wide_fields(rng, config), "half", "half")
+    pairs = [(broken(rng, config, order.segment), order) for order in some(20)]
+    yield batch("alone", itertools.chain(*pairs), "always", "always", serial=True)
+    yield batch("codes", map(Order.of, codes(rng, config)), "always", "always")
+    for scheme, port in itertools.product(SCHEMES, encoding.OUTPUTS):
+        crowd = map(Order.of, crowded(rng, config, scheme))
+        yield _with_held(batch(f"crowded {scheme} {port}", crowd, "always", "always"), port)
+
+
+def _with_held(batch: Batch, port: str) -> Batch:
+    """The batch with a port that moves after long waits only."""
+    patterns = {**batch.traffic.patterns, port: _LONG}
+    return dataclasses.replace(batch, traffic=dataclasses.replace(batch.traffic, patterns=patterns))
 
 
 def request_of(order: Order) -> EncodeRequest:
@@ -165,10 +180,15 @@ def _encoder_batch(
     orders: Iterable[Order],
     inputs: str,
     outputs: str,
+    **settings: Any,
 ) -> Batch:
     traffic, orders = _traffic(rng, inputs, outputs, encoding.PORTS), list(orders)
-    requests = list(map(request_of, orders))
-    return Batch(name=name, requests=requests, traffic=traffic, orders=orders)
+    return Batch(
+        name=name,
+        requests=list(map(request_of, orders)),
+        traffic=dataclasses.replace(traffic, **settings),
+        orders=orders,
+    )
 
 
 class FaultyDecoder:

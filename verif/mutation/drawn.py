@@ -101,7 +101,7 @@ def exported(top: str) -> tuple[str, str]:
 
 
 def draw(verilog: str, module: str, number: int, seed: int, folder: Path) -> Faulty:
-    """Draw faults and write the netlists.
+    """Draw faults and write the netlists; none is of a memory, whose pins other cells have, too.
 
     Raises CassandraError if there is no Yosys, or the input cannot name as many faults.
     """
@@ -111,7 +111,8 @@ def draw(verilog: str, module: str, number: int, seed: int, folder: Path) -> Fau
     (folder / "exported.v").write_text(verilog)
     script = (
         f"read_verilog exported.v; prep -flatten -top {module}; write_json good.json;"
-        f" mutate -list {number} -seed {seed} -ctrl {PORT} {_BITS} 1 -o faults.ys;"
+        f" mutate -list {number} -seed {seed} -ctrl {PORT} {_BITS} 1 -o faults.ys"
+        " * t:$mem* %d;"
         " script faults.ys; opt_clean; write_rtlil faulty.il; write_verilog -noattr faulty.v"
     )
     run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
