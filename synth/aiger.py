@@ -46,6 +46,21 @@ class Circuit:
         """Inputs and latches."""
         return len(self.inputs) + len(self.latches)
 
+    def with_inputs(self, names: Sequence[str]) -> Circuit:
+        """The circuit with more inputs, which it does not look at."""
+        first = 2 * (1 + len(self.inputs))
+
+        def moved(literal: int) -> int:
+            return literal + 2 * len(names) * (literal >= first)
+
+        return dataclasses.replace(
+            self,
+            inputs=[*self.inputs, *names],
+            nexts=list(map(moved, self.nexts)),
+            outputs={name: moved(one) for name, one in self.outputs.items()},
+            gates=[(moved(a), moved(b)) for a, b in self.gates],
+        )
+
     def simulated(self, sources: Words) -> Words:
         """Values of all variables, [variables, words], from those of inputs and latches."""
         values = np.zeros((1 + self.sources + len(self.gates), sources.shape[1]), np.uint64)

@@ -30,7 +30,7 @@ from cassandra_spec.synth.aiger import Circuit, Words, literals, read_circuit, w
 from cassandra_spec.synth.buffering import INSTANCE, instances_of
 from cassandra_spec.synth.export import export
 from cassandra_spec.synth.gating import CLOCK, LATCH, clocks_of
-from cassandra_spec.synth.memories import TakenOut, is_given, is_read, opened
+from cassandra_spec.synth.memories import TakenOut, constants, is_given, opened
 from cassandra_spec.synth.report import DEFAULT_ENCODER, PACES, add_flow, design_of, flow_of
 from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import Library, run_tool
@@ -166,12 +166,10 @@ def name_of(names: frozenset[str]) -> str:
 def match(rtl: Circuit, netlist: Circuit) -> Matched:
     """Match registers: by name, as constants, then by what they take.
 
-    The netlist may lack bits that are read of memories. Raises CassandraError if the circuits have
-    other inputs or outputs than each other.
+    Raises CassandraError if the circuits have other inputs or outputs than each other.
     """
-    unused = {name for name in rtl.inputs if is_read(name)} - set(netlist.inputs)
     for kind, odd in (
-        ("inputs", (set(rtl.inputs) ^ set(netlist.inputs)) - unused),
+        ("inputs", set(rtl.inputs) ^ set(netlist.inputs)),
         ("outputs", set(rtl.outputs) ^ set(netlist.outputs)),
     ):
         if odd:
@@ -459,6 +457,7 @@ def equivalence(
         memories.check(found)
         (folder / "opened.json").write_text(text)
         ours = _circuit("read_json opened.json\n" + _GATES, "rtl", folder)
+        ours = dataclasses.replace(ours, outputs={**ours.outputs, **constants(found)})
         theirs = memories.renamed(theirs)
     matched = match(ours, theirs)
     points: dict[str, list[Point]] = {}

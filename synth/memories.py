@@ -21,11 +21,6 @@ Memories = dict[str, dict[str, Any]]
 """Cells of Yosys's netlists, by name of the memory."""
 
 
-def is_read(name: str) -> bool:
-    """Whether a port is a bit that is read of a memory."""
-    return f".{_READ}[" in name
-
-
 def is_given(name: str) -> bool:
     """Whether a port is a bit that a memory is given."""
     return any(f".{pin}[" in name for pin in _GIVEN)
@@ -45,26 +40,34 @@ def _pins(memories: Memories, names: tuple[str, ...]) -> Iterator[tuple[str, Bit
                 yield f"{memory}.{pin}[{place}]", bit
 
 
+def constants(memories: Memories) -> dict[str, int]:
+    """What memories are given that is constant."""
+    return {n: int(bit == "1") for n, bit in _pins(memories, _GIVEN) if isinstance(bit, str)}
+
+
 def opened(netlist: str) -> tuple[str, Memories]:
-    """A flat netlist with ports for its memories' pins, and the memories. Both are Yosys's JSON."""
+    """A flat netlist with ports for its memories' pins, and the memories. Both are Yosys's JSON.
+
+    Constant pins have no port.
+    """
     design = json.loads(netlist)
     (module,) = design["modules"].values()
     memories = memories_in(module)
-    cells = {n: cell for n, cell in module["cells"].items() if not cell["type"].startswith("$mem")}
+    rest = (cell for cell in module["cells"].values() if not cell["type"].startswith("$mem"))
     ports = {
         name: {"direction": direction, "bits": [bit]}
         for direction, names in (("input", (_READ,)), ("output", _GIVEN))
         for name, bit in _pins(memories, names)
+        if isinstance(bit, int)
     }
-    nets = {
-        name: {"hide_name": 0, "bits": port["bits"], "attributes": {}}
-        for name, port in ports.items()
-    }
+    names = {name: net for name, net in module["netnames"].items() if not net["hide_name"]}
+    for name, port in ports.items():
+        names[name] = {"hide_name": 0, "bits": port["bits"], "attributes": {}}
     module |= {
-        "cells": cells,
+        "cells": {f"cell_{place}": cell for place, cell in enumerate(rest)},  # not as Yosys numbers
         "memories": {},
         "ports": {**module["ports"], **ports},
-        "netnames": {**module["netnames"], **nets},
+        "netnames": names,
     }
     return json.dumps(design), memories
 
@@ -108,23 +111,27 @@ class TakenOut:
     def renamed(self, circuit: Circuit) -> Circuit:
         """The circuit of the rest, with its ports named by the pins.
 
-        A constant pin is an output as well; bits that nothing uses of what is read have no port. A
-        register that is such a port has the name of the net as well.
+        It gets all inputs, those too that it does not use, and all outputs: what one memory reads
+        of another, and constants, have no port. A register that is a port has the name of the net.
         """
-        prefix = f"{self.name}."
-        reads = {self._port(bit): name for name, bit in _pins(self.memories, (_READ,))}
-        given = {
-            name: int(bit == "1") if isinstance(bit, str) else circuit.outputs[self._port(bit)]
-            for name, bit in _pins(self.memories, _GIVEN)
+        prefix, reads = f"{self.name}.", dict(_pins(self.memories, (_READ,)))
+        ports = {
+            f"{prefix}{self.nets[bit]}": name for name, bit in reads.items() if bit in self.nets
         }
-        others = {n: one for n, one in circuit.outputs.items() if not n.startswith(prefix)}
-        return dataclasses.replace(
+        named = dataclasses.replace(
             circuit,
-            inputs=[reads.get(name, name) for name in circuit.inputs],
+            inputs=[ports.get(name, name) for name in circuit.inputs],
             latches=[frozenset(n.removeprefix(prefix) for n in each) for each in circuit.latches],
-            outputs={**others, **given},
         )
+        whole = named.with_inputs(sorted({*reads} - {*named.inputs}))
+        places = {name: 2 * place for place, name in enumerate(whole.inputs, 1)}
+        nets = {bit: places[name] for name, bit in reads.items()}
+        others = {n: one for n, one in whole.outputs.items() if not n.startswith(prefix)}
 
-    def _port(self, bit: Bit) -> str:
-        """The port of the rest behind which a net of the module is; of no use without one."""
-        return f"{self.name}.{self.nets.get(bit)}" if isinstance(bit, int) else ""
+        def literal(bit: int) -> int:
+            return nets[bit] if bit in nets else whole.outputs[prefix + self.nets[bit]]
+
+        pins = _pins(self.memories, _GIVEN)
+        given = {name: literal(bit) for name, bit in pins if isinstance(bit, int)}
+        outputs = {**others, **given, **constants(self.memories)}
+        return dataclasses.replace(whole, outputs=outputs)

@@ -155,24 +155,55 @@ def extremes(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) ->
 def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
     """Unary codes that end at every place; full codebooks, each with the bits of the last inverted.
 
-    Of each beat one value to all are kept, with any ranks; or all, of which few have a long code.
+    Of each beat one value to all are kept, with any ranks, or the first two, with codes of two
+    windows; or all, of which few have a long code, or the first alone.
     """
     lanes, size = config.lanes, config.codebook
-    book = rng.permutation(256)[:size]
+    beats = config.segment // lanes
+    book = 1 + rng.permutation(254)[:size]
     base = draw_segment(rng, config, "unary", "normal")
-    for turn, keep in enumerate([*range(1, lanes + 1)] * 2 + [None] * 4):
-        ranks = rng.integers(size, size=config.segment)
-        if keep is None:
-            ranks *= rng.random(config.segment) < 1 / lanes
+    draws = [(k, rng.integers(size, size=(beats, lanes))) for k in [*range(1, lanes + 1)] * 2]
+    draws += [(2, _of_two_windows(rng, config, beats)) for _ in range(2)]
+    draws += [(None, ranks * (rng.random(ranks.shape) < 1 / lanes)) for _, ranks in draws[:4]]
+    draws += [(None, _behind_a_long_one(config, beats, to)) for to in range(config.window * lanes)]
+    for turn, (keep, ranks) in enumerate(draws):
         exponents = 255 - book if turn % 2 else book
+        patterns = np.where(ranks < 0, 0, exponents[ranks] << 7)
         yield dataclasses.replace(
             base,
-            values=(exponents[ranks] << 7 | rng.integers(128, size=ranks.size)).astype(np.uint16),
+            values=(patterns | rng.integers(128, size=ranks.shape)).astype(np.uint16).ravel(),
             codebook=tuple(exponents.tolist()),
             vector=lanes,
             keep=keep,
             mask=True,
         )
+
+
+def _of_two_windows(
+    rng: np.random.Generator, config: EncoderConfig, beats: int
+) -> NDArray[np.int64]:
+    """Ranks of beats whose first two codes are as long as two windows, or a little less.
+
+    The rank of the others is -1.
+    """
+    total = np.minimum(2 * config.window * config.lanes, 2 * config.codebook)
+    both = total - 2 - rng.integers(3, size=beats)
+    ranks = np.full((beats, config.lanes), -1)
+    ranks[:, 0] = rng.integers(np.maximum(both - config.codebook + 1, 0), config.codebook)
+    ranks[:, 1] = both - ranks[:, 0]
+    return ranks
+
+
+def _behind_a_long_one(config: EncoderConfig, beats: int, to: int) -> NDArray[np.int64]:
+    """Ranks of beats of which all but the first are 0; that one's code ends at ``to`` of the
+    window behind the one in which it begins, if there is such a code.
+    """
+    size, begin = config.window * config.lanes, 0
+    ranks = np.zeros((beats, config.lanes), np.int64)
+    for row in ranks:
+        row[0] = (size + to - begin) % config.codebook
+        begin = (begin + row.sum() + config.lanes) % size
+    return ranks
 
 
 def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> Iterator[Segment]:

@@ -54,11 +54,13 @@ def never(
     (folder / "claims.json").write_text(_with_claims(netlist, claims))
     run_program(["yosys", "-q", "-p", _GATES], folder, error=CassandraError)
     _abc(folder, "read_aiger claims.aig; strash; scorr; write_aiger merged.aig")
-    proved = _constant_outputs(folder / "merged.aig")
-    for place in [place for place, done in enumerate(proved) if not done and seconds]:
-        log = _abc(folder, f"read_aiger merged.aig; cone -s -O {place}; pdr -T {seconds}")
-        proved[place] = "Property proved" in log
-    return proved
+    merged = _outputs(folder / "merged.aig")
+    proved = {0: True}  # by literal: claims that were merged are one
+    for place, literal in enumerate(merged if seconds else ()):
+        if literal not in proved:
+            log = _abc(folder, f"read_aiger merged.aig; cone -s -O {place}; pdr -T {seconds}")
+            proved[literal] = "Property proved" in log
+    return [proved.get(literal, False) for literal in merged]
 
 
 def _abc(folder: Path, commands: str) -> str:
@@ -105,8 +107,8 @@ def _inverter(bit: Bit, out: Bit) -> dict[str, Any]:
     }
 
 
-def _constant_outputs(path: Path) -> list[bool]:
-    """Which outputs of a binary AIGER file are zero."""
+def _outputs(path: Path) -> list[int]:
+    """Literals of the outputs of a binary AIGER file; 0: the constant."""
     with path.open("rb") as file:
         sizes = list(map(int, file.readline().split()[1:]))
         _, _, latches, outputs, *_ = sizes
@@ -115,4 +117,4 @@ def _constant_outputs(path: Path) -> list[bool]:
         lines = [file.readline() for _ in range(outputs)]
     if not all(re.fullmatch(rb"\d+\n", line) for line in lines):
         raise CassandraError(f"{path.name} must have a literal for each output, not {lines[0]!r}")
-    return [int(line) == 0 for line in lines]
+    return [int(line) for line in lines]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def unreachable(
     A change of a bit cannot be seen if the bit never has one of its two values, a branch if its
     condition never has the value that leads there; and a bit is no logic if nothing reads it. Each
     module is tried alone, with inputs and what comes out of the modules in it free; what that
-    leaves, in the ``whole`` design, in which only what is read of memories is free.
+    leaves, in each module around it with all that is inside, the smallest first; then in the
+    ``whole`` design. What is read of memories is always free. A proof has ``seconds`` for a bit.
     """
     folder.mkdir(parents=True, exist_ok=True)
     script = f"read_verilog {design.source.resolve()}; hierarchy -top {design.name}; proc"
@@ -37,17 +39,46 @@ def unreachable(
     modules = json.loads(path.read_text())["modules"]
     proved: set[Point] = set()
     for name in sorted({hole.module for hole in holes}):
-        mine = [dataclasses.replace(hole, module="") for hole in holes if hole.module == name]
-        module = modules[f"{design.name}.{name}" if name else design.name]
-        found = _unread(module, mine)
+        mine = [hole for hole in holes if hole.module == name]
+        module = modules[_path(design, name)]
+        found = _inside(name, mine, functools.partial(_unread, module))
         rest = [hole for hole in mine if hole not in found]
-        found |= _proved(_alone(module), rest, design.lines, folder, 0)
-        proved |= {dataclasses.replace(hole, module=name) for hole in found}
-    left = [hole for hole in holes if hole not in proved]
-    if not whole or not left:
-        return proved
-    (flat,) = json.loads(flat_netlist(design.source, design.name, folder))["modules"].values()
-    return proved | _proved(without_memories(flat), left, design.lines, folder, seconds)
+        claimed = functools.partial(_claimed, _alone(module), design.lines, folder, seconds)
+        proved |= found | _inside(name, rest, claimed)
+    for name in _surroundings(holes) if whole else ():
+        left = [hole for hole in holes if hole not in proved and _is_in(hole, name)]
+        if left:
+            (flat,) = json.loads(flat_netlist(design.source, _path(design, name), folder))[
+                "modules"
+            ].values()
+            claimed = functools.partial(_claimed, flat, design.lines, folder, seconds)
+            proved |= _inside(name, left, claimed)
+    return proved
+
+
+def _path(design: Design, module: str) -> str:
+    """Name of a module in the source."""
+    return f"{design.name}.{module}" if module else design.name
+
+
+def _is_in(hole: Point, module: str) -> bool:
+    return f"{hole.module}.".startswith(f"{module}." if module else "")
+
+
+def _surroundings(holes: Sequence[Point]) -> list[str]:
+    """Modules around those of the holes, themselves among them, the smallest first."""
+    parts = [hole.module.split(".") if hole.module else [] for hole in holes]
+    paths = {".".join(each[:depth]) for each in parts for depth in range(len(each) + 1)}
+    return sorted(paths, key=lambda path: (-path.count("."), not path, path))
+
+
+def _inside(
+    module: str, holes: Sequence[Point], proved: Callable[[Sequence[Point]], set[Point]]
+) -> set[Point]:
+    """What is proved of holes as a module has them, whose paths begin there."""
+    start = len(module) + 1 if module else 0
+    names = {dataclasses.replace(hole, module=hole.module[start:]): hole for hole in holes}
+    return {names[hole] for hole in proved([*names])}
 
 
 def _alone(module: dict[str, Any]) -> dict[str, Any]:
@@ -71,14 +102,15 @@ def _unread(module: dict[str, Any], holes: Sequence[Point]) -> set[Point]:
     return {hole for hole, bit in found.items() if isinstance(bit, int) and bit not in read}
 
 
-def _proved(
+def _claimed(
     module: dict[str, Any],
-    holes: Sequence[Point],
     lines: Sequence[str],
     folder: Path,
     seconds: int,
+    holes: Sequence[Point],
 ) -> set[Point]:
     """Those of the holes that are proved in a netlist of one module."""
+    module = without_memories(module)
     wanted = {hole: _claims(module["netnames"], hole, lines) for hole in holes}
     proved = {hole for hole, claims in wanted.items() if _constant(claims)}
     claims = sorted({claim for each in wanted.values() for claim in each if _open(claim)}, key=str)
