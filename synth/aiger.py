@@ -61,6 +61,13 @@ class Circuit:
             gates=[(moved(a), moved(b)) for a, b in self.gates],
         )
 
+    def with_ands(self, pairs: Mapping[str, tuple[int, int]]) -> Circuit:
+        """The circuit with outputs that are the AND of two literals each, in place of its own."""
+        first = 1 + self.sources + len(self.gates)
+        made = {name: 2 * place for place, name in enumerate(pairs, first)}
+        gates, outputs = [*self.gates, *pairs.values()], {**self.outputs, **made}
+        return dataclasses.replace(self, gates=gates, outputs=outputs)
+
     def simulated(self, sources: Words) -> Words:
         """Values of all variables, [variables, words], from those of inputs and latches."""
         values = np.zeros((1 + self.sources + len(self.gates), sources.shape[1]), np.uint64)

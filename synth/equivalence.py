@@ -30,7 +30,7 @@ from cassandra_spec.synth.aiger import Circuit, Words, literals, read_circuit, w
 from cassandra_spec.synth.buffering import INSTANCE, instances_of
 from cassandra_spec.synth.export import export
 from cassandra_spec.synth.gating import CLOCK, LATCH, clocks_of
-from cassandra_spec.synth.memories import TakenOut, constants, is_given, opened
+from cassandra_spec.synth.memories import TakenOut, constants, is_given, opened, written
 from cassandra_spec.synth.report import DEFAULT_ENCODER, PACES, add_flow, design_of, flow_of
 from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import Library, run_tool
@@ -458,7 +458,7 @@ def equivalence(
         (folder / "opened.json").write_text(text)
         ours = _circuit("read_json opened.json\n" + _GATES, "rtl", folder)
         ours = dataclasses.replace(ours, outputs={**ours.outputs, **constants(found)})
-        theirs = memories.renamed(theirs)
+        ours, theirs = written(ours, found), written(memories.renamed(theirs), found)
     matched = match(ours, theirs)
     points: dict[str, list[Point]] = {}
     for point in matched.points:

@@ -72,6 +72,26 @@ def opened(netlist: str) -> tuple[str, Memories]:
     return json.dumps(design), memories
 
 
+def written(circuit: Circuit, memories: Memories) -> Circuit:
+    """The circuit with 0 for what a memory is given while it writes nothing: it does not count.
+
+    An address is left as it is where bits have enables of their own.
+    """
+    pairs: dict[str, tuple[int, int]] = {}
+    for memory, cell in memories.items():
+        enables = [
+            circuit.outputs[f"{memory}.WR_EN[{place}]"]
+            for place in range(len(cell["connections"]["WR_EN"]))
+        ]
+        for place, enable in enumerate(enables):
+            name = f"{memory}.WR_DATA[{place}]"
+            pairs[name] = circuit.outputs[name], enable
+        if len({*enables}) == 1:
+            for name, _ in _pins({memory: cell}, ("WR_ADDR",)):
+                pairs[name] = circuit.outputs[name], enables[0]
+    return circuit.with_ands(pairs)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TakenOut:
     """The module of memories that synthesis takes out of a design.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -70,12 +71,39 @@ def broken(rng: np.random.Generator, config: EncoderConfig, segment: Segment) ->
         foreign = dataclasses.replace(base, keep=None, mask=False, codebook=(0,))
         causes = frozenset({"miss"})
         return Order(segment=foreign, expected=None, causes=causes, useless=True)
-    return Order(
-        segment=segment,
-        word=segment.word | 3 << 16,
-        expected=None,
-        causes=frozenset({"command"}),
-    )
+    return _refused(segment)
+
+
+def cut_anywhere(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:
+    """Packets whose last word has any number of values, where any other number is asked for."""
+    lanes = config.pace
+    base = dataclasses.replace(draw_segment(rng, config, "mx", "normal"), keep=None, mask=True)
+    values = rng.integers(1 << 14, size=2 * lanes).astype(np.uint16)
+    for asked, given in itertools.permutations(range(1, lanes + 1), 2):
+        segment = dataclasses.replace(base, values=values[: lanes + asked])
+        there = dataclasses.replace(base, values=values[: lanes + min(asked, given)])
+        cause = "short" if given < asked else "long"
+        yield Order(
+            segment=segment,
+            values=tuple(values[: lanes + given].tolist()),
+            expected=there,
+            causes=frozenset({cause}),
+        )
+
+
+def refused_behind_a_window(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:
+    """Commands that cannot be obeyed behind segments whose only window of codes is not used."""
+    for _ in range(10):
+        drawn = draw_segment(rng, config, "unary", "normal", beats=2)
+        nothing = dataclasses.replace(drawn, keep=0, mask=True)
+        yield Order.of(nothing)
+        yield _refused(nothing)
+
+
+def _refused(segment: Segment) -> Order:
+    """Its command asks for a scheme that there is not."""
+    word, causes = segment.word | 3 << 16, frozenset({"command"})
+    return Order(segment=segment, word=word, expected=None, causes=causes)
 
 
 def wide_fields(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:

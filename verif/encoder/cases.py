@@ -89,7 +89,14 @@ def draw_segment(
     everything = keep is None or keep >= vector
     mask = bool(scheme == "unary" or not everything or rng.random() < 0.4)
     book = tuple(_codebook(rng, fmt, values)) if scheme == "unary" else ()
-    return Segment(format=fmt, values=values, vector=vector, keep=keep, mask=mask, codebook=book)
+    return Segment(
+        format=fmt,
+        values=values,
+        vector=vector,
+        keep=keep,
+        mask=mask,
+        codebook=book,
+    )
 
 
 def every_kind(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
@@ -98,6 +105,12 @@ def every_kind(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segm
     while True:
         for place in rng.permutation(len(pairs)):
             yield draw_segment(rng, config, *pairs[place])
+
+
+def finite(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
+    """Segments whose commands say that nothing is to be replaced, and there is nothing."""
+    for kind in ("normal", "ties", "small", "wide"):
+        yield dataclasses.replace(draw_segment(rng, config, "mx", kind), saturate=False)
 
 
 def directed(

@@ -21,10 +21,23 @@ from cassandra_spec.verif.decoder.bulk import PORTS, Request, RtlCodec
 from cassandra_spec.verif.decoder.faults import cuts, faults, flip_bits
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.encoder import bulk as encoding
-from cassandra_spec.verif.encoder.bench import Order, broken, wide_fields
+from cassandra_spec.verif.encoder.bench import (
+    Order,
+    broken,
+    cut_anywhere,
+    refused_behind_a_window,
+    wide_fields,
+)
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder
 from cassandra_spec.verif.encoder.cases import KINDS as VALUE_KINDS
-from cassandra_spec.verif.encoder.cases import codes, crowded, directed, every_kind, extremes
+from cassandra_spec.verif.encoder.cases import (
+    codes,
+    crowded,
+    directed,
+    every_kind,
+    extremes,
+    finite,
+)
 from cassandra_spec.verif.library.bulk import GatewareError, Traffic
 from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.payloads import KINDS
@@ -152,6 +165,10 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     yield batch("wide fields", wide_fields(rng, config), "half", "half")
     pairs = [(broken(rng, config, order.segment), order) for order in some(20)]
     yield batch("alone", itertools.chain(*pairs), "always", "always", serial=True)
+    yield batch("cut anywhere", cut_anywhere(rng, config), "always", "always")
+    yield batch("finite", map(Order.of, finite(rng, config)), "half", "half")
+    refused = batch("refused", refused_behind_a_window(rng, config), "always", "always")
+    yield _with_held(refused, "speculation")
     yield batch("codes", map(Order.of, codes(rng, config)), "always", "always")
     for scheme, port in itertools.product(SCHEMES, encoding.OUTPUTS):
         crowd = map(Order.of, crowded(rng, config, scheme))
