@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encode.vector_buffer import select_shape
 from cassandra_spec.verif.encoder.model import Segment
 
 KINDS = ("normal", "any", "equal", "zeros", "ties", "edges", "small", "wide", "infinite")
@@ -217,6 +218,39 @@ def _behind_a_long_one(config: EncoderConfig, beats: int, to: int) -> NDArray[np
         row[0] = (size + to - begin) % config.codebook
         begin = (begin + row.sum() + config.lanes) % size
     return ranks
+
+
+def thresholds(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
+    """Vectors whose smallest kept value has any digit of the search; half or more are above it.
+
+    What is above has the largest digit there; more significant digits are alike.
+    """
+    base = draw_segment(rng, config, "exact", "normal")
+    vector, digits = config.vector, select_shape(config).digits
+    rows = config.segment // vector
+    places = [
+        (15 - sum(digits[: number + 1]), value, (1 << width) - 1)
+        for number, width in enumerate(digits)
+        for value in range((1 << width) - 1)
+    ]
+    for start, above in itertools.product(
+        range(0, len(places), rows), (vector // 2, vector * 3 // 4, vector - 2)
+    ):
+        values = [_around(rng, vector, above, *place) for place in places[start : start + rows]]
+        yield dataclasses.replace(
+            base, values=np.concatenate(values), vector=vector, keep=above + 1, mask=True
+        )
+
+
+def _around(
+    rng: np.random.Generator, vector: int, above: int, shift: int, digit: int, largest: int
+) -> NDArray[np.uint16]:
+    """A vector, in any order: ``above`` values have the largest digit at a place, the others
+    ``digit``.
+    """
+    digits = rng.permutation(np.where(np.arange(vector) < above, largest, digit))
+    prefix = int(rng.integers(1 << 15)) & -(largest + 1 << shift)
+    return (prefix | digits << shift | rng.integers(1 << shift, size=vector)).astype(np.uint16)
 
 
 def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> Iterator[Segment]:

@@ -37,6 +37,7 @@ from cassandra_spec.verif.encoder.cases import (
     every_kind,
     extremes,
     finite,
+    thresholds,
 )
 from cassandra_spec.verif.library.bulk import GatewareError, Traffic
 from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
@@ -166,6 +167,7 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     pairs = [(broken(rng, config, order.segment), order) for order in some(20)]
     yield batch("alone", itertools.chain(*pairs), "always", "always", serial=True)
     yield batch("cut anywhere", cut_anywhere(rng, config), "always", "always")
+    yield batch("thresholds", map(Order.of, thresholds(rng, config)), "always", "always")
     yield batch("finite", map(Order.of, finite(rng, config)), "half", "half")
     refused = batch("refused", refused_behind_a_window(rng, config), "always", "always")
     yield _with_held(refused, "speculation")
