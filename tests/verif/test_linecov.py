@@ -32,9 +32,9 @@ endmodule
 """
 
 
-def counted(kind: str, line: int, what: str, count: int) -> str:
+def counted(kind: str, line: int, what: str, count: int, *, module: str = "top") -> str:
     """A line as Verilator writes it."""
-    fields = {"f": "top.v", "l": line, "n": 1, "t": kind, "page": f"v_{kind}/top", "o": what}
+    fields = {"f": "top.v", "l": line, "n": 1, "t": kind, "page": f"v_{kind}/{module}", "o": what}
     keys = "".join(f"\x01{key}\x02{value}" for key, value in fields.items())
     return f"C '{keys}' {count}\n"
 
@@ -114,6 +114,67 @@ def test_a_module_is_tried_alone_and_then_where_it_is(tmp_path: Path) -> None:
     assert unreachable(nested, nested.holes, tmp_path / "whole", 5) == {none, both, high}
 
 
+WRAPPED = """module cassandra_dma_x(input clk, input a, output y, output z);
+  \\cassandra_dma_x.top top (.clk(clk), .a(a), .y(y));
+  assign z = 1'b0;
+endmodule
+
+module \\cassandra_dma_x.top (input clk, input a, output reg y);
+  wire to;
+  wire from;
+  wire unread;
+  wire sent;
+  wire low;
+  assign to = a & y & 1'b0;
+  assign unread = ~a;
+  assign sent = a ^ y;
+  assign low = from & to;
+  \\cassandra_dma_x.top.channel_0.decoder \\channel_0.decoder (.i(sent), .o(from));
+  initial y = 0;
+  always @(posedge clk) y <= from | low;
+endmodule
+
+module \\cassandra_dma_x.top.channel_0.decoder (input i, output o);
+  assign o = i & 1'b0;
+endmodule
+"""
+
+
+@pytest.fixture
+def wrapped(tmp_path: Path) -> Design:
+    """A DMA with its rules and its decoder, in which nothing was seen."""
+    (tmp_path / "cassandra_dma_x-1.v").write_text(WRAPPED)
+    top = "cassandra_dma_x.top"
+    signals: dict[str, tuple[str, ...]] = {
+        "cassandra_dma_x": ("z",),
+        f"{top}.channel_0.decoder": ("o",),
+    }
+    signals[top] = ("to", "from", "sent", "unread", "low", "y")
+    lines = [
+        counted("toggle", 1, f"{name}:0->1", 0, module=module)
+        for module, names in signals.items()
+        for name in names
+    ]
+    (tmp_path / "cassandra_dma_x-1.a.dat").write_text("".join(lines), encoding="latin1")
+    (found,) = designs(tmp_path)
+    return found
+
+
+def test_decoders_in_a_dma_and_rules_beside_it_are_not_counted(wrapped: Design) -> None:
+    assert {point.what for point in wrapped.counts} == {
+        f"{name}:0->1" for name in ("to", "from", "sent", "unread", "low", "y")
+    }
+    assert {point.module for point in wrapped.counts} == {""}
+    assert wrapped.engines == {"channel_0.decoder"}
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
+def test_what_comes_out_of_an_engine_is_free(wrapped: Design, tmp_path: Path) -> None:
+    """And a bit that only the engine reads is read."""
+    proved = unreachable(wrapped, wrapped.holes, tmp_path / "proofs", 5)
+    assert {hole.what for hole in proved} == {"to:0->1", "low:0->1", "unread:0->1"}
+
+
 @pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
 def test_an_open_hole_is_named_and_a_stale_waiver_too(
     design: Design, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -149,6 +210,13 @@ def test_a_waiver_is_about_its_kinds_modules_and_text(design: Design) -> None:
     assert not covers(module="inner")
     assert not covers(design="other")
     assert not covers(text="rare")
+
+
+def test_a_waiver_may_name_what_is_assigned(design: Design) -> None:
+    fields = {"kinds": ("toggle",), "design": "*", "module": "*", "reason": "x"}
+    for text, covered in (("^never:.* = .a > 2", True), ("= a == ", False)):
+        waiver = Waiver(text=text, **fields)  # type: ignore[arg-type]
+        assert bool(waived([waiver], [(design, STUCK)])[0]) == covered
 
 
 def test_waivers_have_reasons(tmp_path: Path) -> None:

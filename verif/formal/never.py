@@ -26,20 +26,31 @@ _GATES = (
 _PORT = "claims"
 
 
-def flat_netlist(verilog: Path, module: str, folder: Path) -> str:
-    """A design as one module of word-level cells, in the JSON of Yosys."""
+def flat_netlist(
+    verilog: Path, module: str, folder: Path, *, boxes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A design as one module of word-level cells, as the JSON of Yosys has it.
+
+    Modules that are ``boxes`` stay cells of their own.
+    """
     target = folder / "flat.json"
+    closed = "".join(f" blackbox {name};" for name in boxes)
     script = (
-        f"read_verilog {verilog.resolve()}; hierarchy -check -top {module}; proc; flatten;"
+        f"read_verilog {verilog.resolve()}; hierarchy -check -top {module};{closed} proc; flatten;"
         f" write_json {target.resolve()}"
     )
     run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
-    return target.read_text()
+    flat: dict[str, Any] = json.loads(target.read_text())["modules"][module]
+    return flat
 
 
 def without_memories(module: dict[str, Any]) -> dict[str, Any]:
-    """A module without its memories, so that what is read of them is free, too."""
-    cells = {name: c for name, c in module["cells"].items() if not c["type"].startswith("$mem")}
+    """A module without its memories and boxes, so that what comes out of them is free, too."""
+    cells = {
+        name: cell
+        for name, cell in module["cells"].items()
+        if cell["type"].startswith("$") and not cell["type"].startswith("$mem")
+    }
     return {**module, "cells": cells, "memories": {}}
 
 
@@ -72,6 +83,7 @@ def _with_claims(netlist: str, claims: Sequence[tuple[Bit, int]]) -> str:
     design = json.loads(netlist)
     ((name, module),) = design["modules"].items()
     module["ports"] = {n: p for n, p in module["ports"].items() if p["direction"] == "input"}
+    _begin_once(module)
     fresh = 1 + max(_numbers(module))
     bits: list[Bit] = []
     for place, (bit, value) in enumerate(claims):
@@ -83,6 +95,17 @@ def _with_claims(netlist: str, claims: Sequence[tuple[Bit, int]]) -> str:
     module["ports"][_PORT] = {"direction": "output", "bits": bits}
     module["netnames"][_PORT] = {"hide_name": 0, "bits": bits, "attributes": {}}
     return json.dumps({"modules": {name: module}})
+
+
+def _begin_once(module: dict[str, Any]) -> None:
+    """One name of each bit says how it begins: Yosys forgets only one when a bit is constant."""
+    known: set[Bit] = set()
+    for net in module["netnames"].values():
+        if value := net["attributes"].get("init"):
+            pairs = list(zip(net["bits"], reversed(value), strict=True))
+            begins = ["x" if bit in known else begin for bit, begin in pairs]
+            net["attributes"]["init"] = "".join(reversed(begins))
+            known.update(bit for bit, begin in pairs if begin != "x")
 
 
 def _numbers(module: dict[str, Any]) -> list[int]:

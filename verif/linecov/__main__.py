@@ -20,6 +20,7 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.verif.linecov.points import KINDS, Design, Point, designs
+from cassandra_spec.verif.linecov.subjects import subject_of
 from cassandra_spec.verif.linecov.unreachable import unreachable
 from cassandra_spec.verif.linecov.waivers import Waiver, load, waived
 
@@ -118,7 +119,13 @@ def _table(design: Design, waived: set[Point], proved: set[Point]) -> str:
     rows = [_row(module or "(top)", design, module, waived, proved) for module in modules]
     rows.append(_row("all", design, None, waived, proved))
     header = (f"{design.name}", *KINDS, "out of reach", "waived", "open")
-    return text_table(header, rows, left=1)
+    return text_table(header, rows, left=1) + _elsewhere(design)
+
+
+def _elsewhere(design: Design) -> str:
+    """What of a design is not counted here, and where it is."""
+    suite = subject_of(design.name).suite
+    return "".join(f"\n{engine} and all in it: suite {suite}" for engine in sorted(design.engines))
 
 
 def _row(

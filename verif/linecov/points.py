@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.verif.linecov.subjects import subject_of
 
 KINDS = ("line", "branch", "toggle")
 
 _ESCAPES = {"__DOT__": ".", "__BRA__": "[", "__KET__": "]"}
+_BITS = re.compile(r"\[-?\d+\]$")
+_ASSIGNED = re.compile(r"  assign \\?(?P<name>\S+) +(?P<value>= .*)")
 _CODE = re.compile(r"__0([0-9a-fA-F]{2})")
 
 
@@ -20,7 +25,7 @@ class Point:
     """Something that a run may see: where it is, and what."""
 
     kind: str  # one of KINDS
-    module: str  # path of the instance below the top; empty: the top
+    module: str  # path of the instance below the subject's root; empty: the root
     line: int  # of the source
     column: int
     what: str  # of a toggle: ``signal[bit]:0->1``, as Verilog names it; of a branch: which way
@@ -28,22 +33,50 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Design:
-    """A source and how often each of its points was seen."""
+    """A source and how often each point of its subject was seen."""
 
     name: str  # of the top module
     source: Path
     counts: dict[Point, int]
+    root: str = ""  # path of the instance that is counted; empty: the top
+    engines: frozenset[str] = frozenset()  # paths of instances in it that another suite counts
+
+    @functools.cached_property
+    def lines(self) -> list[str]:
+        """The source."""
+        return self.source.read_text().splitlines()
+
+    def text(self, point: Point) -> str:
+        """The line of a point; of a toggle, its name and what is assigned to its signal."""
+        if point.kind != "toggle":
+            return self.lines[point.line - 1]
+        signal = _BITS.sub("", point.what.rpartition(":")[0])
+        assigned = self._assigned.get((self._module_at(point.line), signal), "")
+        return f"{point.what} {assigned}".rstrip()
+
+    def _module_at(self, line: int) -> int:
+        """The number of the source's module that has a line."""
+        return bisect.bisect_left(self._ends, line)
+
+    @functools.cached_property
+    def _ends(self) -> list[int]:
+        return [number for number, line in enumerate(self.lines, 1) if line == "endmodule"]
+
+    @functools.cached_property
+    def _assigned(self) -> dict[tuple[int, str], str]:
+        """Whole signals that are assigned, by module and name."""
+        found = ((n, _ASSIGNED.match(line)) for n, line in enumerate(self.lines, 1))
+        return {(self._module_at(n), match["name"]): match["value"] for n, match in found if match}
+
+    def module(self, path: str) -> str:
+        """The Verilog module of an instance, by its path below the root."""
+        return ".".join(part for part in (self.name, self.root, path) if part)
 
     @property
     def holes(self) -> list[Point]:
         """Points that were never seen, in the order of the source."""
         missed = (point for point, count in self.counts.items() if not count)
         return sorted(missed, key=lambda point: (point.line, point))
-
-    @property
-    def lines(self) -> list[str]:
-        """The source."""
-        return self.source.read_text().splitlines()
 
 
 def designs(folder: Path) -> list[Design]:
@@ -59,9 +92,24 @@ def designs(folder: Path) -> list[Design]:
                 counts[point] = counts.get(point, 0) + count
         if not counts:
             raise CassandraError(f"{source.name} must have the counts of a run, not none")
-        name = source.stem.rpartition("-")[0]
-        found.append(Design(name=name, source=source, counts=counts))
+        found.append(_restricted(source, counts))
     return found
+
+
+def _restricted(source: Path, counts: dict[Point, int]) -> Design:
+    """The design of a source, with the points of its subject."""
+    name = source.stem.rpartition("-")[0]
+    subject = subject_of(name)
+    modules = {point.module for point in counts}
+    inside = {module: subject.inside(module) for module in modules}
+    engines = {engine for module in modules if (engine := subject.engine_around(module))}
+    kept = {
+        dataclasses.replace(point, module=path): count
+        for point, count in counts.items()
+        if (path := inside[point.module]) is not None
+    }
+    below = frozenset(engine.removeprefix(f"{subject.root}.") for engine in engines)
+    return Design(name=name, source=source, counts=kept, root=subject.root, engines=below)
 
 
 def read(lines: Iterable[str]) -> Iterator[tuple[Point, int]]:

@@ -16,7 +16,7 @@ from cassandra_spec.verif.formal.netlist import Bit
 from cassandra_spec.verif.formal.never import flat_netlist, never, without_memories
 from cassandra_spec.verif.linecov.points import Design, Point
 
-_SIGNAL = re.compile(r"(?P<name>.*?)(?:\[(?P<bit>\d+)\])?$")
+_SIGNAL = re.compile(r"(?P<name>.*?)(?:\[(?P<bit>-?\d+)\])?$")
 _CONDITION = re.compile(r"(?:= |if \()(?P<signal>\\?[\w.$\[\]]+(?: \[\d+\])?) *(?:\?|\) begin)")
 _ALWAYS = {"if": 1, "cond_then": 1, "else": 0, "cond_else": 0}
 
@@ -30,35 +30,33 @@ def unreachable(
     condition never has the value that leads there; and a bit is no logic if nothing reads it. Each
     module is tried alone, with inputs and what comes out of the modules in it free; what that
     leaves, in each module around it with all that is inside, the smallest first; then in the
-    ``whole`` design. What is read of memories is always free. A proof has ``seconds`` for a bit.
+    ``whole`` design. What is read of memories is always free, and so is what comes out of engines
+    that another suite counts. A proof has ``seconds`` for a bit.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    script = f"read_verilog {design.source.resolve()}; hierarchy -top {design.name}; proc"
+    top = design.module("")
+    script = f"read_verilog {design.source.resolve()}; hierarchy -top {top}; proc"
     path = folder / "modules.json"
     run_program(["yosys", "-q", "-p", f"{script}; write_json {path}"], folder, error=CassandraError)
     modules = json.loads(path.read_text())["modules"]
     proved: set[Point] = set()
     for name in sorted({hole.module for hole in holes}):
         mine = [hole for hole in holes if hole.module == name]
-        module = modules[_path(design, name)]
+        module = modules[design.module(name)]
         found = _inside(name, mine, functools.partial(_unread, module))
         rest = [hole for hole in mine if hole not in found]
         claimed = functools.partial(_claimed, _alone(module), design.lines, folder, seconds)
         proved |= found | _inside(name, rest, claimed)
+    engines = [design.module(engine) for engine in design.engines]
     for name in _surroundings(holes) if whole else ():
         left = [hole for hole in holes if hole not in proved and _is_in(hole, name)]
         if left:
-            (flat,) = json.loads(flat_netlist(design.source, _path(design, name), folder))[
-                "modules"
-            ].values()
+            flat = flat_netlist(design.source, design.module(name), folder, boxes=engines)
+            found = _inside(name, left, functools.partial(_unread, flat))
+            rest = [hole for hole in left if hole not in found]
             claimed = functools.partial(_claimed, flat, design.lines, folder, seconds)
-            proved |= _inside(name, left, claimed)
+            proved |= found | _inside(name, rest, claimed)
     return proved
-
-
-def _path(design: Design, module: str) -> str:
-    """Name of a module in the source."""
-    return f"{design.name}.{module}" if module else design.name
 
 
 def _is_in(hole: Point, module: str) -> bool:
@@ -88,7 +86,7 @@ def _alone(module: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unread(module: dict[str, Any], holes: Sequence[Point]) -> set[Point]:
-    """Changes of bits that nothing reads: no cell, no module and no output."""
+    """Changes of bits that nothing reads: no cell, no module in it and no output."""
     read = {
         bit
         for cell in module["cells"].values()
@@ -96,7 +94,8 @@ def _unread(module: dict[str, Any], holes: Sequence[Point]) -> set[Point]:
         if cell.get("port_directions", {}).get(port) != "output"
         for bit in bits
     }
-    read |= {bit for port in module["ports"].values() for bit in port["bits"]}
+    ports = (port for port in module["ports"].values() if port["direction"] == "output")
+    read |= {bit for port in ports for bit in port["bits"]}
     toggles = [hole for hole in holes if hole.kind == "toggle"]
     found = {hole: _bit_of(module["netnames"], hole) for hole in toggles}
     return {hole for hole, bit in found.items() if isinstance(bit, int) and bit not in read}

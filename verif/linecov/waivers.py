@@ -6,7 +6,7 @@ import dataclasses
 import fnmatch
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
@@ -19,8 +19,9 @@ FILE = Path(__file__).with_name("waivers.toml")
 class Waiver:
     """Holes of some kinds in some modules of some designs, and why they are left.
 
-    ``design`` and ``module`` are shell patterns; ``text`` is a regular expression, of a signal's
-    name (toggles) or of a line of the source.
+    ``design`` and ``module`` are shell patterns, ``module`` of the path below the top; ``text`` is
+    a regular expression, of a line of the source or, for toggles, of ``SIGNAL:CHANGE = VALUE``,
+    where the value is what the source assigns to the whole signal.
     """
 
     kinds: tuple[str, ...]
@@ -33,14 +34,13 @@ class Waiver:
         """Whether it is about holes of this design."""
         return fnmatch.fnmatchcase(design.name, self.design)
 
-    def covers(self, design: Design, hole: Point, lines: Sequence[str]) -> bool:
+    def covers(self, design: Design, hole: Point) -> bool:
         """Whether it is about this hole."""
-        text = hole.what if hole.kind == "toggle" else lines[hole.line - 1]
         return (
             hole.kind in self.kinds
             and self.about(design)
             and fnmatch.fnmatchcase(hole.module, self.module)
-            and re.search(self.text, text) is not None
+            and re.search(self.text, design.text(hole)) is not None
         )
 
 
@@ -65,13 +65,9 @@ def waived(
     covered: set[tuple[str, Point]] = set()
     unused = list(waivers)
     every = list(unused)
-    texts: dict[Path, list[str]] = {}
     for design, hole in holes:
-        if design.source not in texts:
-            texts[design.source] = design.lines
-        lines = texts[design.source]
         for waiver in every:
-            if waiver.covers(design, hole, lines):
+            if waiver.covers(design, hole):
                 covered.add((design.source.name, hole))
                 unused = [other for other in unused if other is not waiver]
     return covered, unused

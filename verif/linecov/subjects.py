@@ -1,0 +1,59 @@
+"""Which modules of a design a run is about: the others have a run of their own, or are tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import re
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subject:
+    """The module ``root`` of some designs and all in it, but for engines that another suite counts.
+
+    ``design`` is a shell pattern, ``root`` the path of an instance, ``engine`` a regular expression
+    of such paths.
+    """
+
+    design: str
+    root: str = ""
+    engine: str | None = None
+    suite: str | None = None  # that counts the engine
+
+    def inside(self, module: str) -> str | None:
+        """The path below the root of a module that is counted; None if it is not."""
+        if self.engine_around(module) is not None:
+            return None
+        if module == self.root or not self.root:
+            return module.removeprefix(self.root)
+        within = module.startswith(f"{self.root}.")
+        return module.removeprefix(f"{self.root}.") if within else None
+
+    def engine_around(self, module: str) -> str | None:
+        """The engine that a module is, or is in."""
+        found = self.engine and re.match(rf"(?:{self.engine})(?=\.|$)", module)
+        return found[0] if found else None
+
+
+SUBJECTS = (
+    Subject(
+        design="cassandra_dma_*",
+        root="top",
+        engine=r"top\.channel_\d+\.decoder",
+        suite="decoder_l8",
+    ),
+    Subject(
+        design="cassandra_encoder_dma_*",
+        root="top",
+        engine=r"top\.encoder",
+        suite="encoder_l8",
+    ),
+    Subject(design="cassandra_store_*", root="top"),
+)
+"""Of designs that the suites wrap: rules of the bus are beside the exported top, not in it."""
+
+
+def subject_of(design: str) -> Subject:
+    """The subject of a design: all of it, unless the table says otherwise."""
+    found = (subject for subject in SUBJECTS if fnmatch.fnmatchcase(design, subject.design))
+    return next(found, Subject(design=design))
