@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_lon
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
-from cassandra_spec.verif.library.payloads import KINDS, directed, gaussian, random_format
+from cassandra_spec.verif.library.payloads import KINDS, Payload, directed, gaussian, random_format
 from tests.marks import slow
 
 CodecOf = Callable[[int], RtlCodec]
@@ -136,15 +136,21 @@ def test_decoders_of_one_scheme(
         check(rtl, jobs, traffic_of(rng), coverage)
 
 
+def long_payloads(rng: np.random.Generator, lanes: int, *, lead: int = 1) -> Iterator[Payload]:
+    """Every chunk with every carry, and the longest segments."""
+    fmt = Format(beat=lanes, segment=1 << 16, group=32, lead=lead)
+    yield KINDS["chunks"](fmt, rng, 0)
+    almost = fmt.segment - lanes  # whose beats are a number of ones alone
+    for count in (almost, fmt.segment):
+        yield KINDS["totals"](fmt, rng, count)
+
+
 @pytest.mark.parametrize("lanes", LANES)
 def test_every_chunk_with_every_carry(
     codec_of: CodecOf, rng: np.random.Generator, lanes: int
 ) -> None:
     chunks = Coverage()
-    fmt = Format(beat=lanes, segment=1 << 16, group=32)
-    almost = fmt.segment - lanes  # whose beats are a number of ones alone
-    totals = [KINDS["totals"](fmt, rng, count) for count in (almost, fmt.segment)]
-    for payload in (KINDS["chunks"](fmt, rng, 0), *totals):
+    for payload in long_payloads(rng, lanes):
         check(codec_of(lanes), list(jobs_of(payload)), Traffic(), chunks)
     chunks.require("chunk.*", "code_length.*", f"extreme.{lanes}.count.most")
     chunks.save(FOLDER / f"chunks_{lanes}.json")

@@ -12,6 +12,7 @@ from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import run_suite
 from tests.marks import slow
 
+MODULES = ",".join(f"cassandra_spec.verif.dma.{name}" for name in ("encoding", "encoder_software"))
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
 CONFIGS = {"l8": small(8, 32), "l16_c4": small(16, 32, 4)}
@@ -22,7 +23,7 @@ def test_encoder_dma(name: str) -> None:
     top = CassandraEncoderDma(CONFIGS[name])
     run_suite(
         Ruled(top),
-        "cassandra_spec.verif.dma.encoding",
+        MODULES,
         top.module_name,
         build_dir=BUILD / f"encoder_dma_{name}",
         extra_env={"CASSANDRA_LANES": str(CONFIGS[name].encoder.lanes)},

@@ -1,7 +1,6 @@
-"""The decoder whose targets come at full rate against golden, in bulk: few segments of each kind.
+"""The decoder whose targets come at full rate against golden, in bulk.
 
-The suites of the half-rate decoder check at length what both have in common, and the suite of the
-verification path has an instance of each rate.
+The suite of the verification path has an instance of each rate, too.
 """
 
 from __future__ import annotations
@@ -12,15 +11,23 @@ import functools
 import numpy as np
 import pytest
 
-from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, RtlCodec, Traffic
-from cassandra_spec.verif.decoder.faults import faults
-from cassandra_spec.verif.decoder.jobs import jobs_of, mixed_jobs
+from cassandra_spec.verif.decoder.faults import cuts, faults
+from cassandra_spec.verif.decoder.jobs import jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.library.coverage import Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import directed, random_format
-from tests.verif.test_decoder_bulk import LANES, check, check_faults, check_flips, traffic_of
+from tests.verif.test_decoder_bulk import (
+    LANES,
+    check,
+    check_faults,
+    check_flips,
+    long_payloads,
+    split,
+    traffic_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -41,12 +48,42 @@ def test_idle_by_back_pressure_by_payload(rng: np.random.Generator, lanes: int) 
             check(codec_of(lanes), jobs, traffic, Coverage())
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("lanes", LANES)
-def test_every_directed_payload(rng: np.random.Generator, lanes: int) -> None:
-    for scheme in SCHEMES:
+def test_every_directed_payload(rng: np.random.Generator, lanes: int, scheme: Scheme) -> None:
+    for truncated in range(8):
         fmt = random_format(rng, lanes=lanes, scheme=scheme, segment=256, lead=2)
+        fmt = dataclasses.replace(fmt, truncated=truncated)
         jobs = [job for payload in directed(rng, fmt) for job in jobs_of(payload)]
         check(codec_of(lanes), jobs, traffic_of(rng), Coverage())
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_every_chunk_with_every_carry(rng: np.random.Generator, lanes: int) -> None:
+    chunks = Coverage()
+    for payload in long_payloads(rng, lanes, lead=2):
+        check(codec_of(lanes), list(jobs_of(payload)), Traffic(), chunks)
+    chunks.require("chunk.*", "code_length.*", f"extreme.{lanes}.count.most")
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_entries_beyond_those_that_the_decoder_holds_are_ignored(
+    rng: np.random.Generator, lanes: int
+) -> None:
+    jobs = mixed_jobs(rng, lanes=lanes, count=20, schemes=("unary",), lead=2)
+    requests = [with_long_book(rng, job) for job in jobs]
+    result = codec_of(lanes).run(requests, traffic_of(rng))
+    for job, values in zip(jobs, split(result, requests), strict=True):
+        assert np.array_equal(values, job.expected), str(job)
+
+
+@pytest.mark.parametrize("outputs", ["always", "stall"])
+@pytest.mark.parametrize("lanes", LANES)
+def test_regions_that_end_anywhere_are_short(
+    rng: np.random.Generator, lanes: int, outputs: str
+) -> None:
+    traffic = Traffic(patterns={"values": PATTERNS[outputs]}, seed=1, go_on=True)
+    check_faults(codec_of(lanes), list(cuts(rng, lanes, lead=2)), traffic, Coverage())
 
 
 @pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])
@@ -60,16 +97,18 @@ def test_faults_are_flagged_and_what_follows_is_right(
     check_faults(codec_of(lanes), items, traffic_of(rng, serial=serial, go_on=True), Coverage())
 
 
+@pytest.mark.parametrize("lanes", LANES)
 def test_flipped_bits_are_flagged_exactly_when_golden_rejects_them(
-    rng: np.random.Generator,
+    rng: np.random.Generator, lanes: int
 ) -> None:
-    check_flips(codec_of(16), rng, mixed_jobs(rng, lanes=16, count=150, lead=2))
+    check_flips(codec_of(lanes), rng, mixed_jobs(rng, lanes=lanes, count=150, lead=2))
 
 
-def test_reset_in_the_middle(rng: np.random.Generator) -> None:
-    jobs = mixed_jobs(rng, lanes=16, count=20, lead=2)
+@pytest.mark.parametrize("lanes", LANES)
+def test_reset_in_the_middle(rng: np.random.Generator, lanes: int) -> None:
+    jobs = mixed_jobs(rng, lanes=lanes, count=20, lead=2)
     for limit in rng.integers(10, 400, size=12).tolist():
         cut = dataclasses.replace(traffic_of(rng), limit_cycles=limit)
-        result = codec_of(16).run([job.request for job in jobs], cut)
+        result = codec_of(lanes).run([job.request for job in jobs], cut)
         assert result.outcomes[-1] is None
-        check(codec_of(16), jobs, traffic_of(rng), Coverage())
+        check(codec_of(lanes), jobs, traffic_of(rng), Coverage())

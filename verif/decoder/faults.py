@@ -71,9 +71,9 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
     yield Fault(bin="rank.pruned", cause="rank", request=cut)
 
 
-def cuts(rng: Generator, lanes: int) -> Iterator[Fault]:
+def cuts(rng: Generator, lanes: int, *, lead: int = 1) -> Iterator[Fault]:
     """Segments of long codes, which starve in each beat, that end behind any word."""
-    fmt = Format(beat=lanes, segment=256)
+    fmt = Format(beat=lanes, segment=256, lead=lead)
     payload = draw(rng, fmt, fmt.segment, "longest")
     for target in (False, True):
         request = Job(payload=payload, index=0, target=target).request

@@ -16,14 +16,13 @@ from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
 from cassandra_spec.verif.dma.bench import DmaBench
 from cassandra_spec.verif.dma.memory import Order, Timing
-from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Kind, Pattern
+from cassandra_spec.verif.library.patterns import ALWAYS, NEVER, PATTERNS
 from cassandra_spec.verif.library.payloads import directed, draw, random_format
 
 SMALL = DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, books=2)
 SEGMENT = 128
 FORMATS: dict[str, Any] = json.loads(os.environ.get("CASSANDRA_FORMATS", "{}"))
 """Fields of the formats that the design reads, beside those of the default: lead, coded."""
-NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 
 
 def design() -> CassandraDma:

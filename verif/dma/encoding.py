@@ -13,13 +13,14 @@ import numpy as np
 from cassandra_spec.golden import Format, decode_target, encode
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, SCHEMES
 from cassandra_spec.golden.packed import Packed
-from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.registers import ID, VERSION, field_of, registers_for
-from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encode.types import EncodeCommandLayout, EncoderConfig
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import PeripheralBench
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
+from cassandra_spec.verif.encoder.bench import Order
 from cassandra_spec.verif.encoder.cases import draw_segment, every_kind
 from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.library.models import names_of_bits
@@ -31,6 +32,8 @@ SIZE = 1 << 10
 """Most values in a segment of the encoders that the suite runs on."""
 
 _SUPERBLOCK = 128
+_LARGEST = 1 << 14  # bytes: no region of the suite is larger
+_COMMAND = EncodeCommandLayout.size
 _FIRST = 27  # bits of the command word in ENCODE_COMMAND
 
 
@@ -68,10 +71,33 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         self.values.send(values_packet(values.tolist(), self.config.encoder.pace))
 
     async def describe(
-        self, segment: Segment, bases: Sequence[int], rooms: Sequence[int], slot: int = 0
+        self,
+        segment: Segment,
+        bases: Sequence[int],
+        rooms: Sequence[int],
+        slot: int = 0,
+        *,
+        word: int | None = None,
     ) -> None:
+        """Write the registers of a descriptor; ``word`` instead of the segment's own command."""
+        commands = commands_of(segment.word if word is None else word)
+        await self.host.describe(commands, slot, bases, rooms)
+
+    def place(self, region: bytes, *, useless: bool, spare: bool) -> Place:
+        """Choose a place for a region: as much room as it needs, or any more.
+
+        A region that is ``useless`` may have any bytes, as many as the largest.
+        """
+        size = _LARGEST if useless else len(region)
+        base, bus = self.memory.allocate(size), self.config.bus
+        most = min((1 << LENGTH_BITS) - bus, (1 << self.config.address) - base)
+        room = most - int(self.rng.integers((most - size) // bus + 1)) * bus if spare else size
+        return Place(base=base, room=room, region=region)
+
+    async def describe_places(self, order: Order, places: Sequence[Place], slot: int = 0) -> None:
         """Write the registers of a descriptor."""
-        await self.host.describe(commands_of(segment), slot, bases, rooms)
+        bases, rooms = ([getattr(place, name) for place in places] for name in ("base", "room"))
+        await self.describe(order.segment, bases, rooms, slot, word=order.word)
 
     async def slot_of(self, segment: Segment) -> int:
         """The slot of a segment's codebook."""
@@ -141,9 +167,9 @@ async def start(dut: Any) -> EncoderDmaBench:
     return bench
 
 
-def commands_of(segment: Segment) -> dict[str, int]:
-    """The registers with the command word of a segment."""
-    low, high = segment.word & ((1 << _FIRST) - 1), segment.word >> _FIRST
+def commands_of(word: int) -> dict[str, int]:
+    """The registers with a command word, as far as it has fields."""
+    low, high = word & ((1 << _FIRST) - 1), (word & (1 << _COMMAND) - 1) >> _FIRST
     return {"encode_command": low, "encode_vector": high}
 
 
@@ -151,43 +177,64 @@ def _regions(packed: Packed) -> tuple[bytes, bytes]:
     return packed.speculation.tobytes(), packed.verification.tobytes()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a region goes, and what must come there."""
+
+    base: int
+    room: int  # bytes
+    region: bytes
+
+
 async def encode_all(bench: EncoderDmaBench, segments: Sequence[Segment]) -> list[Result]:
     """Encode segments to places of their own, and compare what is in memory with golden's."""
-    placed = [_offered(bench, segment) for segment in segments]
+    return await encode_orders(bench, [Order.of(segment) for segment in segments])
+
+
+async def encode_orders(
+    bench: EncoderDmaBench, orders: Sequence[Order], *, spare: bool = False
+) -> list[Result]:
+    """The same of segments that may be refused; with ``spare`` they have more room than needed."""
+    placed = [offered(bench, order, spare=spare) for order in orders]
 
     async def work() -> list[Result]:
         found: list[Result] = []
-        for segment, places in zip(segments, placed, strict=True):
-            book = segment.codebook
+        for order, places in zip(orders, placed, strict=True):
+            book = order.segment.codebook
             if book and book not in bench.codebooks and len(bench.codebooks) == bench.config.books:
                 found += await bench.drain()
-            slot = await bench.slot_of(segment)
-            bases, regions = zip(*places, strict=True)
-            await bench.describe(segment, bases, [len(region) for region in regions], slot)
+            slot = await bench.slot_of(order.segment)
+            await bench.describe_places(order, places, slot)
             found += await bench.start()
-        return [*found, *await bench.collect(len(segments) - len(found))]
+        return [*found, *await bench.collect(len(orders) - len(found))]
 
     found: list[Result] = await bench.do(work(), 400_000)
-    for segment, places, result in zip(segments, placed, found, strict=True):
-        _check(bench, segment, places, result)
+    for order, places, result in zip(orders, placed, found, strict=True):
+        check_result(bench, order, places, result)
     return found
 
 
-def _offered(bench: EncoderDmaBench, segment: Segment) -> list[tuple[int, bytes]]:
-    """Offer the values of a segment; places for its regions, and what must come there."""
-    bench.offer(segment.values)
-    return [(bench.memory.allocate(len(region)), region) for region in _regions(segment.packed)]
+def offered(bench: EncoderDmaBench, order: Order, *, spare: bool = False) -> list[Place]:
+    """Offer the values of a segment; places for its regions."""
+    given = order.segment.values if order.values is None else np.array(order.values, np.uint16)
+    bench.offer(given)
+    regions = _regions(order.expected.packed) if order.expected else (b"", b"")
+    return [bench.place(region, useless=order.useless, spare=spare) for region in regions]
 
 
-def _check(
-    bench: EncoderDmaBench, segment: Segment, places: list[tuple[int, bytes]], result: Result
+def check_result(
+    bench: EncoderDmaBench, order: Order, places: Sequence[Place], result: Result
 ) -> None:
-    assert result.lengths == tuple(len(region) // _SUPERBLOCK for _, region in places), segment
-    assert (result.failed, result.room, result.causes) == (0, 0, frozenset()), segment
-    assert result.mask == segment.packed.directory[0, 4], segment
-    assert result.saturated == segment.replaced(), segment
-    for base, region in places:
-        assert bench.memory.read(base, len(region)) == region, segment
+    """Compare a segment's result and regions."""
+    assert (result.failed, result.room, result.causes) == (0, 0, order.causes), order
+    if order.useless:
+        return
+    assert result.lengths == tuple(len(place.region) // _SUPERBLOCK for place in places), order
+    for place in places:
+        assert bench.memory.read(place.base, len(place.region)) == place.region, order
+    if order.expected:
+        assert result.mask == order.expected.packed.directory[0, 4], order
+        assert result.saturated == order.expected.replaced(), order
 
 
 def some(bench: EncoderDmaBench, count: int) -> list[Segment]:
@@ -328,12 +375,12 @@ async def results_that_nobody_pops(dut: Any) -> None:
     segments = [one for one in segments if one.format.scheme != "unary"]
     most = bench.config.results + IN_FLIGHT + bench.config.queue
     segments = segments[:most]
-    placed = [_offered(bench, segment) for segment in segments]
+    orders = [Order.of(segment) for segment in segments]
+    placed = [offered(bench, order) for order in orders]
 
     async def work() -> None:
-        for segment, places in zip(segments, placed, strict=True):
-            bases, regions = zip(*places, strict=True)
-            await bench.describe(segment, bases, [len(region) for region in regions])
+        for order, places in zip(orders, placed, strict=True):
+            await bench.describe_places(order, places)
             await bench.host.write("start", compose("start", push=1))
 
     await bench.do(work())
@@ -342,8 +389,8 @@ async def results_that_nobody_pops(dut: Any) -> None:
         bench.config.results, len(segments)
     )
     found = await bench.do(bench.collect(len(segments)))
-    for segment, places, result in zip(segments, placed, found, strict=True):
-        _check(bench, segment, places, result)
+    for order, places, result in zip(orders, placed, found, strict=True):
+        check_result(bench, order, places, result)
     assert not await bench.do(bench.host.read("error"))
 
 
@@ -365,17 +412,17 @@ async def errors_and_interrupts(dut: Any) -> None:
     fmt = Format(scheme="mx", beat=bench.config.encoder.lanes, group=32, segment=SIZE)
     bad = Segment(format=fmt, values=values, vector=64, keep=None, mask=False, saturate=False)
     clean = dataclasses.replace(bad, values=np.full(200, 0x3F80, np.uint16))
-    result = await _one(bench, bad, clean)
+    result = await one_result(bench, bad, like=clean)
     assert result.causes == {"nonfinite"}
     assert await bench.do(host.causes()) == {"encode_nonfinite"}
     assert await bench.do(host.read("error_segment")) == 1
     await bench.do(host.write("error", 0xFFFF_FFFF))
-    result = await _one(bench, clean, clean, spare=-_SUPERBLOCK)
+    result = await one_result(bench, clean, spare=-_SUPERBLOCK)
     assert result.room
     assert await bench.do(host.causes()) == {"room"}
     await bench.do(host.write("error", 0xFFFF_FFFF))
     for response, cause in ((Response.SLVERR, "slave"), (Response.DECERR, "decode")):
-        result = await _one(bench, clean, clean, response=response)
+        result = await one_result(bench, clean, response=response)
         assert result.failed
         assert await bench.do(host.causes()) == {cause}
         address = await bench.do(host.read_pair("error_address"))
@@ -393,23 +440,29 @@ async def errors_and_interrupts(dut: Any) -> None:
     assert not await bench.do(host.causes())
 
 
-async def _one(
+async def one_result(
     bench: EncoderDmaBench,
     segment: Segment,
-    like: Segment,
     *,
+    like: Segment | None = None,
     spare: int = 0,
     response: Response | None = None,
+    region: int | None = None,
 ) -> Result:
-    """Encode one segment, with room as for another, more or less."""
-    rooms = [len(region) + spare for region in _regions(like.packed)]
+    """Encode one segment with the room that it needs, or another one ``like`` it, and ``spare``.
+
+    The first burst of a ``region`` (of any) is answered with ``response``.
+    """
+    rooms = [len(region) + spare for region in _regions((like or segment).packed)]
     bases = [bench.memory.allocate(size) for size in rooms]
+    slot = await bench.do(bench.slot_of(segment))
     if response is not None:
-        bench.memory.fail(bases[int(bench.rng.integers(2))], response)
+        place = int(bench.rng.integers(2)) if region is None else region
+        bench.memory.fail(bases[place], response)
     bench.offer(segment.values)
 
     async def work() -> Result:
-        await bench.describe(segment, bases, rooms)
+        await bench.describe(segment, bases, rooms, slot)
         await bench.start()
         return (await bench.collect(1))[0]
 

@@ -8,6 +8,7 @@ from typing import Any
 import cocotb
 
 from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES, Format
+from cassandra_spec.rtl.dma.config import IN_FLIGHT
 from cassandra_spec.verif.decoder.faults import Fault, coded_faults, faults
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.axi_models import Response
@@ -16,7 +17,8 @@ from cassandra_spec.verif.dma.decoding import FORMATS, some_jobs, start
 from cassandra_spec.verif.dma.decoding import design as design
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import Order, Timing
-from cassandra_spec.verif.library.patterns import PATTERNS
+from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
+from cassandra_spec.verif.library.payloads import draw
 
 RESPONSES = {"slave": Response.SLVERR, "decode": Response.DECERR}
 
@@ -129,6 +131,31 @@ async def a_memory_that_is_not_there(dut: Any) -> None:
             await bench.do(bench.queue([placed]))
             await bench.finish()
             await bench.decode(some_jobs(bench, 2))
+
+
+@cocotb.test()
+@cocotb.parametrize(region=["speculation", "verification"])
+async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region: str) -> None:
+    """Its first word fails, the others come late: as many segments queue up as may be inside."""
+    bench = await start(dut)
+    late = Pattern(kind=Kind.PERIODIC, on=1, off=60)
+    bench.memory.use(Timing(order=Order.BEATS, beats=late))
+    lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
+    for response in RESPONSES.values():
+        fmt = Format(scheme="exact", beat=lanes, segment=2048, group=32, lead=lead)
+        payload = draw(bench.rng, fmt, 2048, "weights")
+        long = Job(payload=payload, index=0, target=region == "verification")
+        bad = Broken(job=long, region=region, word=0, response=response)
+        short = Format(scheme="exact", beat=lanes, segment=32, group=32, lead=lead)
+        others = [
+            Job(payload=draw(bench.rng, short, 32, "weights"), index=0, target=long.target)
+            for _ in range(2 * IN_FLIGHT)
+        ]
+        items: list[Job | Fault | Broken] = [bad, *others]
+        placed = [bench.place(item) for item in items]
+        await bench.enable()
+        await bench.do(bench.queue(placed))
+        await bench.finish()
 
 
 def fitting(bench: DmaBench, fault: Fault) -> Fault | None:

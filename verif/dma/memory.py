@@ -28,10 +28,18 @@ class Memory:
     """Words that may be accessed, words that are broken, and the processes of the channels."""
 
     def __init__(
-        self, dut: Any, rng: np.random.Generator, channels: list[Channel], bits: int
+        self,
+        dut: Any,
+        rng: np.random.Generator,
+        channels: list[Channel],
+        *,
+        data: int,  # bits
+        address: int,
     ) -> None:
         self._dut, self._rng, self._channels = dut, rng, channels
-        self.word = bits // 8  # bytes
+        self.word = data // 8  # bytes
+        self._pages = (1 << address) // PAGE
+        self.before = 0  # bytes: regions begin with the last word before a multiple; 0: anywhere
         self._tasks: list[Any] = []
         self._cycle = 0
         self._free = PAGE  # the address behind everything that was allocated
@@ -67,17 +75,29 @@ class Memory:
         raise NotImplementedError
 
     def allocate(self, size: int) -> int:
-        """A place for ``size`` bytes behind everything else: a random multiple of the bus word.
+        """A place for ``size`` bytes: a random multiple of the bus word.
 
-        Half of them begin shortly before the border of a page, some before one of 4 GiB.
+        Most are behind everything else; half of these begin shortly before the border of a page,
+        some before one of 4 GiB. The others are anywhere in the upper half of the address space.
         """
+        if self.before:
+            self._free = -(-self._free // self.before - 1) * self.before - self.word
+        elif self._rng.random() < 0.2:
+            return self._allocate_high(size)
         page = 1 << 32 if self._rng.random() < 0.1 else PAGE
         start = -(-self._free // self.word) * self.word
         border = -(-start // page) * page
         near = max(start, border - self.word * int(self._rng.integers(0, 20)))
-        base = near if self._rng.random() < 0.5 else start
+        base = near if self._rng.random() < 0.5 and not self.before else start
         self.allow(base, size)
         self._free = base + size + self.word
+        return base
+
+    def _allocate_high(self, size: int) -> int:
+        room = self._pages // 2 - 1 - size // PAGE
+        page = self._pages // 2 + int(self._rng.integers(room))
+        base = page * PAGE + self.word * int(self._rng.integers(PAGE // self.word))
+        self.allow(base, size)
         return base
 
     def allow(self, address: int, size: int) -> None:
@@ -159,7 +179,8 @@ class ReadMemory(Memory):
     def __init__(self, dut: Any, rng: np.random.Generator) -> None:
         self._ar, self._r = read_channels(dut)
         self._data: dict[int, int] = {}  # by number of a word
-        super().__init__(dut, rng, [self._ar, self._r], len(dut.m_axi_rdata))
+        sizes = {"data": len(dut.m_axi_rdata), "address": len(dut.m_axi_araddr)}
+        super().__init__(dut, rng, [self._ar, self._r], **sizes)
         self.use(Timing())
 
     def use(self, timing: Timing) -> None:
@@ -272,7 +293,8 @@ class WriteMemory(Memory):
 
     def __init__(self, dut: Any, rng: np.random.Generator) -> None:
         self._aw, self._w, self._b = write_channels(dut)
-        super().__init__(dut, rng, [self._aw, self._w, self._b], len(dut.m_axi_wdata))
+        sizes = {"data": len(dut.m_axi_wdata), "address": len(dut.m_axi_awaddr)}
+        super().__init__(dut, rng, [self._aw, self._w, self._b], **sizes)
         self.use(WriteTiming())
 
     def use(self, timing: WriteTiming) -> None:

@@ -8,29 +8,27 @@ import cocotb
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.dma.config import LENGTH_BITS
-from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, ID, VERSION, Register, registers_for
+from cassandra_spec.rtl.dma.registers import ID, VERSION, registers_for
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import DmaBench, Placed
-from cassandra_spec.verif.dma.decoding import FORMATS, NEVER, some_jobs, start
+from cassandra_spec.verif.dma.decoding import FORMATS, some_jobs, start
 from cassandra_spec.verif.dma.decoding import design as design
 from cassandra_spec.verif.dma.failures import broken, clear
 from cassandra_spec.verif.dma.host import compose, names_of
 from cassandra_spec.verif.dma.memory import Order, Timing
-from cassandra_spec.verif.library.patterns import ALWAYS
+from cassandra_spec.verif.dma.registering import (
+    check_counters_are_cleared,
+    check_interrupt,
+    check_places_without_a_register,
+    check_writes,
+    write_codebooks_that_do_not_exist,
+    write_empty_codebooks,
+)
+from cassandra_spec.verif.library.patterns import ALWAYS, NEVER
 from cassandra_spec.verif.library.payloads import Payload, draw, gaussian
 
 REGISTERS = registers_for("decode")
-QUIET = {"control", "start", "codebook"}  # writing these acts
-
-
-def mask_of(register: Register, *access: str) -> int:
-    """The bits with one of these kinds of access."""
-    return sum(
-        ((1 << field.width) - 1) << low
-        for field, low in register.places()
-        if field.access in access
-    )
 
 
 @cocotb.test()
@@ -63,34 +61,14 @@ async def what_was_built(dut: Any) -> None:
 
 @cocotb.test()
 async def registers_keep_what_is_written(dut: Any) -> None:
-    """Byte strobes; fields that are read only; bits that are in no field."""
-    bench = await start(dut)
-    for register in REGISTERS:
-        if register.name in QUIET:
-            continue
-        value = await bench.do(bench.host.read(register.name))
-        writable = mask_of(register, "rw")
-        for _ in range(8):
-            first = int(bench.rng.integers(4))
-            data = bench.rng.bytes(int(bench.rng.integers(1, 5 - first)))
-            response = await bench.do(bench.host.raw_write(register.offset + first, data))
-            assert response == Response.OKAY
-            touched = int.from_bytes(bytes([255] * len(data)), "little") << 8 * first & writable
-            new = int.from_bytes(data, "little") << 8 * first
-            value = (value & ~touched) | (new & touched)
-            assert await bench.do(bench.host.read(register.name)) == value, register.name
+    """And nothing but what may be written."""
+    await check_writes(await start(dut), "decode")
 
 
 @cocotb.test()
 async def places_without_a_register(dut: Any) -> None:
-    """SLVERR, and nothing happens."""
-    bench = await start(dut)
-    known = {register.offset for register in REGISTERS}
-    for offset in range(0, 1 << ADDRESS_BITS, 4):
-        wanted = Response.OKAY if offset in known else Response.SLVERR
-        assert (await bench.do(bench.host.raw_read(offset)))[1] == wanted
-        if offset not in known:
-            assert await bench.do(bench.host.raw_write(offset, bytes(4))) == Response.SLVERR
+    """Nothing is there."""
+    await check_places_without_a_register(await start(dut), "decode")
 
 
 async def push(bench: DmaBench, placed: Placed, book: int = 0, **changed: int) -> set[str]:
@@ -119,7 +97,7 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
     for name, base, length in zip(
         ("speculation", "verification"), placed.bases, placed.lengths, strict=True
     ):
-        wrong += [{f"{name}_base_low": base | 1 << bit} for bit in range(3)]
+        wrong += [{f"{name}_base_low": base & 0xFFFF_FFFF | 1 << bit} for bit in range(3)]
         wrong += [{f"{name}_length": length + step} for step in (1, bench.word // 2)]
         wrong += [{f"{name}_length": 0}, {f"{name}_length": length + (1 << LENGTH_BITS)}]
         if len(dut.m_axi_araddr) < 64:
@@ -131,8 +109,9 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
         assert await push(bench, placed, **changed) == {"descriptor"}, changed
         await clear(bench)
     unary = bench.place(one_target(bench, "unary"))
-    assert await push(bench, unary, book=1) == {"descriptor"}  # no such codebook
-    await clear(bench)
+    for slot in range(16):  # no such codebook
+        assert await push(bench, unary, book=slot) == {"descriptor"}
+        await clear(bench)
     if FORMATS.get("coded"):
         await bench.do(bench.host.load_codebook(0, (127,)))
         both = compose("book", slot=0, pruned=1)
@@ -229,19 +208,8 @@ async def interrupts(dut: Any) -> None:
         raised = names_of("irq", await bench.do(bench.host.read("irq")))
         assert raised == {"segment", "idle"} | ({"error"} if bad else set())
         assert int(dut.irq.value)
-        rest = compose("irq", segment=1, idle=1, error=1) ^ compose("irq", **{source: 1})
-        await bench.do(bench.host.write("irq", rest))
-        await bench.run(2)
-        assert int(dut.irq.value)
-        await bench.do(bench.host.write("irq_enable", rest))
-        await bench.run(2)
-        assert not int(dut.irq.value)
-        await bench.do(bench.host.write("irq_enable", 7))
-        await bench.run(2)
-        assert int(dut.irq.value)
+        await check_interrupt(dut, bench, source)
         await clear(bench)
-        await bench.run(2)
-        assert not int(dut.irq.value)
 
 
 @cocotb.test()
@@ -264,25 +232,76 @@ async def counters(dut: Any) -> None:
         assert 0 < read["idle"] < read["cycles"] <= bench.cycle - cycle
         segments = await bench.do(bench.host.read("count_segments"))
         assert segments == len(bench.scoreboard.ended) - before[2]
-        await bench.do(bench.host.write("control", compose("control", clear=1, enable=1)))
-        assert await bench.do(bench.host.read_pair("count_cycles")) == 0
+        await check_counters_are_cleared(bench)
 
 
-@cocotb.test()
-async def codebooks(dut: Any) -> None:
-    """Each segment finds its own, in slots that are written again and again."""
-    bench = await start(dut)
+def unary_jobs(bench: DmaBench, count: int) -> list[Job]:
+    """Drafts and targets of so many payloads; each has exponents, and so a codebook, of its own."""
     lanes = bench.lanes // bench.decoders
     items: list[Job] = []
-    for number in range(12):
+    for number in range(count):
         fmt = Format(scheme="unary", beat=lanes, segment=256, group=32, lead=FORMATS.get("lead", 1))
-        values = gaussian(bench.rng, 700, scale=2.0 ** -(number % 7))
+        values = gaussian(bench.rng, 700, scale=2.0 ** (19 * (number % 7) - 60))
         payload = Payload(name=f"scale {number}", format=fmt, values=values)
         items += [
             Job(payload=payload, index=index, target=target)
             for index in range(3)
             for target in (False, True)
         ]
+    return items
+
+
+@cocotb.test()
+async def codebooks(dut: Any) -> None:
+    """Each segment finds its own, in slots that are written again and again."""
+    bench = await start(dut)
+    items = unary_jobs(bench, 12)
     order = bench.rng.permutation(len(items))
     await bench.decode(items)
     await bench.decode([items[place] for place in order])
+
+
+@cocotb.test()
+async def codebooks_that_do_not_exist(dut: Any) -> None:
+    """What is written to entries and slots that are not there changes none that is."""
+    bench = await start(dut)
+    books = await bench.do(bench.host.field("fetch", "books"))
+    await bench.do(write_empty_codebooks(bench, books))
+    items = unary_jobs(bench, books)
+    for _ in range(2):
+        order = bench.rng.permutation(len(items))
+        await bench.decode([items[place] for place in order])
+        await bench.do(write_codebooks_that_do_not_exist(bench, books, Format().codebook))
+        unary = bench.place(items[0])
+        for slot in range(books, 16):
+            assert await push(bench, unary, book=slot) == {"descriptor"}
+            await clear(bench)
+
+
+@cocotb.test()
+async def the_longest_segment(dut: Any) -> None:
+    """As many values as a command can name, in both modes."""
+    bench = await start(dut)
+    lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
+    fmt = Format(scheme="exact", beat=lanes, segment=1 << 16, group=32, lead=lead)
+    payload = draw(bench.rng, fmt, fmt.segment, "weights")
+    jobs = [Job(payload=payload, index=0, target=target) for target in (False, True)]
+    await bench.decode([jobs[0], *some_jobs(bench, 2), jobs[1], *some_jobs(bench, 2)])
+
+
+@cocotb.test()
+async def regions_that_go_on_far_beyond_their_segment(dut: Any) -> None:
+    """Both are as long as a descriptor may say: they are read on, until a reset."""
+    bench = await start(dut)
+    length = (1 << LENGTH_BITS) - bench.word
+    for _ in range(2):
+        await bench.enable()
+        job = one_target(bench)
+        base = bench.memory.place(bytes(length))
+        placed = Placed(item=job, bases=(base, base), lengths=(length, length))
+        assert not await push(bench, placed)
+        await bench.run(2000)
+        asked = sum(beats for _, beats in bench.memory.bursts) * bench.word
+        assert asked > 2 * max(job.request.segment.speculation.size, 1024)
+        await bench.reset()
+        await bench.decode(some_jobs(bench, 3))

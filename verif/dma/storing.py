@@ -8,16 +8,18 @@ from typing import Any
 
 import cocotb
 
+from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS, REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.store import CassandraStore, entry_layout
 from cassandra_spec.rtl.dma.write_master import place_layout
+from cassandra_spec.rtl.encode.region_writer import LENGTH_WIDTH
 from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import MemoryBench
 from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
 from cassandra_spec.verif.library.packets import region_packet
-from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Kind, Pattern
+from cassandra_spec.verif.library.patterns import ALWAYS, NEVER, PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 
 
@@ -29,7 +31,6 @@ def design() -> CassandraStore:
 SMALL = StoreConfig(
     encoder=EncoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, outstanding=1, address=48
 )
-NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 SUPERBLOCK = 128
 
 
@@ -38,11 +39,12 @@ class Stored:
     """A segment: its regions, where they go, and what must be said of it."""
 
     regions: tuple[bytes, bytes]
+    lengths: tuple[int, int]  # superblocks of them, as the result says
     bases: tuple[int, int]
     rooms: tuple[int, int]  # bytes that are left for the region
     follow: bool
     offsets: tuple[int, int]  # superblocks
-    said: dict[str, int]  # mask, errors, saturated
+    said: dict[str, Any]  # mask, errors, saturated
 
 
 class Encoder(Agent):
@@ -86,12 +88,8 @@ class Encoder(Agent):
 
 
 def _result(segment: Stored) -> int:
-    lengths = {
-        name: len(region) // SUPERBLOCK
-        for name, region in zip(REGIONS, segment.regions, strict=True)
-    }
-    said = {**segment.said, "errors": {"short": segment.said["errors"]}}
-    return int(EncodeResult().const({**lengths, **said}).as_bits())
+    lengths = dict(zip(REGIONS, segment.lengths, strict=True))
+    return int(EncodeResult().const({**lengths, **segment.said}).as_bits())
 
 
 class StoreBench(MemoryBench[WriteMemory]):
@@ -119,16 +117,23 @@ class StoreBench(MemoryBench[WriteMemory]):
         await super().reset(cycles)
         self._previous = None
 
-    def draw(self, *, most: int = 12, follow: bool | None = None, room: int = 0) -> Stored:
-        """A segment of random lengths; ``room``: superblocks beyond what the regions need."""
+    def draw(
+        self,
+        *,
+        most: int = 12,
+        follow: bool | None = None,
+        room: int = 0,
+        more: int = 0,
+        lengths: tuple[int, int] | None = None,
+    ) -> Stored:
+        """A segment of random lengths; ``room``: superblocks beyond what the regions need.
+
+        The result says of a region that has words that it is longer by up to ``more`` superblocks.
+        """
         rng = self.rng
-        lengths = [int(rng.integers(1, most + 1)), int(rng.integers(0, most + 1))]
-        kind = rng.random()
-        if kind < 0.1:
-            lengths = [0, 0]
-        elif kind < 0.3:
-            lengths[1] = 0
-        regions = [rng.bytes(SUPERBLOCK * length) for length in lengths]
+        sizes = lengths or self._lengths(most)
+        regions = [rng.bytes(SUPERBLOCK * size) for size in sizes]
+        said_lengths = [size and size + int(rng.integers(more + 1)) for size in sizes]
         follow = bool(rng.random() < 0.4) if follow is None else follow
         follow = follow and self._previous is not None
         if not follow:
@@ -140,22 +145,33 @@ class StoreBench(MemoryBench[WriteMemory]):
         assert self._previous is not None
         bases, rooms, offsets = zip(*self._previous, strict=True)
         self._previous = [
-            (base + min(size, left), left - min(size, left), offset + size // SUPERBLOCK)
-            for (base, left, offset), size in zip(self._previous, map(len, regions), strict=True)
+            (base + min(size, left), left - min(size, left), offset + length)
+            for (base, left, offset), size, length in zip(
+                self._previous, map(len, regions), said_lengths, strict=True
+            )
         ]
         said = {
             "mask": int(rng.integers(2)),
-            "errors": int(rng.integers(2)),
+            "errors": {name: int(rng.integers(2)) for name in ENCODE_ERROR_CAUSES},
             "saturated": int(rng.integers(1 << 17)),
         }
         return Stored(
             regions=(regions[0], regions[1]),
+            lengths=(said_lengths[0], said_lengths[1]),
             bases=bases,
             rooms=rooms,
             follow=follow,
             offsets=offsets,
             said=said,
         )
+
+    def _lengths(self, most: int) -> tuple[int, int]:
+        """Superblocks of both regions; some have none."""
+        kind = self.rng.random()
+        if kind < 0.1:
+            return 0, 0
+        first, second = (int(self.rng.integers(low, most + 1)) for low in (1, 0))
+        return first, 0 if kind < 0.3 else second
 
     def send(self, segments: list[Stored]) -> None:
         """Queue segments: places at once, regions as the store takes them."""
@@ -195,7 +211,7 @@ class StoreBench(MemoryBench[WriteMemory]):
     def _check(self, segment: Stored, entry: dict[str, Any]) -> None:
         fits = True
         for place, region in enumerate(segment.regions):
-            assert entry["lengths"][place] == len(region) // SUPERBLOCK
+            assert entry["lengths"][place] == segment.lengths[place]
             assert entry["offsets"][place] == segment.offsets[place]
             written = min(len(region), segment.rooms[place])
             fits &= written == len(region)
@@ -220,7 +236,7 @@ def _entry(number: int) -> dict[str, Any]:
     return {
         "offsets": [view.offsets[place] for place in range(len(REGIONS))],
         "lengths": [view.lengths[place] for place in range(len(REGIONS))],
-        "errors": int(view.errors.short),
+        "errors": {name: int(view.errors[name]) for name in ENCODE_ERROR_CAUSES},
         **{name: int(view[name]) for name in ("mask", "failed", "room", "saturated")},
     }
 
@@ -324,6 +340,34 @@ async def a_room_with_the_highest_bit(dut: Any) -> None:
 
 
 @cocotb.test()
+async def offsets_far_behind_the_first(dut: Any) -> None:
+    """Results that say of their regions that they are long: offsets add up what they say."""
+    bench = await start(dut)
+    most = (1 << LENGTH_WIDTH) - 16
+    segments = [bench.draw(lengths=(1, 1), follow=False, room=400, more=most)]
+    segments += [bench.draw(lengths=(1, 1), follow=True, more=most) for _ in range(400)]
+    await store(bench, segments)
+    assert min(segments[-1].offsets) > 1 << LENGTH_WIDTH + 6
+
+
+@cocotb.test()
+async def a_memory_that_takes_no_address(dut: Any) -> None:
+    """Regions of many lengths wait inside, with results of empty ones behind: none is lost."""
+    bench = await start(dut)
+    for blocks in range(1, 20):
+        for words in (ALWAYS, NEVER):
+            bench.memory.use(WriteTiming(addresses=NEVER, words=words))
+            segments = [bench.draw(follow=False, lengths=(blocks, blocks))]
+            segments += [bench.draw(lengths=(0, 0)) for _ in range(IN_FLIGHT)]
+            bench.send(segments)
+            await bench.run(50 * blocks)
+            assert not bench.memory.bursts
+            bench.memory.use(WriteTiming())
+            await bench.finish(segments)
+            bench.memory.bursts.clear()
+
+
+@cocotb.test()
 @cocotb.parametrize(response=[Response.SLVERR, Response.DECERR])
 async def failed_writes_flag_their_segment_alone(dut: Any, response: Response) -> None:
     """Bursts that fail among others; the address is that of the burst."""
@@ -380,13 +424,7 @@ async def reset_with_writes_on_their_way(dut: Any) -> None:
 async def a_beat_in_each_cycle(dut: Any) -> None:
     """Long regions of one kind at full speed leave as fast as they come."""
     bench = await start(dut)
-    segments = []
-    for _ in range(8):
-        segment = bench.draw(most=1, follow=False, room=100)
-        while len(segment.regions[0]) == 0 or len(segment.regions[1]) != 0:
-            segment = bench.draw(most=1, follow=False, room=100)
-        segments.append(dataclasses.replace(segment, regions=(bench.rng.bytes(4096), b"")))
-    bench._previous = None
+    segments = [bench.draw(follow=False, lengths=(4096 // SUPERBLOCK, 0)) for _ in range(8)]
     bench.send(segments)
     begun = bench.cycle
     await bench.finish(segments)

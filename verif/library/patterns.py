@@ -66,6 +66,7 @@ class Pattern:
 
 
 ALWAYS = Pattern()
+NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 """No idle cycle, no back-pressure."""
 
 PATTERNS = {

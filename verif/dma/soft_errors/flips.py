@@ -254,7 +254,7 @@ def _encoding(rng: np.random.Generator) -> Work:
     for slot, segment in enumerate(segments):
         if scheme == "unary":
             script.load(slot, segment.codebook)
-        for register, word in commands_of(segment).items():
+        for register, word in commands_of(segment.word).items():
             script.write(register, word)
         script.write("book", slot)
         if not (follow and slot):

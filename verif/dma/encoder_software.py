@@ -1,0 +1,271 @@
+"""Suite of the encoder behind its registers: what software sees, and what it may do wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, Scheme
+from cassandra_spec.rtl.dma.config import IN_FLIGHT
+from cassandra_spec.verif.dma.axi_models import Response
+from cassandra_spec.verif.dma.encoding import (
+    EncoderDmaBench,
+    encode_all,
+    encode_orders,
+    one_result,
+    some,
+    start,
+)
+from cassandra_spec.verif.dma.host import compose, names_of
+from cassandra_spec.verif.dma.memory import WriteTiming
+from cassandra_spec.verif.dma.registering import (
+    check_counters_are_cleared,
+    check_interrupt,
+    check_places_without_a_register,
+    check_writes,
+    write_codebooks_that_do_not_exist,
+    write_empty_codebooks,
+)
+from cassandra_spec.verif.encoder.bench import Order, broken, wide_fields
+from cassandra_spec.verif.encoder.cases import draw_segment, every_kind, extremes
+from cassandra_spec.verif.encoder.model import Segment
+from cassandra_spec.verif.library.patterns import NEVER, PATTERNS
+
+
+@cocotb.test()
+async def registers_keep_what_is_written(dut: Any) -> None:
+    """And nothing but what may be written."""
+    await check_writes(await start(dut), "encode")
+
+
+@cocotb.test()
+async def places_without_a_register(dut: Any) -> None:
+    """Nothing is there."""
+    await check_places_without_a_register(await start(dut), "encode")
+
+
+async def unary_segments(bench: EncoderDmaBench, count: int) -> list[Segment]:
+    """Segments that each have a codebook of their own."""
+    found: dict[tuple[int, ...], Segment] = {}
+    while len(found) < count:
+        segment = draw_segment(bench.rng, bench.config.encoder, "unary", "any", beats=4)
+        found[segment.codebook] = segment
+    return list(found.values())
+
+
+@cocotb.test()
+async def codebooks_that_do_not_exist(dut: Any) -> None:
+    """What is written to entries and slots that are not there changes none that is."""
+    bench = await start(dut)
+    books = bench.config.books
+    await bench.do(write_empty_codebooks(bench, books))
+    segments = await unary_segments(bench, books)
+    for _ in range(3):
+        order = bench.rng.integers(books, size=4 * books)
+        await encode_all(bench, [*segments, *(segments[place] for place in order)])
+        work = write_codebooks_that_do_not_exist(bench, books, bench.config.encoder.codebook)
+        await bench.do(work)
+        for slot in range(books, 16):
+            await bench.do(bench.describe(segments[0], (0, 0), (128, 128), slot))
+            await bench.do(bench.host.write("start", compose("start", push=1)))
+            assert await bench.do(bench.host.causes()) == {"descriptor"}
+            await bench.do(bench.host.write("error", 0xFFFF_FFFF))
+
+
+@cocotb.test()
+async def interrupts(dut: Any) -> None:
+    """Each source, its mask, and clearing by ones."""
+    bench = await start(dut)
+    for source in ("segment", "idle", "error"):
+        await bench.do(bench.host.write("irq_enable", compose("irq_enable", **{source: 1})))
+        [segment] = some(bench, 1)
+        if source == "error":
+            await one_result(bench, segment, response=Response.SLVERR)
+        else:
+            await encode_all(bench, [segment])
+        await bench.run(20)
+        raised = names_of("irq", await bench.do(bench.host.read("irq")))
+        assert raised == {"segment", "idle"} | ({"error"} if source == "error" else set())
+        await check_interrupt(dut, bench, source)
+        await bench.do(bench.host.write("irq", 0xFFFF_FFFF))
+        await bench.do(bench.host.write("error", 0xFFFF_FFFF))
+
+
+@cocotb.test()
+async def counters(dut: Any) -> None:
+    """They agree with what the ports saw, and are cleared."""
+    bench = await start(dut)
+    bench.memory.use(WriteTiming(longest=20, words=PATTERNS["half"]))
+    stalls: list[int] = []
+    watch = cocotb.start_soon(_stalls(dut, stalls))
+    for _ in range(2):
+        before, begun = len(bench.memory.data), bench.cycle
+        stalls.clear()
+        segments = some(bench, 8)
+        await encode_all(bench, segments)
+        await bench.run(20)
+        read = {
+            name: await bench.do(bench.host.read_pair(f"count_{name}"))
+            for name in ("values", "cycles", "words", "stalls", "idle")
+        }
+        assert read["values"] == sum(segment.values.size for segment in segments)
+        assert read["words"] == len(bench.memory.data) - before
+        assert read["stalls"] == len(stalls)
+        assert 0 < read["idle"] < read["cycles"] <= bench.cycle - begun
+        assert await bench.do(bench.host.read("count_segments")) == len(segments)
+        await check_counters_are_cleared(bench)
+    watch.cancel()
+
+
+async def _stalls(dut: Any, seen: list[int]) -> None:
+    """Note the cycles in which a word waits."""
+    for cycle in itertools.count():
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        if int(dut.m_axi_wvalid.value) and not int(dut.m_axi_wready.value):
+            seen.append(cycle)
+
+
+@cocotb.test()
+@cocotb.parametrize(region=[0, 1])
+@cocotb.parametrize(response=[Response.SLVERR, Response.DECERR])
+async def a_failed_write_is_reported(dut: Any, region: int, response: Response) -> None:
+    """In each region: cause, segment and the address of the burst."""
+    bench = await start(dut)
+    cause = "slave" if response is Response.SLVERR else "decode"
+    for number in range(12):
+        segment = draw_segment(bench.rng, bench.config.encoder, "exact", "any")
+        result = await one_result(bench, segment, response=response, region=region)
+        assert result.failed
+        assert await bench.do(bench.host.causes()) == {cause}
+        assert await bench.do(bench.host.read("error_segment")) == number
+        [address] = bench.memory.failed
+        assert await bench.do(bench.host.read_pair("error_address")) == address
+        bench.memory.failed.clear()
+        await bench.do(bench.host.write("error", 0xFFFF_FFFF))
+
+
+@cocotb.test()
+async def segments_that_cannot_be_encoded_as_asked(dut: Any) -> None:
+    """Every cause of the encoder comes through, and good segments between them are right."""
+    bench = await start(dut)
+    config, segments = bench.config.encoder, every_kind(bench.rng, bench.config.encoder)
+    seen: set[str] = set()
+    while seen != set(ENCODE_ERROR_CAUSES):
+        wrong = broken(bench.rng, config, next(segments))
+        await encode_orders(bench, [wrong, Order.of(next(segments))], spare=True)
+        assert await bench.do(bench.host.causes()) == {f"encode_{one}" for one in wrong.causes}
+        await bench.do(bench.host.write("error", 0xFFFF_FFFF))
+        seen |= wrong.causes
+
+
+@cocotb.test()
+async def commands_with_extreme_fields(dut: Any) -> None:
+    """Fields of zeros and ones alone, the longest segments, most values replaced."""
+    bench = await start(dut)
+    orders = [*wide_fields(bench.rng, bench.config.encoder), *_of_every_length(bench)]
+    await encode_orders(bench, orders, spare=True)
+
+
+def _of_every_length(bench: EncoderDmaBench) -> Sequence[Order]:
+    """Of values that are not finite: their number has every bit."""
+    config = bench.config.encoder
+    base = draw_segment(bench.rng, config, "mx", "infinite", whole_vectors=True)
+    base = dataclasses.replace(base, keep=None, mask=True)
+    sizes = [1 << power for power in range(config.segment.bit_length())]
+    values = [base.values[:1].repeat(size) for size in sizes]
+    return [Order.of(dataclasses.replace(base, values=part)) for part in values]
+
+
+@cocotb.test()
+async def the_largest_regions_one_behind_the_other(dut: Any) -> None:
+    """Segments that follow: their offsets are the sums of the lengths before them."""
+    bench = await start(dut)
+    config = bench.config.encoder
+    segments = [one for scheme in config.schemes for one in extremes(bench.rng, config, scheme)]
+    sizes = np.array(
+        [(one.packed.speculation.size, one.packed.verification.size) for one in segments]
+    )
+    rooms = [int(room) for room in sizes.sum(axis=0)]
+    bases = [bench.memory.allocate(room) for room in rooms]
+    for place, segment in enumerate(segments):
+        bench.offer(segment.values)
+        slot = await bench.do(bench.slot_of(segment))
+        await bench.do(bench.describe(segment, bases, rooms, slot))
+        assert await bench.do(bench.start(follow=place > 0)) == []
+        [result] = await bench.do(bench.collect(1))
+        assert (result.causes, result.room, result.failed) == (frozenset(), 0, 0), segment
+        assert result.lengths == tuple(sizes[place] // 128), segment
+        assert result.offsets == tuple(sizes[:place].sum(axis=0) // 128), segment
+
+
+@cocotb.test()
+async def descriptors_that_have_waited_leave_at_once(dut: Any) -> None:
+    """As many as may be inside, each with a codebook that must be loaded before its command."""
+    bench = await start(dut)
+    for _ in range(3):
+        segments = await unary_segments(bench, IN_FLIGHT)
+        await bench.enable(False)
+        enabling = bench.host.write("control", compose("control", enable=1))
+        later = cocotb.start_soon(_after(bench, 1500, enabling))
+        await encode_all(bench, segments)
+        await later
+
+
+async def _after(bench: EncoderDmaBench, cycles: int, work: Any) -> None:
+    """Do some work of the host when so many cycles are over."""
+    for _ in range(cycles):
+        await RisingEdge(bench.dut.clk)
+    await work
+
+
+async def _hold(bench: EncoderDmaBench, orders: Sequence[Order], cycles: int) -> None:
+    """Encode segments while the memory takes no address for so many cycles."""
+
+    async def go_on() -> None:
+        bench.memory.use(WriteTiming())
+
+    bench.memory.use(WriteTiming(addresses=NEVER))
+    later = cocotb.start_soon(_after(bench, cycles, go_on()))
+    await encode_orders(bench, orders)
+    await later
+
+
+@cocotb.test()
+@cocotb.parametrize(scheme=["mx", "exact"])
+async def a_memory_that_takes_no_address(dut: Any, scheme: Scheme) -> None:
+    """Regions of many lengths wait inside, with segments behind that have none: none is lost."""
+    bench = await start(dut)
+    config = bench.config.encoder
+    for truncated, share in itertools.product(range(8), (0.3, 0.6, 1.0)):
+        first = draw_segment(bench.rng, config, scheme, "any", whole_vectors=True)
+        fmt = dataclasses.replace(first.format, truncated=truncated)
+        values = bench.rng.integers(0x3F80, 0x4080, size=int(config.segment * share))
+        whole = dataclasses.replace(
+            first, format=fmt, values=values.astype(np.uint16), keep=None, mask=True
+        )
+        none = dataclasses.replace(whole, values=whole.values[:1])
+        refused = Order(
+            segment=none, word=none.word | 3 << 16, expected=None, causes=frozenset({"command"})
+        )
+        await _hold(bench, [Order.of(whole), *[refused] * (IN_FLIGHT - 1)], 1500)
+        await bench.do(bench.host.write("error", 0xFFFF_FFFF))
+
+
+@cocotb.test()
+async def as_many_bursts_as_may_wait(dut: Any) -> None:
+    """Short regions across borders of bursts, while the memory takes no address."""
+    bench = await start(dut)
+    config, bench.memory.before = bench.config.encoder, bench.config.burst
+    for _ in range(12):
+        orders = [
+            Order.of(draw_segment(bench.rng, config, "exact", "any", beats=int(beats)))
+            for beats in bench.rng.permutation([2, 2, 2, 40])
+        ]
+        await _hold(bench, orders, 2000)

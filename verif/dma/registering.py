@@ -1,0 +1,93 @@
+"""What software may do to the registers and codebooks of any peripheral, for the suites of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, Register, Top, registers_for
+from cassandra_spec.verif.dma.axi_models import Response
+from cassandra_spec.verif.dma.bench import PeripheralBench
+from cassandra_spec.verif.dma.host import codebook_words, compose
+
+_QUIET = {"control", "start", "codebook"}  # writing these acts
+_TIMES = 8
+
+
+def mask_of(register: Register, *access: str) -> int:
+    """The bits with one of these kinds of access."""
+    return sum(
+        ((1 << field.width) - 1) << low
+        for field, low in register.places()
+        if field.access in access
+    )
+
+
+async def check_writes(bench: PeripheralBench[Any], top: Top) -> None:
+    """Byte strobes, fields that are read only, bits that are in no field, every bit both ways."""
+    whole = [(0, bytes([byte] * 4)) for byte in (0xFF, 0x00, 0xFF)]
+    for register in registers_for(top):
+        if register.name in _QUIET:
+            continue
+        value = await bench.do(bench.host.read(register.name))
+        for first, data in (*whole, *(_some_bytes(bench) for _ in range(_TIMES))):
+            response = await bench.do(bench.host.raw_write(register.offset + first, data))
+            assert response == Response.OKAY
+            touched = int.from_bytes(bytes([255] * len(data)), "little") << 8 * first
+            touched &= mask_of(register, "rw")
+            new = int.from_bytes(data, "little") << 8 * first
+            value = (value & ~touched) | (new & touched)
+            assert await bench.do(bench.host.read(register.name)) == value, register.name
+
+
+def _some_bytes(bench: PeripheralBench[Any]) -> tuple[int, bytes]:
+    """Random bytes of a register, and the first one's place."""
+    first = int(bench.rng.integers(4))
+    return first, bench.rng.bytes(int(bench.rng.integers(1, 5 - first)))
+
+
+async def check_places_without_a_register(bench: PeripheralBench[Any], top: Top) -> None:
+    """SLVERR, and nothing happens."""
+    known = {register.offset for register in registers_for(top)}
+    for offset in range(0, 1 << ADDRESS_BITS, 4):
+        wanted = Response.OKAY if offset in known else Response.SLVERR
+        assert (await bench.do(bench.host.raw_read(offset)))[1] == wanted
+        if offset not in known:
+            assert await bench.do(bench.host.raw_write(offset, bytes(4))) == Response.SLVERR
+
+
+async def write_codebooks_that_do_not_exist(
+    bench: PeripheralBench[Any], books: int, entries: int
+) -> None:
+    """Every entry that a slot does not have, and every slot that is not there."""
+    for slot in range(16):
+        for entry in range(32):
+            if slot >= books or entry >= entries:
+                exponent = int(bench.rng.integers(256))
+                word = compose("codebook", slot=slot, entry=entry, exponent=exponent, last=1)
+                await bench.host.write("codebook", word)
+
+
+async def write_empty_codebooks(bench: PeripheralBench[Any], books: int) -> None:
+    """Each slot has a codebook without entries."""
+    for slot in range(books):
+        for word in codebook_words(slot, ()):
+            await bench.host.write("codebook", word)
+
+
+async def check_counters_are_cleared(bench: PeripheralBench[Any]) -> None:
+    """CONTROL.clear; the queue stays enabled."""
+    await bench.do(bench.host.write("control", compose("control", clear=1, enable=1)))
+    for name in ("values", "cycles", "words", "stalls", "idle"):
+        assert await bench.do(bench.host.read_pair(f"count_{name}")) == 0, name
+    assert await bench.do(bench.host.read("count_segments")) == 0
+
+
+async def check_interrupt(dut: Any, bench: PeripheralBench[Any], source: str) -> None:
+    """A source has raised its bit: its mask alone decides, until ones clear it."""
+    one = compose("irq", **{source: 1})
+    rest = compose("irq", segment=1, idle=1, error=1) ^ one
+    for enabled, cleared, raised in ((one, rest, 1), (rest, 0, 0), (7, 0, 1), (7, one, 0)):
+        await bench.do(bench.host.write("irq_enable", enabled))
+        await bench.do(bench.host.write("irq", cleared))
+        await bench.run(2)
+        assert int(dut.irq.value) == raised, (source, enabled, cleared)
