@@ -9,7 +9,7 @@ Whether a port keeps the rules of AXI is not checked here, but by
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiWriteBus
@@ -78,6 +78,13 @@ class Registers:
 
     def __init__(self, dut: Any, prefix: str) -> None:
         self._port = AxiLiteMaster(AxiLiteBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+
+    def pace(self, patterns: Iterable[Iterator[bool] | None]) -> None:
+        """Move in the cycles that are active: AW, W, B, AR and R, each as :meth:`Channel.pace`."""
+        write, read = self._port.write_if, self._port.read_if
+        models = (write.aw_channel, write.w_channel, write.b_channel, read.ar_channel)
+        for model, active in zip((*models, read.r_channel), patterns, strict=True):
+            Channel(model).pace(active)
 
     async def read(self, offset: int) -> tuple[int, Response]:
         """Four bytes, and the response."""

@@ -27,6 +27,7 @@ from cassandra_spec.verif.dma.memory import WriteTiming
 from cassandra_spec.verif.dma.registering import (
     check_counters_are_cleared,
     check_interrupt,
+    check_paces,
     check_places_without_a_register,
     check_writes,
     write_codebooks_that_do_not_exist,
@@ -42,6 +43,12 @@ from cassandra_spec.verif.library.patterns import NEVER, PATTERNS
 async def registers_keep_what_is_written(dut: Any) -> None:
     """And nothing but what may be written."""
     await check_writes(await start(dut), "encode")
+
+
+@cocotb.test()
+async def registers_at_any_pace(dut: Any) -> None:
+    """Whatever each channel of the port does."""
+    await check_paces(await start(dut), "encode")
 
 
 @cocotb.test()

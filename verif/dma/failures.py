@@ -138,12 +138,12 @@ async def a_memory_that_is_not_there(dut: Any) -> None:
 async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region: str) -> None:
     """Its first word fails, the others come late: as many segments queue up as may be inside."""
     bench = await start(dut)
-    late = Pattern(kind=Kind.PERIODIC, on=1, off=60)
+    late = Pattern(kind=Kind.PERIODIC, on=1, off=40)
     bench.memory.use(Timing(order=Order.BEATS, beats=late))
     lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
     for response in RESPONSES.values():
-        fmt = Format(scheme="exact", beat=lanes, segment=2048, group=32, lead=lead)
-        payload = draw(bench.rng, fmt, 2048, "weights")
+        fmt = Format(scheme="exact", beat=lanes, segment=4096, group=32, lead=lead)
+        payload = draw(bench.rng, fmt, 4096, "weights")
         long = Job(payload=payload, index=0, target=region == "verification")
         bad = Broken(job=long, region=region, word=0, response=response)
         short = Format(scheme="exact", beat=lanes, segment=32, group=32, lead=lead)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cassandra_spec.rtl.dma.config import REGIONS
@@ -16,6 +16,10 @@ class Host:
     def __init__(self, dut: Any, *, prefix: str = "s_axil") -> None:
         self._port = Registers(dut, prefix)
         self._written: dict[str, int] = {}  # what rw registers hold
+
+    def pace(self, patterns: Iterable[Iterator[bool] | None]) -> None:
+        """When the channels AW, W, B, AR and R move; None: always."""
+        self._port.pace(patterns)
 
     def reset(self) -> None:
         """After a reset nothing is known to be written."""

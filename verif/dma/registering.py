@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import cocotb
+
 from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, Register, Top, registers_for
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import PeripheralBench
 from cassandra_spec.verif.dma.host import codebook_words, compose
+from cassandra_spec.verif.library.patterns import PATTERNS
 
 _QUIET = {"control", "start", "codebook"}  # writing these acts
 _TIMES = 8
@@ -25,6 +28,7 @@ def mask_of(register: Register, *access: str) -> int:
 async def check_writes(bench: PeripheralBench[Any], top: Top) -> None:
     """Byte strobes, fields that are read only, bits that are in no field, every bit both ways."""
     whole = [(0, bytes([byte] * 4)) for byte in (0xFF, 0x00, 0xFF)]
+    whole += [(byte, b"\xff") for byte in range(4)]  # the other bytes keep their ones
     for register in registers_for(top):
         if register.name in _QUIET:
             continue
@@ -43,6 +47,22 @@ def _some_bytes(bench: PeripheralBench[Any]) -> tuple[int, bytes]:
     """Random bytes of a register, and the first one's place."""
     first = int(bench.rng.integers(4))
     return first, bench.rng.bytes(int(bench.rng.integers(1, 5 - first)))
+
+
+async def check_paces(bench: PeripheralBench[Any], top: Top) -> None:
+    """Each channel of the port moves by a pattern of its own; reads go on beside writes."""
+    names = [one.name for one in registers_for(top) if mask_of(one, "rw") == (1 << 32) - 1]
+    for _ in range(_TIMES):
+        chosen = [PATTERNS[str(name)] for name in bench.rng.choice(list(PATTERNS), size=5)]
+        bench.host.pace([pattern.cycles(bench.rng) for pattern in chosen])
+        values = {name: int(bench.rng.integers(1 << 32)) for name in names}
+        work = [cocotb.start_soon(bench.host.write(name, value)) for name, value in values.items()]
+        for name in names:
+            await bench.do(bench.host.read(name))
+        await bench.until(lambda work=work: all(one.done() for one in work), 50_000, "writes")  # type: ignore[misc]
+        for name, value in values.items():
+            assert await bench.do(bench.host.read(name)) == value, name
+    bench.host.pace([None] * 5)
 
 
 async def check_places_without_a_register(bench: PeripheralBench[Any], top: Top) -> None:

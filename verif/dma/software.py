@@ -20,6 +20,7 @@ from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.dma.registering import (
     check_counters_are_cleared,
     check_interrupt,
+    check_paces,
     check_places_without_a_register,
     check_writes,
     write_codebooks_that_do_not_exist,
@@ -63,6 +64,12 @@ async def what_was_built(dut: Any) -> None:
 async def registers_keep_what_is_written(dut: Any) -> None:
     """And nothing but what may be written."""
     await check_writes(await start(dut), "decode")
+
+
+@cocotb.test()
+async def registers_at_any_pace(dut: Any) -> None:
+    """Whatever each channel of the port does."""
+    await check_paces(await start(dut), "decode")
 
 
 @cocotb.test()

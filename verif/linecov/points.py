@@ -16,7 +16,9 @@ KINDS = ("line", "branch", "toggle")
 
 _ESCAPES = {"__DOT__": ".", "__BRA__": "[", "__KET__": "]"}
 _BITS = re.compile(r"\[-?\d+\]$")
-_ASSIGNED = re.compile(r"  assign \\?(?P<name>\S+) +(?P<value>= .*)")
+_ASSIGNED = re.compile(r" +(?:assign )?\\?(?P<name>\S+) +=(?!=) (?P<value>.*);")
+_NAMELESS = re.compile(r"\\(\$\d+) ")
+_DEPTH = 4  # of signals without a name that are written out
 _CODE = re.compile(r"__0([0-9a-fA-F]{2})")
 
 
@@ -47,12 +49,23 @@ class Design:
         return self.source.read_text().splitlines()
 
     def text(self, point: Point) -> str:
-        """The line of a point; of a toggle, its name and what is assigned to its signal."""
+        """The line of a point; of a toggle, its name and what is first assigned to its signal.
+
+        Signals without a name are written out in what is assigned.
+        """
         if point.kind != "toggle":
             return self.lines[point.line - 1]
         signal = _BITS.sub("", point.what.rpartition(":")[0])
-        assigned = self._assigned.get((self._module_at(point.line), signal), "")
-        return f"{point.what} {assigned}".rstrip()
+        value = self._value(self._module_at(point.line), signal)
+        return f"{point.what} = {value}" if value else point.what
+
+    def _value(self, module: int, signal: str, depth: int = _DEPTH) -> str:
+        value = self._assigned.get((module, signal), "")
+        if not depth:
+            return value
+        return _NAMELESS.sub(
+            lambda found: f"({self._value(module, found[1], depth - 1) or found[1]})", value
+        )
 
     def _module_at(self, line: int) -> int:
         """The number of the source's module that has a line."""
@@ -64,9 +77,12 @@ class Design:
 
     @functools.cached_property
     def _assigned(self) -> dict[tuple[int, str], str]:
-        """Whole signals that are assigned, by module and name."""
-        found = ((n, _ASSIGNED.match(line)) for n, line in enumerate(self.lines, 1))
-        return {(self._module_at(n), match["name"]): match["value"] for n, match in found if match}
+        """What is first assigned to whole signals, by module and name."""
+        values: dict[tuple[int, str], str] = {}
+        for number, line in enumerate(self.lines, 1):
+            if match := _ASSIGNED.match(line):
+                values.setdefault((self._module_at(number), match["name"]), match["value"])
+        return values
 
     def module(self, path: str) -> str:
         """The Verilog module of an instance, by its path below the root."""
