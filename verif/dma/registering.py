@@ -6,7 +6,7 @@ from typing import Any
 
 import cocotb
 
-from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, Register, Top, registers_for
+from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, Register, Top, register_of, registers_for
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import PeripheralBench
 from cassandra_spec.verif.dma.host import codebook_words, compose
@@ -47,6 +47,16 @@ def _some_bytes(bench: PeripheralBench[Any]) -> tuple[int, bytes]:
     """Random bytes of a register, and the first one's place."""
     first = int(bench.rng.integers(4))
     return first, bench.rng.bytes(int(bench.rng.integers(1, 5 - first)))
+
+
+async def check_control(bench: PeripheralBench[Any]) -> None:
+    """Writing other bytes of CONTROL leaves ``enable`` as it is."""
+    offset = register_of("control").offset
+    for on in (1, 0):
+        await bench.enable(bool(on))
+        for byte in range(1, 4):
+            await bench.do(bench.host.raw_write(offset + byte, b"\xff"))
+            assert await bench.do(bench.host.field("control", "enable")) == on
 
 
 async def check_paces(bench: PeripheralBench[Any], top: Top) -> None:

@@ -18,6 +18,7 @@ from cassandra_spec.verif.dma.failures import broken, clear
 from cassandra_spec.verif.dma.host import compose, names_of
 from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.dma.registering import (
+    check_control,
     check_counters_are_cleared,
     check_interrupt,
     check_paces,
@@ -63,7 +64,9 @@ async def what_was_built(dut: Any) -> None:
 @cocotb.test()
 async def registers_keep_what_is_written(dut: Any) -> None:
     """And nothing but what may be written."""
-    await check_writes(await start(dut), "decode")
+    bench = await start(dut)
+    await check_writes(bench, "decode")
+    await check_control(bench)
 
 
 @cocotb.test()
@@ -121,10 +124,11 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
         await clear(bench)
     if FORMATS.get("coded"):
         await bench.do(bench.host.load_codebook(0, (127,)))
-        both = compose("book", slot=0, pruned=1)
         command = unary.item.request.word | compose("command", coded=1)
-        assert await push(bench, unary, book=both, command=command) == {"descriptor"}
-        await clear(bench)
+        for slot in range(1, 16):
+            both = compose("book", slot=0, pruned=slot)
+            assert await push(bench, unary, book=both, command=command) == {"descriptor"}
+            await clear(bench)
     await bench.run(500)
     assert not await bench.do(bench.host.field("status", "busy"))
     await bench.decode([one_target(bench)])
