@@ -83,7 +83,9 @@ def choose(m: Module, items: Sequence[Value], index: Value, name: str) -> Value:
     nodes, width = list(items), len(items[0])
     for low in range(0, len(index), 2):
         digit = index[low : low + 2]
-        ways = [_signal(m, digit == way, f"{name}_{low}_is_{way}") for way in range(1 << len(digit))]
+        ways = [
+            _signal(m, digit == way, f"{name}_{low}_is_{way}") for way in range(1 << len(digit))
+        ]
         nodes = [
             _either(
                 node & way.replicate(width) for node, way in zip(nodes[first:], ways, strict=False)
