@@ -104,7 +104,7 @@ class TakenOut:
 
     name: str
     memories: Memories
-    nets: Mapping[int, str]
+    nets: Mapping[Bit, str]
 
     @classmethod
     def of(cls, netlist: str, name: str) -> TakenOut:

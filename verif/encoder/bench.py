@@ -114,8 +114,8 @@ def wide_fields(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Ord
     """
     base = dataclasses.replace(draw_segment(rng, config, "exact", "any"), keep=None, mask=True)
     some = dataclasses.replace(base, vector=config.vector, keep=1)  # needs a mask
-    wrong = (("count", -1), ("count", -2), ("scheme", -1), ("vector", 0), ("vector", -1))
-    wrong = (*wrong, ("log2_group", 0), ("log2_group", -1), ("mask", 0))
+    wrong = [("count", -1), ("count", -2), ("scheme", -1), ("vector", 0), ("vector", -1)]
+    wrong += [("log2_group", 0), ("log2_group", -1), ("mask", 0)]
     for name, value in wrong:
         word = _with_field((some if name == "mask" else base).word, name, value)
         yield Order(segment=base, word=word, expected=None, causes=frozenset({"command"}))
@@ -125,8 +125,8 @@ def wide_fields(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Ord
         yield Order.of(base)
     for scheme in config.schemes:
         whole = next(iter(extremes(rng, config, scheme)))
-        most, some = config.segment - 1, config.segment * 3 // 4
-        for values in (np.full(most, 0x7F80, np.uint16), whole.values[:some]):
+        most, part = config.segment - 1, config.segment * 3 // 4
+        for values in (np.full(most, 0x7F80, np.uint16), whole.values[:part]):
             yield Order.of(dataclasses.replace(whole, values=values))
 
 
