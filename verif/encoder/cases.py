@@ -169,15 +169,15 @@ def extremes(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) ->
 def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
     """Unary codes that end at every place; full codebooks, each with the bits of the last inverted.
 
-    Of each beat one value to all are kept, with any ranks, or the first two, with codes of two
-    windows; or all, of which few have a long code, or the first alone.
+    Of each beat one value to all are kept, with any ranks, or any two, with codes of two windows;
+    or all, of which few have a long code, or the first alone.
     """
     lanes, size = config.lanes, config.codebook
     beats = config.segment // lanes
     book = 1 + rng.permutation(254)[:size]
     base = draw_segment(rng, config, "unary", "normal")
     draws = [(k, rng.integers(size, size=(beats, lanes))) for k in [*range(1, lanes + 1)] * 2]
-    draws += [(2, _of_two_windows(rng, config, beats)) for _ in range(2)]
+    draws += [(2, _of_two_windows(rng, config, beats)) for _ in range(8)]
     draws += [(None, ranks * (rng.random(ranks.shape) < 1 / lanes)) for _, ranks in draws[:4]]
     draws += [(None, _behind_a_long_one(config, beats, to)) for to in range(config.window * lanes)]
     for turn, (keep, ranks) in enumerate(draws):
@@ -196,16 +196,13 @@ def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
 def _of_two_windows(
     rng: np.random.Generator, config: EncoderConfig, beats: int
 ) -> NDArray[np.int64]:
-    """Ranks of beats whose first two codes are as long as two windows, or a little less.
-
-    The rank of the others is -1.
-    """
+    """Ranks of beats with two codes, together as long as two windows or a little less; else -1."""
     total = np.minimum(2 * config.window * config.lanes, 2 * config.codebook)
     both = total - 2 - rng.integers(3, size=beats)
+    first = rng.integers(np.maximum(both - config.codebook + 1, 0), config.codebook)
     ranks = np.full((beats, config.lanes), -1)
-    ranks[:, 0] = rng.integers(np.maximum(both - config.codebook + 1, 0), config.codebook)
-    ranks[:, 1] = both - ranks[:, 0]
-    return ranks
+    ranks[:, :2] = np.stack([first, both - first], axis=1)
+    return rng.permuted(ranks, axis=1)
 
 
 def _behind_a_long_one(config: EncoderConfig, beats: int, to: int) -> NDArray[np.int64]:
@@ -218,6 +215,19 @@ def _behind_a_long_one(config: EncoderConfig, beats: int, to: int) -> NDArray[np
         row[0] = (size + to - begin) % config.codebook
         begin = (begin + row.sum() + config.lanes) % size
     return ranks
+
+
+def halves(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
+    """Groups of powers of two, and values beside them: what is shifted out is half a unit or near.
+
+    All distances from the group's exponent are there, in mx, which rounds, and in exact.
+    """
+    for scheme in ("mx", "exact"):
+        base = draw_segment(rng, config, scheme, "normal")
+        exponents = rng.integers(118, 130, config.segment)
+        mantissas = rng.choice(np.array((0, 0, 1, 0x40, 0x7F)), config.segment)
+        values = (exponents << 7 | mantissas).astype(np.uint16)
+        yield dataclasses.replace(base, values=values, vector=config.vector, keep=None, mask=True)
 
 
 def thresholds(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:

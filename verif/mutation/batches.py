@@ -37,6 +37,7 @@ from cassandra_spec.verif.encoder.cases import (
     every_kind,
     extremes,
     finite,
+    halves,
     thresholds,
 )
 from cassandra_spec.verif.library.bulk import GatewareError, Traffic
@@ -44,7 +45,7 @@ from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.payloads import KINDS
 from cassandra_spec.verif.library.payloads import directed as directed_payloads
 
-_LONG = Pattern(kind=Kind.PERIODIC, on=200, off=1000)  # in which every queue can fill
+_LONG = Pattern(kind=Kind.PERIODIC, on=200, off=2000)  # in which every queue can fill
 _HANG = 3000  # cycles in which nothing moves; no pattern stalls that long
 
 
@@ -168,6 +169,7 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     yield batch("alone", itertools.chain(*pairs), "always", "always", serial=True)
     yield batch("cut anywhere", cut_anywhere(rng, config), "always", "always")
     yield batch("thresholds", map(Order.of, thresholds(rng, config)), "always", "always")
+    yield batch("halves", map(Order.of, halves(rng, config)), "always", "always")
     yield batch("finite", map(Order.of, finite(rng, config)), "half", "half")
     refused = batch("refused", refused_behind_a_window(rng, config), "always", "always")
     yield _with_held(refused, "speculation")
