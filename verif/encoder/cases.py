@@ -264,12 +264,13 @@ def _around(
 
 
 def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> Iterator[Segment]:
-    """What fills queues while an output is held: single values, and the most groups and low bits.
+    """What fills queues while an output is held: single beats, and the most groups and low bits.
 
     Of as many values as there can be, all or none are kept, in the smallest groups.
     """
     for _ in range(60):
-        yield draw_segment(rng, config, scheme, "any", beats=1)
+        segment = draw_segment(rng, config, scheme, "any", beats=1)
+        yield dataclasses.replace(segment, values=segment.values[: config.lanes])
     base = draw_segment(rng, config, scheme, "wide")
     fmt = dataclasses.replace(base.format, group=config.lanes, truncated=7)
     values = values_of(rng, "wide", config.segment)

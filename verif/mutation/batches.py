@@ -45,7 +45,7 @@ from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.payloads import KINDS
 from cassandra_spec.verif.library.payloads import directed as directed_payloads
 
-_LONG = Pattern(kind=Kind.PERIODIC, on=200, off=2000)  # in which every queue can fill
+_LONG = Pattern(kind=Kind.PERIODIC, on=200, off=2001)  # in which every queue can fill
 _HANG = 3000  # cycles in which nothing moves; no pattern stalls that long
 
 
