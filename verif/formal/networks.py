@@ -13,6 +13,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from cassandra_spec.rtl.common.networks import (
+    choose,
     compact,
     expand,
     popcount,
@@ -146,6 +147,21 @@ class Moves(wiring.Component):
         return m
 
 
+class Chooses(wiring.Component):
+    """``choose`` gives the item of an index, and zero past the last one."""
+
+    def __init__(self, items: int) -> None:
+        self.count = items
+        super().__init__({"items": In(3 * items), "index": In(range(items))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        items = [self.items.word_select(i, 3) for i in range(self.count)]
+        chosen = choose(m, items, self.index, "item")
+        m.d.comb += Assert(chosen == self.items >> 3 * self.index & 0b111)
+        return m
+
+
 class Counts(wiring.Component):
     """Prefix sums and the count of ones equal sums from one bit to the next."""
 
@@ -256,7 +272,7 @@ def _claim(name: str, what: str, parts: Callable[[], dict[str, wiring.Component]
         what=what,
         design=lambda: Together(parts()),
         method="rewriting" if name.startswith("residue") else "combinational",
-        fast=name.endswith("8") or name in ("shifter", "counts", "rotate", "shift"),
+        fast=name.endswith("8") or name in ("shifter", "choose", "counts", "rotate", "shift"),
     )
 
 
@@ -326,6 +342,11 @@ CLAIMS = (
             },
         )
         for name, net, sizes in _MOVES
+    ),
+    _claim(
+        "choose",
+        "The item of an index, of 1 to 33 items; zero past the last.",
+        lambda: {f"n{items}": Chooses(items) for items in range(1, 34)},
     ),
     _claim(
         "counts",
