@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, RtlCodec, Traffic
-from cassandra_spec.verif.decoder.faults import Fault, coded_faults
+from cassandra_spec.verif.decoder.faults import Fault, coded_faults, faults
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
 from cassandra_spec.verif.decoder.sampling import sample_job
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import Payload, draw, gaussian, kinds_of
+from tests.verif.test_decoder_bulk import long_payloads
 
 pytestmark = pytest.mark.slow
 COVERAGE = Coverage()
@@ -32,16 +34,13 @@ def rtl() -> RtlCodec:
     )
 
 
+def sizes_of(rtl: RtlCodec) -> dict[str, Any]:
+    return {name: getattr(rtl.config, name) for name in ("codebook", "window", "superblock")}
+
+
 def format_of(rtl: RtlCodec) -> Format:
-    config = rtl.config
-    return Format(
-        pruned_exponent="coded",
-        beat=config.lanes,
-        codebook=config.codebook,
-        window=config.window,
-        superblock=config.superblock,
-        segment=256,
-    )
+    sizes = sizes_of(rtl)
+    return Format(pruned_exponent="coded", beat=rtl.config.lanes, segment=256, **sizes)
 
 
 def decode(rtl: RtlCodec, jobs: list[Job], traffic: Traffic) -> None:
@@ -70,8 +69,7 @@ def test_every_kind_with_every_number_of_low_bits(rtl: RtlCodec, rng: np.random.
 
 def test_idle_by_back_pressure_by_payload(rtl: RtlCodec, rng: np.random.Generator) -> None:
     """Raw and coded, drafts and targets, and all schemes of the decoder in turn."""
-    config = rtl.config
-    sizes = {name: getattr(config, name) for name in ("codebook", "window", "superblock")}
+    config, sizes = rtl.config, sizes_of(rtl)
     for idle, pressure in itertools.product(PATTERNS, PATTERNS):
         jobs = mixed_jobs(
             rng,
@@ -105,13 +103,21 @@ def test_codes_at_their_limit_and_none(rtl: RtlCodec, rng: np.random.Generator) 
         decode(rtl, list(jobs_of(payload)), random_traffic(rng, "half", "always"))
 
 
+def test_the_longest_segments(rtl: RtlCodec, rng: np.random.Generator) -> None:
+    for payload in long_payloads(rng, rtl.config.lanes, **sizes_of(rtl)):
+        decode(rtl, list(jobs_of(payload)), Traffic())
+
+
 @pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])
 def test_faults_are_flagged_and_what_follows_is_right(
     rtl: RtlCodec, rng: np.random.Generator, serial: bool
 ) -> None:
     fmt = format_of(rtl)
     items: list[Fault | Job] = []
-    for fault in coded_faults(rng, dataclasses.replace(fmt, segment=1024)):
+    raw = faults(rng, lanes=fmt.beat, schemes=("unary",), **sizes_of(rtl))
+    coded = list(coded_faults(rng, dataclasses.replace(fmt, segment=1024)))
+    coded_bins = {fault.bin for fault in coded}
+    for fault in (*raw, *coded):
         items += [fault, *jobs_of(draw(rng, fmt, 100, "weights"))]
     requests = [item.request for item in items]
     result = rtl.run(requests, random_traffic(rng, "half", "burst", serial=serial, go_on=True))
@@ -122,7 +128,7 @@ def test_faults_are_flagged_and_what_follows_is_right(
         if isinstance(item, Fault):
             assert item.cause in outcome.causes, item.bin
             assert not serial or outcome.causes == (item.cause,), item.bin
-            COVERAGE.sample(f"coded.error.{item.bin}")
+            COVERAGE.sample(f"{'coded.' * (item.bin in coded_bins)}error.{item.bin}")
         else:
             assert outcome.causes == (), str(item)
             assert np.array_equal(got, item.expected), str(item)

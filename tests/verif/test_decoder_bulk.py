@@ -136,9 +136,9 @@ def test_decoders_of_one_scheme(
         check(rtl, jobs, traffic_of(rng), coverage)
 
 
-def long_payloads(rng: np.random.Generator, lanes: int, *, lead: int = 1) -> Iterator[Payload]:
+def long_payloads(rng: np.random.Generator, lanes: int, **sizes: Any) -> Iterator[Payload]:
     """Every chunk with every carry, and the longest segments."""
-    fmt = Format(beat=lanes, segment=1 << 16, group=32, lead=lead)
+    fmt = Format(beat=lanes, segment=1 << 16, group=32, **sizes)
     yield KINDS["chunks"](fmt, rng, 0)
     almost = fmt.segment - lanes  # whose beats are a number of ones alone
     for count in (almost, fmt.segment):

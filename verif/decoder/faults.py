@@ -34,10 +34,13 @@ class Fault:
 
 
 def faults(
-    rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...], lead: int = 1
+    rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...], lead: int = 1, **sizes: Any
 ) -> Iterator[Fault]:
-    """Every fault of the plan that a decoder of these schemes can have, on random segments."""
-    base = Format(beat=lanes, lead=lead)
+    """Every fault of the plan that a decoder of these schemes can have, on random segments.
+
+    ``sizes`` are fields of the format that the decoder has otherwise than by default.
+    """
+    base = Format(beat=lanes, lead=lead, **sizes)
     for target in (False, True):
         for scheme in schemes:
             yield from _wrong_lengths(rng, base, scheme, target)
@@ -98,15 +101,16 @@ def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
 
 def _job(rng: Generator, base: Format, scheme: Scheme, target: bool, kind: str = "weights") -> Job:
     """A segment of several superblocks."""
+    size = 8 * base.superblock
     fmt = dataclasses.replace(
         base,
         scheme=scheme,
-        segment=1024,
+        segment=size,
         group=int(rng.choice([32, 64, 256])),
         truncated=int(rng.integers(1, 6)),
         fill=("zero", "midpoint")[rng.integers(2)],
     )
-    payload = draw(rng, fmt, int(rng.integers(900, 1025)), kind)
+    payload = draw(rng, fmt, int(rng.integers(size - 124, size + 1)), kind)
     return Job(payload=payload, index=0, target=target)
 
 
