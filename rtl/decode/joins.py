@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE, DecoderConfig
-from cassandra_spec.rtl.common.networks import popcount, shift
+from cassandra_spec.rtl.common.networks import choose, popcount, shift
 from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand, ResidueUnpack
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import AlignedBeat
@@ -114,8 +114,7 @@ class Pruned(wiring.Component):
         held, full = Signal(VALUE, reset_less=True), Signal()
         run = Signal(len(rows) + VALUE)
         odd = Signal()
-        last = self.config.lanes  # the run has one value more than there are lanes
-        elements = Array(run.word_select(min(i, last), VALUE) for i in range(2 * last))
+        elements = [run.word_select(i, VALUE) for i in range(self.config.lanes + 1)]
         m.d.comb += [
             run.eq(Mux(full, Cat(held, rows), rows)),
             net.elements.eq(run),
@@ -123,6 +122,6 @@ class Pruned(wiring.Component):
             odd.eq(full ^ count[0]),
         ]
         with m.If(self.enable):
-            m.d.sync += [full.eq(odd), held.eq(elements[count])]
+            m.d.sync += [full.eq(odd), held.eq(choose(m, elements, count, "kept"))]
         with m.If(self.clear):
             m.d.sync += full.eq(0)
