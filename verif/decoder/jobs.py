@@ -62,8 +62,9 @@ def with_long_book(rng: np.random.Generator, job: Job) -> Request:
     """The request of a job whose codebook goes on beyond what the decoder holds."""
     request = job.request
     more = request.format.codebook - len(request.codebook) + int(rng.integers(1, 4))
-    extra = tuple(rng.integers(256, size=more).tolist())
-    return dataclasses.replace(request, codebook=request.codebook + extra)
+    others = [exponent for exponent in range(256) if exponent not in request.codebook]
+    extra = rng.permutation(others)[:more].tolist()
+    return dataclasses.replace(request, codebook=(*request.codebook, *extra))
 
 
 def mixed_jobs(
