@@ -80,10 +80,15 @@ def cuts(rng: Generator, lanes: int, *, lead: int = 1) -> Iterator[Fault]:
     payload = draw(rng, fmt, fmt.segment, "longest")
     for target in (False, True):
         request = Job(payload=payload, index=0, target=target).request
-        for end in _short_ends(request, "speculation"):
-            cut = _with(request, speculation=request.segment.speculation[:end])
-            where = f"short.speculation.unary.{_mode(target)}"
+        where = f"short.speculation.unary.{_mode(target)}"
+        for cut in shortened(request):
             yield Fault(bin=where, cause="short", request=cut)
+
+
+def shortened(request: Request) -> Iterator[Request]:
+    """A request whose speculation region ends behind any word before the last."""
+    for end in _short_ends(request, "speculation"):
+        yield _with(request, speculation=request.segment.speculation[:end])
 
 
 def flip_bits(rng: Generator, job: Job, flips: int) -> Request:

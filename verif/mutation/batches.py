@@ -18,7 +18,7 @@ from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, Request, RtlCodec
-from cassandra_spec.verif.decoder.faults import cuts, faults, flip_bits
+from cassandra_spec.verif.decoder.faults import cuts, faults, flip_bits, shortened
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.encoder import bulk as encoding
 from cassandra_spec.verif.encoder.bench import (
@@ -122,6 +122,10 @@ def decoder_batches(rng: np.random.Generator, config: DecoderConfig) -> Iterator
     for outputs in ("always", "stall"):
         short = [fault.request for fault in cuts(rng, lanes)]
         yield batch(f"cut {outputs}", short, "always", outputs)
+    found_late = ("code", "rank", "group")  # stages behind the schedule, which finds a short region
+    late = [f.request for f in faults(rng, lanes=lanes, schemes=SCHEMES) if f.cause in found_late]
+    both = [cut for request in late for cut in shortened(request)]
+    yield batch("wrong and cut", both, "always", "always", serial=True)
 
 
 def _decoder_batch(
