@@ -15,6 +15,7 @@ from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.verif.decoder.jobs import jobs_of
 from cassandra_spec.verif.icarus.unknown import (
     Unknown,
+    packets,
     ports_of,
     same_values,
     without_values,
@@ -36,6 +37,11 @@ def test_initial_values_of_registers_and_memories_go_and_others_stay() -> None:
     assert "reg \\b$1 ;" in after
     assert "initial" not in after
     assert "reg c = 1'h0;" in after  # nothing is clocked into it
+
+
+def test_lanes_that_a_beat_does_not_have_may_be_unknown() -> None:
+    beats = [("40004000", "f", "0", "0"), ("xxxx3f80", "3", "1", "0"), ("xxxxxxxx", "0", "1", "1")]
+    assert [*packets(beats)] == [(b"\x00\x40\x00\x40\x80\x3f", False), (b"", True)]
 
 
 @pytest.mark.slow

@@ -142,10 +142,11 @@ def same_values(requests: Sequence[Request], found: list[list[str]]) -> bool:
 
 
 def packets(beats: Iterable[Sequence[str]]) -> Iterator[tuple[bytes, bool]]:
-    """Bytes of each packet of values, and whether it was flagged."""
+    """Bytes of each packet of values, and whether it was flagged; others of a beat may be X."""
     data = b""
     for word, keep, last, user in beats:
-        data += bytes.fromhex(word)[::-1][: int(keep, 16).bit_count()]
+        absent = len(word) - 2 * int(keep, 16).bit_count()
+        data += bytes.fromhex(word[absent:])[::-1]
         if last == "1":
             yield data, user == "1"
             data = b""
