@@ -1,6 +1,7 @@
 // A Verilated peripheral as a library: its registers are written and read as software would, a
-// memory is behind its bus, and one bit of its state is changed on the way (verif/dma/soft_errors/flips.py).
-// The bus is what CASSANDRA_TOP includes: verif/dma/soft_errors/reads.h or verif/dma/soft_errors/writes.h.
+// memory is behind its bus, and one bit of its state is changed on the way
+// (verif/dma/soft_errors/flips.py). The bus is what CASSANDRA_TOP includes:
+// verif/dma/soft_errors/reads.h or verif/dma/soft_errors/writes.h.
 
 #include <cstdint>
 #include <deque>

@@ -1,4 +1,5 @@
-// An encoder in front of verif/dma/soft_errors/flips.cpp: a memory that is written, and who sends the values.
+// An encoder in front of verif/dma/soft_errors/flips.cpp: a memory that is written, and who sends
+// the values.
 
 #include "Vencoder_dma.h"
 
