@@ -95,6 +95,11 @@ def choose(m: Module, items: Sequence[Value], index: Value, name: str) -> Value:
     return nodes[0]
 
 
+def one_of(choices: Iterable[tuple[Value, Value]]) -> Value:
+    """The value whose flag, the first of each pair, is set: an AND-OR; zero if none is."""
+    return _either(value & flag.replicate(len(value)) for flag, value in choices)
+
+
 def _either(terms: Iterable[Value]) -> Value:
     return functools.reduce(operator.or_, terms)
 

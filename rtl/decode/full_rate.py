@@ -143,7 +143,6 @@ class FullRatePipeline(wiring.Component):
             schedule.region.eq(state.region),
             self.take.eq(schedule.take),
             self.move.eq(step & full_leaving),
-            self.beat.values.eq(pruned.values),
             self.beat.last.eq(leaving.last),
             self.faults.short.eq(schedule.short),
             self.faults.window.eq(step & full_placed & align.bad_window),
@@ -161,10 +160,13 @@ class FullRatePipeline(wiring.Component):
             residue.enable.eq(step & full_joining),
             residue.clear.eq(self.begin),
             pruned.rows.eq(schedule.pruned),
-            pruned.beat.eq(leaving),
+            pruned.raw.eq(leaving.raw),
             pruned.enable.eq(self.move),
             pruned.clear.eq(self.begin),
         ]
+        for lane in range(lanes):
+            value = Mux(leaving.raw[lane], pruned.values[lane], leaving.values[lane])
+            m.d.comb += self.beat.values[lane].eq(value)
         full = Cat(full_placed, full_aligned, full_joining, full_leaving)
         with m.If(step):
             m.d.sync += [

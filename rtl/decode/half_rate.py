@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE, CommandLayout, DecoderConfig
 from cassandra_spec.rtl.common.mantissa import LOW_PLANES
-from cassandra_spec.rtl.common.networks import shift
+from cassandra_spec.rtl.common.networks import one_of, shift
 from cassandra_spec.rtl.common.residue import FIELD_MAX, need_of
 from cassandra_spec.rtl.common.superblock_reader import WORDS
 from cassandra_spec.rtl.common.wires import drive
@@ -139,12 +139,13 @@ class HalfRateSchedule(wiring.Component):
 class HalfRatePipeline(wiring.Component):
     """A target beat passes phases Q and P of a schedule; a draft beat passes in one cycle.
 
-    Beats in flight: the offered one, still on ``beats``, and the waiting one. Invariant: in target
-    mode both move in phase P alone, so whether a beat is taken never depends on a count of rows.
+    Beats in flight: the offered one, still on ``beats``, and, of a target, the waiting one.
+    Invariant: in target mode both move in phase P alone, so whether a beat is taken never depends
+    on a count of rows. In draft mode no beat waits, and no register of the waiting one is clocked.
 
-    Latency: one cycle. Throughput: one beat in each cycle in draft mode, one in two in target mode,
-    if the bus keeps up. Buffering: two blocks of low bits and a beat; three words of the region in
-    the reader. Illegal input raises a bit of ``faults``.
+    Latency: none of a draft, two cycles of a target. Throughput: one beat in each cycle in draft
+    mode, one in two in target mode, if the bus keeps up. Buffering: two blocks of low bits and a
+    beat; three words of the region in the reader. Illegal input raises a bit of ``faults``.
 
     Members: :func:`~cassandra_spec.rtl.decode.segment.pipeline_ports`, and ``sure``, how many of
     the rows are surely taken, for an eager reader.
@@ -173,21 +174,16 @@ class HalfRatePipeline(wiring.Component):
         waiting = Signal(AlignedBeat(config.lanes), name="waiting_beat", reset_less=True)
         pruned = PrunedBytes(config) if config.coded else Pruned(config)
         m.submodules.pruned = pruned
-        join, moves_on = Signal(), Signal()
+        target, moves_on = self.active.target, Signal()
+        enters, join, leaves = Signal(), Signal(), Signal()  # of the waiting beat
         joined = residue.joined.values.as_value()
         codes = Signal(CodesState)
         ranks: Value = Const(0, 1)
         if config.coded:
             ranks = self._codes(m, codes, pruned, schedule, waiting, waits, residue.joined.raw)
-        elif isinstance(pruned, Pruned):
-            m.d.comb += [
-                pruned.beat.values.eq(waiting.values),
-                pruned.beat.raw.eq(waiting.raw),
-                pruned.beat.last.eq(waiting.last),
-            ]
         self._drive(m, schedule, waiting)
         self._route(m, schedule, low, residue, codes.prefetch)
-        room = Mux(self.active.target, schedule.in_p, ~waits | self.room)
+        room = Mux(target, schedule.in_p, self.room)
         open_ = state.running & ~state.beats_done
         m.d.comb += [
             offers.eq(self.beats.valid & open_ & ~state.giving_up),
@@ -197,13 +193,14 @@ class HalfRatePipeline(wiring.Component):
             schedule.residue_rows.eq(residue.wanted),
             schedule.pruned_rows.eq(pruned.wanted),
             moves_on.eq(offers & room),
+            enters.eq(moves_on & target),
+            leaves.eq(waits & schedule.in_p),
             self.beats.ready.eq(open_ & (state.giving_up | room)),
             self.taken.eq(self.beats.valid & self.beats.ready),
             self.taken_last.eq(offered.last),
             join.eq(schedule.in_q & waits),
-            self.move.eq(waits & Mux(self.active.target, schedule.in_p, self.room)),
-            self.beat.values.eq(pruned.values),
-            self.beat.last.eq(waiting.last),
+            self.move.eq(Mux(target, leaves, moves_on & ~offered.abort)),
+            self.beat.last.eq(Mux(target, waiting.last, offered.last)),
             self.faults.short.eq(schedule.short),
             self.faults.window.eq(moves_on & align.bad_window & ~offered.abort),
             self.faults.code.eq(codes.bad_code),
@@ -215,29 +212,34 @@ class HalfRatePipeline(wiring.Component):
             residue.beat.eq(waiting),
             residue.enable.eq(join),
             residue.clear.eq(self.begin),
+            pruned.raw.eq(waiting.raw),
             pruned.rows.eq(self.rows.as_value()[: VALUE * config.lanes]),
-            pruned.enable.eq(self.move),
+            pruned.enable.eq(leaves),
             pruned.clear.eq(self.begin),
-            low.lane_mask.eq(offered.kept),
+            low.lane_mask.eq(Mux(target, offered.kept, 0)),
             low.find.eq(schedule.in_q),
-            low.advance.eq(moves_on),
+            low.advance.eq(enters),
             low.clear.eq(self.begin),
         ]
-        with m.If(moves_on):
-            m.d.sync += [
-                waits.eq(1),
-                *(waiting[name].eq(align.aligned[name]) for name in ("values", "raw", "last")),
-            ]
-        with m.Elif(self.move):
+        for lane in range(config.lanes):
+            raw = waiting.raw[lane]
+            leaving = one_of(
+                [
+                    (target & raw, pruned.values[lane]),
+                    (target & ~raw, waiting.values[lane]),
+                    (~target, align.aligned.values[lane]),
+                ]
+            )
+            m.d.comb += self.beat.values[lane].eq(leaving)
+        with m.If(enters):
+            m.d.sync += [waits.eq(1), waiting.eq(align.aligned)]
+        with m.Elif(leaves):
             m.d.sync += waits.eq(0)
         with m.Elif(join):
             m.d.sync += [
                 waiting.values.eq(joined | ranks),
                 waiting.raw.eq(residue.joined.raw),
             ]
-        with m.If(moves_on & self.active.target):  # no draft looks at the rest
-            rest = ("widths", "flagged", "needs", "most")
-            m.d.sync += [waiting[name].eq(align.aligned[name]) for name in rest]
         with m.If(self.begin | state.giving_up):
             m.d.sync += waits.eq(0)
         return m
@@ -304,7 +306,6 @@ class HalfRatePipeline(wiring.Component):
             codes.clear.eq(self.begin),
             pruned.coded.eq(state.coded),
             pruned.beat_values.eq(waiting.values),
-            pruned.raw.eq(waiting.raw),
             pruned.long.eq(long),
             pruned.load_enable.eq(~self.state.running),
             self.codebook_idle.eq(pruned.idle),

@@ -75,9 +75,10 @@ class Residue(wiring.Component):
 
 
 class Pruned(wiring.Component):
-    """Put pruned values and escapes into their lanes. Combinational, but for half a row.
+    """Bring pruned values and escapes to their lanes. Combinational, but for half a row.
 
-    With 32 lanes a row holds two values, and one may be left for the next beat.
+    With 32 lanes a row holds two values, and one may be left for the next beat. ``values`` are
+    arbitrary in lanes that are not ``raw``.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -86,7 +87,7 @@ class Pruned(wiring.Component):
         super().__init__(
             {
                 "rows": In(data.ArrayLayout(config.lanes, self.rows_max)),
-                "beat": In(JoinedBeat(config.lanes)),
+                "raw": In(config.lanes),
                 "enable": In(1),  # the beat moves on
                 "clear": In(1),
                 "wanted": Out(range(self.rows_max + 1)),
@@ -96,18 +97,20 @@ class Pruned(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        lanes, beat = self.config.lanes, self.beat
+        lanes = self.config.lanes
         m.submodules.expand = net = BitmapExpand(lanes=lanes, width=VALUE)
         count = Signal(range(lanes + 1))
         rows = Signal(lanes * VALUE)
-        m.d.comb += [count.eq(popcount(beat.raw)), rows.eq(self.rows), net.lane_mask.eq(beat.raw)]
+        m.d.comb += [
+            count.eq(popcount(self.raw)),
+            rows.eq(self.rows),
+            net.lane_mask.eq(self.raw),
+            self.values.eq(net.lanes_out),
+        ]
         if lanes > VALUE:
             self._halves(m, net, rows, count)
         else:
             m.d.comb += [net.elements.eq(rows), self.wanted.eq(count * (VALUE // lanes))]
-        for lane in range(lanes):
-            chosen = Mux(beat.raw[lane], net.lanes_out[lane], beat.values[lane])
-            m.d.comb += self.values[lane].eq(chosen)
         return m
 
     def _halves(self, m: Module, net: BitmapExpand, rows: Signal, count: Signal) -> None:

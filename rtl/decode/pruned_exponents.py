@@ -108,7 +108,7 @@ class PrunedExponents(wiring.Component):
 
 
 class PrunedBytes(wiring.Component):
-    """Put pruned values and escapes into their lanes, stored whole or with coded exponents.
+    """Bring pruned values and escapes to their lanes, stored whole or with coded exponents.
 
     Combinational, but for what is left of a row. A value takes one byte or two of the ``pruned``
     stream: sign and mantissa, and the exponent of an escape; or the 16 bits of the value.
@@ -131,7 +131,7 @@ class PrunedBytes(wiring.Component):
     wanted : Out(range(17))
         Rows that the beat needs.
     values : Out(array of lanes, 16)
-        The beat with all its values.
+        Values of the ``raw`` lanes; arbitrary in others.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -168,8 +168,7 @@ class PrunedBytes(wiring.Component):
             m.d.comb += codebook.ranks[lane].eq(self.beat_values[lane][_PLACE:])
             exponent = Mux(self.long[lane], high, codebook.exponents[lane])
             small = Cat(low[:_PLACE], exponent, low[_PLACE])
-            value = Mux(self.coded, small, Cat(low, high))
-            m.d.comb += self.values[lane].eq(Mux(self.raw[lane], value, self.beat_values[lane]))
+            m.d.comb += self.values[lane].eq(Mux(self.coded, small, Cat(low, high)))
         return m
 
     def _bytes(self, m: Module) -> list[Value]:
