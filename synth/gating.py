@@ -1,8 +1,9 @@
 """Clock gates: flip-flops that share an enable lose their multiplexers and get a gated clock.
 
-A gate is four cells of the library: a latch that is open while the clock is low, the inverter that
-it needs for that, and an AND with a strong output, of NAND and inverter. Newer libraries have it as
-one cell. docs/hardware/synthesis.md says how gates are priced and timed.
+A gate is cells of the library: a latch that is open while the clock is low, the inverter that it
+needs for that, and ANDs with a strong output, of NAND and inverter, one for each leaf of the clock
+tree behind it. Newer libraries have it as one cell, with buffers behind it.
+docs/hardware/synthesis.md says how gates are priced and timed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ LEAST = 4
 """Fewest flip-flops that get a gate; an enable of fewer stays a multiplexer before each."""
 
 MOST = 32
-"""Most flip-flops behind one gate, which then is a leaf of the clock tree."""
+"""Most flip-flops behind one AND, which then is a leaf of the clock tree."""
+
+LEAVES = 8
+"""Most ANDs behind one latch."""
 
 LATCH_PRICE = 3.0
 """Gate equivalents of a latch: assumed, as that of osu018 has no area; a flip-flop has 4. A gate
-has 6.3 with it."""
+of one leaf has 6.3 with it, each further leaf 2.7."""
 
 CLOCK = "clk"
 
@@ -80,8 +84,8 @@ def gate_clocks(rtlil: str) -> str:
     """RTLIL in which flip-flops with an enable have a gated clock.
 
     Every ``$_DFFE_PP_`` whose enable has :data:`LEAST` of them in its module becomes a ``$_DFF_P_``
-    behind a gate. Those of one enable share gates in the order of the text, as evenly as
-    :data:`MOST` allows.
+    behind a gate. Those of one enable share leaves in the order of the text, as evenly as
+    :data:`MOST` allows, and :data:`LEAVES` of these share a latch.
     """
     return re.sub(r"^module .*?^end$", lambda found: _gated(found[0]), rtlil, flags=re.M | re.S)
 
@@ -93,11 +97,14 @@ def _gated(module: str) -> str:
         groups.setdefault((pins["C"], pins["E"]), []).append(found["name"])
     clocks: dict[str, str] = {}  # of each flip-flop behind a gate
     wires, cells = [], []
-    for number, (clock, enable, members) in enumerate(_shared(groups)):
+    for number, (clock, enable, members, latch) in enumerate(_shared(groups)):
         net = f"\\clock_gate_{number}"
         clocks |= dict.fromkeys(members, f"{net}_y")
-        wires += [f"  wire {net}_{end}\n" for end in ("low", "open", "not", "y")]
-        cells += _gate(net, clock, enable)
+        ends = ("not", "y", "low", "open") if number == latch else ("not", "y")
+        wires += [f"  wire {net}_{end}\n" for end in ends]
+        if number == latch:
+            cells += _latch(net, clock, enable)
+        cells += _and(net, clock, f"\\clock_gate_{latch}_open")
     text = _ENABLED.sub(lambda found: _behind(found, clocks.get(found["name"])), module)
     head, _, rest = text.removesuffix("end").partition("\n")
     return f"{head}\n{''.join(wires)}{rest}{''.join(cells)}end"
@@ -105,22 +112,29 @@ def _gated(module: str) -> str:
 
 def _shared(
     groups: Mapping[tuple[str, str], Sequence[str]],
-) -> Iterator[tuple[str, str, Sequence[str]]]:
-    """Clock, enable and flip-flops of every gate."""
+) -> Iterator[tuple[str, str, Sequence[str], int]]:
+    """Clock, enable and flip-flops of every leaf, and the number of the leaf that has its latch."""
+    number = 0
     for (clock, enable), members in groups.items():
         if len(members) < LEAST:
             continue
         parts = -(-len(members) // MOST)
         ends = [len(members) * part // parts for part in range(parts + 1)]
-        for first, last in itertools.pairwise(ends):
-            yield clock, enable, members[first:last]
+        for part, (first, last) in enumerate(itertools.pairwise(ends)):
+            yield clock, enable, members[first:last], number - part % LEAVES
+            number += 1
 
 
-def _gate(net: str, clock: str, enable: str) -> list[str]:
+def _latch(net: str, clock: str, enable: str) -> list[str]:
     return [
         _cell(_INVERTER, f"{net}_inverter", A=clock, Y=f"{net}_low"),
         _cell(LATCH, f"{net}_latch", CLK=f"{net}_low", D=enable, Q=f"{net}_open"),
-        _cell(_NAND, f"{net}_nand", A=clock, B=f"{net}_open", Y=f"{net}_not"),
+    ]
+
+
+def _and(net: str, clock: str, opens: str) -> list[str]:
+    return [
+        _cell(_NAND, f"{net}_nand", A=clock, B=opens, Y=f"{net}_not"),
         _cell(_DRIVER, f"{net}_driver", A=f"{net}_not", Y=f"{net}_y"),
     ]
 

@@ -12,7 +12,7 @@ import pytest
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.report.programs import run_program
 from cassandra_spec.synth import gating, synthesis, timing
-from cassandra_spec.synth.buffering import instances_of
+from cassandra_spec.synth.buffers.netlist import instances_of
 from cassandra_spec.synth.synthesis import Design, Flow
 from cassandra_spec.synth.timing import DEFAULT_LIBERTY, Library, run_tool
 
@@ -29,16 +29,23 @@ def module(body: str) -> str:
     return f"attribute \\top 1\nmodule \\m\n  attribute \\init 1'0\n  wire \\x\n{body}end\n"
 
 
-@pytest.mark.parametrize(("count", "gates"), [(3, 0), (4, 1), (32, 1), (33, 2), (100, 4)])
-def test_enables_become_gates(count: int, gates: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "leaves", "latches"),
+    [(3, 0, 0), (4, 1, 1), (32, 1, 1), (33, 2, 1), (100, 4, 1), (256, 8, 1), (257, 9, 2)],
+)
+def test_enables_become_gates(count: int, leaves: int, latches: int) -> None:
     text = gating.gate_clocks(module(flip_flops("\\e", count)))
-    assert text.count("cell \\LATCH ") == gates
-    assert text.count("cell $_DFFE_PP_ ") == (0 if gates else count)
+    assert text.count("cell \\LATCH ") == text.count("cell \\INVX1 ") == latches
+    assert text.count("cell \\NAND2X1 ") == text.count("cell \\INVX8 ") == leaves
+    assert text.count("cell $_DFFE_PP_ ") == (0 if leaves else count)
+    opens = re.findall(r"connect \\B (\S+)", text)
+    assert set(opens) == set(re.findall(r"connect \\Q (\S+_open)", text))
+    assert len(opens) == leaves
     clocks = re.findall(r"cell \$_DFF_P_ \S+\n    connect \\C (\S+)\n", text)
     shares = [clocks.count(clock) for clock in dict.fromkeys(clocks)]
-    assert len(shares) == gates
-    assert sum(shares) == (count if gates else 0)
-    assert not gates or max(shares) - min(shares) <= 1
+    assert len(shares) == leaves
+    assert sum(shares) == (count if leaves else 0)
+    assert not leaves or max(shares) - min(shares) <= 1
     assert "attribute \\init 1'0\n  wire \\x\n" in text  # nothing between a wire and its attribute
 
 
