@@ -221,16 +221,7 @@ class HalfRatePipeline(wiring.Component):
             low.advance.eq(enters),
             low.clear.eq(self.begin),
         ]
-        for lane in range(config.lanes):
-            raw = waiting.raw[lane]
-            leaving = one_of(
-                [
-                    (target & raw, pruned.values[lane]),
-                    (target & ~raw, waiting.values[lane]),
-                    (~target, align.aligned.values[lane]),
-                ]
-            )
-            m.d.comb += self.beat.values[lane].eq(leaving)
+        self._leave(m, waiting, pruned.values, align.aligned.values)
         with m.If(enters):
             m.d.sync += [waits.eq(1), waiting.eq(align.aligned)]
         with m.Elif(leaves):
@@ -243,6 +234,18 @@ class HalfRatePipeline(wiring.Component):
         with m.If(self.begin | state.giving_up):
             m.d.sync += waits.eq(0)
         return m
+
+    def _leave(self, m: Module, waiting: data.View, pruned: data.View, offered: data.View) -> None:
+        """The values that leave: of a draft those offered, else waiting or pruned ones."""
+        target = self.active.target
+        for lane in range(self.config.lanes):
+            raw = waiting.raw[lane]
+            ways = [
+                (target & raw, pruned[lane]),
+                (target & ~raw, waiting.values[lane]),
+                (~target, offered[lane]),
+            ]
+            m.d.comb += self.beat.values[lane].eq(one_of(ways))
 
     def _drive(self, m: Module, schedule: HalfRateSchedule, waiting: data.View) -> None:
         """What the schedule knows of the segment, the beats in flight and the reader."""
