@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.synth.synthesis import RECIPES, Flow, Point
 
-PERIODS = (4.0, 4.6, 5.5)
+PERIODS = (4.0, 4.8)
 """Periods in ns that each recipe is asked for."""
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.synth.buffering import input_loads, instances_of
+from cassandra_spec.synth.buffers.cells import input_loads
+from cassandra_spec.synth.buffers.netlist import instances_of
 from cassandra_spec.synth.gating import CLOCK, clocks_of
 from cassandra_spec.synth.liberty import InternalEnergy, groups, internal_energies
 from cassandra_spec.synth.timing import Library, run_tool

@@ -27,7 +27,7 @@ from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth.aiger import Circuit, Words, literals, read_circuit, write_cone
-from cassandra_spec.synth.buffering import INSTANCE, instances_of
+from cassandra_spec.synth.buffers.netlist import INSTANCE, instances_of
 from cassandra_spec.synth.export import export
 from cassandra_spec.synth.gating import CLOCK, LATCH, clocks_of
 from cassandra_spec.synth.memories import TakenOut, constants, is_given, opened, written

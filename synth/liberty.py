@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 LOAD, SLEW = "total_output_net_capacitance", "input_transition_time"
 """Variables of the tables that are understood."""
 
+IN_SLEW = "input_net_transition"
+"""What tables of delays call the slew."""
+
 _AXES = re.compile(r"\bindex_(\d)\s*\(\s*\"([^\"]*)\"")
 _VARIABLES = re.compile(r"\bvariable_(\d)\s*:\s*\"?(\w+)")
 
@@ -70,6 +73,35 @@ def internal_energies(liberty: str) -> dict[tuple[str, str], list[InternalEnergy
         (cell, pin): [_group(body, templates) for _, body in groups(text, "internal_power")]
         for cell, pin, text in pin_groups(liberty)
     }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drive:
+    """What an output pin can do: how its delay grows with the load, and the load's limit."""
+
+    slope: float  # in the library's units of time and capacitance, the worse edge
+    most: float
+
+
+def drives(liberty: str) -> dict[tuple[str, str], Drive]:
+    """Of every output pin in the text of a liberty file that has delays and a limit."""
+    templates = dict(groups(liberty, "lu_table_template"))
+    found = {}
+    for cell, pin, text in pin_groups(liberty):
+        most = re.search(r"\bmax_capacitance\s*:\s*([\d.e+-]+)", text)
+        edges = [group for edge in ("rise", "fall") for group in groups(text, f"cell_{edge}")]
+        tables = [_table(*edge, templates) for edge in edges]
+        slopes = [slope for table in tables for slope in _slopes(table)]
+        if most and slopes:
+            found[cell, pin] = Drive(slope=max(slopes), most=float(most[1]))
+    return found
+
+
+def _slopes(table: Table) -> Iterator[float]:
+    """Growth from the least load to the most, at a middle slew."""
+    if [variable for variable, _ in table.axes] == [LOAD, IN_SLEW]:
+        loads, middle = table.axes[0][1], len(table.axes[1][1]) // 2
+        yield (table.values[-1, middle] - table.values[0, middle]) / (loads[-1] - loads[0])
 
 
 def _group(body: str, templates: Mapping[str, str]) -> InternalEnergy:

@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.synth.buffering import Cells, buffer_registers
+from cassandra_spec.synth.buffers.cells import Cells
+from cassandra_spec.synth.buffers.netlist import instances_of
+from cassandra_spec.synth.buffers.repair import Timer, repair
+from cassandra_spec.synth.buffers.trees import buffer_registers
 from cassandra_spec.synth.gating import (
     ENABLES,
     LATCH,
@@ -41,7 +44,7 @@ PERIOD = 4.6
 """Clock period in ns that issue and report aim at in osu018."""
 
 _AREA = "+strash;ifraig;scorr;dc2;dch,-f;amap,-m;topo;print_stats"
-_SIZED = "topo;buffer,-c,-p,-N,10;topo;upsize,-D,{D};dnsize,-D,{D};print_stats"
+_SIZED = "topo;buffer,-c,-p,-N,24;topo;upsize,-D,{D};dnsize,-D,{D};print_stats"
 
 RECIPES = {
     "speed": "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9,-D,{D};" + _SIZED,
@@ -60,11 +63,14 @@ class Flow:
         period: clock period in ns that mapping and sizing aim at.
         gated: whether enables become clock gates (:mod:`cassandra_spec.synth.gating`).
         recipe: one of :data:`RECIPES`.
+        repaired: whether buffers and sizes are changed by timing afterwards
+            (:mod:`cassandra_spec.synth.buffers.repair`).
     """
 
     period: float = PERIOD
     gated: bool = False
     recipe: str = "speed"
+    repaired: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +145,7 @@ def analyse(design: Design, library: Library, out: Path, flow: Flow | None = Non
     stat = f"tee -o {top}.blocks.txt stat -liberty {library.path}\n"
     _yosys(design, out, "blocks", start + _mapped(library, _AREA) + stat)
     net = out / f"{top}.net.v"
-    buffers = add_buffers(net, library)
+    add_buffers(net, top, library, flow)
     path, power = timed(net, top, library, flow.period)
     area, speed, parts = (
         (out / f"{top}.{kind}.txt").read_text() for kind in ("area", "speed", "blocks")
@@ -150,7 +156,7 @@ def analyse(design: Design, library: Library, out: Path, flow: Flow | None = Non
         gates=count_cells(speed, [LATCH]),
         blocks=block_areas(parts, library.gate, design.block_of),
         memories=memories_of(design.rtlil) if design.without_memories else {},
-        speed_total=chip_areas(speed)[top] / library.gate + buffers,
+        speed_total=gates_of(net.read_text(), library),
         path=path,
         period=flow.period,
         power=power,
@@ -193,7 +199,7 @@ def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Pa
     start = _start(design, library, out, flow, "speed")
     _yosys(design, out, "speed", start + _timed(design, library, flow))
     net = out / f"{design.top}.net.v"
-    add_buffers(net, library)
+    add_buffers(net, design.top, library, flow)
     return net
 
 
@@ -227,10 +233,13 @@ def sweep(design: Design, library: Library, out: Path, flows: Sequence[Flow]) ->
     net = out / f"{top}.net.v"
     for flow in flows:
         _yosys(design, out, "speed", start + _timed(design, library, flow))
-        buffers = add_buffers(net, library)
-        area = chip_areas((out / f"{top}.speed.txt").read_text())[top] / library.gate
+        add_buffers(net, top, library, flow)
         path, _ = timed(net, top, library, flow.period)
-        yield Point(flow=flow, gates=area + buffers, shortest_period=flow.period - path.slack)
+        yield Point(
+            flow=flow,
+            gates=gates_of(net.read_text(), library),
+            shortest_period=flow.period - path.slack,
+        )
 
 
 def _prepared(design: Design, library: Library, out: Path, flow: Flow) -> Library:
@@ -362,9 +371,18 @@ def count_cells(text: str, names: Iterable[str]) -> int:
     return sum(int(count) for count in re.findall(rf"^\s+(?:{wanted})\s+(\d+)$", text, re.M))
 
 
-def add_buffers(netlist: Path, library: Library) -> float:
-    """Give a netlist its buffer trees; their gate equivalents."""
+def add_buffers(netlist: Path, top: str, library: Library, flow: Flow) -> None:
+    """Give a netlist its buffer trees, and then what its timing asks for.
+
+    Raises CassandraError if OpenSTA is missing or fails.
+    """
     cells = Cells.of(library)
-    text, number = buffer_registers(netlist.read_text(), cells)
+    text, _ = buffer_registers(netlist.read_text(), cells)
+    if flow.repaired:
+        text = repair(text, Timer(top, library, flow.period, netlist.parent), cells)
     netlist.write_text(text)
-    return number * library.areas[cells.buffer[0]] / library.gate
+
+
+def gates_of(netlist: str, library: Library) -> float:
+    """Gate equivalents of a netlist."""
+    return sum(library.areas[cell] for cell, _ in instances_of(netlist).values()) / library.gate

@@ -129,22 +129,19 @@ ENDS = ("[concat [all_registers -edge_triggered -data_pins] [all_outputs]]",)
 """Where paths end that no clock gate is at the end of."""
 
 
-def timing_script(
+def constraints(
     netlist: str,
     top: str,
     library: Library,
     period: float,
-    ends: Sequence[str] = (),
+    *,
     wires: str = "",
+    lead: float = LEAD,
 ) -> str:
-    """OpenSTA commands: one clock, ideal, ports timed as registers without delay; then power.
+    """OpenSTA commands: a netlist, one clock, ideal, ports timed as registers without delay.
 
-    ``ends`` are pins (Tcl): for each the worst path is reported, at a clock gate with
-    :data:`LEAD` less time. Default: flip-flops and ports together. ``wires`` is a SPEF file.
+    ``wires`` is a SPEF file, ``lead`` the time that an enable has less at a clock gate.
     """
-    reports = "".join(
-        f"report_checks -to {end} -path_delay max -format full -digits 3\n" for end in ends or ENDS
-    )
     return f"""\
 read_liberty {library.path}
 read_verilog {netlist}
@@ -153,8 +150,29 @@ link_design {top}
 create_clock -name clk -period {period} [get_ports clk]
 set_input_delay 0 -clock clk [all_inputs]
 set_output_delay 0 -clock clk [all_outputs]
-set_clock_gating_check -setup {LEAD}
-{reports}set_power_activity -input -activity {ACTIVITY} -duty 0.5
+set_clock_gating_check -setup {lead}
+"""
+
+
+def timing_script(
+    netlist: str,
+    top: str,
+    library: Library,
+    period: float,
+    ends: Sequence[str] = (),
+    wires: str = "",
+) -> str:
+    """OpenSTA commands: :func:`constraints`, then paths and power.
+
+    ``ends`` are pins (Tcl): for each the worst path is reported, at a clock gate with
+    :data:`LEAD` less time. Default: flip-flops and ports together.
+    """
+    reports = "".join(
+        f"report_checks -to {end} -path_delay max -format full -digits 3\n" for end in ends or ENDS
+    )
+    head = constraints(netlist, top, library, period, wires=wires)
+    return f"""\
+{head}{reports}set_power_activity -input -activity {ACTIVITY} -duty 0.5
 report_power -digits 6
 exit
 """

@@ -17,7 +17,8 @@ from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.synth.buffering import input_loads, instances_of
+from cassandra_spec.synth.buffers.cells import input_loads
+from cassandra_spec.synth.buffers.netlist import instances_of
 from cassandra_spec.synth.layout.check import Checked, check
 from cassandra_spec.synth.layout.flow import Effort, Technology, place, route
 from cassandra_spec.synth.layout.names import Placeable, placeable
@@ -233,7 +234,8 @@ def _parser() -> CommandParser:
 def _run(args: argparse.Namespace) -> int:
     effort = Effort(density=args.density, fast=args.fast)
     technology = Technology.chosen(args.technology, args.scripts)
-    library, flow = Library.chosen(args.liberty), flow_of(args)
+    library = Library.chosen(args.liberty)
+    flow = dataclasses.replace(flow_of(args), repaired=False)  # abc's buffers drive wires, too
     schemes = tuple(name for name in SCHEMES if name in args.schemes)
     truncated = tuple(args.truncated or DecoderConfig.truncated)
     config = DecoderConfig(lanes=args.lanes, schemes=schemes, truncated=truncated)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.synth.buffering import instances_of
+from cassandra_spec.synth.buffers.netlist import instances_of
 
 TOP = "top"
 """Name of the design in all files of the layout."""

@@ -14,9 +14,8 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.synth.liberty import pin_groups
-from cassandra_spec.synth.timing import Library
+from cassandra_spec.synth.buffers.cells import Cells
+from cassandra_spec.synth.buffers.netlist import INSTANCE, PIN, instance, instances_of
 
 ROOT_LOAD = 7
 """Most that a flip-flop drives, in inputs of the smallest two-input NAND."""
@@ -24,49 +23,8 @@ ROOT_LOAD = 7
 BUFFER_LOAD = 30
 """Most that a buffer drives, in the same unit."""
 
-BUFFER_AREA = 1.5
-"""Most area of a buffer in gate equivalents; the largest below is taken."""
-
 BUFFER_STEPS = 3
 """What a buffer adds to a path, in cells of average delay."""
-
-INSTANCE = re.compile(
-    r"^  (?P<cell>[A-Za-z]\w*) (?P<name>\S+) \(\n(?P<pins>.*?)\n  \);", re.M | re.S
-)
-_PIN = re.compile(r"\.(?P<pin>\w+)\((?P<net>.*?)\)(?=,\n|$)", re.S)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cells:
-    """What buffering must know of a library."""
-
-    loads: Mapping[tuple[str, str], float]  # capacitance of each input pin, by cell and pin
-    unit: float  # capacitance of an input of the smallest NAND
-    buffer: tuple[str, str, str]  # cell that drives trees, its input and its output
-    flip_flops: frozenset[str]  # cells whose output ``Q`` is a register
-
-    @classmethod
-    def of(cls, library: Library) -> Cells:
-        """The cells of a library.
-
-        Raises CassandraError if it has no buffer that is small enough.
-        """
-        text = library.path.read_text(errors="replace")
-        loads = input_loads(text)
-        small = {
-            name: pins
-            for name, pins in _buffers(text).items()
-            if library.areas[name] <= BUFFER_AREA * library.gate
-        }
-        if not small:
-            raise CassandraError(
-                f"LIBERTY must have a buffer of at most {BUFFER_AREA} gates, not {library.path}"
-            )
-        name = max(small, key=lambda cell: library.areas[cell])
-        unit = min(load for (cell, _), load in loads.items() if cell == library.nand2)
-        return cls(
-            loads=loads, unit=unit, buffer=(name, *small[name]), flip_flops=library.flip_flops
-        )
 
 
 @dataclasses.dataclass(order=True)
@@ -77,29 +35,6 @@ class _Sink:
     order: int
     load: float = dataclasses.field(compare=False)
     pin: tuple[str, str] = dataclasses.field(compare=False)
-
-
-def input_loads(liberty: str) -> dict[tuple[str, str], float]:
-    """Capacitance of every input pin in the text of a liberty file, by cell and pin."""
-    loads = {}
-    for cell, pin, text in pin_groups(liberty):
-        load = re.search(r"\bcapacitance\s*:\s*([\d.e+-]+)", text)
-        if re.search(r"direction\s*:\s*\"?input", text) and load:
-            loads[cell, pin] = float(load[1])
-    return loads
-
-
-def _buffers(liberty: str) -> dict[str, tuple[str, str]]:
-    """Input and output of every cell whose function is its only input."""
-    pins: dict[str, list[tuple[str, str]]] = {}
-    for cell, pin, text in pin_groups(liberty):
-        function = re.search(r'function\s*:\s*"\(?\s*([^"]*?)\s*\)?"', text)
-        pins.setdefault(cell, []).append((pin, function[1] if function else ""))
-    return {
-        cell: (found[0][0], found[1][0])
-        for cell, found in pins.items()
-        if len(found) == 2 and not found[0][1] and found[1][1] == found[0][0]
-    }
 
 
 def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
@@ -116,17 +51,6 @@ def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
             _plant(sinks.get(pins["Q"], []), pins["Q"], cells, moved, added)
     text = INSTANCE.sub(lambda found: _rewired(found, moved), netlist)
     return text.replace("\nendmodule", "\n" + "".join(added) + "endmodule", 1), len(added)
-
-
-def instances_of(netlist: str) -> dict[str, tuple[str, dict[str, str]]]:
-    """Cell and nets by pin of every instance of a flat netlist, by name."""
-    return {
-        found["name"]: (
-            found["cell"],
-            {pin: net.strip() for pin, net in _PIN.findall(found["pins"])},
-        )
-        for found in INSTANCE.finditer(netlist)
-    }
 
 
 def _sinks(
@@ -210,17 +134,15 @@ def _plant(
     for pin, net in tree.items():
         if pin[0].startswith("tree_"):
             place = int(pin[0].removeprefix("tree_"))
-            added[place] = (
-                f"  wire {pin[0]}_y;\n  {buffer} {pin[0]} (\n"
-                f"    .{a}({net} ),\n    .{y}({pin[0]}_y)\n  );\n"
-            )
+            ends = {a: net, y: f"{pin[0]}_y"}
+            added[place] = f"  wire {pin[0]}_y;\n{instance(buffer, pin[0], ends)}"
         else:
             moved[pin] = net
 
 
 def _rewired(found: re.Match[str], moved: Mapping[tuple[str, str], str]) -> str:
     name = found["name"]
-    return _PIN.sub(
+    return PIN.sub(
         lambda pin: (
             f".{pin['pin']}({moved[name, pin['pin']]})" if (name, pin["pin"]) in moved else pin[0]
         ),

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.synth import buffering
-from cassandra_spec.synth.buffering import Cells, buffer_registers
+from cassandra_spec.synth.buffers import trees as limits
+from cassandra_spec.synth.buffers.cells import Cells
+from cassandra_spec.synth.buffers.trees import buffer_registers
 from cassandra_spec.synth.timing import Library
 
 LIBERTY = """\
@@ -86,8 +87,8 @@ def test_trees_keep_the_function_and_the_limits(tmp_path: Path, fanout: int) -> 
         for pin, net in pins.items():
             if pin != "CLK":
                 loads[net] += cells.loads.get((cell, pin), 0.0)
-    assert loads["\\q[0]"] <= buffering.ROOT_LOAD * 0.01 + 1e-9 or not buffers
-    assert all(loads[net] <= buffering.BUFFER_LOAD * 0.01 + 1e-9 for net in trees)
+    assert loads["\\q[0]"] <= limits.ROOT_LOAD * 0.01 + 1e-9 or not buffers
+    assert all(loads[net] <= limits.BUFFER_LOAD * 0.01 + 1e-9 for net in trees)
 
 
 def test_the_longest_way_stays_closest_to_the_register(tmp_path: Path) -> None:
