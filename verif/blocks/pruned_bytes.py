@@ -50,11 +50,13 @@ def segment(
     size = lanes // 8  # bytes of a row
     for mask in masks:
         first = -(-used // size)  # row
-        inputs, values = _beat(rng, lanes, mask, escapes, book)
+        inputs = _beat(rng, lanes, mask, escapes, book)
+        values: list[int | None] = [None] * lanes  # of lanes that are not raw, any
         for lane in range(lanes):
             if mask >> lane & 1:
                 width = 1 + inputs["long"][lane]
-                values[lane] = _value(stream[used : used + width], values[lane], book)
+                waiting = inputs["beat_values"][lane]
+                values[lane] = _value(stream[used : used + width], waiting, book)
                 used += width
         inputs["long"] = number_of_bits(inputs["long"])
         start = first * size
@@ -67,8 +69,8 @@ def segment(
 
 def _beat(
     rng: random.Random, lanes: int, mask: int, escapes: float, book: Sequence[int] | None
-) -> tuple[dict[str, Any], list[int]]:
-    """Inputs of a beat, and its values before they are completed."""
+) -> dict[str, Any]:
+    """Inputs of a beat; lanes that wait for their bytes have a rank."""
     raw = [mask >> lane & 1 for lane in range(lanes)]
     share = escapes if book else 1.0  # without a codebook all take two bytes
     long = [int(flag and rng.random() < share) for flag in raw]
@@ -76,8 +78,7 @@ def _beat(
     values = [
         rank << 7 if flag else rng.getrandbits(16) for flag, rank in zip(raw, ranks, strict=True)
     ]
-    inputs = {"coded": int(book is not None), "beat_values": values, "raw": mask, "long": long}
-    return inputs, list(values)
+    return {"coded": int(book is not None), "beat_values": values, "raw": mask, "long": long}
 
 
 def _value(field: bytes, waiting: int, book: Sequence[int] | None) -> int:
