@@ -189,13 +189,19 @@ def _is_range(pair: object, most: int) -> bool:
     return 0 <= pair[0] <= pair[1] <= most
 
 
+def ChoicesLayout(lanes: int) -> data.ArrayLayout:  # noqa: N802 (a layout)
+    """What the levels of an expansion from two blocks of values choose by, first level first."""
+    return data.ArrayLayout(lanes, (2 * lanes - 1).bit_length())
+
+
 def SpeculationBeat(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
     """One beat as the speculation path hands it on.
 
     ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponents of unary
     values; both arbitrary in lanes that are not ``kept``. ``shared`` is the exponent of the group
     (mx, exact). ``begins`` says that the beat takes a new block of ``sign_high``, and so one of
-    ``low``. ``abort`` ends the segment: nothing else counts.
+    ``low``; ``choices``, which values of two blocks its lanes take (arbitrary in drafts).
+    ``abort`` ends the segment: nothing else counts.
     """
     lanes = config.lanes
     return data.StructLayout(
@@ -205,6 +211,7 @@ def SpeculationBeat(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (
             "shared": 8,
             "kept": lanes,
             "begins": 1,
+            "choices": ChoicesLayout(lanes),
             "last": 1,
             "abort": 1,
         }

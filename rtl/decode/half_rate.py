@@ -13,7 +13,7 @@ from cassandra_spec.rtl.common.residue import FIELD_MAX, need_of
 from cassandra_spec.rtl.common.superblock_reader import WORDS
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import Align, AlignedBeat
-from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
+from cassandra_spec.rtl.decode.bitmap_expand import BlockStore
 from cassandra_spec.rtl.decode.joins import Pruned, Residue
 from cassandra_spec.rtl.decode.pruned_exponents import PrunedBytes, PrunedExponents
 from cassandra_spec.rtl.decode.segment import SegmentState, pipeline_ports
@@ -158,15 +158,14 @@ class HalfRatePipeline(wiring.Component):
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         ports = pipeline_ports(config, take_max=self.take_max, words=self.depth)
+        self.low = BlockStore(lanes=config.lanes, planes=config.low_planes)
         super().__init__({**ports, "sure": Out(range(self.take_max + 1))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config, state = self.config, self.state
         m.submodules.schedule = schedule = HalfRateSchedule(config)
-        m.submodules.low = low = BlockBuffer(
-            lanes=config.lanes, planes=config.low_planes, early=True
-        )
+        m.submodules.low = low = self.low
         m.submodules.align = align = Align(config)
         m.submodules.residue = residue = Residue(config)
         offered, offers = self.beats.payload, Signal()
@@ -216,9 +215,7 @@ class HalfRatePipeline(wiring.Component):
             pruned.rows.eq(self.rows.as_value()[: VALUE * config.lanes]),
             pruned.enable.eq(leaves),
             pruned.clear.eq(self.begin),
-            low.lane_mask.eq(Mux(target, offered.kept, 0)),
-            low.find.eq(schedule.in_q),
-            low.advance.eq(enters),
+            low.choices.eq(offered.choices),
             low.clear.eq(self.begin),
         ]
         self._leave(m, waiting, pruned.values, align.aligned.values)
@@ -259,7 +256,7 @@ class HalfRatePipeline(wiring.Component):
         self,
         m: Module,
         schedule: HalfRateSchedule,
-        low: BlockBuffer,
+        low: BlockStore,
         residue: Residue,
         prefetch: Value,
     ) -> None:

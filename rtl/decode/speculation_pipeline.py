@@ -45,9 +45,10 @@ def _stage_layout(config: DecoderConfig) -> data.StructLayout:
 
 def _beat_layout(config: DecoderConfig) -> data.StructLayout:
     fields = {name: field.shape for name, field in _stage_layout(config)}
-    high = data.ArrayLayout(config.high_planes, config.lanes)
+    beat = SpeculationBeat(config)
     ranks = data.ArrayLayout(range(config.codebook), config.lanes)
-    return data.StructLayout({**fields, "high": high, "ranks": ranks})
+    found = {name: beat[name].shape for name in ("high", "choices")}
+    return data.StructLayout({**fields, **found, "ranks": ranks})
 
 
 class SpeculationPipeline(wiring.Component):
@@ -140,6 +141,8 @@ class SpeculationPipeline(wiring.Component):
             ]
         with m.If(room & self.config.selects(self.active.scheme, "unary")):
             m.d.sync += second.ranks.eq(ranks)
+        with m.If(room & self.active.target):
+            m.d.sync += second.choices.eq(high.choices)
         m.d.comb += room.eq(~second_valid | (self.beats.valid & self.beats.ready))
         self._finish(m, second, second_valid)
         with m.If(self.kill):
@@ -180,6 +183,7 @@ class SpeculationPipeline(wiring.Component):
             self.beats.valid.eq(valid & (~last | self.closed)),
             *(leaving[name].eq(beat[name]) for name in _CARRIED),
             leaving.high.eq(beat.high),
+            leaving.choices.eq(beat.choices),
             leaving.exponent.eq(exponents),
             leaving.last.eq(last),
             leaving.abort.eq(failed | (last & self.failed)),

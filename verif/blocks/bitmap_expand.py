@@ -11,7 +11,12 @@ import cocotb
 
 from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand, BlockBuffer
 from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
-from cassandra_spec.verif.library.models import bitmap_expand, bits_of, number_of_bits
+from cassandra_spec.verif.library.models import (
+    bitmap_expand,
+    bits_of,
+    block_choices,
+    number_of_bits,
+)
 from cassandra_spec.verif.library.workloads import MASKS, Pace, masks_of, paces
 
 WIDTH = 16  # bits of an element
@@ -53,7 +58,7 @@ def buffered_beats(
     """
     yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes)})
     queue: list[int] = []  # values in the buffer, those of the beat in hand first
-    avail = 0  # of the format
+    avail = used = 0  # of the format; values that have left
     hand: int | None = None  # mask of the beat in hand
     waiting = list(masks)
     while waiting or hand is not None:
@@ -66,9 +71,10 @@ def buffered_beats(
         fields = None if hand is None else bitmap_expand(queue, hand, lanes)
         yield Case(
             {"block": rows, "load": int(load), "lane_mask": mask, "advance": int(advance)},
-            {"fields": fields},
+            {"fields": fields, "choices": block_choices(lanes, mask, used)},
         )
         if advance:
+            used += mask.bit_count()
             queue, hand = queue[mask.bit_count() :], None
         if load:
             queue, avail = queue + block, avail + lanes

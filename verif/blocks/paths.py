@@ -16,7 +16,13 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.library.bank import care_of, fields_of, number_of
-from cassandra_spec.verif.library.models import bits_of, kept_field, names_of_bits, number_of_bits
+from cassandra_spec.verif.library.models import (
+    bits_of,
+    block_choices,
+    kept_field,
+    names_of_bits,
+    number_of_bits,
+)
 from cassandra_spec.verif.library.packets import codebook_packet, region_packet
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import draw, kinds_of, random_format
@@ -95,17 +101,24 @@ def beats_of(job: Job) -> list[dict[str, Any]]:
     starts = range(0, len(lanes), fmt.beat)
     beats = [_beat(fmt, lanes[i : i + fmt.beat], groups[i]) for i in starts]
     beats[-1]["last"] = 1
-    return list(_with_blocks(fmt, beats))
+    return list(_with_blocks(fmt, beats, target=job.target))
 
 
-def _with_blocks(fmt: Format, beats: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The rule ``blocked`` of docs/format.md, section 6: which beats begin a block."""
-    available = 0
+def _with_blocks(
+    fmt: Format, beats: list[dict[str, Any]], *, target: bool
+) -> Iterator[dict[str, Any]]:
+    """The rule ``blocked`` of docs/format.md, section 6: which beats begin a block.
+
+    In targets also which of its values the lanes take.
+    """
+    available = used = 0
     for beat in beats:
         kept = beat["kept"].bit_count()
         begins = available < kept
         available += fmt.beat * begins - kept
-        yield {**beat, "begins": int(begins)}
+        choices = block_choices(fmt.beat, beat["kept"], used) if target else None
+        yield {**beat, "begins": int(begins), "choices": choices}
+        used += kept
 
 
 def _lane(fmt: Format, value: int, group: int) -> tuple[int, int]:

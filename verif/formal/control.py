@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
-from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer, BlockStore
 from cassandra_spec.rtl.decode.codebook import Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
@@ -299,7 +299,20 @@ class Verification(Around):
                 Assume(~abort),
                 Assume(command.target & (command.truncated != 0)),
             ]
+            self._watch_low(m)
         m.d.comb += Assume(abort | (beats.payload.begins == self._begins(m)))
+
+    def _watch_low(self, m: Module) -> None:
+        """The buffer of ``low``: a beat takes its values as it moves on."""
+        beats, low = self.part.beats, self.part.pipeline.low
+        level_of(
+            m,
+            "blocks",
+            room=2 * low.lanes,
+            put=Mux(low.load, low.lanes, 0),
+            taken=Mux(beats.valid & beats.ready, bits_set(beats.payload.kept), 0),
+            clear=low.clear,
+        )
 
     def _begins(self, m: Module) -> Value:
         """The rule ``blocked`` of docs/format.md, section 6."""
@@ -318,6 +331,7 @@ FREE_DATA: dict[type[wiring.Component], tuple[str, ...]] = {
     SuperblockReader: ("rows",),
     Codebook: ("missing", "exponents"),
     BlockBuffer: ("fields",),
+    BlockStore: ("fields",),
     ExponentPath: ("ranks",),
 }
 
@@ -468,7 +482,6 @@ CLAIMS = (
         design=lambda: Verification(good=True),
         method="bounded",
         depth=24,
-        watches={BlockBuffer: _watch_blocks},
     ),
     *(claim for name, config in _VARIANTS.items() for claim in _variant_claims(name, config)),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 
 
@@ -50,6 +51,25 @@ def bitmap_expand(elements: Iterable[int], mask: int, lanes: int) -> list[int | 
     """Elements in turn for the lanes that are set; None (anything) for the others."""
     queue = iter(elements)
     return [next(queue) if mask >> lane & 1 else None for lane in range(lanes)]
+
+
+def block_choices(lanes: int, mask: int, used: int) -> list[int]:
+    """What a block buffer's levels choose by, when ``used`` values of the stream are used up.
+
+    Value ``n`` is in place ``n`` modulo two blocks. Where the first lane of some takes value
+    ``start``, each place of ``half`` holds one of the next ``half`` values, which says in which
+    half of the level before it was.
+    """
+    starts = [used + (mask & (1 << lane) - 1).bit_count() for lane in range(lanes)]
+    levels, half = [], lanes
+    while half:
+        bits = []
+        for start, place in itertools.product(starts[::half], range(half)):
+            value = next(n for n in range(start, start + half) if n % half == place)
+            bits.append(value // half % 2)
+        levels.append(number_of_bits(bits))
+        half //= 2
+    return levels
 
 
 def concatenate(
