@@ -189,9 +189,10 @@ def _is_range(pair: object, most: int) -> bool:
     return 0 <= pair[0] <= pair[1] <= most
 
 
-def ChoicesLayout(lanes: int) -> data.ArrayLayout:  # noqa: N802 (a layout)
-    """What the levels of an expansion from two blocks of values choose by, first level first."""
-    return data.ArrayLayout(lanes, (2 * lanes - 1).bit_length())
+def ChoicesLayout(lanes: int, places: int) -> data.StructLayout:  # noqa: N802 (a layout)
+    """What the levels of an expansion choose by, by their distance (networks.py, ``expand``)."""
+    halves = [places >> level for level in range(1, places.bit_length())]
+    return data.StructLayout({f"by_{half}": max(half, lanes) for half in halves})
 
 
 def SpeculationBeat(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
@@ -211,7 +212,7 @@ def SpeculationBeat(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (
             "shared": 8,
             "kept": lanes,
             "begins": 1,
-            "choices": ChoicesLayout(lanes),
+            "choices": ChoicesLayout(lanes, 2 * lanes),
             "last": 1,
             "abort": 1,
         }

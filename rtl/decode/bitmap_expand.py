@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import ChoicesLayout
 from cassandra_spec.rtl.common.networks import choices, expand, expand_by, prefix_sums
-from cassandra_spec.rtl.common.wires import drive
 
 
 class BitmapExpand(wiring.Component):
@@ -36,7 +37,7 @@ class BitmapExpand(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         width = (self.lanes - 1).bit_length()
-        counts = prefix_sums(m, [self.lane_mask[i] for i in range(self.lanes)], width, "lane")
+        counts = prefix_sums(m, list(self.lane_mask), width, "lane")
         starts = [Const(0, width), *counts[:-1]]
         elements = [self.elements[i] for i in range(self.lanes)]
         for lane, element in enumerate(expand(m, elements, starts, "element")):
@@ -44,8 +45,63 @@ class BitmapExpand(wiring.Component):
         return m
 
 
-class BlockStore(wiring.Component):
-    """Two blocks of a blocked stream, and the values of a beat in their lanes.
+class LanePlaces(wiring.Component):
+    """Which elements of a stream the lanes of a beat take, of those that a circular store holds.
+
+    Element ``n`` of the stream is at place ``n`` modulo ``places``, a power of two and at least as
+    many as there are lanes. Combinational, but for the number of the next element. Every input is
+    legal.
+
+    Members
+    -------
+    lane_mask : In(lanes)
+        Lanes that take an element, lowest lane first.
+    advance : In(1), clear : In(1)
+        The elements of ``lane_mask`` are used up; a new stream begins.
+    head : Out(range(places))
+        Place of the next element.
+    choices : Out(ChoicesLayout)
+        What :func:`expanded` takes.
+    """
+
+    def __init__(self, *, lanes: int, places: int) -> None:
+        self.lanes = lanes
+        self.places = places
+        super().__init__(
+            {
+                "lane_mask": In(lanes),
+                **dict.fromkeys(("advance", "clear"), In(1)),
+                "head": Out(range(places)),
+                "choices": Out(ChoicesLayout(lanes, places)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        width = len(self.head)
+        counts = prefix_sums(m, list(self.lane_mask), width, "lane")
+        starts: list[Value] = [self.head]
+        starts += [(self.head + count)[:width] for count in counts[:-1]]
+        levels = choices(self.places, starts)
+        m.d.comb += self.choices.eq(Cat(bit for level in levels for bit in level))
+        with m.If(self.advance):
+            m.d.sync += self.head.eq(self.head + counts[-1])
+        with m.If(self.clear):
+            m.d.sync += self.head.eq(0)
+        return m
+
+
+def expanded(m: Module, store: Sequence[Value], choices: data.View, name: str) -> list[Value]:
+    """The element of each lane; arbitrary if it takes none.
+
+    ``choices`` may be those of a larger store: of its levels, the last ones count.
+    """
+    layout = ChoicesLayout(len(choices.by_1), len(store))
+    return expand_by(m, store, [list(choices[level]) for level in layout.members], name)
+
+
+class BlockBuffer(wiring.Component):
+    """Buffer of a blocked stream: whole blocks in, the values of a beat out, in their lanes.
 
     Latency: a block loaded in cycle c can be used from cycle c + 1; reading is combinational.
     Throughput: one block and one beat in each cycle. Buffering: two blocks of ``lanes`` values.
@@ -59,7 +115,7 @@ class BlockStore(wiring.Component):
     load : In(1), clear : In(1)
         A block comes; a new segment begins.
     choices : In(ChoicesLayout)
-        Those of a :class:`BlockBuffer` that has had as many blocks and beats of the segment.
+        Which values of the segment the lanes take, by :class:`LanePlaces`.
     fields : Out(array of lanes, planes)
         Bit j of a lane's field comes from plane j; arbitrary in lanes that take no value.
     """
@@ -72,7 +128,7 @@ class BlockStore(wiring.Component):
                 "block": In(data.ArrayLayout(lanes, planes)),
                 "load": In(1),
                 "clear": In(1),
-                "choices": In(ChoicesLayout(lanes)),
+                "choices": In(ChoicesLayout(lanes, 2 * lanes)),
                 "fields": Out(data.ArrayLayout(planes, lanes)),
             }
         )
@@ -86,60 +142,9 @@ class BlockStore(wiring.Component):
             planes = Cat(self.block[j][i % self.lanes] for j in range(self.planes))
             with m.If(self.load & (half == i // self.lanes)):
                 m.d.sync += value.eq(planes)
-        levels = [list(bits) for bits in self.choices]
-        for lane, value in enumerate(expand_by(m, store, levels, "value")):
+        for lane, value in enumerate(expanded(m, store, self.choices, "value")):
             m.d.comb += self.fields[lane].eq(value)
         m.d.sync += half.eq(half ^ self.load)
         with m.If(self.clear):
             m.d.sync += half.eq(0)
-        return m
-
-
-class BlockBuffer(wiring.Component):
-    """Buffer of a blocked stream: whole blocks in, the values of a beat out, in their lanes.
-
-    A :class:`BlockStore`, and which of its places the lanes of a beat take. Latency, throughput
-    and buffering are those of the store.
-
-    Members
-    -------
-    block, load, clear, fields
-        Of the store.
-    lane_mask : In(lanes)
-        Lanes that take a value, lowest lane first.
-    advance : In(1)
-        The values of ``lane_mask`` are used up.
-    choices : Out(ChoicesLayout)
-        For stores whose streams have a block and a value wherever this one has.
-    """
-
-    def __init__(self, *, lanes: int, planes: int) -> None:
-        self.lanes = lanes
-        self.planes = planes
-        super().__init__(
-            {
-                "block": In(data.ArrayLayout(lanes, planes)),
-                **dict.fromkeys(("load", "advance", "clear"), In(1)),
-                "lane_mask": In(lanes),
-                "fields": Out(data.ArrayLayout(planes, lanes)),
-                "choices": Out(ChoicesLayout(lanes)),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.store = store = BlockStore(lanes=self.lanes, planes=self.planes)
-        drive(m, store, self, "block", "load", "clear")
-        width = (2 * self.lanes - 1).bit_length()
-        head = Signal(width)
-        counts = prefix_sums(m, [self.lane_mask[i] for i in range(self.lanes)], width, "lane")
-        starts = [head] + [(head + count)[:width] for count in counts[:-1]]
-        for level, bits in zip(self.choices, choices(2 * self.lanes, starts), strict=True):
-            m.d.comb += level.eq(Cat(bits))
-        m.d.comb += store.choices.eq(self.choices)
-        drive(m, self, store, "fields")
-        with m.If(self.advance):
-            m.d.sync += head.eq(head + counts[-1])
-        with m.If(self.clear):
-            m.d.sync += head.eq(0)
         return m

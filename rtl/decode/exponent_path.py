@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.common.networks import compact, expand, popcount, prefix_sums
+from cassandra_spec.rtl.common.command import ChoicesLayout
+from cassandra_spec.rtl.common.networks import compact, popcount, prefix_sums
+from cassandra_spec.rtl.decode.bitmap_expand import expanded
 from cassandra_spec.rtl.zero_counter import CHUNK, ParallelZeroCounter
 
 
@@ -40,21 +42,20 @@ class ExponentPath(wiring.Component):
     -------
     window : In(window * lanes), window_valid : In(1)
         A window of the stream.
-    lane_mask : In(lanes)
-        Lanes of the beat that take a rank, lowest lane first.
+    choices : In(ChoicesLayout)
+        Which ranks of the stream the lanes of the beat take, by
+        :class:`cassandra_spec.rtl.decode.bitmap_expand.LanePlaces` of ``queue_entries`` places.
     ranks : Out(array of lanes, range(limit))
-        Rank of each lane of ``lane_mask``; arbitrary in the other lanes, and after an illegal code;
+        Rank of each lane; arbitrary in lanes that take none, and after an illegal code;
         combinational.
-    advance : In(1)
-        The ranks of ``lane_mask`` are used up.
     clear : In(1)
         A new stream begins: empties the queue and the carry.
     overflow : Out(1)
         A run of ``limit`` zeros or more has been seen since ``clear``.
     busy : Out(1)
         A window is waiting to be counted.
-    level : Out
-        Ranks in the queue, those of the beat included.
+    tail : Out(range(queue_entries))
+        The place behind the last rank in the queue.
     """
 
     def __init__(self, *, lanes: int, window: int, limit: int) -> None:
@@ -66,30 +67,28 @@ class ExponentPath(wiring.Component):
         super().__init__(
             {
                 "window": In(self.window_bits),
-                **dict.fromkeys(("window_valid", "advance", "clear"), In(1)),
-                "lane_mask": In(lanes),
+                **dict.fromkeys(("window_valid", "clear"), In(1)),
+                "choices": In(ChoicesLayout(lanes, self.entries)),
                 "ranks": Out(data.ArrayLayout(range(limit), lanes)),
                 "overflow": Out(1),
                 "busy": Out(1),
-                "level": Out(range(self.entries)),
+                "tail": Out(range(self.entries)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        width = (self.entries - 1).bit_length()
         rank = range(self.limit)
         places = range(self.entries)
         queue = [Signal(rank, name=f"queue_{i}", reset_less=True) for i in places]
-        head, tail = Signal(width), Signal(width)
-        self._push(m, queue, tail, width)
-        self._pop(m, queue, head, width)
-        m.d.comb += self.level.eq(tail - head)
+        self._push(m, queue, self.tail)
+        lanes = expanded(m, queue, self.choices, "lane")
+        m.d.comb += [self.ranks[i].eq(rank) for i, rank in enumerate(lanes)]
         with m.If(self.clear):
-            m.d.sync += [head.eq(0), tail.eq(0), self.overflow.eq(0), self.busy.eq(0)]
+            m.d.sync += [self.tail.eq(0), self.overflow.eq(0), self.busy.eq(0)]
         return m
 
-    def _push(self, m: Module, queue: list[Signal], tail: Signal, width: int) -> None:
+    def _push(self, m: Module, queue: list[Signal], tail: Signal) -> None:
         m.submodules.counter = counter = ParallelZeroCounter(self.window_bits, limit=self.limit)
         held = Signal(self.window_bits, reset_less=True)
         carry = Signal(range(self.limit + 1))
@@ -152,11 +151,3 @@ class ExponentPath(wiring.Component):
             for j, entry in enumerate(queue[i::size]):
                 with m.If(self.busy & (turn == j)):
                     m.d.sync += entry.eq(item)
-
-    def _pop(self, m: Module, queue: list[Signal], head: Signal, width: int) -> None:
-        terms = [self.lane_mask[i] for i in range(self.lanes)]
-        counts = prefix_sums(m, terms, width, "lane")
-        starts = [head] + [(head + count)[:width] for count in counts[:-1]]
-        lanes = expand(m, queue, starts, "lane")
-        m.d.comb += [self.ranks[i].eq(rank) for i, rank in enumerate(lanes)]
-        m.d.sync += head.eq(Mux(self.advance, head + counts[-1], head))

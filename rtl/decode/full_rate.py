@@ -12,7 +12,7 @@ from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand
 from cassandra_spec.rtl.common.stream_slice import StreamSlice
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import Align, AlignedBeat
-from cassandra_spec.rtl.decode.bitmap_expand import BlockStore
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.joins import JoinedBeat, Pruned, Residue
 from cassandra_spec.rtl.decode.segment import pipeline_ports
 
@@ -112,7 +112,7 @@ class FullRatePipeline(wiring.Component):
         lanes, state = self.config.lanes, self.state
         m.submodules.schedule = schedule = FullRateSchedule(self.config, words=self.depth)
         m.submodules.queue = queue = StreamSlice(SpeculationBeat(self.config))
-        m.submodules.low = low = BlockStore(lanes=lanes, planes=self.config.low_planes)
+        m.submodules.low = low = BlockBuffer(lanes=lanes, planes=self.config.low_planes)
         m.submodules.align = align = Align(self.config)
         m.submodules.residue = residue = Residue(self.config)
         m.submodules.pruned = pruned = Pruned(self.config)

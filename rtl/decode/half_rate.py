@@ -13,7 +13,7 @@ from cassandra_spec.rtl.common.residue import FIELD_MAX, need_of
 from cassandra_spec.rtl.common.superblock_reader import WORDS
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import Align, AlignedBeat
-from cassandra_spec.rtl.decode.bitmap_expand import BlockStore
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.joins import Pruned, Residue
 from cassandra_spec.rtl.decode.pruned_exponents import PrunedBytes, PrunedExponents
 from cassandra_spec.rtl.decode.segment import SegmentState, pipeline_ports
@@ -158,7 +158,7 @@ class HalfRatePipeline(wiring.Component):
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
         ports = pipeline_ports(config, take_max=self.take_max, words=self.depth)
-        self.low = BlockStore(lanes=config.lanes, planes=config.low_planes)
+        self.low = BlockBuffer(lanes=config.lanes, planes=config.low_planes)
         super().__init__({**ports, "sure": Out(range(self.take_max + 1))})
 
     def elaborate(self, platform: object) -> Module:
@@ -256,7 +256,7 @@ class HalfRatePipeline(wiring.Component):
         self,
         m: Module,
         schedule: HalfRateSchedule,
-        low: BlockStore,
+        low: BlockBuffer,
         residue: Residue,
         prefetch: Value,
     ) -> None:

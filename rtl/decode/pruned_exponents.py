@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.networks import expand, popcount, prefix_sums
 from cassandra_spec.rtl.common.wires import drive
+from cassandra_spec.rtl.decode.bitmap_expand import LanePlaces
 from cassandra_spec.rtl.decode.codebook import Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 
@@ -78,13 +79,18 @@ class PrunedExponents(wiring.Component):
         m.submodules.path = path = ExponentPath(
             lanes=config.lanes, window=config.window, limit=config.codebook
         )
-        drive(m, path, self, "window", "lane_mask", "advance", "clear")
+        m.submodules.places = places = LanePlaces(lanes=config.lanes, places=path.entries)
+        drive(m, places, self, "lane_mask", "advance", "clear")
+        drive(m, path, self, "window", "clear")
+        level = Signal.like(path.tail)  # ranks in the queue, those of the beat included
         m.d.comb += [
+            path.choices.eq(places.choices),
+            level.eq(path.tail - places.head),
             path.window_valid.eq(self.take),
             self.waiting.eq(path.busy),
             self.bad_code.eq(path.overflow),
         ]
-        self._demand(m, path.level)
+        self._demand(m, level)
         self._ranks(m, path)
         return m
 

@@ -13,7 +13,7 @@ from cassandra_spec.rtl.common.command import (
     SpeculationBeat,
 )
 from cassandra_spec.rtl.common.wires import drive
-from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer, LanePlaces
 from cassandra_spec.rtl.decode.codebook import ENTRY, Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 
@@ -84,10 +84,13 @@ class SpeculationPipeline(wiring.Component):
         self.config = config
         self.sign_high = BlockBuffer(lanes=config.lanes, planes=config.high_planes)
         self.exponents: ExponentPath | None = None
+        places = 2 * config.lanes
         if config.has("unary"):
             self.exponents = ExponentPath(
                 lanes=config.lanes, window=config.window, limit=config.codebook
             )
+            places = self.exponents.entries  # which are more
+        self.places = LanePlaces(lanes=config.lanes, places=places)
         super().__init__(
             {
                 "active": In(CommandLayout),
@@ -103,22 +106,25 @@ class SpeculationPipeline(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config, slot = self.config, self.slot
+        m.submodules.places = places = self.places
         m.submodules.sign_high = high = self.sign_high
         first = Signal(_stage_layout(config), name="stage_1", reset_less=True)
         second = Signal(_beat_layout(config), name="stage_2", reset_less=True)
         first_valid, second_valid, room = Signal(), Signal(), Signal()
         abort_held = Signal()  # an abort waits for stage 1
         move = first_valid & room
-        ranks, overflow = self._ranks(m, first.kept, move)
+        ranks, overflow = self._ranks(m, places.choices)
         m.d.comb += [
             self.enable.eq(~first_valid | room),
             self.empty.eq(~(first_valid | second_valid | abort_held)),
             self.errors.code.eq(move & overflow & ~first.abort),
             high.block.eq(slot.block),
             high.load.eq(slot.block_valid),
-            high.lane_mask.eq(first.kept),
-            high.advance.eq(move),
             high.clear.eq(self.start),
+            *(high.choices[name].eq(places.choices[name]) for name in high.choices.shape().members),
+            places.lane_mask.eq(first.kept),
+            places.advance.eq(move),
+            places.clear.eq(self.start),
         ]
         aborts = self.abort | abort_held
         with m.If(self.enable):
@@ -150,7 +156,7 @@ class SpeculationPipeline(wiring.Component):
             m.d.sync += [second.last.eq(1), second.abort.eq(1)]
         return m
 
-    def _ranks(self, m: Module, kept: Value, move: Value) -> tuple[Value, Value]:
+    def _ranks(self, m: Module, choices: data.View) -> tuple[Value, Value]:
         """Ranks of the stage-1 beat, and whether its stream had an illegal code (unary)."""
         path = self.exponents
         if path is None:
@@ -158,8 +164,7 @@ class SpeculationPipeline(wiring.Component):
         m.submodules.exponents = path
         drive(m, path, self.slot, "window", "window_valid")
         m.d.comb += [
-            path.lane_mask.eq(kept),
-            path.advance.eq(move),
+            path.choices.eq(choices),
             path.clear.eq(self.start),
         ]
         unary = self.config.selects(self.active.scheme, "unary")

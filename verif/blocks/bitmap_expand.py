@@ -9,12 +9,12 @@ from typing import Any
 
 import cocotb
 
-from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand, BlockBuffer
+from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand, BlockBuffer, LanePlaces
 from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
 from cassandra_spec.verif.library.models import (
     bitmap_expand,
     bits_of,
-    block_choices,
+    lane_choices,
     number_of_bits,
 )
 from cassandra_spec.verif.library.workloads import MASKS, Pace, masks_of, paces
@@ -22,15 +22,17 @@ from cassandra_spec.verif.library.workloads import MASKS, Pace, masks_of, paces
 WIDTH = 16  # bits of an element
 EXPANDS = (1, 2, 4, 8, 16, 32)  # lanes
 BUFFERS = ((1, 1), (2, 3), (8, 9), (16, 7), (32, 9))  # lanes, planes
+PLACES = ((1, 1), (1, 4), (2, 4), (8, 8), (8, 16), (16, 64), (32, 64))  # lanes, places
 BEATS = 8  # of a segment
 RANDOM_MASKS = 1000
 
 
 def design() -> Bank:
-    """Expansions and buffers of all sizes."""
+    """Expansions, buffers and places of all sizes."""
     expands = {f"expand_{n}": BitmapExpand(lanes=n, width=WIDTH) for n in EXPANDS}
     buffers = {f"buffer_{n}": BlockBuffer(lanes=n, planes=planes) for n, planes in BUFFERS}
-    return Bank({**expands, **buffers})
+    places = {f"places_{n}_{many}": LanePlaces(lanes=n, places=many) for n, many in PLACES}
+    return Bank({**expands, **buffers, **places})
 
 
 def expansions(rng: random.Random, lanes: int) -> Iterator[Case]:
@@ -56,7 +58,7 @@ def buffered_beats(
     As in the decoder, the beat in hand waits in a register while the schedule, one beat ahead,
     loads what the next one needs. ``step`` and ``leave`` say when the two are ready to move.
     """
-    yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes)})
+    yield Case({"clear": 1})
     queue: list[int] = []  # values in the buffer, those of the beat in hand first
     avail = used = 0  # of the format; values that have left
     hand: int | None = None  # mask of the beat in hand
@@ -70,8 +72,8 @@ def buffered_beats(
         mask = rng.getrandbits(lanes) if hand is None else hand
         fields = None if hand is None else bitmap_expand(queue, hand, lanes)
         yield Case(
-            {"block": rows, "load": int(load), "lane_mask": mask, "advance": int(advance)},
-            {"fields": fields, "choices": block_choices(lanes, mask, used)},
+            {"block": rows, "load": int(load), "choices": choices_of(lanes, mask, used)},
+            {"fields": fields},
         )
         if advance:
             used += mask.bit_count()
@@ -82,6 +84,27 @@ def buffered_beats(
         if steps:
             hand = waiting.pop(0)
             avail -= hand.bit_count()
+
+
+def choices_of(lanes: int, mask: int, used: int) -> dict[str, int]:
+    """Those of two blocks."""
+    return lane_choices(lanes, 2 * lanes, mask, used)
+
+
+def places_taken(rng: random.Random, lanes: int, places: int) -> Iterator[Case]:
+    """Streams of beats, each of which may wait."""
+    for kind, (leave, _) in itertools.product(MASKS, paces(rng)):
+        yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes), "advance": rng.getrandbits(1)})
+        used = 0
+        for mask in masks_of(rng, kind, lanes, rng.randint(1, BEATS)):
+            moves = False
+            while not moves:
+                moves = leave()
+                yield Case(
+                    {"lane_mask": mask, "advance": int(moves)},
+                    {"head": used % places, "choices": lane_choices(lanes, places, mask, used)},
+                )
+            used += mask.bit_count()
 
 
 def segments(rng: random.Random, lanes: int, planes: int) -> Iterator[Case]:
@@ -96,6 +119,15 @@ def segments(rng: random.Random, lanes: int, planes: int) -> Iterator[Case]:
 async def expansion_of_every_mask(dut: Any) -> None:
     """Exhaustive up to 8 lanes."""
     scripts = {f"expand_{n}": expansions(rng_of("expand", n), n) for n in EXPANDS}
+    await play(dut, design(), scripts, clocked=True)
+
+
+@cocotb.test()
+async def places_of_every_kind_of_mask(dut: Any) -> None:
+    """Masks x paces, in stores as large as a beat and larger."""
+    scripts = {
+        f"places_{n}_{many}": places_taken(rng_of("places", n, many), n, many) for n, many in PLACES
+    }
     await play(dut, design(), scripts, clocked=True)
 
 
@@ -122,4 +154,4 @@ def single_bits(lanes: int, planes: int) -> Iterator[Case]:
         rows[plane] = 1 << lane
         yield Case({"block": rows, "load": 1})
         fields = [plane_bit << plane for plane_bit in bits_of(1 << lane, lanes)]
-        yield Case({"lane_mask": every, "advance": 1}, {"fields": fields})
+        yield Case({"choices": choices_of(lanes, every, 0)}, {"fields": fields})

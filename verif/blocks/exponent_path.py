@@ -15,6 +15,7 @@ from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
 from cassandra_spec.verif.library.models import (
     bitmap_expand,
     count_zeros,
+    lane_choices,
     number_of_bits,
     unary_bits,
 )
@@ -46,6 +47,7 @@ class Ranks:
     limit: int
     counting: list[int] | None = None  # bits of the window that was taken in the last cycle
     queue: list[int] = dataclasses.field(default_factory=list)
+    used: int = 0  # ranks that have left
     carry: int = 0
     overflow: int = 0
     peak: int = 0  # most ranks that were inside
@@ -59,6 +61,11 @@ class Ranks:
         self.overflow |= zeros.overflow
         self.counting = window
         self.peak = max(self.peak, len(self.queue) + sum(window or []))
+
+    def leave(self, count: int) -> None:
+        """A beat takes its ranks."""
+        del self.queue[:count]
+        self.used += count
 
 
 def scheduled_beats(
@@ -76,7 +83,7 @@ def scheduled_beats(
     takes the windows that the next one needs. ``step`` and ``leave`` say when the two may move.
     """
     lanes, window, _ = path
-    yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes)})
+    yield Case({"clear": 1})
     bits = itertools.chain(codes, itertools.repeat(1))
     q, slot, hand = 0, -1, None  # q of the format; hand: mask of the beat in hand
     while slot < len(masks) or hand is not None:
@@ -87,9 +94,9 @@ def scheduled_beats(
         steps = go and not starved and (hand is None or advance or slot < 0)
         prefetch = steps and slot + 1 < len(masks) and q - need < lanes
         taken = list(itertools.islice(bits, window * lanes)) if starved or prefetch else None
-        yield _case(rng, path, model, hand, advance, taken)
+        yield _case(rng, path, model, hand, taken)
         if advance and hand is not None:
-            del model.queue[: hand.bit_count()]
+            model.leave(hand.bit_count())
             hand = None
         model.cycle(taken)
         q += sum(taken or [])
@@ -103,21 +110,21 @@ def _case(
     path: Path,
     model: Ranks,
     hand: int | None,
-    advance: bool,
     taken: list[int] | None,
 ) -> Case:
     """One cycle; without a window or a beat there is noise on the wires."""
     lanes, window, _ = path
     noise = rng.getrandbits(window * lanes)
+    mask = rng.getrandbits(lanes) if hand is None else hand
     inputs = {
         "window": noise if taken is None else number_of_bits(taken),
         "window_valid": int(taken is not None),
-        "lane_mask": rng.getrandbits(lanes) if hand is None else hand,
-        "advance": int(advance),
+        "choices": lane_choices(lanes, queue_entries(lanes, window), mask, model.used),
     }
     outputs = {
         "overflow": model.overflow,
         "busy": int(model.counting is not None),
+        "tail": (model.used + len(model.queue)) % queue_entries(lanes, window),
         "ranks": None if hand is None else _legal(bitmap_expand(model.queue, hand, lanes), model),
     }
     return Case(inputs, outputs)

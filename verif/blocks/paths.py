@@ -18,8 +18,8 @@ from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.library.bank import care_of, fields_of, number_of
 from cassandra_spec.verif.library.models import (
     bits_of,
-    block_choices,
     kept_field,
+    lane_choices,
     names_of_bits,
     number_of_bits,
 )
@@ -116,7 +116,7 @@ def _with_blocks(
         kept = beat["kept"].bit_count()
         begins = available < kept
         available += fmt.beat * begins - kept
-        choices = block_choices(fmt.beat, beat["kept"], used) if target else None
+        choices = lane_choices(fmt.beat, 2 * fmt.beat, beat["kept"], used) if target else None
         yield {**beat, "begins": int(begins), "choices": choices}
         used += kept
 

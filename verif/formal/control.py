@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
-from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer, BlockStore
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer
 from cassandra_spec.rtl.decode.codebook import Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 from cassandra_spec.rtl.decode.speculation import SpeculationPath
@@ -21,19 +21,21 @@ from cassandra_spec.verif.formal.harness import Around, Handshakes, assume_holds
 from cassandra_spec.verif.formal.prover import Claim
 
 
-def _watch_blocks(m: Module, buffer: BlockBuffer, when: ValueLike = 1) -> Signal:
+def _watch_blocks(m: Module, buffer: BlockBuffer, taken: ValueLike, when: ValueLike = 1) -> Signal:
     return level_of(
         m,
         "blocks",
         room=2 * buffer.lanes,
         put=Mux(buffer.load, buffer.lanes, 0),
-        taken=Mux(buffer.advance, bits_set(buffer.lane_mask), 0),
+        taken=taken,
         clear=buffer.clear,
         when=when,
     )
 
 
-def _watch_ranks(m: Module, path: ExponentPath, when: ValueLike) -> tuple[Signal, Signal]:
+def _watch_ranks(
+    m: Module, path: ExponentPath, taken: ValueLike, when: ValueLike
+) -> tuple[Signal, Signal]:
     """A window is counted in the cycle after it was taken: what there is, and what comes to it."""
     counting = Signal(range(len(path.window) + 1), name="counting")
     m.d.sync += counting.eq(Mux(path.window_valid & ~path.clear, bits_set(path.window), 0))
@@ -42,7 +44,7 @@ def _watch_ranks(m: Module, path: ExponentPath, when: ValueLike) -> tuple[Signal
         "ranks",
         room=path.entries,
         put=counting,
-        taken=Mux(path.advance, bits_set(path.lane_mask), 0),
+        taken=taken,
         clear=path.clear,
         when=when,
     )
@@ -234,10 +236,15 @@ class Stock(Around):
         ]
         return good
 
-    def waiting(self, buffer: BlockBuffer | ExponentPath) -> Value:
+    def waiting(self) -> Value:
         """What the beat in stage 1 takes, if there is one."""
-        there = buffer.advance | ~self.part.schedule.enable
-        return Mux(there, bits_set(buffer.lane_mask), 0)
+        there = self.part.pipeline.places.advance | ~self.part.schedule.enable
+        return Mux(there, bits_set(self.part.pipeline.places.lane_mask), 0)
+
+    def leaving(self) -> Value:
+        """What the beat in stage 1 takes, if it moves on."""
+        places = self.part.pipeline.places
+        return Mux(places.advance, bits_set(places.lane_mask), 0)
 
 
 class Blocks(Stock):
@@ -246,10 +253,10 @@ class Blocks(Stock):
     def claims(self, m: Module) -> None:
         schedule, buffer = self.part.schedule, self.part.pipeline.sign_high
         good = self.good(m) & ~buffer.clear
-        level = _watch_blocks(m, buffer, good)
+        level = _watch_blocks(m, buffer, self.leaving(), good)
         with m.If(good):
             m.d.comb += [
-                Assert(level == schedule.fields + self.waiting(buffer)),
+                Assert(level == schedule.fields + self.waiting()),
                 Assert(schedule.fields < CONFIG.lanes),
                 Assert(schedule.count == Mux(schedule.inside, bits_set(schedule.kept), 0)),
             ]
@@ -264,10 +271,10 @@ class Ranks(Stock):
         assert path is not None  # the configuration has scheme unary
         ranks = schedule.ranks
         good = self.good(m) & schedule.unary & ~path.clear
-        level, counting = _watch_ranks(m, path, good)
+        level, counting = _watch_ranks(m, path, self.leaving(), good)
         with m.If(good):
             m.d.comb += [
-                Assert(level == ranks.left + self.waiting(path)),
+                Assert(level == ranks.left + self.waiting()),
                 Assert(counting == sum(ranks.new)),
                 Assert((counting == 0) | (ranks.left < lanes)),
                 Assert(~path.busy | (level <= path.entries - path.places)),
@@ -305,14 +312,8 @@ class Verification(Around):
     def _watch_low(self, m: Module) -> None:
         """The buffer of ``low``: a beat takes its values as it moves on."""
         beats, low = self.part.beats, self.part.pipeline.low
-        level_of(
-            m,
-            "blocks",
-            room=2 * low.lanes,
-            put=Mux(low.load, low.lanes, 0),
-            taken=Mux(beats.valid & beats.ready, bits_set(beats.payload.kept), 0),
-            clear=low.clear,
-        )
+        taken = Mux(beats.valid & beats.ready, bits_set(beats.payload.kept), 0)
+        _watch_blocks(m, low, taken)
 
     def _begins(self, m: Module) -> Value:
         """The rule ``blocked`` of docs/format.md, section 6."""
@@ -331,7 +332,6 @@ FREE_DATA: dict[type[wiring.Component], tuple[str, ...]] = {
     SuperblockReader: ("rows",),
     Codebook: ("missing", "exponents"),
     BlockBuffer: ("fields",),
-    BlockStore: ("fields",),
     ExponentPath: ("ranks",),
 }
 

@@ -53,21 +53,21 @@ def bitmap_expand(elements: Iterable[int], mask: int, lanes: int) -> list[int | 
     return [next(queue) if mask >> lane & 1 else None for lane in range(lanes)]
 
 
-def block_choices(lanes: int, mask: int, used: int) -> list[int]:
-    """What a block buffer's levels choose by, when ``used`` values of the stream are used up.
+def lane_choices(lanes: int, places: int, mask: int, used: int) -> dict[str, int]:
+    """What the levels of an expansion choose by, when ``used`` elements of a stream are used up.
 
-    Value ``n`` is in place ``n`` modulo two blocks. Where the first lane of some takes value
-    ``start``, each place of ``half`` holds one of the next ``half`` values, which says in which
+    Element ``n`` is at place ``n`` modulo ``places``. Where the first lane of some takes element
+    ``start``, each place of ``half`` holds one of the next ``half`` elements, which says in which
     half of the level before it was.
     """
     starts = [used + (mask & (1 << lane) - 1).bit_count() for lane in range(lanes)]
-    levels, half = [], lanes
+    levels, half = {}, places // 2
     while half:
         bits = []
-        for start, place in itertools.product(starts[::half], range(half)):
-            value = next(n for n in range(start, start + half) if n % half == place)
-            bits.append(value // half % 2)
-        levels.append(number_of_bits(bits))
+        for start, place in itertools.product(starts[:: min(half, lanes)], range(half)):
+            element = next(n for n in range(start, start + half) if n % half == place)
+            bits.append(element // half % 2)
+        levels[f"by_{half}"] = number_of_bits(bits)
         half //= 2
     return levels
 
