@@ -127,17 +127,30 @@ def rotate(m: Module, store: Sequence[Value], head: Value, outputs: int, name: s
     return nodes[:outputs]
 
 
-def shift(m: Module, items: Sequence[Value], amount: Value, outputs: int, name: str) -> list[Value]:
-    """Items ``amount``, ``amount + 1``, ... (``outputs`` of them); zero past the last item."""
+def shift(
+    m: Module,
+    items: Sequence[Value],
+    amount: Value,
+    outputs: int,
+    name: str,
+    most: int | None = None,
+) -> list[Value]:
+    """Items ``amount``, ``amount + 1``, ... (``outputs`` of them); zero past the last item.
+
+    Arbitrary if ``amount`` is above ``most``.
+    """
     nodes = list(items)
-    for bit in reversed(range(len(amount))):
+    left = (1 << len(amount)) - 1 if most is None else most  # the most that is still to go
+    for bit in reversed(range(left.bit_length())):
         step = 1 << bit
-        needed = min(len(nodes), outputs + step - 1)
+        moved = outputs + left - step  # nodes that count if this bit is set
         higher: list[ValueLike] = [*nodes[step:], *([0] * step)]
-        nodes = [
+        chosen = [
             _signal(m, Mux(amount[bit], higher[i], nodes[i]), f"{name}_{bit}_{i}")
-            for i in range(needed)
+            for i in range(min(len(nodes), moved))
         ]
+        left = min(left, step - 1)
+        nodes = (chosen + nodes[len(chosen) :])[: outputs + left]
     return nodes[:outputs]
 
 

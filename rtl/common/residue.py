@@ -124,7 +124,8 @@ class ResidueUnpack(wiring.Component):
         m = Module()
         size = min(_SHIFTED, self.lanes)
         for first, start in zip(range(0, self.lanes, size), self._starts(m), strict=True):
-            run = shift(m, list(self.bits), start, FIELD_MAX * size, f"run_{first}")
+            most = FIELD_MAX * first + self.lanes - 1
+            run = shift(m, list(self.bits), start, FIELD_MAX * size, f"run_{first}", most)
             self._split(m, Cat(run), range(first, first + size))
         return m
 
@@ -147,7 +148,8 @@ class ResidueUnpack(wiring.Component):
         left, right = range(lanes[0], middle), range(middle, lanes[-1] + 1)
         rest = Signal(FIELD_MAX * len(right), name=f"bits_{right[0]}_{len(right)}")
         amount = total([self.widths[lane] for lane in left])
-        m.d.comb += rest.eq(Cat(shift(m, list(bits), amount, len(rest), rest.name)))
+        most = FIELD_MAX * len(left)
+        m.d.comb += rest.eq(Cat(shift(m, list(bits), amount, len(rest), rest.name, most)))
         self._split(m, bits[: FIELD_MAX * len(left)], left)
         self._split(m, rest, right)
 

@@ -102,7 +102,8 @@ class SuperblockReader(wiring.Component):
     def _store(self, m: Module, accept: Value) -> Value:
         """The ring of words; returns the place of the next row in its word."""
         size = self.word_rows * self.lanes
-        words = [Signal(size, name=f"word_{i}", reset_less=True) for i in range(self.depth)]
+        stored = [Signal(size, name=f"word_{i}", reset_less=True) for i in range(self.depth)]
+        words = [self._phase(word) for word in stored]
         first, fill = Signal(self.depth, init=1), Signal(self.depth, init=1)  # a bit for each word
         row = Signal(range(self.word_rows))
         end = Signal(range(self.word_rows + self.take_max))
@@ -112,9 +113,9 @@ class SuperblockReader(wiring.Component):
             self.level.eq(self.level - self.take + Mux(accept, self.word_rows, 0)),
         ]
         self._turn(m, first, end[len(row) :])
-        for i, word in enumerate(words):
-            with m.If(accept & fill[i]):
-                m.d.sync += word.eq(self.words.payload.data)
+        for word, here in zip(stored, fill, strict=True):
+            with m.If(accept & here):
+                m.d.sync += word.eq(self._phase(self.words.payload.data))
         with m.If(accept):
             m.d.sync += fill.eq(fill.rotate_left(1))
         with m.If(self.drained):
@@ -122,6 +123,14 @@ class SuperblockReader(wiring.Component):
         for i, node in enumerate(self._next_rows(m, words, first, row)):
             m.d.comb += self.rows[i].eq(node)
         return row
+
+    def _phase(self, word: Value) -> Value:
+        """A word as it is stored, and back: inverted, if its rows are chosen from twice.
+
+        Cells choose among inverted inputs for less: one inverter for each bit of the bus then
+        takes the place of one behind each register.
+        """
+        return ~word if self.take_max > self.word_rows else word
 
     def _next_rows(
         self, m: Module, words: Sequence[Value], first: Value, row: Value

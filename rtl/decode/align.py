@@ -26,10 +26,9 @@ def AlignedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
         {
             "values": data.ArrayLayout(VALUE, lanes),
             "widths": data.ArrayLayout(3, lanes),  # residue bits of the lane
-            "flagged": lanes,  # the residue bit is a zero flag
-            "raw": lanes,
+            "raw": lanes,  # with a residue bit: unless that, a zero flag, is set
             "needs": sums_layout(lanes),  # of the widths
-            "most": range(VALUE + 1),  # rows of ``pruned``, if every flagged lane escapes
+            "most": range(VALUE + 1),  # rows of ``pruned``, if no zero flag is set
             "last": 1,
         }
     )
@@ -60,9 +59,7 @@ class Align(wiring.Component):
             self.bad_window.eq(bad.any()),
             present.eq(present_lanes(self.command, self.beat.last, lanes)),
             self.aligned.last.eq(self.beat.last),
-            self.aligned.most.eq(
-                _rows_of(popcount(self.aligned.raw | self.aligned.flagged), lanes)
-            ),
+            self.aligned.most.eq(_rows_of(popcount(self.aligned.raw), lanes)),
         ]
         sums = sums_of([self.aligned.widths[lane] for lane in range(lanes)])
         m.d.comb += [need.eq(one) for need, one in zip(self.aligned.needs, sums, strict=True)]
@@ -103,7 +100,8 @@ class Align(wiring.Component):
     ) -> Value:
         """Normalise; in exact targets read the residue's width off the window.
 
-        A unary magnitude has its implicit one, so it stays as it is.
+        A unary magnitude has its implicit one, so it stays as it is. So does a full window: it
+        has no residue.
         """
         m.submodules[f"shifter_{lane}"] = shifter = DynamicShifter()
         m.d.comb += [
@@ -121,12 +119,11 @@ class Align(wiring.Component):
             windowed.eq(exact & self.command.target & self.beat.kept[lane]),
             zero.eq(concat.magnitude == 0),
             full.eq(concat.magnitude == 255),
-            self.aligned.flagged[lane].eq(windowed & zero),
-            escape.eq(windowed & full),
-            bad[lane].eq(windowed & ~full & shifter.subnormal),
+            escape.eq(windowed & (zero | full)),
+            bad[lane].eq(windowed & shifter.subnormal),
         ]
         with m.If(windowed):
-            m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, Mux(full, 0, shifter.shift)))
+            m.d.comb += self.aligned.widths[lane].eq(Mux(zero, 1, shifter.shift))
         return number
 
 

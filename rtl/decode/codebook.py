@@ -19,8 +19,9 @@ class Codebook(wiring.Component):
     """A table of exponents with one read port for each lane (paper, V.A step 4).
 
     Reads are combinational; a load takes one cycle for each entry and never stalls while
-    ``enable`` is set. Illegal input: a rank without an entry raises ``missing`` for its lane;
-    entries past the ``size``-th of a packet are taken and ignored.
+    ``enable`` is set. Entries are stored inverted, as cells choose among inverted inputs for less.
+    Illegal input: a rank without an entry raises ``missing`` for its lane; entries past the
+    ``size``-th of a packet are taken and ignored.
 
     Members
     -------
@@ -59,10 +60,11 @@ class Codebook(wiring.Component):
         m = Module()
         entries = [Signal(8, name=f"entry_{i}", reset_less=True) for i in range(self.size)]
         self._load(m, entries)
+        exponents = [~entry for entry in entries]
         for lane in range(self.lanes):
             rank = self.ranks[lane]
             m.d.comb += [
-                self.exponents[lane].eq(choose(m, entries, rank, f"lane_{lane}")),
+                self.exponents[lane].eq(choose(m, exponents, rank, f"lane_{lane}")),
                 self.missing[lane].eq(rank >= self.count),
             ]
         return m
@@ -83,4 +85,4 @@ class Codebook(wiring.Component):
                 m.d.sync += self.count.eq(Mux(empty, place, place + 1))
             for i, entry in enumerate(entries):
                 with m.If(place == i):
-                    m.d.sync += entry.eq(self.load.payload.exponent)
+                    m.d.sync += entry.eq(~self.load.payload.exponent)

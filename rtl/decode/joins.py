@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.command import VALUE, DecoderConfig
-from cassandra_spec.rtl.common.networks import choose, popcount, shift
+from cassandra_spec.rtl.common.networks import choose, popcount
 from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueDemand, ResidueUnpack
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.align import AlignedBeat
@@ -62,14 +62,12 @@ class Residue(wiring.Component):
             self.joined.last.eq(beat.last),
         ]
         with m.If(self.enable):
-            (latest,) = shift(m, rows, self.wanted, 1, "latest")
-            m.d.sync += held.eq(latest)
+            m.d.sync += held.eq(choose(m, rows, self.wanted, "latest"))
         for lane in range(lanes):
-            field = Mux(beat.flagged[lane], 0, unpack.fields[lane])
-            escape = beat.flagged[lane] & ~unpack.fields[lane][0]
+            field = Mux(beat.raw[lane], 0, unpack.fields[lane])
             m.d.comb += [
                 self.joined.values[lane].eq(beat.values[lane] | field),
-                self.joined.raw[lane].eq(beat.raw[lane] | escape),
+                self.joined.raw[lane].eq(beat.raw[lane] & ~unpack.fields[lane][0]),
             ]
         return m
 
