@@ -64,8 +64,8 @@ class RankCounter(wiring.Component):
     -------
     clear : In(1), enable : In(1)
         A segment begins; it has codes.
-    rows : In(array of window + 1, lanes), behind : In(1), take : In(1)
-        A window is taken: the first rows, or all but the first.
+    rows : In(array of window, lanes), take : In(1)
+        The window, and whether it is taken.
     used : In(range(lanes + 1))
         Ranks that the beat in hand uses.
     ranks, left : Out(range), new : Out(array of window)
@@ -73,12 +73,11 @@ class RankCounter(wiring.Component):
 
     def __init__(self, config: DecoderConfig) -> None:
         lanes, window = config.lanes, config.window
-        self.window = window
         ranks = range(2 * lanes + window * lanes)
         super().__init__(
             {
-                **dict.fromkeys(("clear", "enable", "behind", "take"), In(1)),
-                "rows": In(data.ArrayLayout(lanes, window + 1)),
+                **dict.fromkeys(("clear", "enable", "take"), In(1)),
+                "rows": In(data.ArrayLayout(lanes, window)),
                 "used": In(range(lanes + 1)),
                 "ranks": Out(ranks),
                 "left": Out(ranks),
@@ -88,13 +87,11 @@ class RankCounter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        counts = [popcount(row) for row in self.rows]
-        counts[0] = Mux(self.behind, counts[self.window], counts[0])
         m.d.comb += self.ranks.eq(sum(self.new, self.left))
         with m.If(self.enable):
             m.d.sync += self.left.eq(self.ranks - self.used)
-        for new, count in zip(self.new, counts, strict=False):
-            m.d.sync += new.eq(Mux(self.take, count, 0))
+        for new, row in zip(self.new, self.rows, strict=True):
+            m.d.sync += new.eq(Mux(self.take, popcount(row), 0))
         with m.If(self.clear):
             m.d.sync += self.left.eq(0)
         return m
@@ -233,8 +230,7 @@ class SpeculationSchedule(wiring.Component):
             beats.step.eq(step),
             ranks.clear.eq(self.start),
             ranks.enable.eq(self.unary),
-            ranks.rows.eq(self.rows.as_value()[: (window + 1) * lanes]),
-            ranks.behind.eq(take_mask & ~starve),
+            ranks.rows.eq(self.window),
             ranks.take.eq(self.window_valid),
             ranks.used.eq(Mux(step, self.count, 0)),
             shared.enable.eq(~self.unary & self.inside),
@@ -247,7 +243,7 @@ class SpeculationSchedule(wiring.Component):
         m.d.comb += planes.eq(Mux(self.unary, 8, 9) - self.config.truncated_of(self.command))
         slot = take_mask + exponents + Mux(take_block, planes, 0)
         self._demand(m, go, Mux(starve, window, slot), step | (go & starve))
-        first = self._route(m, ranks.behind, take_mask + exponents, planes)
+        first = self._route(m, take_mask & ~starve, take_mask + exponents, planes)
         m.d.comb += shared.row.eq(first)
         with m.If(step):
             held = Mux(take_block, lanes, 0)
