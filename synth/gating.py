@@ -1,8 +1,8 @@
 """Clock gates: flip-flops that share an enable lose their multiplexers and get a gated clock.
 
 A gate is cells of the library: a latch that is open while the clock is low, the inverter that it
-needs for that, and ANDs with a strong output, of NAND and inverter, one for each leaf of the clock
-tree behind it. Newer libraries have it as one cell, with buffers behind it.
+needs for that, and ANDs of NAND and inverter, one for each leaf of the clock tree behind it and as
+strong as that asks for. Newer libraries have it as one cell, with buffers behind it.
 docs/hardware/synthesis.md says how gates are priced and timed.
 """
 
@@ -27,11 +27,14 @@ LEAVES = 8
 
 LATCH_PRICE = 3.0
 """Gate equivalents of a latch: assumed, as that of osu018 has no area; a flip-flop has 4. A gate
-of one leaf has 6.3 with it, each further leaf 2.7."""
+of one full leaf has 6.3 with it, each further one 2.7."""
 
 CLOCK = "clk"
 
-LATCH, _INVERTER, _NAND, _DRIVER = "LATCH", "INVX1", "NAND2X1", "INVX8"
+LATCH, _INVERTER, _NAND = "LATCH", "INVX1", "NAND2X1"
+
+_DRIVERS = {8: "INVX2", 16: "INVX4", MOST: "INVX8"}
+"""The output of an AND, by the most flip-flops behind it; all take about as long."""
 
 ENABLES = """\
 (* techmap_celltype = "$_SDFFE_PP0P_" *)
@@ -51,7 +54,9 @@ def with_latch(library: Library, out: Path) -> Library:
 
     Raises CassandraError if it lacks a part of a gate.
     """
-    missing = [name for name in (LATCH, _INVERTER, _NAND, _DRIVER) if name not in library.areas]
+    missing = [
+        name for name in (LATCH, _INVERTER, _NAND, *_DRIVERS.values()) if name not in library.areas
+    ]
     if missing:
         raise CassandraError(f"LIBERTY must have {missing[0]} for clock gates, not {library.path}")
     text = library.path.read_text(errors="replace")
@@ -104,7 +109,7 @@ def _gated(module: str) -> str:
         wires += [f"  wire {net}_{end}\n" for end in ends]
         if number == latch:
             cells += _latch(net, clock, enable)
-        cells += _and(net, clock, f"\\clock_gate_{latch}_open")
+        cells += _and(net, clock, f"\\clock_gate_{latch}_open", len(members))
     text = _ENABLED.sub(lambda found: _behind(found, clocks.get(found["name"])), module)
     head, _, rest = text.removesuffix("end").partition("\n")
     return f"{head}\n{''.join(wires)}{rest}{''.join(cells)}end"
@@ -132,11 +137,16 @@ def _latch(net: str, clock: str, enable: str) -> list[str]:
     ]
 
 
-def _and(net: str, clock: str, opens: str) -> list[str]:
+def _and(net: str, clock: str, opens: str, flip_flops: int) -> list[str]:
     return [
         _cell(_NAND, f"{net}_nand", A=clock, B=opens, Y=f"{net}_not"),
-        _cell(_DRIVER, f"{net}_driver", A=f"{net}_not", Y=f"{net}_y"),
+        _cell(driver_of(flip_flops), f"{net}_driver", A=f"{net}_not", Y=f"{net}_y"),
     ]
+
+
+def driver_of(flip_flops: int) -> str:
+    """The inverter of an AND with so many flip-flops behind it, at most :data:`MOST`."""
+    return next(kind for most, kind in _DRIVERS.items() if flip_flops <= most)
 
 
 def _cell(kind: str, name: str, **pins: str) -> str:
@@ -164,6 +174,7 @@ def clocks_of(instances: Mapping[str, tuple[str, Mapping[str, str]]]) -> dict[st
     opens = {pins["Q"] for pins in latches}
     ands = [pins for cell, pins in instances.values() if cell == _NAND and pins["B"] in opens]
     shut = {pins["Y"]: pins["B"] for pins in ands if pins["A"] == CLOCK}
-    drivers = [pins for cell, pins in instances.values() if cell == _DRIVER and pins["A"] in shut]
+    strong = _DRIVERS.values()
+    drivers = [pins for cell, pins in instances.values() if cell in strong and pins["A"] in shut]
     always = dict.fromkeys([CLOCK, *(pins["CLK"] for pins in latches)], "")
     return always | shut | {pins["Y"]: shut[pins["A"]] for pins in drivers}

@@ -271,13 +271,13 @@ class _Repair:
     # --- longest paths ----------------------------------------------------------------------------
 
     def _on_worst(self, window: float, away: float) -> list[Undo]:
-        """Changes of nets on the longest paths, none of two that touch."""
+        """Changes of nets on the longest paths, none of two that touch, and none inside a gate."""
         netlist, now, undo, busy = self._netlist, self._now, list[Undo](), set[str]()
         near = [net for net, pin in netlist.drivers.items() if now.of(pin) <= now.worst + window]
         for net in sorted(near, key=lambda net: now.of(netlist.drivers[net])):
             driver, sinks = netlist.drivers[net][0], sorted(netlist.sinks.get(net, ()))
-            if driver not in busy and sinks:
-                changes = list(self._change(net, driver, sinks, away))
+            if driver not in busy and sinks and not driver.startswith("clock_gate"):
+                changes = self._change(net, driver, sinks, away)
                 if changes:
                     busy |= {driver, *(name for name, _ in sinks)}
                 undo += changes

@@ -36,7 +36,9 @@ def module(body: str) -> str:
 def test_enables_become_gates(count: int, leaves: int, latches: int) -> None:
     text = gating.gate_clocks(module(flip_flops("\\e", count)))
     assert text.count("cell \\LATCH ") == text.count("cell \\INVX1 ") == latches
-    assert text.count("cell \\NAND2X1 ") == text.count("cell \\INVX8 ") == leaves
+    assert (
+        text.count("cell \\NAND2X1 ") == len(re.findall("clock_gate_\\d+_driver", text)) == leaves
+    )
     assert text.count("cell $_DFFE_PP_ ") == (0 if leaves else count)
     opens = re.findall(r"connect \\B (\S+)", text)
     assert set(opens) == set(re.findall(r"connect \\Q (\S+_open)", text))
@@ -159,7 +161,7 @@ def behind_a_gate(inverters: int, flip_flops: int) -> str:
         instance("INVX1", "clock_gate_0_inverter", A="clk", Y=low),
         instance("LATCH", "clock_gate_0_latch", CLK=low, D=net, Q=opens),
         instance("NAND2X1", "clock_gate_0_nand", A="clk", B=opens, Y=shut),
-        instance("INVX8", "clock_gate_0_driver", A=shut, Y=clock),
+        instance(gating.driver_of(flip_flops), "clock_gate_0_driver", A=shut, Y=clock),
         *(
             instance("DFFPOSX1", f"g{i}", CLK=clock, D="d", Q="y" if i == 0 else f"y{i}")
             for i in range(flip_flops)
@@ -187,9 +189,12 @@ def test_the_path_to_a_gate_begins_at_a_register_and_ends_before_the_clock(tmp_p
     assert path.slack - shorter.slack == pytest.approx(0.5)  # whatever the latch borrows
 
 
-def test_a_gate_reaches_its_flip_flops_in_the_time_it_is_given(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flip_flops", [8, 16, gating.MOST])
+def test_a_gate_reaches_its_flip_flops_in_the_time_it_is_given(
+    tmp_path: Path, flip_flops: int
+) -> None:
     library = tools()
-    (tmp_path / "top.v").write_text(behind_a_gate(inverters=1, flip_flops=gating.MOST))
+    (tmp_path / "top.v").write_text(behind_a_gate(inverters=1, flip_flops=flip_flops))
     script = f"""\
 read_liberty {library.path}
 read_verilog top.v
@@ -204,7 +209,7 @@ report_checks -to y -format full_clock -digits 3
     (tmp_path / "top.tcl").write_text(script)
     printed = run_tool("sta", ["-exit", "top.tcl"], tmp_path)
     [arrival] = re.findall(r"([\d.]+) \^ g0/CLK", printed)
-    assert 0.8 * timing.LEAD < float(arrival) <= timing.LEAD
+    assert 0.7 * timing.LEAD < float(arrival) <= timing.LEAD
 
 
 def test_a_latch_without_area_has_a_price(tmp_path: Path) -> None:
