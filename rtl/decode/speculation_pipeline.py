@@ -117,7 +117,7 @@ class SpeculationPipeline(wiring.Component):
         m.d.comb += [
             self.enable.eq(~first_valid | room),
             self.empty.eq(~(first_valid | second_valid | abort_held)),
-            self.errors.code.eq(move & overflow & ~first.abort),
+            self.errors.code.eq(move & overflow & ~first.abort & ~self.kill),
             high.block.eq(slot.block),
             high.load.eq(slot.block_valid),
             high.clear.eq(self.start),
@@ -149,10 +149,12 @@ class SpeculationPipeline(wiring.Component):
             m.d.sync += second.ranks.eq(ranks)
         with m.If(room & self.active.target):
             m.d.sync += second.choices.eq(high.choices)
-        m.d.comb += room.eq(~second_valid | (self.beats.valid & self.beats.ready))
+        # Not by ``beats.valid``: that a beat is found bad comes late, and kills what comes behind.
+        m.d.comb += room.eq(~second_valid | (self.beats.ready & (~second.last | self.closed)))
         self._finish(m, second, second_valid)
         with m.If(self.kill):
-            m.d.sync += [first_valid.eq(0), second_valid.eq(~room), abort_held.eq(0)]
+            stays = ~(self.beats.valid & self.beats.ready)
+            m.d.sync += [first_valid.eq(0), second_valid.eq(stays), abort_held.eq(0)]
             m.d.sync += [second.last.eq(1), second.abort.eq(1)]
         return m
 

@@ -21,7 +21,12 @@ ELEMENT = 8  # bits of an element
 POPCOUNTS = (1, 2, 3, 7, 8, 9, 10)  # widths
 PREFIXES = ((1, 1), (2, 2), (3, 4), (5, 3), (8, 4), (8, 2))  # terms, bits of a sum
 ROTATES = ((1, 1), (2, 1), (2, 2), (8, 1), (8, 5), (8, 8), (32, 12), (32, 16))  # places, outputs
-SHIFTS = ((1, 1, 1), (4, 2, 2), (5, 3, 7), (8, 3, 8), (14, 3, 7))  # items, bits, outputs
+# Items, bits, outputs, most.
+SHIFTS = (
+    *((1, 1, 1, None), (4, 2, 2, None), (5, 3, 7, None), (8, 3, 8, None), (14, 3, 7, None)),
+    *((14, 3, 7, most) for most in range(8)),
+    *((9, 4, 2, most) for most in range(7, 13)),
+)
 EXPANDS = ((1, 1), (2, 1), (2, 2), (4, 4), (8, 4), (8, 8), (16, 8), (64, 8))  # places, lanes
 COMPACTS = (1, 2, 4, 8)  # elements
 
@@ -70,13 +75,15 @@ def _rotate(places: int, outputs: int) -> Network:
     return Network(members, lambda m, self: rotate(m, _list(self.items), self.head, outputs, "r"))
 
 
-def _shift(items: int, bits: int, outputs: int) -> Network:
+def _shift(items: int, bits: int, outputs: int, most: int | None) -> Network:
     members = {
         "items": In(_array(ELEMENT, items)),
         "amount": In(bits),
         "out": Out(_array(ELEMENT, outputs)),
     }
-    return Network(members, lambda m, self: shift(m, _list(self.items), self.amount, outputs, "s"))
+    return Network(
+        members, lambda m, self: shift(m, _list(self.items), self.amount, outputs, "s", most)
+    )
 
 
 def _expand(places: int, lanes: int) -> Network:
@@ -114,7 +121,7 @@ def design() -> Bank:
     )
 
 
-def _name(kind: str, size: tuple[int, ...]) -> str:
+def _name(kind: str, size: tuple[int | None, ...]) -> str:
     return "_".join(map(str, (kind, *size)))
 
 
@@ -146,9 +153,12 @@ def rotations(rng: random.Random, places: int, outputs: int) -> Iterator[Case]:
         yield Case({"items": items, "head": head}, {"out": expected})
 
 
-def shifts(rng: random.Random, items: int, bits: int, outputs: int) -> Iterator[Case]:
-    """All amounts, several times; zeros come in."""
-    for amount in 4 * list(range(1 << bits)):
+def shifts(
+    rng: random.Random, items: int, bits: int, outputs: int, most: int | None
+) -> Iterator[Case]:
+    """All amounts up to the most, several times; zeros come in."""
+    amounts = 1 << bits if most is None else most + 1
+    for amount in 4 * list(range(amounts)):
         values = _items(rng, items)
         padded = values + [0] * ((1 << bits) + outputs)
         out = padded[amount : amount + outputs]
