@@ -15,40 +15,40 @@ from cassandra_spec.rtl.common.wires import drive
 class BeatCounter(wiring.Component):
     """Beats of a segment that are still to come.
 
-    Invariant: ``remaining`` beats come after the one in hand; ``more`` and ``final`` say whether
-    there is one, and whether that is the last. Latency: none. Every input is legal.
+    Invariant: ``more`` and ``final`` say whether a beat comes after the one in hand, and whether
+    that is the last; ``remaining`` come after it. Latency: none. Every input is legal.
 
     Members
     -------
-    start : In(1), beats : In(17)
-        A segment begins, and how many beats it has.
+    start : In(1), behind : In(bits)
+        A segment begins, and how many beats it has behind the first.
     step : In(1), inside : In(1)
         The slot leaves; it has a beat.
     more, final : Out(1), number : Out(5)
         ``number`` is that of the beat in hand, modulo the longest group.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bits: int) -> None:
         flags = ("start", "step", "inside")
         outputs = {"more": Out(1), "final": Out(1), "number": Out(5)}
-        super().__init__({"beats": In(17), **dict.fromkeys(flags, In(1)), **outputs})
+        super().__init__({"behind": In(bits), **dict.fromkeys(flags, In(1)), **outputs})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        remaining = Signal(17, reset_less=True)
+        remaining = Signal.like(self.behind, reset_less=True)  # behind the next one
         with m.If(self.step & self.inside):
             m.d.sync += self.number.eq(self.number + 1)
         with m.If(self.step & self.more):
             m.d.sync += [
                 remaining.eq(remaining - 1),
-                self.final.eq(remaining == 2),
+                self.final.eq(remaining == 1),
                 self.more.eq(~self.final),
             ]
         with m.If(self.start):
             m.d.sync += [
                 self.number.eq(0),
-                remaining.eq(self.beats),
-                self.final.eq(self.beats == 1),
+                remaining.eq(self.behind),
+                self.final.eq(self.behind == 0),
                 self.more.eq(1),
             ]
         return m
@@ -207,7 +207,8 @@ class SpeculationSchedule(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes, window = self.config.lanes, self.config.window
-        m.submodules.beats = beats = BeatCounter()
+        behind = self.next.count[(lanes - 1).bit_length() :]
+        m.submodules.beats = beats = BeatCounter(len(behind))
         m.submodules.ranks = ranks = self.ranks
         m.submodules.shared = shared = SharedExponent(self.config)
         go, starve, step = Signal(), Signal(), Signal()
@@ -226,7 +227,7 @@ class SpeculationSchedule(wiring.Component):
             self.beat_valid.eq(step & self.inside),
             self.last.eq(~beats.more),
             self.shared.eq(shared.shared),
-            beats.beats.eq((self.next.count >> (lanes - 1).bit_length()) + 1),
+            beats.behind.eq(behind),
             beats.step.eq(step),
             ranks.clear.eq(self.start),
             ranks.enable.eq(self.unary),
