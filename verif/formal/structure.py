@@ -13,7 +13,7 @@ from cassandra_spec.verif.formal.netlist import Bit, Netlist, not_reset
 from cassandra_spec.verif.formal.prover import Claim
 
 DATA = re.compile(
-    r"(?:.*\.)?(?:(?:word|value|choice|queue|entry|codes)_\d+|held|most|remaining|spare|stage_[12]"
+    r"(?:.*\.)?(?:(?:word|value|queue|entry|codes)_\d+|held|most|remaining|spare|stage_[12]"
     r"|waiting_beat)"
 )
 """Registers of data, which nothing looks at before something has been written."""
