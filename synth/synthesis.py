@@ -43,16 +43,16 @@ from cassandra_spec.synth.timing import (
 PERIOD = 4.6
 """Clock period in ns that issue and report aim at in osu018."""
 
-_AREA = "+strash;ifraig;scorr;dc2;dch,-f;amap,-m,-x;topo;print_stats"
+_AREA = "+strash;ifraig;scorr;dc2;dch,-f;amap,-m;topo;print_stats"
 _SIZED = "topo;buffer,-c,-p,-N,24;topo;upsize,-D,{D};dnsize,-D,{D};print_stats"
 
 RECIPES = {
     "speed": "+strash;ifraig;scorr;dc2;dch,-f;map,-B,0.9,-D,{D};" + _SIZED,
     "balanced": "+strash;ifraig;scorr;dc2;&get,-n;&dch,-f;&nf;&put;" + _SIZED,
-    "area": "+strash;ifraig;scorr;dc2;dch,-f;amap,-m,-x;" + _SIZED,
+    "area": "+strash;ifraig;scorr;dc2;dch,-f;amap,-m;" + _SIZED,
 }
 """abc's scripts for a netlist that is timed: mapped for delay, for both or for area (with cells for
-multiplexers, without a search for XORs), then buffered and sized."""
+multiplexers), then buffered and sized."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,8 +66,10 @@ class RankCounter(wiring.Component):
         A segment begins; it has codes.
     rows : In(array of window, lanes), take : In(1)
         The window, and whether it is taken.
-    used : In(range(lanes + 1))
-        Ranks that the beat in hand uses.
+    count : In(range(lanes + 1)), step : In(1)
+        Ranks that the beat in hand uses, and whether it leaves.
+    starved : Out(1), spare : Out(range)
+        There are not enough for it; else how many it leaves.
     ranks, left : Out(range), new : Out(array of window)
     """
 
@@ -76,9 +78,11 @@ class RankCounter(wiring.Component):
         ranks = range(2 * lanes + window * lanes)
         super().__init__(
             {
-                **dict.fromkeys(("clear", "enable", "take"), In(1)),
+                **dict.fromkeys(("clear", "enable", "take", "step"), In(1)),
                 "rows": In(data.ArrayLayout(lanes, window)),
-                "used": In(range(lanes + 1)),
+                "count": In(range(lanes + 1)),
+                "starved": Out(1),
+                "spare": Out(ranks),
                 "ranks": Out(ranks),
                 "left": Out(ranks),
                 "new": Out(data.ArrayLayout(range(lanes + 1), window)),
@@ -87,9 +91,12 @@ class RankCounter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.d.comb += self.ranks.eq(sum(self.new, self.left))
+        m.d.comb += [
+            self.ranks.eq(sum(self.new, self.left)),
+            Cat(self.spare, self.starved).eq(self.ranks - self.count),
+        ]
         with m.If(self.enable):
-            m.d.sync += self.left.eq(self.ranks - self.used)
+            m.d.sync += self.left.eq(Mux(self.step, self.spare, self.ranks))
         for new, row in zip(self.new, self.rows, strict=True):
             m.d.sync += new.eq(Mux(self.take, popcount(row), 0))
         with m.If(self.clear):
@@ -130,20 +137,21 @@ class SharedExponent(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bits, groups = (self.lanes - 1).bit_length(), self.lanes // 8
-        row, held = Signal(self.lanes), Signal(self.lanes, reset_less=True)
+        held = Signal(self.lanes, reset_less=True)
         period, place = Signal(5), Signal(5)
         m.d.comb += [
             period.eq((1 << (self.log2_group - 3)[:3]) - 1),
             place.eq(self.number >> (self.log2_group - bits)[:3]),
             self.take.eq(self.enable & ((self.number & period) == 0)),
-            row.eq(Mux(self.take, self.row, held)),
-            self.shared.eq(row[:8]),
+            self.shared.eq(held[:8]),
         ]
         for group in range(1, groups):
             with m.If(place[: (groups - 1).bit_length()] == group):
-                m.d.comb += self.shared.eq(row.word_select(group, 8))
+                m.d.comb += self.shared.eq(held.word_select(group, 8))
+        with m.If(self.take):  # for the first of its groups
+            m.d.comb += self.shared.eq(self.row[:8])
         with m.If(self.step & self.take):
-            m.d.sync += held.eq(row)
+            m.d.sync += held.eq(self.row)
         return m
 
 
@@ -200,7 +208,7 @@ class SpeculationSchedule(wiring.Component):
                 "kept": Out(lanes),
                 "shared": Out(8),
                 "count": Out(range(lanes + 1)),
-                "fields": Out(range(2 * lanes)),
+                "fields": Out(range(lanes)),
             }
         )
 
@@ -212,14 +220,16 @@ class SpeculationSchedule(wiring.Component):
         m.submodules.ranks = ranks = self.ranks
         m.submodules.shared = shared = SharedExponent(self.config)
         go, starve, step = Signal(), Signal(), Signal()
+        fields, fields_short = Signal.like(self.fields), Signal()  # after the beat in hand
         take_mask, take_window, take_block = Signal(), Signal(), Signal()
         drive(m, beats, self, "start", "inside")
         m.d.comb += [
             self.unary.eq(self.config.selects(self.command.scheme, "unary")),
-            starve.eq(self.unary & self.inside & (ranks.ranks < self.count)),
+            starve.eq(self.unary & self.inside & ranks.starved),
             take_mask.eq(self.command.mask & beats.more),
-            take_window.eq(self.unary & beats.more & (ranks.ranks - self.count < lanes)),
-            take_block.eq(self.inside & (self.fields < self.count)),
+            take_window.eq(self.unary & beats.more & (ranks.spare < lanes)),
+            take_block.eq(self.inside & fields_short),
+            Cat(fields, fields_short).eq(self.fields - self.count),
             step.eq(go & ~starve & (self.enable | ~self.inside)),
             self.window_valid.eq(go & Mux(starve, 1, step & take_window)),
             self.block_valid.eq(step & take_block),
@@ -233,7 +243,8 @@ class SpeculationSchedule(wiring.Component):
             ranks.enable.eq(self.unary),
             ranks.rows.eq(self.window),
             ranks.take.eq(self.window_valid),
-            ranks.used.eq(Mux(step, self.count, 0)),
+            ranks.count.eq(self.count),
+            ranks.step.eq(step),
             shared.enable.eq(~self.unary & self.inside),
             shared.log2_group.eq(self.command.log2_group),
             shared.number.eq(beats.number),
@@ -247,8 +258,7 @@ class SpeculationSchedule(wiring.Component):
         first = self._route(m, take_mask & ~starve, take_mask + exponents, planes)
         m.d.comb += shared.row.eq(first)
         with m.If(step):
-            held = Mux(take_block, lanes, 0)
-            m.d.sync += self.fields.eq(self.fields + held - self.count)
+            m.d.sync += self.fields.eq(fields)
         self._next_beat(m, step, beats)
         return m
 

@@ -257,7 +257,6 @@ class Blocks(Stock):
         with m.If(good):
             m.d.comb += [
                 Assert(level == schedule.fields + self.waiting()),
-                Assert(schedule.fields < CONFIG.lanes),
                 Assert(schedule.count == Mux(schedule.inside, bits_set(schedule.kept), 0)),
             ]
 
