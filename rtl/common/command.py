@@ -31,6 +31,9 @@ def ErrorLayout(*causes: str) -> data.StructLayout:  # noqa: N802 (a layout, lik
     return data.StructLayout(dict.fromkeys(causes or ERROR_CAUSES, 1))
 
 
+NARROW = 4
+"""The least t with which the upper planes of ``sign_high`` rest: the paper's drafts have it."""
+
 _RATES: dict[int, TargetRate] = {1: "half", 2: "full"}  # by the lead of the format
 
 _MARKS = {
@@ -164,6 +167,15 @@ class DecoderConfig(EngineConfig):
         """Most planes of ``sign_high``: the sign, and the bits of magnitude that a draft reads."""
         bits = HIGH_PLANES - (self.schemes == ("unary",))
         return bits - self.truncated[0]
+
+    @property
+    def narrow_planes(self) -> int:
+        """Most planes of ``sign_high`` in segments that are not :meth:`wide`."""
+        return self.high_planes + self.truncated[0] - max(NARROW, self.truncated[0])
+
+    def wide(self, command: data.View) -> Value:
+        """Whether a segment may have more planes of ``sign_high``: a t below :data:`NARROW`."""
+        return self.truncated_of(command) < NARROW
 
     @property
     def low_planes(self) -> int:

@@ -47,6 +47,8 @@ class SuperblockReader(wiring.Component):
         Rows used up in this cycle, at most ``level``.
     sure : In(range(take_max + 1))
         Of an eager reader: a lower bound of ``take`` that is known early.
+    wide : In(1)
+        If it ``rests``: more rows than a word has may be taken. Else the others are zero.
     finish : In(1)
         One cycle: the schedule has all its rows. ``take`` must be zero.
     drained, overlong : Out(1)
@@ -61,12 +63,14 @@ class SuperblockReader(wiring.Component):
         word_rows: int = BUS_ROWS,
         depth: int = WORDS,
         eager: bool = False,
+        rests: bool = False,
     ) -> None:
         self.lanes = lanes
         self.take_max = take_max
         self.word_rows = word_rows
         self.depth = depth
         self.eager = eager
+        self.rests = rests
         self.superblock_rows = 8 * superblock // lanes
         self.word_layout = data.StructLayout({"data": word_rows * lanes, "last": 1})
         super().__init__(
@@ -77,6 +81,7 @@ class SuperblockReader(wiring.Component):
                 **dict.fromkeys(("ended", "drained", "overlong"), Out(1)),
                 "take": In(range(take_max + 1)),
                 **({"sure": In(range(take_max + 1))} if eager else {}),
+                **({"wide": In(1)} if rests else {}),
                 "finish": In(1),
             }
         )
@@ -146,7 +151,8 @@ class SuperblockReader(wiring.Component):
             for place in range(self.word_rows):
                 chosen = Signal(self.depth, name=f"chosen_{later}_{place}")
                 past = first.rotate_left(later + 1)
-                m.d.comb += chosen.eq(Mux(row > place, past, first.rotate_left(later)))
+                word = Mux(row > place, past, first.rotate_left(later))
+                m.d.comb += chosen.eq(Mux(self.wide, word, 0) if self.rests and later else word)
                 places.append(self._row_of(words, chosen, place))
             outputs = min(self.word_rows, self.take_max - later * self.word_rows)
             rows += rotate(m, places, row, outputs, f"next_{later}")

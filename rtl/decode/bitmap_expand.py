@@ -114,20 +114,23 @@ class BlockBuffer(wiring.Component):
         ``block[j]`` is row j: bit k belongs to value k.
     load : In(1), clear : In(1)
         A block comes; a new segment begins.
+    wide : In(1)
+        If there are fewer ``narrow`` planes: the segment has the others as well. Else they are not
+        clocked, and arbitrary.
     choices : In(ChoicesLayout)
         Which values of the segment the lanes take, by :class:`LanePlaces`.
     fields : Out(array of lanes, planes)
         Bit j of a lane's field comes from plane j; arbitrary in lanes that take no value.
     """
 
-    def __init__(self, *, lanes: int, planes: int) -> None:
+    def __init__(self, *, lanes: int, planes: int, narrow: int | None = None) -> None:
         self.lanes = lanes
         self.planes = planes
+        self.narrow = planes if narrow is None else narrow
         super().__init__(
             {
                 "block": In(data.ArrayLayout(lanes, planes)),
-                "load": In(1),
-                "clear": In(1),
+                **dict.fromkeys(("load", "clear", *["wide"] * (self.narrow < planes)), In(1)),
                 "choices": In(ChoicesLayout(lanes, 2 * lanes)),
                 "fields": Out(data.ArrayLayout(planes, lanes)),
             }
@@ -138,11 +141,17 @@ class BlockBuffer(wiring.Component):
         places = range(2 * self.lanes)
         store = [Signal(self.planes, name=f"value_{i}", reset_less=True) for i in places]
         half = Signal()
-        for i, value in enumerate(store):
-            planes = Cat(self.block[j][i % self.lanes] for j in range(self.planes))
-            with m.If(self.load & (half == i // self.lanes)):
-                m.d.sync += value.eq(planes)
-        for lane, value in enumerate(expanded(m, store, self.choices, "value")):
+        for i, value in enumerate(store):  # inverted, as cells choose among such for less
+            planes = ~Cat(self.block[j][i % self.lanes] for j in range(self.planes))
+            here = self.load & (half == i // self.lanes)
+            with m.If(here):
+                m.d.sync += value[: self.narrow].eq(planes)
+            if self.narrow < self.planes:
+                with m.If(here & self.wide):
+                    m.d.sync += value[self.narrow :].eq(planes[self.narrow :])
+        for lane, value in enumerate(
+            expanded(m, [~value for value in store], self.choices, "value")
+        ):
             m.d.comb += self.fields[lane].eq(value)
         m.d.sync += half.eq(half ^ self.load)
         with m.If(self.clear):

@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Member, Out
 
 from cassandra_spec.rtl.common.command import (
+    NARROW,
     VALUE,
     CommandLayout,
     DecoderConfig,
@@ -17,6 +18,9 @@ from cassandra_spec.rtl.common.command import (
 )
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import POSSIBLY_EMPTY
+
+_RESTING = NARROW - 1
+"""Last bits of a draft that are zero, if t is at least :data:`NARROW`: below a midpoint."""
 
 CAUSES = ("short", "long", "window", "code", "rank")
 """Causes of an error that the verification path finds."""
@@ -189,6 +193,9 @@ class OutputRegister(wiring.Component):
     -------
     beat : In(LeavingBeat), move : In(1), void : In(1)
         A beat moves in; one that is ``void`` lacks rows and is dropped.
+    begin : In(1)
+        A segment begins. In drafts with a t of at least :data:`NARROW`, the last bits of values are
+        zero: they are clocked for its first beat alone.
     error_beat : In(1)
         A last beat with an error comes instead.
     room, full : Out(1)
@@ -202,7 +209,8 @@ class OutputRegister(wiring.Component):
         super().__init__(
             {
                 "beat": In(LeavingBeat(config.lanes)),
-                **dict.fromkeys(("move", "void", "error_beat", "closed", "too_long"), In(1)),
+                **dict.fromkeys(("begin", "move", "void", "error_beat", "closed"), In(1)),
+                "too_long": In(1),
                 "room": Out(1),
                 "full": Out(1),
                 "active": In(CommandLayout),
@@ -214,6 +222,8 @@ class OutputRegister(wiring.Component):
         m = Module()
         held = Signal(LeavingBeat(self.config.lanes), reset_less=True)
         error = Signal()
+        first = Signal()  # no beat of the segment has moved in
+        lower = first | self.active.target | self.config.wide(self.active)
         offered = self.values.payload
         present = present_lanes(self.active, held.last, self.config.lanes)
         bad = held.last & (error | self.too_long)
@@ -229,7 +239,14 @@ class OutputRegister(wiring.Component):
         with m.If(self.error_beat):
             m.d.sync += [self.full.eq(1), held.last.eq(1), error.eq(1)]
         with m.Elif(self.move):
-            m.d.sync += [self.full.eq(~self.void), held.eq(self.beat), error.eq(0)]
+            m.d.sync += [self.full.eq(~self.void), held.last.eq(self.beat.last), error.eq(0)]
+            m.d.sync += first.eq(0)
+            for now, then in zip(held.values, self.beat.values, strict=True):
+                m.d.sync += now[_RESTING:].eq(then[_RESTING:])
+                with m.If(lower):
+                    m.d.sync += now[:_RESTING].eq(then[:_RESTING])
         with m.Elif(self.room):
             m.d.sync += self.full.eq(0)
+        with m.If(self.begin):
+            m.d.sync += first.eq(1)
         return m

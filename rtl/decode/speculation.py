@@ -13,7 +13,7 @@ from cassandra_spec.rtl.common.command import (
     ErrorLayout,
     SpeculationBeat,
 )
-from cassandra_spec.rtl.common.superblock_reader import SuperblockReader
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS, SuperblockReader
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import ENTRY
 from cassandra_spec.rtl.decode.speculation_pipeline import SlotLayout, SpeculationPipeline
@@ -138,7 +138,10 @@ class SpeculationPath(wiring.Component):
         self.schedule = SpeculationSchedule(config)
         self.pipeline = SpeculationPipeline(config)
         self.reader = SuperblockReader(
-            lanes=config.lanes, take_max=self.schedule.take_max, superblock=config.superblock
+            lanes=config.lanes,
+            take_max=self.schedule.take_max,
+            superblock=config.superblock,
+            rests=self.schedule.take_max > BUS_ROWS >= self.schedule.take_narrow,
         )
         super().__init__(
             {
@@ -164,6 +167,8 @@ class SpeculationPath(wiring.Component):
         wiring.connect(m, pipeline.beats, wiring.flipped(self.beats))
         for part in (control, pipeline):
             m.d.comb += [self.errors[cause].eq(part.errors[cause]) for cause in part.causes]
+        if reader.rests:
+            m.d.comb += reader.wide.eq(self.config.wide(control.active))
         drive(m, control, reader, "drained", "overlong")
         drive(m, control, pipeline, "kill", "empty", "codebook_idle")
         drive(m, schedule, control, "start", "stop")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Const, Module, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,7 +17,8 @@ from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer, LanePlaces
 from cassandra_spec.rtl.decode.codebook import ENTRY, Codebook
 from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 
-_CARRIED = ("kept", "begins", "shared")
+_ALWAYS = ("kept", "begins")
+_CARRIED = (*_ALWAYS, "shared")
 
 
 def SlotLayout(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
@@ -82,7 +83,9 @@ class SpeculationPipeline(wiring.Component):
 
     def __init__(self, config: DecoderConfig) -> None:
         self.config = config
-        self.sign_high = BlockBuffer(lanes=config.lanes, planes=config.high_planes)
+        self.sign_high = BlockBuffer(
+            lanes=config.lanes, planes=config.high_planes, narrow=config.narrow_planes
+        )
         self.exponents: ExponentPath | None = None
         places = 2 * config.lanes
         if config.has("unary"):
@@ -113,6 +116,7 @@ class SpeculationPipeline(wiring.Component):
         first_valid, second_valid, room = Signal(), Signal(), Signal()
         abort_held = Signal()  # an abort waits for stage 1
         move = first_valid & room
+        wide = config.wide(self.active)
         ranks, overflow = self._ranks(m, places.choices)
         m.d.comb += [
             self.enable.eq(~first_valid | room),
@@ -120,6 +124,7 @@ class SpeculationPipeline(wiring.Component):
             self.errors.code.eq(move & overflow & ~first.abort & ~self.kill),
             high.block.eq(slot.block),
             high.load.eq(slot.block_valid),
+            *([high.wide.eq(wide)] if high.narrow < high.planes else []),
             high.clear.eq(self.start),
             *(high.choices[name].eq(places.choices[name]) for name in high.choices.shape().members),
             places.lane_mask.eq(first.kept),
@@ -131,7 +136,7 @@ class SpeculationPipeline(wiring.Component):
             m.d.sync += [
                 first_valid.eq(slot.beat_valid | aborts),
                 abort_held.eq(0),
-                *(first[name].eq(slot[name]) for name in _CARRIED),
+                *(first[name].eq(slot[name]) for name in _ALWAYS),
                 first.last.eq(slot.last | aborts),
                 first.abort.eq(aborts),
             ]
@@ -140,13 +145,23 @@ class SpeculationPipeline(wiring.Component):
         with m.If(room):
             m.d.sync += [
                 second_valid.eq(first_valid),
-                *(second[name].eq(first[name]) for name in _CARRIED),
-                second.high.eq(high.fields),
+                *(second[name].eq(first[name]) for name in _ALWAYS),
                 second.last.eq(first.last),
                 second.abort.eq(first.abort | overflow),
             ]
-        with m.If(room & self.config.selects(self.active.scheme, "unary")):
+        unary = config.selects(self.active.scheme, "unary")
+        with m.If(room & unary):
             m.d.sync += second.ranks.eq(ranks)
+        with m.If(self.enable & ~unary):
+            m.d.sync += first.shared.eq(slot.shared)
+        with m.If(room & ~unary):
+            m.d.sync += second.shared.eq(first.shared)
+        narrow = config.narrow_planes
+        for held, found in zip(second.high, high.fields, strict=True):
+            with m.If(room):
+                m.d.sync += held[:narrow].eq(found[:narrow])
+            with m.If(room & wide):
+                m.d.sync += held[narrow:].eq(found[narrow:])
         with m.If(room & self.active.target):
             m.d.sync += second.choices.eq(high.choices)
         # Not by ``beats.valid``: that a beat is found bad comes late, and kills what comes behind.
@@ -176,6 +191,7 @@ class SpeculationPipeline(wiring.Component):
         """The beat that is handed on: ranks become exponents; errors of the beat."""
         unary, leaving = self.config.selects(self.active.scheme, "unary"), self.beats.payload
         mx = self.config.selects(self.active.scheme, "mx")
+        wide = self.config.wide(self.active)
         exponents, missing = self._codebook(m, beat.ranks)
         bad_rank, bad_group, failed, last = Signal(), Signal(), Signal(), Signal()
         fresh = valid & ~beat.abort
@@ -189,7 +205,10 @@ class SpeculationPipeline(wiring.Component):
             self.kill.eq((fresh & failed) | (valid & beat.abort & ~beat.last)),
             self.beats.valid.eq(valid & (~last | self.closed)),
             *(leaving[name].eq(beat[name]) for name in _CARRIED),
-            leaving.high.eq(beat.high),
+            *(
+                leaving.high[lane].eq(Mux(wide, held, held[: self.config.narrow_planes]))
+                for lane, held in enumerate(beat.high)
+            ),
             leaving.choices.eq(beat.choices),
             leaving.exponent.eq(exponents),
             leaving.last.eq(last),

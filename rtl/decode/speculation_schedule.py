@@ -6,7 +6,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from cassandra_spec.rtl.common.command import CommandLayout, DecoderConfig, present_lanes
+from cassandra_spec.rtl.common.command import (
+    NARROW,
+    CommandLayout,
+    DecoderConfig,
+    present_lanes,
+)
 from cassandra_spec.rtl.common.mantissa import HIGH_PLANES
 from cassandra_spec.rtl.common.networks import popcount, shift
 from cassandra_spec.rtl.common.wires import drive
@@ -193,6 +198,7 @@ class SpeculationSchedule(wiring.Component):
             1 + aligned if config.schemes != ("unary",) else 0,
             window + aligned - 1 if config.has("unary") else 0,
         )
+        self.take_narrow = self.take_max - max(NARROW - config.truncated[0], 0)
         super().__init__(
             {
                 **dict.fromkeys(("start", "ended", "enable", "stop"), In(1)),

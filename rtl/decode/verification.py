@@ -84,6 +84,7 @@ class VerificationPath(wiring.Component):
         drive(m, output, pipeline, "beat", "move")
         drive(m, output, control, "error_beat", "active", "closed", "too_long")
         m.d.comb += [
+            output.begin.eq(control.begin),
             self.errors.eq(control.errors),
             self.busy.eq(control.state.running),
             control.last_moves.eq(pipeline.move & pipeline.beat.last),

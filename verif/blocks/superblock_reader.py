@@ -17,12 +17,14 @@ from cassandra_spec.verif.library.patterns import ALWAYS, PATTERNS, Pattern
 from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 from cassandra_spec.verif.library.workloads import PACES
 
-Reader = tuple[int, int, int, int, int, bool]
+Reader = tuple[int, int, int, int, int, bool, bool]
 
-# Lanes, most rows in a take, bytes of a superblock, rows in a word, words that are held, eager.
+# Lanes, most rows in a take, bytes of a superblock, rows in a word, words that are held, eager,
+# rests.
 READERS: tuple[Reader, ...] = (
-    *((8, 12, 128, 8, 3, False), (16, 12, 128, 8, 3, False), (16, 16, 256, 8, 3, True)),
-    *((32, 16, 128, 8, 3, True), (8, 1, 128, 8, 3, False), (8, 30, 128, 16, 4, False)),
+    *((8, 12, 128, 8, 3, False, True), (16, 12, 128, 8, 3, False, False)),
+    *((16, 16, 256, 8, 3, True, False), (32, 16, 128, 8, 3, True, False)),
+    *((8, 1, 128, 8, 3, False, False), (8, 30, 128, 16, 4, False, True)),
 )
 
 
@@ -37,6 +39,7 @@ def design() -> Together:
                 word_rows=reader[3],
                 depth=reader[4],
                 eager=reader[5],
+                rests=reader[6],
             )
             for reader in READERS
         }
@@ -79,7 +82,8 @@ class Taker(Agent):
     """
 
     def __init__(self, bench: Bench, dut: Any, source: Source, reader: Reader) -> None:
-        self.lanes, self.take_max, superblock, self.word_rows, self.depth, self.eager = reader
+        self.lanes, self.take_max, superblock, self.word_rows, self.depth, *kinds = reader
+        self.eager, self.rests = kinds
         self.name = _name(*reader)
         self.superblock_rows = 8 * superblock // self.lanes
         self._dut = dut
@@ -141,6 +145,8 @@ class Taker(Agent):
             self._drive(0, 0)
             return
         packet = self.packets[0]
+        if self.rests:
+            self._signal("wide").value = int(packet.most > self.word_rows)
         self._active = self._active or packet.pattern.cycles(self._rng)
         moves = next(self._active)
         if self._complete(packet):
@@ -192,6 +198,8 @@ class Taker(Agent):
         rows, mask = self._read("rows"), (1 << self.lanes) - 1
         got = [rows >> i * self.lanes & mask for i in range(shown)]
         expected = list(packet.rows[self._taken : self._taken + shown])
+        if self.rests and packet.most <= self.word_rows:
+            expected[self.word_rows :] = [0] * len(expected[self.word_rows :])
         assert got == expected, f"{self.name}: rows from {self._taken} on: {got}, not {expected}"
 
     def _sample_drain(self, packet: Packet, ready: bool, ended: bool, drained: bool) -> None:
