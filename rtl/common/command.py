@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal, get_args
 
-from amaranth.hdl import Cat, Const, Mux, Value
+from amaranth.hdl import Cat, Const, Value
 from amaranth.lib import data
 
 from cassandra_spec.golden.errors import CassandraError
@@ -250,5 +250,4 @@ def ValueBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
 def present_lanes(command: data.View, last: Value, lanes: int) -> Value:
     """Lanes that have a value: all but in the last beat of a segment, there those of its tail."""
     tail = command.count[: (lanes - 1).bit_length()]
-    every = Const((1 << lanes) - 1, lanes)
-    return Mux(last, ((2 << tail) - 1)[:lanes], every)
+    return Cat(~last | (tail >= lane) for lane in range(lanes))
