@@ -250,4 +250,4 @@ def ValueBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
 def present_lanes(command: data.View, last: Value, lanes: int) -> Value:
     """Lanes that have a value: all but in the last beat of a segment, there those of its tail."""
     tail = command.count[: (lanes - 1).bit_length()]
-    return Cat(~last | (tail >= lane) for lane in range(lanes))
+    return Cat(Const(1, 1), *(~last | (tail >= lane) for lane in range(1, lanes)))

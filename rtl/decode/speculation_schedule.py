@@ -62,7 +62,7 @@ class BeatCounter(wiring.Component):
 class RankCounter(wiring.Component):
     """Ranks that were taken and not used yet: ``q`` of docs/format.md.
 
-    Invariant: q (``ranks``) is what was ``left`` before the latest window and the codes of each row
+    Invariant: q (``total``) is what was ``left`` before the latest window and the codes of each row
     of that window (``new``), which are added a cycle after it was taken. Every input is legal.
 
     Members
@@ -75,7 +75,7 @@ class RankCounter(wiring.Component):
         Ranks that the beat in hand uses, and whether it leaves.
     starved : Out(1), spare : Out(range)
         There are not enough for it; else how many it leaves.
-    ranks, left : Out(range), new : Out(array of window)
+    total, left : Out(range), new : Out(array of window)
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -88,7 +88,7 @@ class RankCounter(wiring.Component):
                 "count": In(range(lanes + 1)),
                 "starved": Out(1),
                 "spare": Out(ranks),
-                "ranks": Out(ranks),
+                "total": Out(ranks),
                 "left": Out(ranks),
                 "new": Out(data.ArrayLayout(range(lanes + 1), window)),
             }
@@ -97,11 +97,11 @@ class RankCounter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.d.comb += [
-            self.ranks.eq(sum(self.new, self.left)),
-            Cat(self.spare, self.starved).eq(self.ranks - self.count),
+            self.total.eq(sum(self.new, self.left)),
+            Cat(self.spare, self.starved).eq(self.total - self.count),
         ]
         with m.If(self.enable):
-            m.d.sync += self.left.eq(Mux(self.step, self.spare, self.ranks))
+            m.d.sync += self.left.eq(Mux(self.step, self.spare, self.total))
         for new, row in zip(self.new, self.rows, strict=True):
             m.d.sync += new.eq(Mux(self.take, popcount(row), 0))
         with m.If(self.clear):

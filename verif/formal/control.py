@@ -277,7 +277,7 @@ class Ranks(Stock):
                 Assert(counting == sum(ranks.new)),
                 Assert((counting == 0) | (ranks.left < lanes)),
                 Assert(~path.busy | (level <= path.entries - path.places)),
-                Assert(ranks.ranks < lanes + CONFIG.window * lanes),
+                Assert(ranks.total < lanes + CONFIG.window * lanes),
                 Assert(schedule.count == Mux(schedule.inside, bits_set(schedule.kept), 0)),
             ]
 
