@@ -209,7 +209,8 @@ report_checks -to y -format full_clock -digits 3
     (tmp_path / "top.tcl").write_text(script)
     printed = run_tool("sta", ["-exit", "top.tcl"], tmp_path)
     [arrival] = re.findall(r"([\d.]+) \^ g0/CLK", printed)
-    assert 0.7 * timing.LEAD < float(arrival) <= timing.LEAD
+    least = 0.8 if flip_flops == gating.MOST else 0.7  # a smaller leaf may be a little early
+    assert least * timing.LEAD < float(arrival) <= timing.LEAD
 
 
 def test_a_latch_without_area_has_a_price(tmp_path: Path) -> None:
