@@ -150,8 +150,10 @@ class SpeculationPipeline(wiring.Component):
                 second.abort.eq(first.abort | overflow),
             ]
         unary = config.selects(self.active.scheme, "unary")
-        with m.If(room & unary):
-            m.d.sync += second.ranks.eq(ranks)
+        # The codebook behind a lane without a kept value has nothing to do if its rank stays.
+        for lane, kept in enumerate(first.kept):
+            with m.If(room & unary & kept):
+                m.d.sync += second.ranks[lane].eq(ranks[lane])
         with m.If(self.enable & ~unary):
             m.d.sync += first.shared.eq(slot.shared)
         with m.If(room & ~unary):
@@ -185,7 +187,7 @@ class SpeculationPipeline(wiring.Component):
             path.clear.eq(self.start),
         ]
         unary = self.config.selects(self.active.scheme, "unary")
-        return Value.cast(path.ranks), path.overflow & unary
+        return path.ranks, path.overflow & unary
 
     def _finish(self, m: Module, beat: data.View, valid: Value) -> None:
         """The beat that is handed on: ranks become exponents; errors of the beat."""
