@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,19 +14,18 @@ import pytest
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.formal import prover
 from cassandra_spec.verif.formal.registry import claims
-from cassandra_spec.verif.mutation import __main__ as mutation_main
-from cassandra_spec.verif.mutation.__main__ import (
+from cassandra_spec.verif.mutation import trial
+from cassandra_spec.verif.mutation.__main__ import main, table
+from cassandra_spec.verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
+from cassandra_spec.verif.mutation.check import file_of, module_of, passes
+from cassandra_spec.verif.mutation.trial import (
     SETTINGS,
     TREE,
     Result,
     digest_of,
-    main,
     sources_of,
-    table,
     tried,
 )
-from cassandra_spec.verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
-from cassandra_spec.verif.mutation.check import file_of, module_of, passes
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
@@ -104,8 +105,13 @@ def test_a_fault_is_found_and_what_is_known_is_not_tried_again(
     assert "claim:networks.compact.8" in capsys.readouterr().out
     (row,) = json.loads((tmp_path / "results.json").read_text())
     assert (row["name"], row["caught_by"]) == (fault.name, "claim:networks.compact.8")
-    monkeypatch.setattr(mutation_main, "tried", None)
+    monkeypatch.setattr(trial, "tried", None)
     assert main([fault.name, "--out", str(tmp_path)]) == 0
+    command = (sys.executable, "-m", "cassandra_spec.verif.mutation", fault.name, "--jobs", "2")
+    ended = subprocess.run(
+        [*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, fault.name in ended.stdout) == (0, True), ended.stderr
 
 
 @pytest.mark.skipif(
@@ -132,8 +138,8 @@ def test_a_check_that_always_fails_finds_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (mutation,) = mutations(["zero_counter.run_too_long"])
-    monkeypatch.setattr(mutation_main, "_passes", lambda *_: False)
-    mutation_main._sound.cache_clear()
+    monkeypatch.setattr(trial, "_passes", lambda *_: False)
+    trial._sound.cache_clear()
     with pytest.raises(CassandraError, match=r"chunk must pass without a fault"):
         tried(mutation, tmp_path / "it")
-    mutation_main._sound.cache_clear()
+    trial._sound.cache_clear()

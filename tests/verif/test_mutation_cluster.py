@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.verif.mutation.__main__ import SCRATCH, SETTINGS, main
+from cassandra_spec.verif.mutation.__main__ import main
 from cassandra_spec.verif.mutation.catalogue import mutations
+from cassandra_spec.verif.mutation.trial import SCRATCH, SETTINGS
 from tests.workers.on_cluster import killing, local_cluster
 
 FAULTS = ("mantissa.*",)
