@@ -25,9 +25,15 @@ from cassandra_spec.verif.decoder.bulk import (
 from cassandra_spec.verif.decoder.faults import Fault, cuts, faults, flip_bits, golden_result
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
-from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage
+from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage, group_sizes
 from cassandra_spec.verif.library.patterns import PATTERNS
-from cassandra_spec.verif.library.payloads import KINDS, Payload, directed, gaussian, random_format
+from cassandra_spec.verif.library.payloads import (
+    KINDS,
+    Payload,
+    directed,
+    gaussian,
+    random_format,
+)
 from tests.marks import slow
 
 CodecOf = Callable[[int], RtlCodec]
@@ -35,7 +41,7 @@ LANES = (slow(8), 16, slow(32))
 
 # What this suite must show; the cocotb suite shows the rest.
 DEMANDS = (
-    *("code_length.*", "mask.*", "size.*", "switch.*", "setting.*", "group_size.*", "value.*"),
+    *("code_length.*", "mask.*", "size.*", "switch.*", "setting.*", "value.*"),
     *("miss.*", "shared.*", "residue.*", "escape.*", "error.*", "recovery.*"),
     *("reset.draft", "reset.target", "stall.speculation.*", "stall.verification.*"),
     *("stall.values.*", "stall.command.*", "stall.codebook.*"),
@@ -106,6 +112,19 @@ def test_every_directed_payload(
         jobs = [job for payload in directed(rng, fmt) for job in jobs_of(payload)]
         check(codec_of(lanes), jobs, traffic_of(rng), coverage)
     coverage.require(f"last_beat.{lanes}.*", *extremes_of(lanes, scheme))
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_every_group(
+    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
+) -> None:
+    """Each beat of the smallest group takes a row of exponents of its own."""
+    for scheme, group in itertools.product(("mx", "exact"), group_sizes(lanes)):
+        fmt = random_format(rng, lanes=lanes, scheme=scheme)
+        fmt = dataclasses.replace(fmt, group=group, segment=512)
+        jobs = list(jobs_of(KINDS["below"](fmt, rng, 700)))
+        check(codec_of(lanes), jobs, traffic_of(rng), coverage)
+    coverage.require(f"group_size.{lanes}.*")
 
 
 def extremes_of(lanes: int, scheme: Scheme) -> list[str]:

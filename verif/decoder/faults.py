@@ -18,6 +18,7 @@ from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.library.command import command_fields, pack_fields
+from cassandra_spec.verif.library.coverage import group_sizes
 from cassandra_spec.verif.library.payloads import Payload, draw, gaussian
 
 Bytes = NDArray[np.uint8]
@@ -193,8 +194,8 @@ def _dense(rng: Generator, fmt: Format, target: bool) -> Job:
 
 def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> Iterator[Fault]:
     """The first byte of a segment without a mask is the exponent of its first group."""
-    group = int(rng.choice([32, 64, 256]))
-    fmt = dataclasses.replace(base, scheme=scheme, segment=512, group=group)
+    sizes = group_sizes(base.beat)
+    fmt = dataclasses.replace(base, scheme=scheme, segment=512, group=int(rng.choice(sizes)))
     job = _dense(rng, fmt, target)
     request = job.request
     for name, exponent in (("zero", 0), ("255", 255)):
@@ -206,7 +207,8 @@ def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> I
                 cause="group",
                 request=_with(request, speculation=changed),
             )
-    yield _bad_command(job, "group", "log2_group", int(rng.choice([0, 2, 9, 15])))
+    below = sizes[0].bit_length() - 2
+    yield _bad_command(job, "group", "log2_group", int(rng.choice([0, below, 9, 15])))
 
 
 def _bad_window(rng: Generator, base: Format) -> Fault:

@@ -28,7 +28,7 @@ def sample_job(coverage: Coverage, job: Job) -> None:
     coverage.sample(f"setting.{fmt.scheme}.{mode}.{fmt.truncated}")
     coverage.sample_if(not job.target, f"setting.{fmt.scheme}.{fmt.fill}")
     if fmt.scheme != "unary":
-        coverage.sample_if(fmt.group >= 32, f"group_size.{fmt.scheme}.{max(fmt.group, 32)}")
+        coverage.sample(f"group_size.{fmt.beat}.{fmt.scheme}.{fmt.group}")
     kept = payload.fate[job.span]
     _sample_sizes(coverage, job, len(kept))
     _sample_mask(coverage, job, kept)

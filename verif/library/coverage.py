@@ -80,6 +80,11 @@ class Intent:
         return tuple(f"{self.name}.{tail}" for tail in self.bins)
 
 
+def group_sizes(lanes: int) -> list[int]:
+    """The groups that a decoder reads."""
+    return [size for size in (8, 16, 32, 64, 128, 256) if size >= lanes]
+
+
 def _product(*parts: Iterable[object]) -> tuple[str, ...]:
     return tuple(".".join(map(str, combination)) for combination in itertools.product(*parts))
 
@@ -149,9 +154,14 @@ _DECODER: tuple[Intent, ...] = (
     ),
     Intent(
         name="group_size",
-        prose="Every group from 32 to 256, in mx and exact.",
-        bins=_product(("mx", "exact"), (32, 64, 128, 256)),
-        shown="`group_size.SCHEME.SIZE`",
+        prose="Every group from a beat to 256, in mx and exact, in decoders of 8, 16 and 32 lanes.",
+        bins=tuple(
+            f"{lanes}.{scheme}.{size}"
+            for lanes in (8, 16, 32)
+            for scheme in ("mx", "exact")
+            for size in group_sizes(lanes)
+        ),
+        shown="`group_size.LANES.SCHEME.SIZE`",
     ),
     Intent(
         name="value",

@@ -20,7 +20,7 @@ from cassandra_spec.golden.codec import decode_draft, decode_target, encode
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.golden.packed import Packed
-from cassandra_spec.verif.library.coverage import legal_chunks
+from cassandra_spec.verif.library.coverage import group_sizes, legal_chunks
 
 Values = NDArray[np.uint16]
 Flags = NDArray[np.bool_]
@@ -355,8 +355,7 @@ def random_format(
 
     Where it may be, one in two is ``coded``.
     """
-    groups = [size for size in (16, 32, 64, 128, 256) if lanes <= size <= segment]
-    group = int(rng.choice(groups))
+    group = int(rng.choice([size for size in group_sizes(lanes) if size <= segment]))
     scheme = scheme or SCHEMES[rng.integers(len(SCHEMES))]
     return Format(
         scheme=scheme,
