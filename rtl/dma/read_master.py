@@ -68,8 +68,8 @@ class BurstIssuer(wiring.Component):
     -------
     regions : In(stream of region_layout)
     bursts : Out(stream of burst_layout)
-    released : In(1)
-        A bus word has left the buffer.
+    released : In(range(3))
+        Bus words that have left the buffer, or will not come to it.
     wrong : Out(1)
         A burst is not offered because it is not the next one.
     """
@@ -80,7 +80,7 @@ class BurstIssuer(wiring.Component):
             {
                 "regions": In(stream.Signature(region_layout(config))),
                 "bursts": Out(stream.Signature(burst_layout(config))),
-                "released": In(1),
+                "released": In(range(3)),
                 "wrong": Out(1),
             }
         )
@@ -317,8 +317,7 @@ class _Region(wiring.Component):
         size = receiver.word_layout.size
         # one word is in its output register, a power of two in its memory
         m.submodules.buffer = buffer = fifo.SyncFIFOBuffered(width=size, depth=depth + 1)
-        dropped = Signal(range(depth + 1))  # words whose room is still to be given back
-        taken, give = Signal(), Signal()
+        taken = Signal()
         m.d.comb += [
             buffer.w_data.eq(receiver.word),
             buffer.w_en.eq(receiver.word_valid),
@@ -326,10 +325,8 @@ class _Region(wiring.Component):
             wide.valid.eq(buffer.r_rdy),
             taken.eq(wide.valid & wide.ready),
             buffer.r_en.eq(taken),
-            give.eq(~taken & (dropped != 0)),
-            self.issuer.released.eq(taken | give),
+            self.issuer.released.eq(taken + receiver.dropped),
         ]
-        m.d.sync += dropped.eq(dropped + receiver.dropped - give)
 
 
 class ReadMaster(wiring.Component):
