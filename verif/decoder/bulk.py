@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden.arguments import check_packed, whole_segments
 from cassandra_spec.golden.errors import CassandraError, DecodeError
-from cassandra_spec.golden.format import ERROR_CAUSES, Format
+from cassandra_spec.golden.format import COMMAND_FIELDS, ERROR_CAUSES, Format
 from cassandra_spec.golden.packed import Packed, Segment
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
@@ -256,7 +256,8 @@ def _table(
     table = np.zeros(len(requests), _SEGMENT)
     keep: list[NDArray[Any]] = []
     books, room = LoadedBooks(), values.ctypes.data
-    for row, request in zip(table, requests, strict=True):
+    spare = sum(field.width for field in COMMAND_FIELDS)  # from here on bits have no meaning
+    for place, (row, request) in enumerate(zip(table, requests, strict=True)):
         segment = request.segment
         words = [word.number for word in books.words(request)]
         arrays: dict[str, NDArray[Any]] = {
@@ -270,7 +271,8 @@ def _table(
         row["speculation_bytes"] = arrays["speculation"].size
         row["verification_bytes"] = arrays["verification"].size
         row["codebook_size"] = arrays["codebook"].size
-        row["command"], row["count"] = request.word, segment.count
+        row["command"] = request.word | place % 4 << spare
+        row["count"] = segment.count
         row["use_verification"], row["values"] = request.target, room
         room += values.itemsize * segment.count
     return table, keep

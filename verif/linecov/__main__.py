@@ -37,7 +37,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         )
         for lanes in (8, 16, 32)
     },
-    "full_rate": (f"{_TESTS}full_rate.py",),
+    **{f"full_rate_l{lanes}": (f"{_TESTS}full_rate.py", "-k", f"{lanes}") for lanes in (8, 16, 32)},
     "coded": (f"{_TESTS}coded.py",),
     **{
         f"encoder_l{lanes}": (f"{_TESTS}encoder_bulk.py", f"{_TESTS}encoder.py", "-k", f"l{lanes}")

@@ -40,7 +40,7 @@ SUBJECTS = (
         design="cassandra_dma_*",
         root="top",
         engine=r"top\.channel_\d+\.decoder",
-        suite="decoder_l8 (full_rate, coded)",
+        suite="decoder_l8 (full_rate_l8, coded)",
     ),
     Subject(
         design="cassandra_encoder_dma_*",
