@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -175,11 +177,11 @@ class SpeculationPipeline(wiring.Component):
             m.d.sync += [second.last.eq(1), second.abort.eq(1)]
         return m
 
-    def _ranks(self, m: Module, choices: data.View) -> tuple[Value, Value]:
+    def _ranks(self, m: Module, choices: data.View) -> tuple[Sequence[Value], Value]:
         """Ranks of the stage-1 beat, and whether its stream had an illegal code (unary)."""
         path = self.exponents
         if path is None:
-            return Const(0), Const(0, 1)
+            return [Const(0)] * self.config.lanes, Const(0, 1)
         m.submodules.exponents = path
         drive(m, path, self.slot, "window", "window_valid")
         m.d.comb += [
@@ -187,7 +189,7 @@ class SpeculationPipeline(wiring.Component):
             path.clear.eq(self.start),
         ]
         unary = self.config.selects(self.active.scheme, "unary")
-        return path.ranks, path.overflow & unary
+        return list(path.ranks), path.overflow & unary
 
     def _finish(self, m: Module, beat: data.View, valid: Value) -> None:
         """The beat that is handed on: ranks become exponents; errors of the beat."""
