@@ -32,9 +32,10 @@ endmodule
 """
 
 
-def counted(kind: str, line: int, what: str, count: int, *, module: str = "top") -> str:
-    """A line as Verilator writes it."""
-    fields = {"f": "top.v", "l": line, "n": 1, "t": kind, "page": f"v_{kind}/{module}", "o": what}
+def counted(kind: str, line: int, what: str, count: int, *, instance: str = "top") -> str:
+    """A line as Verilator writes it, whose page has a shortened name."""
+    fields = {"f": "top.v", "l": line, "n": 1, "t": kind, "page": f"v_{kind}/t__Vhsh", "o": what}
+    fields["h"] = instance
     keys = "".join(f"\x01{key}\x02{value}" for key, value in fields.items())
     return f"C '{keys}' {count}\n"
 
@@ -49,9 +50,9 @@ def design(tmp_path: Path) -> Design:
     """Two runs of a design, of which one has taken the rare branch or neither has."""
     (tmp_path / "top-1.v").write_text(VERILOG)
     points = (("branch", 7, "if"), ("branch", 10, "if"), ("toggle", 2, "never:0->1"))
-    for run in ("a", "b"):
-        lines = [counted(kind, line, what, 0) for kind, line, what in points]
-        lines.append(counted("line", 6, "block", 3))
+    for run, instance in (("a", "TOP.top"), ("b", "top")):  # the bulk harness, cocotb
+        lines = [counted(kind, line, what, 0, instance=instance) for kind, line, what in points]
+        lines.append(counted("line", 6, "block", 3, instance=instance))
         (tmp_path / f"top-1.{run}.dat").write_text("".join(lines), encoding="latin1")
     (found,) = designs(tmp_path)
     return found
@@ -151,7 +152,7 @@ def wrapped(tmp_path: Path) -> Design:
     }
     signals[top] = ("to", "from", "sent", "unread", "low", "y")
     lines = [
-        counted("toggle", 1, f"{name}:0->1", 0, module=module)
+        counted("toggle", 1, f"{name}:0->1", 0, instance=module)
         for module, names in signals.items()
         for name in names
     ]

@@ -138,9 +138,10 @@ def read(lines: Iterable[str]) -> Iterator[tuple[Point, int]]:
 
 
 def _point(fields: dict[str, str]) -> Point:
-    page, _, path = fields["page"].partition("/")
+    # An instance has the name of its module here; Verilator shortens long names in `page` alone.
+    path = fields["h"].removeprefix("TOP.")
     return Point(
-        kind=page.removeprefix("v_"),
+        kind=fields["page"].partition("/")[0].removeprefix("v_"),
         module=plain(path.partition(".")[2]),
         line=int(fields["l"]),
         column=int(fields["n"]),
