@@ -38,7 +38,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         for lanes in (8, 16, 32)
     },
     **{f"full_rate_l{lanes}": (f"{_TESTS}full_rate.py", "-k", f"{lanes}") for lanes in (8, 16, 32)},
-    "coded": (f"{_TESTS}coded.py",),
+    "coded": (f"{_TESTS}coded.py", "-k", "not without_them"),
     **{
         f"encoder_l{lanes}": (f"{_TESTS}encoder_bulk.py", f"{_TESTS}encoder.py", "-k", f"l{lanes}")
         for lanes in (8, 16, 32)
