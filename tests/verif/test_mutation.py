@@ -14,6 +14,7 @@ import pytest
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.formal import prover
 from cassandra_spec.verif.formal.registry import claims
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.mutation import trial
 from cassandra_spec.verif.mutation.__main__ import main, table
 from cassandra_spec.verif.mutation.catalogue import MUTATIONS, ROOT, Mutation, mutations
@@ -52,6 +53,7 @@ def test_the_checks_exist() -> None:
                 assert kind in ("sim", "suite")
                 module = importlib.import_module(module_of(name.partition("/")[0]))
                 assert callable(module.design)
+                assert "dma" not in name or isinstance(module.design(), Ruled), name
 
 
 def test_a_suite_that_does_not_exist_is_named() -> None:

@@ -16,6 +16,7 @@ from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
 from cassandra_spec.verif.dma.bench import DmaBench
 from cassandra_spec.verif.dma.memory import Order, Timing
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.library.patterns import ALWAYS, NEVER, PATTERNS
 from cassandra_spec.verif.library.payloads import directed, draw, random_format
 
@@ -25,9 +26,9 @@ FORMATS: dict[str, Any] = json.loads(os.environ.get("CASSANDRA_FORMATS", "{}"))
 """Fields of the formats that the design reads, beside those of the default: lead, coded."""
 
 
-def design() -> CassandraDma:
-    """A small decoder whose bus is wider than its words."""
-    return CassandraDma(SMALL)
+def design() -> Ruled:
+    """A small decoder whose bus is wider than its words, beside the rules of AXI."""
+    return Ruled(CassandraDma(SMALL))
 
 
 async def start(dut: Any) -> DmaBench:

@@ -18,14 +18,15 @@ from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import MemoryBench
 from cassandra_spec.verif.dma.memory import WriteMemory, WriteTiming
+from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.library.packets import region_packet
 from cassandra_spec.verif.library.patterns import ALWAYS, NEVER, PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 
 
-def design() -> CassandraStore:
-    """A small store, with one burst on its way and words that are gathered."""
-    return CassandraStore(SMALL)
+def design() -> Ruled:
+    """A small store, with one burst on its way and words that are gathered; rules of AXI."""
+    return Ruled(CassandraStore(SMALL))
 
 
 SMALL = StoreConfig(
