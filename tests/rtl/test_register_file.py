@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -160,19 +161,26 @@ def test_the_upper_half_is_held_when_the_lower_is_read() -> None:
 @pytest.mark.parametrize("top", TOPS)
 def test_a_half_does_not_depend_on_what_else_was_read(top: Top) -> None:
     """All lower halves are read before any upper half; then all that was set has changed."""
-    dut = RegisterFile(registers_for(top))
+    dut, rng = RegisterFile(registers_for(top)), random.Random(1)
     upper = [register for register in dut.registers if register.latched]
     assert {"error_address_high", "count_idle_high"} <= {register.name for register in upper}
 
     async def work(ctx: Any) -> None:
-        for number, register in enumerate(upper):
-            assert await read(ctx, dut, register.offset) == (0, RESPONSE_OKAY)
-            ctx.set(getattr(dut, f"{register.name}_value"), 100 + number)
-        for register in upper:
-            await read(ctx, dut, register.offset - 4)
-            ctx.set(getattr(dut, f"{register.name}_value"), 7)
-        for number, register in reversed([*enumerate(upper)]):
-            assert await read(ctx, dut, register.offset) == (100 + number, RESPONSE_OKAY)
+        held = [0] * len(upper)
+        seen = [0, 0]  # bits that were set, and that were clear
+        for _ in range(12):
+            values = [rng.getrandbits(32) for _ in upper]
+            for register, before, value in zip(upper, held, values, strict=True):
+                assert await read(ctx, dut, register.offset) == (before, RESPONSE_OKAY)
+                ctx.set(getattr(dut, f"{register.name}_value"), value)
+            for register in upper:
+                await read(ctx, dut, register.offset - 4)
+                ctx.set(getattr(dut, f"{register.name}_value"), rng.getrandbits(32))
+            for register, value in reversed([*zip(upper, values, strict=True)]):
+                assert await read(ctx, dut, register.offset) == (value, RESPONSE_OKAY)
+            seen = [seen[0] | values[0], seen[1] | ~values[0]]
+            held = values
+        assert [bits & (1 << 32) - 1 for bits in seen] == [(1 << 32) - 1] * 2
 
     simulation.run(dut, work)
 
