@@ -121,10 +121,16 @@ def read_circuit(path: Path) -> Circuit:
         inputs=[first["input"][place] for place in range(inputs)],
         latches=[frozenset(one) for one in held],
         nexts=[state[0] for state in states],
-        initial=[next((i for i in (*state[1:], 0) if i in (0, 1)), None) for state in states],
+        initial=[_initial(state) for state in states],
         outputs={name: literals_out[place] for place, name in names["output"]},
         gates=list(_gates(lines[-1], 1 + inputs + latches, gates)),
     )
+
+
+def _initial(state: Sequence[int]) -> int | None:
+    """0 if nothing is said; a latch that begins as anything is said to begin as itself."""
+    said = state[1] if len(state) > 1 else 0
+    return said if said in (0, 1) else None
 
 
 def _names(text: str) -> dict[str, list[tuple[int, str]]]:
