@@ -1,9 +1,9 @@
 """Whether a mapped netlist computes what the exported Verilog says, for every input and state:
 ``python -m cassandra_spec.synth.equivalence`` (``make equivalence``; synthesis.md).
 
-Both become circuits of gates. Registers are matched by name, else by what they take; outputs, and
-what registers take, are points that ABC compares, block by block (combinational equivalence).
-Matches are guesses: a wrong one leaves points open, it proves nothing that is untrue.
+Both become circuits of gates, whose registers are matched (:mod:`cassandra_spec.synth.matching`).
+Outputs, and what registers take, are points that ABC compares, block by block (combinational
+equivalence). Matches are guesses: a wrong one leaves points open, it proves nothing that is untrue.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-import numpy as np
-
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
-from cassandra_spec.synth.aiger import Circuit, Words, literals, read_circuit, write_cone
+from cassandra_spec.synth.aiger import Circuit, read_circuit, write_cone
 from cassandra_spec.synth.buffers.netlist import INSTANCE, instances_of
 from cassandra_spec.synth.export import export
 from cassandra_spec.synth.gating import CLOCK, LATCH, clocks_of
+from cassandra_spec.synth.matching import Matched, Point, differ, match
 from cassandra_spec.synth.memories import TakenOut, constants, is_given, opened, written
 from cassandra_spec.synth.report import DEFAULT_ENCODER, PACES, add_flow, design_of, flow_of
 from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
@@ -43,9 +42,6 @@ DEFAULT_ENCODERS = tuple(
     for lanes, pace in ((8, None), *((DEFAULT_ENCODER.lanes, pace) for pace in PACES))
 )
 """Encoders that are compared without flags: those of the report, and one of 8 lanes."""
-
-WORDS = 64
-"""Words of 64 random patterns that guess at matches and find differences."""
 
 SECONDS = 300
 """After which ABC gives up on a block, or on a point of a block that is not proved as a whole."""
@@ -94,255 +90,6 @@ write_aiger -map netlist.map netlist.aig
 """
 
 
-# --- what is compared ---------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """An output, or what a register takes, of both circuits: literals of each."""
-
-    name: str
-    output: bool
-    rtl: int
-    netlist: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Matched:
-    """Both circuits and how their registers belong together.
-
-    Attributes:
-        rtl, netlist: the circuits.
-        classes: latch of the netlist that each one of the RTL is, -1 for the constant 0, or a
-            number of its own, from the number of the netlist's latches on.
-        found: registers of the RTL by how they were matched.
-    """
-
-    rtl: Circuit
-    netlist: Circuit
-    classes: Sequence[int]
-    found: Mapping[str, int]
-
-    @property
-    def points(self) -> list[Point]:
-        """What is compared."""
-        outputs = [
-            Point(name=name, output=True, rtl=one, netlist=self.netlist.outputs[name])
-            for name, one in sorted(self.rtl.outputs.items())
-        ]
-        nexts = [*self.netlist.nexts, 0]
-        registers = [
-            Point(name=name_of(names), output=False, rtl=one, netlist=nexts[number])
-            for names, one, number in zip(
-                self.rtl.latches, self.rtl.nexts, self.classes, strict=True
-            )
-            if number < len(self.netlist.latches)
-        ]
-        return outputs + registers
-
-    @property
-    def loose(self) -> list[str]:
-        """Registers without counterpart that some point depends on."""
-        points, first = self.points, 1 + len(self.rtl.inputs)
-        ours = self.rtl.cone(point.rtl for point in points)
-        theirs = self.netlist.cone(point.netlist for point in points)
-        own = {p for p, number in enumerate(self.classes) if number >= len(self.netlist.latches)}
-        alone = set(range(len(self.netlist.latches))) - set(self.classes)
-        return [
-            *(f"rtl: {name_of(self.rtl.latches[p])}" for p in sorted(own) if first + p in ours),
-            *(
-                f"netlist: {name_of(self.netlist.latches[p])}"
-                for p in sorted(alone)
-                if first + p in theirs
-            ),
-        ]
-
-
-def name_of(names: frozenset[str]) -> str:
-    """The shortest name of a register that somebody gave."""
-    return min(names, key=lambda name: ("$signal" in name, len(name), name), default="(no name)")
-
-
-def match(rtl: Circuit, netlist: Circuit) -> Matched:
-    """Match registers: by name, as constants, then by what they take.
-
-    Raises CassandraError if the circuits have other inputs or outputs than each other.
-    """
-    for kind, odd in (
-        ("inputs", set(rtl.inputs) ^ set(netlist.inputs)),
-        ("outputs", set(rtl.outputs) ^ set(netlist.outputs)),
-    ):
-        if odd:
-            raise CassandraError(f"{kind} of both must be the same, not {min(odd)} in one alone")
-    drawn = _Drawn(rtl, netlist)
-    names = _by_name(rtl, netlist)
-    ours = [names.get(place) for place in range(len(rtl.latches))]
-    constants = _constants(drawn, ours)
-    ours = [-1 if place in constants else one for place, one in enumerate(ours)]
-    taken = set(names.values())
-    theirs = [place if place in taken else None for place in range(len(netlist.latches))]
-    behaviour = _by_behaviour(drawn, ours, theirs)
-    for place, number in behaviour.items():
-        ours[place] = number
-    # A register without counterpart is one of its own.
-    loose = len(netlist.latches)
-    classes = [loose + place if one is None else one for place, one in enumerate(ours)]
-    copies = _copies(drawn, classes)
-    for place, number in copies.items():
-        classes[place] = number
-    found = {"name": len(names), "behaviour": len(behaviour), "constant": len(constants)}
-    found["copy"] = len(copies)
-    return Matched(rtl=rtl, netlist=netlist, classes=classes, found=found)
-
-
-def _by_name(rtl: Circuit, netlist: Circuit) -> dict[int, int]:
-    """Latches of the RTL that share a name with one latch of the netlist."""
-    owner = {name: place for place, names in enumerate(netlist.latches) for name in names}
-    shared = [{owner[name] for name in names if name in owner} for names in rtl.latches]
-    return {place: hits.pop() for place, hits in enumerate(shared) if len(hits) == 1}
-
-
-class _Drawn:
-    """Random values of inputs and registers, the same in both circuits."""
-
-    def __init__(self, rtl: Circuit, netlist: Circuit) -> None:
-        self.circuits = rtl, netlist
-        self.rng = np.random.default_rng(1)
-        self.orders = [[rtl.inputs.index(name) for name in one.inputs] for one in self.circuits]
-
-    def nexts(self, *classes: Sequence[int]) -> list[Words]:
-        """What latches take; as :meth:`values`."""
-        return [
-            literals(values, circuit.nexts)
-            for values, circuit in zip(self.values(*classes), self.circuits, strict=False)
-        ]
-
-    def values(self, *classes: Sequence[int]) -> list[Words]:
-        """Values of all variables, in both circuits (or in the RTL alone).
-
-        Latches of a class have the same, those of the class -1 are 0.
-        """
-        ends = [np.asarray(one, dtype=np.int64) for one in classes]
-        values = self._words(2 + max(int(one.max(initial=-1)) for one in ends))
-        values[-1] = 0
-        drawn = self._words(len(self.circuits[0].inputs))
-        found = []
-        for circuit, order, one in zip(self.circuits, self.orders, ends, strict=False):
-            found.append(circuit.simulated(np.concatenate([drawn[order], values[one]])))
-        return found
-
-    def _words(self, count: int) -> Words:
-        """A bit is set in a half, an eighth or seven eighths of the patterns of a word."""
-        dense, thin, more = (
-            self.rng.integers(0, 1 << 64, (count, WORDS), np.uint64) for _ in range(3)
-        )
-        kind = self.rng.integers(0, 3, (count, WORDS))
-        rare = dense & thin & more
-        return np.asarray(np.where(kind == 0, dense, np.where(kind == 1, rare, ~rare)))
-
-
-def _constants(drawn: _Drawn, ours: Sequence[int | None]) -> set[int]:
-    """Latches of the RTL without a match that stay 0 as long as all of them are."""
-    initial = drawn.circuits[0].initial
-    found = {p for p, one in enumerate(ours) if one is None and initial[p] == 0}
-    while found:
-        classes = [-1 if place in found else place for place in range(len(ours))]
-        [nexts] = drawn.nexts(classes)
-        left = {place for place in found if not nexts[place].any()}
-        if left == found:
-            break
-        found = left
-    return found
-
-
-def _by_behaviour(
-    drawn: _Drawn, ours: Sequence[int | None], theirs: Sequence[int | None]
-) -> dict[int, int]:
-    """Latches of the RTL without a match, each with the one of the netlist that takes the same.
-
-    All begin as one class; latches of a class that take different values are parted, until none
-    are.
-    """
-    first = len(theirs)
-    classes = [[first if one is None else one for one in side] for side in (ours, theirs)]
-    free = [[p for p, one in enumerate(side) if one is None] for side in (ours, theirs)]
-    number = 0
-    while True:
-        nexts = drawn.nexts(*classes)
-        colours: dict[tuple[int, bytes], int] = {}
-        for side, places, taken in zip(classes, free, nexts, strict=True):
-            for p in places:
-                key = side[p], taken[p].tobytes()
-                side[p] = colours.setdefault(key, first + len(colours))
-        if len(colours) == number:
-            break
-        number = len(colours)
-    return _paired(drawn, classes, free)
-
-
-def _paired(
-    drawn: _Drawn, classes: Sequence[list[int]], free: Sequence[Sequence[int]]
-) -> dict[int, int]:
-    """Pairs within classes; where a class has several, the one that fewest outputs tell apart."""
-    ours, theirs = classes
-    members: dict[int, list[int]] = {}
-    for p in free[1]:
-        members.setdefault(theirs[p], []).append(p)
-    found: dict[int, int] = {}
-    initial = drawn.circuits[0].initial
-    first: dict[int, int | None] = {}
-    fresh = max([*ours, *theirs], default=0)
-    for p in free[0]:
-        same = members.get(ours[p], [])
-        if not same:
-            continue
-        if len(same) > 1:
-            fresh += 1
-
-            def odd(candidate: int, own: int = p, number: int = fresh) -> int:
-                left, right = [*ours], [*theirs]
-                left[own] = right[candidate] = number
-                return _told_apart(drawn, left, right)
-
-            choice = min(same, key=odd)
-            same.remove(choice)
-            ours[p] = theirs[choice] = fresh
-        else:
-            choice = same[0]  # which several may share, if they begin alike
-        if initial[p] == first.setdefault(choice, initial[p]):
-            found[p] = choice
-    return found
-
-
-def _copies(drawn: _Drawn, classes: Sequence[int]) -> dict[int, int]:
-    """Latches of the RTL without a match that begin as, and take what, one with a match does."""
-    rtl, netlist = drawn.circuits
-    count = len(netlist.latches)
-    [nexts, _] = drawn.nexts(classes, range(count))
-    known = {
-        (rtl.initial[p], nexts[p].tobytes()): one
-        for p, one in enumerate(classes)
-        if 0 <= one < count
-    }
-    keys = {
-        p: (rtl.initial[p], nexts[p].tobytes()) for p, one in enumerate(classes) if one >= count
-    }
-    return {p: known[key] for p, key in keys.items() if key in known}
-
-
-def _told_apart(drawn: _Drawn, ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Outputs, and registers with a name in both, whose values differ."""
-    rtl, netlist = drawn.circuits
-    named = [p for p, one in enumerate(ours) if 0 <= one < len(theirs)]
-    left = [*rtl.outputs.values(), *(rtl.nexts[p] for p in named)]
-    right = [
-        *(netlist.outputs[name] for name in rtl.outputs),
-        *(netlist.nexts[ours[p]] for p in named),
-    ]
-    a, b = drawn.values(ours, theirs)
-    return int((literals(a, left) != literals(b, right)).any(axis=1).sum())
-
-
 # --- comparison ---------------------------------------------------------------------------------
 
 
@@ -353,24 +100,13 @@ def compare(
 
     Raises CassandraError if ABC is missing or fails.
     """
-    verdicts: list[Verdict] = ["different" if one else "open" for one in _differ(matched, points)]
+    verdicts: list[Verdict] = ["different" if one else "open" for one in differ(matched, points)]
     rest = [place for place, verdict in enumerate(verdicts) if verdict == "open"]
     whole = _decided(matched, [points[place] for place in rest], folder, seconds)
     for place in rest:
         alone = whole == "proved"
         verdicts[place] = whole if alone else _decided(matched, [points[place]], folder, seconds)
     return verdicts
-
-
-def _differ(matched: Matched, points: Sequence[Point]) -> list[bool]:
-    """Whether a random pattern tells the sides of each point apart."""
-    drawn = _Drawn(matched.rtl, matched.netlist)
-    classes = [matched.classes, range(len(matched.netlist.latches))]
-    ours, theirs = (
-        literals(values, [getattr(point, side) for point in points])
-        for values, side in zip(drawn.values(*classes), ("rtl", "netlist"), strict=True)
-    )
-    return [bool(one) for one in (ours != theirs).any(axis=1)]
 
 
 def _decided(matched: Matched, points: Sequence[Point], folder: Path, seconds: int) -> Verdict:

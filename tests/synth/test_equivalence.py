@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,19 @@ module small (input clk, input rst, input go, input [3:0] d, output [3:0] q, out
 endmodule
 """
 
+
+COPIES = """\
+module twice (input clk, input rst, input go, input [3:0] d, output [3:0] q, output still);
+  reg [3:0] early = 0, one = 0, two = 0, last = 0, next = 0; reg stuck = 0, stays = 0;
+  assign q = one ^ {last[1:0], last[3:2]} ^ {next[0], next[3:1]}, still = (stuck ^ d[0]) & ~stays;
+  always @(posedge clk) begin
+    if (go) begin early <= d; one <= d; two <= early; last <= one; next <= two; end
+    if (d[1]) stuck <= stuck & d[2];
+    if (d[2]) stays <= stays & d[3];
+    if (rst) begin early <= 0; one <= 0; two <= 0; last <= 0; next <= 0; stuck <= 0; end
+  end
+endmodule
+"""
 
 MEMORY = """\
 module kept (input clk, input rst, input go, input [3:0] d, output [3:0] q);
@@ -89,6 +103,31 @@ def test_registers_are_matched_by_name_by_behaviour_and_as_constants(
     assert good.found["constant"] == 1  # `never`
     assert good.found["copy"] == 1  # `one` and `same` are one flip-flop
     assert sum(good.found.values()) == 4 + 3 + 6
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_copies_of_copies_are_matched_and_registers_that_stay_0_with_their_own(
+    gated: bool, tmp_path: Path
+) -> None:
+    """Copies keep what they have, so each is only seen to be one while the others are."""
+    net = mapped(tmp_path, COPIES, "twice", gated=gated)
+    text = net.read_text()
+    assert text.count("DFFPOSX1") == 3 * 4 + 2  # `early` is `one`, and `two` is `last`
+    net.write_text(re.sub(r"\b(stuck|stays|next)\b", r"lost_\1", text))
+    good = compared(tmp_path, "twice", net)
+    assert good.proved
+    assert not good.loose
+    assert good.found == {"name": 2 * 4, "behaviour": 4 + 2, "constant": 0, "copy": 2 * 4}
+
+
+@pytest.mark.parametrize("began", ["two = 15", "two"])
+def test_registers_that_do_not_begin_alike_are_no_copies(began: str, tmp_path: Path) -> None:
+    net = mapped(tmp_path, COPIES, "twice")
+    assert compared(tmp_path, "twice", net).proved
+    (tmp_path / "twice.v").write_text(COPIES.replace("two = 0", began))
+    bad = compared(tmp_path, "twice", net)
+    assert any(name.startswith("next") for name in bad.named("different"))
+    assert any("two" in name or "last" in name for name in bad.loose)
 
 
 def test_a_gate_that_opens_on_another_enable_is_found(tmp_path: Path) -> None:
