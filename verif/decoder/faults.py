@@ -207,8 +207,8 @@ def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> I
                 cause="group",
                 request=_with(request, speculation=changed),
             )
-    below = sizes[0].bit_length() - 2
-    yield _bad_command(job, "group", "log2_group", int(rng.choice([0, below, 9, 15])))
+    for wrong in (0, sizes[0].bit_length() - 2, 9, 10, 15):
+        yield _bad_command(job, "group", "log2_group", wrong)
 
 
 def _bad_window(rng: Generator, base: Format) -> Fault:
