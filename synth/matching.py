@@ -109,9 +109,12 @@ def match(rtl: Circuit, netlist: Circuit) -> Matched:
     _add(rtl, matches, _by_name(rtl, netlist))
     names, owners = len(matches), len({*matches.values()})
     # What stays 0 comes last. Synthesis has not removed all of it, and what it has left takes 0
-    # like any other; but only beside it is the rest seen to take the same in both.
+    # like any other; but only beside it is the rest seen to take the same in both. It is no copy
+    # of what changes, even if patterns are too few to show a change.
     _add(rtl, matches, _by_behaviour(drawn, matches, *_constants(drawn, matches)))
-    _add(rtl, matches, _by_behaviour(drawn, matches, set(), set()))
+    free = {*range(len(netlist.latches))} - {*matches.values()}
+    stuck = _by_behaviour(drawn, matches, set(), set())
+    _add(rtl, matches, {place: number for place, number in stuck.items() if number in free})
     constants, _ = _constants(drawn, matches)
     behaviour = len({*matches.values()}) - owners
     return Matched(

@@ -42,6 +42,14 @@ module twice (input clk, input rst, input go, input [3:0] d, output [3:0] q, out
 endmodule
 """
 
+RARE = """\
+module rare (input clk, input [31:0] d, output q, output same);
+  reg held = 0, zero = 0;
+  assign q = held, same = d[0] ^ zero;
+  always @(posedge clk) if (&d[30:0]) begin held <= d[31]; zero <= 0; end
+endmodule
+"""
+
 MEMORY = """\
 module kept (input clk, input rst, input go, input [3:0] d, output [3:0] q);
   reg [3:0] words [7:0]; reg [3:0] read; reg [2:0] write = 0; reg [2:0] next = 0;
@@ -118,6 +126,14 @@ def test_copies_of_copies_are_matched_and_registers_that_stay_0_with_their_own(
     assert good.proved
     assert not good.loose
     assert good.found == {"name": 2 * 4, "behaviour": 4 + 2, "constant": 0, "copy": 2 * 4}
+
+
+def test_what_stays_0_is_no_copy_of_what_changes_too_rarely_to_be_seen(tmp_path: Path) -> None:
+    net = mapped(tmp_path, RARE, "rare")
+    assert net.read_text().count("DFFPOSX1") == 1
+    good = compared(tmp_path, "rare", net)
+    assert good.proved
+    assert good.found == {"name": 1, "behaviour": 0, "constant": 1, "copy": 0}
 
 
 @pytest.mark.parametrize("began", ["two = 15", "two"])
