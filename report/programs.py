@@ -22,18 +22,20 @@ def run_program(
     variables: Mapping[str, str] | None = None,
     log: Path | None = None,
     title: str | None = None,
+    limit: float | None = None,
 ) -> str:
     """Run a program in ``folder``, without input; returns what it prints, errors included.
 
     ``variables`` are its environment, ours by default; ``log`` is a file for what it prints; with a
     ``title`` a line on stderr says how long it has run, each second on a terminal, else at its end.
+    A program without a title is ended after ``limit`` seconds, and what it has printed is returned.
     Raises ``error``, with the last line that it printed, if it is missing or ends with another
     status than 0.
     """
     words = [str(word) for word in command]
     name = Path(words[0]).name
     try:
-        status, printed = _run(words, folder, variables, title)
+        status, printed = _run(words, folder, variables, title, limit)
     except OSError as failed:
         raise error(f"{name} must be a program that runs: {failed.strerror}") from failed
     if log is not None:
@@ -46,7 +48,11 @@ def run_program(
 
 
 def _run(
-    words: Sequence[str], folder: Path, variables: Mapping[str, str] | None, title: str | None
+    words: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str] | None,
+    title: str | None,
+    limit: float | None,
 ) -> tuple[int, str]:
     """Status of a program and what it prints; it does not outlive an exception, as an interrupt."""
     with subprocess.Popen(
@@ -60,7 +66,13 @@ def _run(
         env=variables,
     ) as process:
         try:
-            printed = process.communicate()[0] if title is None else _watched(process, title)
+            if title is not None:
+                printed = _watched(process, title)
+            else:
+                printed = process.communicate(timeout=limit)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return 0, process.communicate()[0]
         except BaseException:
             process.kill()
             raise

@@ -44,7 +44,12 @@ DEFAULT_ENCODERS = tuple(
 """Encoders that are compared without flags: those of the report, and one of 8 lanes."""
 
 SECONDS = 300
-"""After which ABC gives up on a block, or on a point of a block that is not proved as a whole."""
+"""After which ABC gives up on a block, and then on a group or a point that is not proved."""
+
+_SWEEP = "&r rtl.cone.aig; &cec -C 100000 netlist.cone.aig"
+_SINGLE = "cec -T {seconds} -C 100000000 rtl.cone.aig netlist.cone.aig"
+_STEPS = ((None, _SWEEP), (32, _SWEEP), (1, _SINGLE))
+"""Points at a time (None: all of a block) and how ABC proves them; the next step gets the rest."""
 
 Verdict = Literal["proved", "different", "open"]
 
@@ -101,18 +106,19 @@ def compare(
     Raises CassandraError if ABC is missing or fails.
     """
     verdicts: list[Verdict] = ["different" if one else "open" for one in differ(matched, points)]
-    rest = [place for place, verdict in enumerate(verdicts) if verdict == "open"]
-    whole = _decided(matched, [points[place] for place in rest], folder, seconds)
-    for place in rest:
-        alone = whole == "proved"
-        verdicts[place] = whole if alone else _decided(matched, [points[place]], folder, seconds)
+    for size, proof in _STEPS:
+        rest = [place for place, verdict in enumerate(verdicts) if verdict == "open"]
+        size = size or len(rest)
+        for first in range(0, len(rest), max(size, 1)):
+            places = rest[first : first + size]
+            _write_cones(matched, [points[place] for place in places], folder)
+            said = _decided(proof, size == 1, folder, seconds)
+            verdicts = [said if p in places else one for p, one in enumerate(verdicts)]
     return verdicts
 
 
-def _decided(matched: Matched, points: Sequence[Point], folder: Path, seconds: int) -> Verdict:
-    """Whether ABC proves that all points are equal; ``different`` is said of a single one."""
-    if not points:
-        return "proved"
+def _write_cones(matched: Matched, points: Sequence[Point], folder: Path) -> None:
+    """Both sides of points as circuits with the same inputs."""
     inputs = len(matched.rtl.inputs)
     count = inputs + len(matched.netlist.latches) + len(matched.rtl.latches)
     sides: tuple[tuple[str, Circuit, Sequence[int]], ...] = (
@@ -124,11 +130,15 @@ def _decided(matched: Matched, points: Sequence[Point], folder: Path, seconds: i
         sources += [2 * (inputs + one) + 2 if one >= 0 else 0 for one in classes]
         roots = [getattr(point, side) for point in points]
         write_cone(folder / f"{side}.cone.aig", circuit, sources, roots, count)
-    commands = f"&r rtl.cone.aig; &cec -C 100000 -T {seconds} netlist.cone.aig"
-    log = run_tool("yosys-abc", ["-c", commands], folder)
+
+
+def _decided(proof: str, single: bool, folder: Path, seconds: int) -> Verdict:
+    """Whether ABC proves that both cones are equal; ``different`` is said of a ``single`` point."""
+    # Some commands of ABC keep no limit that they are given.
+    log = run_tool("yosys-abc", ["-c", proof.format(seconds=seconds)], folder, 1 + seconds)
     if "Networks are equivalent" in log:
         return "proved"
-    return "different" if len(points) == 1 and "NOT EQUIVALENT" in log else "open"
+    return "different" if single and "NOT EQUIVALENT" in log else "open"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -87,8 +87,8 @@ def cell_areas(text: str) -> tuple[dict[str, float], frozenset[str]]:
     return areas, frozenset(flip_flops)
 
 
-def run_tool(tool: str, arguments: list[str], folder: Path) -> str:
-    """Run ``yosys`` or ``sta`` in ``folder``; returns what it prints.
+def run_tool(tool: str, arguments: list[str], folder: Path, limit: float | None = None) -> str:
+    """Run ``yosys`` or ``sta`` in ``folder``, at most ``limit`` seconds; returns what it prints.
 
     Raises CassandraError if the tool is not there or ends with an error.
     """
@@ -97,7 +97,7 @@ def run_tool(tool: str, arguments: list[str], folder: Path) -> str:
         raise CassandraError(
             f"{tool} must be on PATH, not absent (Debian: apt install {_PACKAGES[tool]})"
         )
-    return run_program([program, *arguments], folder, error=CassandraError)
+    return run_program([program, *arguments], folder, error=CassandraError, limit=limit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
