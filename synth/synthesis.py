@@ -204,11 +204,12 @@ def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Pa
 
 
 def taken_out(design: Design, out: Path) -> TakenOut:
-    """The memories that :func:`map_for_speed` has taken out of a design, in the same folder.
+    """The memories that :func:`map_for_speed` takes out of a design; files go to ``out``.
 
     Raises CassandraError if Yosys is missing or fails.
     """
     top, name = design.top, f"{design.top}.memory.json"
+    (out / f"{top}.il").write_text(design.rtlil)
     _yosys(design, out, "memory", f"{_with_memories_apart(top)}write_json {name}\n")
     return TakenOut.of((out / name).read_text(), f"{top}_memory")
 
