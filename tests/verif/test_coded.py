@@ -14,13 +14,13 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, RtlCodec, Traffic
-from cassandra_spec.verif.decoder.faults import Fault, coded_faults, faults
-from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.decoder.faults import Fault, coded_faults, cuts, faults
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.decoder.sampling import sample_job
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import Payload, draw, gaussian, kinds_of
-from tests.verif.test_decoder_bulk import long_payloads
+from tests.verif.test_decoder_bulk import check_faults, long_payloads, split
 
 pytestmark = pytest.mark.slow
 COVERAGE = Coverage()
@@ -106,6 +106,28 @@ def test_codes_at_their_limit_and_none(rtl: RtlCodec, rng: np.random.Generator) 
 def test_the_longest_segments(rtl: RtlCodec, rng: np.random.Generator) -> None:
     for payload in long_payloads(rng, rtl.config.lanes, **sizes_of(rtl)):
         decode(rtl, list(jobs_of(payload)), Traffic())
+
+
+def test_entries_beyond_those_that_the_decoder_holds_are_ignored(
+    rtl: RtlCodec, rng: np.random.Generator
+) -> None:
+    """Of both codebooks."""
+    lanes, schemes = rtl.config.lanes, rtl.config.schemes
+    jobs = mixed_jobs(rng, lanes=lanes, count=20, schemes=schemes, coded=True, **sizes_of(rtl))
+    jobs += [job for each in slow_codes(format_of(rtl), rng) for job in jobs_of(each)]
+    requests = [with_long_book(rng, job) for job in jobs]
+    assert any(len(request.pruned_codebook) >= rtl.config.codebook for request in requests)
+    result = rtl.run(requests, random_traffic(rng, "half", "always"))
+    for job, values in zip(jobs, split(result, requests), strict=True):
+        assert np.array_equal(values, job.expected), str(job)
+
+
+@pytest.mark.parametrize("outputs", ["always", "stall"])
+def test_regions_that_end_anywhere_are_short(
+    rtl: RtlCodec, rng: np.random.Generator, outputs: str
+) -> None:
+    traffic = Traffic(patterns={"values": PATTERNS[outputs]}, seed=1, go_on=True)
+    check_faults(rtl, list(cuts(rng, rtl.config.lanes, **sizes_of(rtl))), traffic, Coverage())
 
 
 @pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])

@@ -33,7 +33,7 @@ from cassandra_spec.verif.library.bulk import (
     Statistics,
     Traffic,
 )
-from cassandra_spec.verif.library.command import command_word
+from cassandra_spec.verif.library.command import command_fields, command_word, pack_fields
 from cassandra_spec.verif.library.models import names_of_bits
 from cassandra_spec.verif.tools.verilated import BUILD, Library
 
@@ -249,6 +249,17 @@ class _Instance:
         return Result(values=values, outcomes=outcomes, statistics=statistics)
 
 
+def _filled(request: Request, number: int) -> int:
+    """The command word of a request; a number sets the bits that have no meaning."""
+    spare = number % 4 << sum(field.width for field in COMMAND_FIELDS)
+    if request.command is not None:
+        return request.command | spare
+    fields = command_fields(request.format, request.segment, target=request.target)
+    if request.format.scheme == "unary":
+        fields["log2_group"] = number % 16
+    return pack_fields(fields) | spare
+
+
 def _table(
     requests: Sequence[Request], values: NDArray[np.uint16]
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
@@ -256,7 +267,6 @@ def _table(
     table = np.zeros(len(requests), _SEGMENT)
     keep: list[NDArray[Any]] = []
     books, room = LoadedBooks(), values.ctypes.data
-    spare = sum(field.width for field in COMMAND_FIELDS)  # from here on bits have no meaning
     for place, (row, request) in enumerate(zip(table, requests, strict=True)):
         segment = request.segment
         words = [word.number for word in books.words(request)]
@@ -271,7 +281,7 @@ def _table(
         row["speculation_bytes"] = arrays["speculation"].size
         row["verification_bytes"] = arrays["verification"].size
         row["codebook_size"] = arrays["codebook"].size
-        row["command"] = request.word | place % 4 << spare
+        row["command"] = _filled(request, place)
         row["count"] = segment.count
         row["use_verification"], row["values"] = request.target, room
         room += values.itemsize * segment.count

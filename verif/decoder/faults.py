@@ -67,17 +67,18 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
     request = Job(payload=payload, index=0, target=True).request
     for cause, changed in _changed_lengths(rng, request, "verification"):
         yield Fault(bin=f"{cause}.coded", cause=cause, request=changed)
-    bits = np.unpackbits(request.segment.verification, bitorder="little")
-    bits[: fmt.codebook] = 0
-    changed = _with(request, verification=np.packbits(bits, bitorder="little"))
-    yield Fault(bin="code.pruned", cause="code", request=changed)
+    for zeros in (fmt.codebook, 4 * fmt.window_bits):  # in a window, and in several
+        bits = np.unpackbits(request.segment.verification, bitorder="little")
+        bits[:zeros] = 0
+        changed = _with(request, verification=np.packbits(bits, bitorder="little"))
+        yield Fault(bin="code.pruned", cause="code", request=changed)
     cut = dataclasses.replace(request, pruned_codebook=request.pruned_codebook[:1])
     yield Fault(bin="rank.pruned", cause="rank", request=cut)
 
 
-def cuts(rng: Generator, lanes: int, *, lead: int = 1) -> Iterator[Fault]:
+def cuts(rng: Generator, lanes: int, *, lead: int = 1, **sizes: Any) -> Iterator[Fault]:
     """Segments of long codes, which starve in each beat, that end behind any word."""
-    fmt = Format(beat=lanes, segment=256, lead=lead)
+    fmt = Format(beat=lanes, segment=256, lead=lead, **sizes)
     payload = draw(rng, fmt, fmt.segment, "longest")
     for target in (False, True):
         request = Job(payload=payload, index=0, target=target).request
@@ -175,11 +176,12 @@ def _bad_codes(rng: Generator, base: Format, target: bool) -> Iterator[Fault]:
     mode = _mode(target)
     request = _job(rng, base, "unary", target).request
     first = request.format.beat * int(request.segment.has_mask)
-    bits = np.unpackbits(request.segment.speculation, bitorder="little")
-    start = first + int(rng.integers(request.format.window_bits - request.format.codebook + 1))
-    bits[start : start + request.format.codebook] = 0
-    changed = np.packbits(bits, bitorder="little")
-    yield Fault(bin=f"code.{mode}", cause="code", request=_with(request, speculation=changed))
+    window, zeros = request.format.window_bits, request.format.codebook
+    for start, size in ((int(rng.integers(window - zeros + 1)), zeros), (0, window)):
+        bits = np.unpackbits(request.segment.speculation, bitorder="little")
+        bits[first + start : first + start + size] = 0
+        changed = np.packbits(bits, bitorder="little")
+        yield Fault(bin=f"code.{mode}", cause="code", request=_with(request, speculation=changed))
     request = _job(rng, base, "unary", target, "longest").request
     cut = request.codebook[: -int(rng.integers(1, 15))]
     yield Fault(

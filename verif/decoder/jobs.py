@@ -59,12 +59,24 @@ def jobs_of(payload: Payload, modes: Sequence[bool] = (False, True)) -> Iterator
 
 
 def with_long_book(rng: np.random.Generator, job: Job) -> Request:
-    """The request of a job whose codebook goes on beyond what the decoder holds."""
+    """The request of a job whose codebooks go on beyond what the decoder holds.
+
+    That of pruned values does if it is full: the rank behind its last entry is that of escapes.
+    """
     request = job.request
-    more = request.format.codebook - len(request.codebook) + int(rng.integers(1, 4))
-    others = [exponent for exponent in range(256) if exponent not in request.codebook]
-    extra = rng.permutation(others)[:more].tolist()
-    return dataclasses.replace(request, codebook=(*request.codebook, *extra))
+    size, pruned = request.format.codebook, request.pruned_codebook
+    return dataclasses.replace(
+        request,
+        codebook=_longer(rng, request.codebook, size),
+        pruned_codebook=_longer(rng, pruned, size) if len(pruned) == size - 1 else pruned,
+    )
+
+
+def _longer(rng: np.random.Generator, book: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """A book that has entries, with others behind them up to some past ``size``."""
+    others = [exponent for exponent in range(256) if exponent not in book]
+    more = size - len(book) + int(rng.integers(1, 4))
+    return (*book, *rng.permutation(others)[:more].tolist()) if book else book
 
 
 def mixed_jobs(
