@@ -84,11 +84,16 @@ def test_idle_by_back_pressure_by_payload(rtl: RtlCodec, rng: np.random.Generato
 
 
 def slow_codes(fmt: Format, rng: np.random.Generator) -> Iterator[Payload]:
-    """Nothing but the longest code, and beats of longest and shortest codes in turn."""
-    book = tuple(range(100, 99 + fmt.codebook))
+    """Nothing but the longest code, and beats of longest and shortest codes in turn.
+
+    Books are full, each with the bits of the one before inverted.
+    """
+    upwards = tuple(range(100, 99 + fmt.codebook))
     noise = rng.integers(1 << 16, size=300, dtype=np.uint16) & 0x807F
     beats = np.arange(300) // fmt.beat % 2 == 0
-    for name, ranks in (("longest", np.full(300, -1)), ("swing", np.where(beats, 0, -1))):
+    kinds = {"longest": np.full(300, -1), "swing": np.where(beats, 0, -1)}
+    for inverted, (name, ranks) in itertools.product((0, 255, 0), kinds.items()):
+        book = tuple(exponent ^ inverted for exponent in upwards)
         values = (noise | np.array(book, np.uint16)[ranks] << 7).astype(np.uint16)
         yield Payload(
             name=name, format=fmt, values=values, kept=np.zeros(300, bool), pruned_codebook=book

@@ -72,8 +72,9 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
         bits[:zeros] = 0
         changed = _with(request, verification=np.packbits(bits, bitorder="little"))
         yield Fault(bin="code.pruned", cause="code", request=changed)
-    cut = dataclasses.replace(request, pruned_codebook=request.pruned_codebook[:1])
-    yield Fault(bin="rank.pruned", cause="rank", request=cut)
+    for size in range(1, 9):  # each has its first bad rank in another lane
+        cut = dataclasses.replace(request, pruned_codebook=request.pruned_codebook[:size])
+        yield Fault(bin="rank.pruned", cause="rank", request=cut)
 
 
 def cuts(rng: Generator, lanes: int, *, lead: int = 1, **sizes: Any) -> Iterator[Fault]:

@@ -18,7 +18,8 @@ from cassandra_spec.verif.linecov.points import Design, Point
 
 _SIGNAL = re.compile(r"(?P<name>.*?)(?:\[(?P<bit>-?\d+)\])?$")
 _CONDITION = re.compile(r"(?:= |if \()(?P<signal>\\?[\w.$\[\]]+(?: \[\d+\])?) *(?:\?|\) begin)")
-_ALWAYS = {"if": 1, "cond_then": 1, "else": 0, "cond_else": 0}
+_ALWAYS = {"if": 1, "elsif": 1, "cond_then": 1, "else": 0, "cond_else": 0}
+"""What is taken while a condition has a value; ``elsif`` is an ``if`` that has another behind."""
 
 
 def unreachable(
