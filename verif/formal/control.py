@@ -390,9 +390,9 @@ def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
 
 
 CLAIMS = (
-    Claim(
+    _freed(
         name="decoder.handshake",
-        what="Values stay, unchanged, until they are taken.",
+        what=f"Values stay, unchanged, until they are taken{_FREED}.",
         design=lambda: Handshakes(Decoder(CONFIG), honest=False),
     ),
     _freed(
