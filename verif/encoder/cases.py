@@ -252,21 +252,6 @@ def thresholds(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segm
         )
 
 
-def alike(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
-    """Vectors whose values are all one, which has each value of all digits of the search."""
-    base = draw_segment(rng, config, "exact", "normal")
-    vector, digits = config.vector, select_shape(config).digits
-    ends = np.cumsum(digits)
-    numbers = [
-        sum(digit % (1 << width) << 15 - int(end) for width, end in zip(digits, ends, strict=True))
-        for digit in range(1 << max(digits))
-    ]
-    rows = config.segment // vector
-    for start in range(0, len(numbers), rows):
-        values = np.repeat(np.array(numbers[start : start + rows], np.uint16), vector)
-        yield dataclasses.replace(base, values=values, vector=vector, keep=vector // 2, mask=True)
-
-
 def _around(
     rng: np.random.Generator, vector: int, above: int, shift: int, digit: int, largest: int
 ) -> NDArray[np.uint16]:

@@ -31,7 +31,6 @@ from cassandra_spec.verif.encoder.bench import (
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder
 from cassandra_spec.verif.encoder.cases import KINDS as VALUE_KINDS
 from cassandra_spec.verif.encoder.cases import (
-    alike,
     codes,
     crowded,
     directed,
@@ -182,7 +181,6 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     for scheme, port in itertools.product(SCHEMES, encoding.OUTPUTS):
         crowd = map(Order.of, crowded(rng, config, scheme))
         yield _with_held(batch(f"crowded {scheme} {port}", crowd, "always", "always"), port)
-    yield batch("alike", map(Order.of, alike(rng, config)), "always", "always")
 
 
 def _with_held(batch: Batch, port: str) -> Batch:
