@@ -119,7 +119,8 @@ def test_every_group(
     codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
 ) -> None:
     """Each beat of the smallest group takes a row of exponents of its own."""
-    for scheme, group in itertools.product(("mx", "exact"), group_sizes(lanes)):
+    schemes: tuple[Scheme, ...] = ("mx", "exact")
+    for scheme, group in itertools.product(schemes, group_sizes(lanes)):
         fmt = random_format(rng, lanes=lanes, scheme=scheme)
         fmt = dataclasses.replace(fmt, group=group, segment=512)
         jobs = list(jobs_of(KINDS["below"](fmt, rng, 700)))
