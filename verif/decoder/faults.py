@@ -72,7 +72,7 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
         bits[:zeros] = 0
         changed = _with(request, verification=np.packbits(bits, bitorder="little"))
         yield Fault(bin="code.pruned", cause="code", request=changed)
-    for size in range(1, 9):  # each has its first bad rank in another lane
+    for size in range(1, 9):  # bad ranks in many lanes, together and alone
         cut = dataclasses.replace(request, pruned_codebook=request.pruned_codebook[:size])
         yield Fault(bin="rank.pruned", cause="rank", request=cut)
 
