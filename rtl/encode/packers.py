@@ -295,7 +295,8 @@ class UnaryPacker(wiring.Component):
     def _cut(self, m: Module, hand: _PlacedRanks, flushing: Signal) -> None:
         """Up to two windows leave at once; a beat stays as long as it has more than two."""
         size, (one, two) = self.window_bits, self.windows.payload.items
-        held, full = Signal(size), hand.end >= size
+        full = hand.end >= size
+        held = Signal(size - 1)  # of a window that is not full
         again = hand.end >= 2 * size
         this, following, third = self._ones(m, hand, flushing)
         free = self.windows.ready
@@ -339,7 +340,7 @@ class UnaryPacker(wiring.Component):
         this, following, behind = Signal(size), Signal(size), Signal(size)
         m.d.comb += [
             Cat(this, following).eq(Cat(Cat(line).any() for line in lines)),
-            behind.eq(Cat(hand.origin <= i for i in range(size))),
+            behind.eq(Cat(*(hand.origin <= i for i in range(size - 1)), 1)),
         ]
         return (this | flushing.replicate(size)) & behind, following, this & ~behind
 

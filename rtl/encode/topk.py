@@ -47,6 +47,11 @@ class SelectShape:
         return Shape.cast(range(self.lanes * self.beats + 1))
 
     @property
+    def kept(self) -> Shape:
+        """A number of values of a vector that is less than all of them."""
+        return Shape.cast(range(self.lanes * self.beats))
+
+    @property
     def beat(self) -> Shape:
         """Number of a beat in its vector."""
         return Shape.cast(range(self.beats))
@@ -54,12 +59,12 @@ class SelectShape:
     @property
     def vector(self) -> data.StructLayout:
         """A vector that is to be searched: its place, its last beat, and what is asked for."""
-        return self._layout(keep=self.counter)  # from 1 to one less than the values
+        return self._layout(keep=self.kept)  # from 1 to one less than the values
 
     @property
     def threshold(self) -> data.StructLayout:
         """What was found: values above ``value`` are kept, and the first ``ties`` equal to it."""
-        return self._layout(value=self.magnitude, ties=self.counter)
+        return self._layout(value=self.magnitude, ties=self.kept)
 
     def _layout(self, **fields: Shape | int) -> data.StructLayout:
         """A vector's place, its last beat, these fields, and whether all or nothing is kept."""
@@ -229,7 +234,7 @@ class RadixSelect(wiring.Component):
     def _decide(self, m: Module, totals: list[Signal], tag: _Tag) -> None:
         """The next digit of the threshold, and what is still wanted below it."""
         shape = self.shape
-        wanted, left = Signal(shape.counter), Signal(shape.counter)
+        wanted, left = Signal(shape.kept), Signal(shape.kept)
         m.d.comb += wanted.eq(Array(context.wanted for context in self._contexts)[tag.context])
         reached = Signal(len(totals))  # a thermometer
         m.d.comb += reached.eq(Cat(total >= wanted for total in totals))
@@ -271,7 +276,7 @@ class _Context:
         self.final = Signal(shape.beat, name=f"final_{index}", reset_less=True)
         # Digits found so far:
         self.prefix = Signal(shape.magnitude, name=f"prefix_{index}", reset_less=True)
-        self.wanted = Signal(shape.counter, name=f"wanted_{index}", reset_less=True)
+        self.wanted = Signal(shape.kept, name=f"wanted_{index}", reset_less=True)
         self.number = Signal(range(len(shape.digits)), name=f"pass_{index}")
         self.ending = Signal(name=f"ending_{index}")  # the last decision is made now
         self.found = Signal(name=f"found_{index}")  # ``result`` holds a threshold
@@ -334,7 +339,7 @@ class ThresholdChoice(wiring.Component):
 
     def __init__(self, shape: SelectShape) -> None:
         self.shape = shape
-        self.left = Signal(shape.counter, reset_less=True)  # ties that may still be kept
+        self.left = Signal(shape.kept, reset_less=True)  # ties that may still be kept
         super().__init__(
             {
                 "valid": In(1),
@@ -350,7 +355,7 @@ class ThresholdChoice(wiring.Component):
         lanes = self.shape.lanes
         valid, first = Signal(), Signal()
         above, equal = Signal(lanes, reset_less=True), Signal(lanes, reset_less=True)
-        ties = Signal(self.shape.counter, reset_less=True)
+        ties = Signal(self.shape.kept, reset_less=True)
         m.d.sync += [
             valid.eq(self.valid),
             first.eq(self.first),
@@ -371,7 +376,7 @@ class ThresholdChoice(wiring.Component):
     def _ties(self, m: Module, valid: Signal, above: Signal, equal: Signal, before: Value) -> None:
         """The first of those equal to the threshold, as many as are left."""
         lanes = self.shape.lanes
-        left = Signal(self.shape.counter)
+        left = Signal(self.shape.kept)
         m.d.comb += left.eq(before)
         width = lanes.bit_length()
         counts = prefix_sums(m, [equal[i] for i in range(lanes)], width, "equal")

@@ -22,7 +22,14 @@ from cassandra_spec.verif.decoder.bulk import (
     Traffic,
     requests_of,
 )
-from cassandra_spec.verif.decoder.faults import Fault, cuts, faults, flip_bits, golden_result
+from cassandra_spec.verif.decoder.faults import (
+    Fault,
+    bad_ranks,
+    cuts,
+    faults,
+    flip_bits,
+    golden_result,
+)
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage, group_sizes
@@ -233,6 +240,13 @@ def test_regions_that_end_anywhere_are_short(
     """The end comes while a window is missing, and while both stages of a beat are held."""
     traffic = Traffic(patterns={"values": PATTERNS[outputs]}, seed=1, go_on=True)
     check_faults(codec_of(lanes), list(cuts(rng, lanes)), traffic, coverage)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_one_bad_rank_is_flagged(
+    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
+) -> None:
+    check_faults(codec_of(lanes), list(bad_ranks(rng, lanes)), Traffic(go_on=True), coverage)
 
 
 def check_faults(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +87,24 @@ def cuts(rng: Generator, lanes: int, *, lead: int = 1, **sizes: Any) -> Iterator
         where = f"short.speculation.unary.{_mode(target)}"
         for cut in shortened(request):
             yield Fault(bin=where, cause="short", request=cut)
+
+
+def bad_ranks(rng: Generator, lanes: int) -> Iterator[Fault]:
+    """Beats of rank 0, but in one lane a rank that the codebook just lacks: a single bit is set."""
+    fmt = Format(beat=lanes, segment=256)
+    book = tuple(range(100, 100 + fmt.codebook))
+    for lane, bit in itertools.product(range(lanes), range((fmt.codebook - 1).bit_length())):
+        rank = 1 << bit
+        exponents = np.full(lanes, book[0], np.uint16)
+        exponents[lane] = book[rank]
+        values = (exponents << 7 | rng.integers(1 << 7, size=lanes)).astype(np.uint16)
+        payload = Payload(name="bad rank", format=fmt, values=values, codebook=book)
+        request = Job(payload=payload, index=0, target=False).request
+        yield Fault(
+            bin="rank.draft",
+            cause="rank",
+            request=dataclasses.replace(request, codebook=book[:rank]),
+        )
 
 
 def shortened(request: Request) -> Iterator[Request]:

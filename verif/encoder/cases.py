@@ -271,13 +271,21 @@ def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> 
     for _ in range(60):
         segment = draw_segment(rng, config, scheme, "any", beats=1)
         yield dataclasses.replace(segment, values=segment.values[: config.lanes])
+    for keep in (0, config.vector):
+        yield from full_pair(rng, config, scheme, keep)
+
+
+def full_pair(
+    rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, keep: int
+) -> list[Segment]:
+    """Two segments of the most values, in the smallest groups, with the most low bits."""
     base = draw_segment(rng, config, scheme, "wide")
     fmt = dataclasses.replace(base.format, group=config.lanes, truncated=7)
     values = values_of(rng, "wide", config.segment)
-    for keep in (0, 0, config.vector, config.vector):
-        yield dataclasses.replace(
-            base, format=fmt, values=values, vector=config.vector, keep=keep, mask=True
-        )
+    segment = dataclasses.replace(
+        base, format=fmt, values=values, vector=config.vector, keep=keep, mask=True
+    )
+    return [segment, segment]
 
 
 def _far_from_first(config: EncoderConfig) -> NDArray[np.uint16]:

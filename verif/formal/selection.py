@@ -113,7 +113,7 @@ class Choice(wiring.Component):
             {
                 "values": In(data.ArrayLayout(shape.magnitude, shape.lanes * shape.beats)),
                 "threshold": In(shape.magnitude),
-                "ties": In(shape.counter),
+                "ties": In(shape.kept),
                 "every": In(1),
                 "nothing": In(1),
                 "kept": Out(shape.lanes * shape.beats),

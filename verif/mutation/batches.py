@@ -18,7 +18,7 @@ from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.decoder.bulk import PORTS, Request, RtlCodec
-from cassandra_spec.verif.decoder.faults import cuts, faults, flip_bits, shortened
+from cassandra_spec.verif.decoder.faults import bad_ranks, cuts, faults, flip_bits, shortened
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.encoder import bulk as encoding
 from cassandra_spec.verif.encoder.bench import (
@@ -37,6 +37,7 @@ from cassandra_spec.verif.encoder.cases import (
     every_kind,
     extremes,
     finite,
+    full_pair,
     halves,
     thresholds,
 )
@@ -46,6 +47,7 @@ from cassandra_spec.verif.library.payloads import KINDS
 from cassandra_spec.verif.library.payloads import directed as directed_payloads
 
 _LONG = Pattern(kind=Kind.PERIODIC, on=200, off=2001)  # in which every queue can fill
+_FROM_THE_START = Pattern(kind=Kind.PERIODIC, on=4, off=1001)  # with a segment that has just begun
 _HANG = 3000  # cycles in which nothing moves; no pattern stalls that long
 
 
@@ -126,6 +128,8 @@ def decoder_batches(rng: np.random.Generator, config: DecoderConfig) -> Iterator
     late = [f.request for f in faults(rng, lanes=lanes, schemes=SCHEMES) if f.cause in found_late]
     both = [cut for request in late for cut in shortened(request)]
     yield batch("wrong and cut", both, "always", "always", serial=True)
+    ranks = [fault.request for fault in bad_ranks(rng, lanes)]
+    yield batch("bad ranks", ranks, "always", "always")
 
 
 def _decoder_batch(
@@ -181,11 +185,14 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     for scheme, port in itertools.product(SCHEMES, encoding.OUTPUTS):
         crowd = map(Order.of, crowded(rng, config, scheme))
         yield _with_held(batch(f"crowded {scheme} {port}", crowd, "always", "always"), port)
+    for port, keep in (("speculation", 0), ("verification", config.vector)):
+        full = map(Order.of, full_pair(rng, config, "exact", keep))
+        yield _with_held(batch(f"full {port}", full, "always", "always"), port, _FROM_THE_START)
 
 
-def _with_held(batch: Batch, port: str) -> Batch:
+def _with_held(batch: Batch, port: str, pattern: Pattern = _LONG) -> Batch:
     """The batch with a port that moves after long waits only."""
-    patterns = {**batch.traffic.patterns, port: _LONG}
+    patterns = {**batch.traffic.patterns, port: pattern}
     return dataclasses.replace(batch, traffic=dataclasses.replace(batch.traffic, patterns=patterns))
 
 
