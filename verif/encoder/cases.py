@@ -272,20 +272,31 @@ def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> 
         segment = draw_segment(rng, config, scheme, "any", beats=1)
         yield dataclasses.replace(segment, values=segment.values[: config.lanes])
     for keep in (0, config.vector):
-        yield from full_pair(rng, config, scheme, keep)
+        segment = full(rng, config, scheme, keep)
+        yield from (segment, segment)
 
 
-def full_pair(
-    rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, keep: int
-) -> list[Segment]:
-    """Two segments of the most values, in the smallest groups, with the most low bits."""
+def full(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, keep: int) -> Segment:
+    """A segment of the most values, in the smallest groups, with the most low bits."""
     base = draw_segment(rng, config, scheme, "wide")
-    fmt = dataclasses.replace(base.format, group=config.lanes, truncated=7)
-    values = values_of(rng, "wide", config.segment)
-    segment = dataclasses.replace(
-        base, format=fmt, values=values, vector=config.vector, keep=keep, mask=True
+    return dataclasses.replace(
+        base,
+        format=dataclasses.replace(base.format, group=config.lanes, truncated=7),
+        values=values_of(rng, "wide", config.segment),
+        vector=config.vector,
+        keep=keep,
+        mask=True,
     )
-    return [segment, segment]
+
+
+def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[Segment]]:
+    """What fills the queues of a region that is held from its first words on, by region.
+
+    Rows of shared exponents, and windows of codes behind them; blocks of low bits.
+    """
+    pruned = full(rng, config, "exact", 0)
+    coded, low = (full(rng, config, scheme, config.vector) for scheme in ("unary", "exact"))
+    return {"speculation": [pruned, pruned, coded], "verification": [low, low]}
 
 
 def _far_from_first(config: EncoderConfig) -> NDArray[np.uint16]:

@@ -36,8 +36,8 @@ from cassandra_spec.verif.encoder.cases import (
     directed,
     every_kind,
     extremes,
+    filling,
     finite,
-    full_pair,
     halves,
     thresholds,
 )
@@ -185,9 +185,9 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
     for scheme, port in itertools.product(SCHEMES, encoding.OUTPUTS):
         crowd = map(Order.of, crowded(rng, config, scheme))
         yield _with_held(batch(f"crowded {scheme} {port}", crowd, "always", "always"), port)
-    for port, keep in (("speculation", 0), ("verification", config.vector)):
-        full = map(Order.of, full_pair(rng, config, "exact", keep))
-        yield _with_held(batch(f"full {port}", full, "always", "always"), port, _FROM_THE_START)
+    for port, segments in filling(rng, config).items():
+        orders = map(Order.of, segments)
+        yield _with_held(batch(f"full {port}", orders, "always", "always"), port, _FROM_THE_START)
 
 
 def _with_held(batch: Batch, port: str, pattern: Pattern = _LONG) -> Batch:
