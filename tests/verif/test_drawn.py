@@ -69,8 +69,9 @@ def test_a_bit_that_never_differs_is_no_fault_and_an_inverted_register_is_one(
     wrong = next(
         f for f in faulty.faults if "$procdff" in f.cell and f.port == "Q" and f.mode == "inv"
     )
-    blocks = [equal_in_block(faulty.folder, f.cell, f.change, 10) for f in (late, wrong)]
-    assert blocks == ["inner", None]
+    same = dataclasses.replace(late, mode="inv", port="A", bit=0)  # 6 and 7 are larger than 5
+    blocks = [equal_in_block(faulty.folder, f.cell, f.change, 10) for f in (late, wrong, same)]
+    assert blocks == ["inner", None, same.cell]
     assert idle(faulty, [late, wrong], 5) == [True, False]
     assert equal_outputs(faulty.folder, "top", late.number, 10)
     assert not equal_outputs(faulty.folder, "top", wrong.number, 10)

@@ -1,8 +1,8 @@
 """A block with a fault beside the block without: whether an output of it ever differs.
 
-Inputs of the block are free, what it reads of its memories among them, so what is proved of a block
-holds wherever it is used. The converse is not true: the design may never show a block the inputs
-with which a fault would be seen.
+The smallest block is the cell with the fault. Inputs of the block are free, what it reads of its
+memories among them, so what is proved of a block holds wherever it is used. The converse is not
+true: the design may never show a block the inputs with which a fault would be seen.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ _PATH = re.compile(r"\$flatten((?:\\[\w$]+\.)+)")
 
 
 def equal_in_block(folder: Path, cell: str, change: str, seconds: int) -> str | None:
-    """The smallest block around a cell of which it is proved; None: there is none.
+    """The cell, or the smallest block around it of which it is proved; None: there is none.
 
     ``folder`` has ``good.json`` of :func:`cassandra_spec.verif.mutation.drawn.draw`; ``change`` is
     what ``mutate`` is told of the fault.
     """
+    own = "c:" + re.sub(r"[^\w$.]", "?", cell)
+    if _equal(folder, own, change, seconds):
+        return cell
     for block in blocks_of(cell):
-        if _equal(folder, block, cell, change, seconds):
+        inside = "c:$flatten" + "".join(f"?{name}." for name in block.split(".")) + "*"
+        if _equal(folder, f"{inside} t:$mem* {own} %d %d", change, seconds):
             return block
     return None
 
@@ -38,12 +42,10 @@ def blocks_of(cell: str) -> Iterator[str]:
         yield ".".join(names[:depth])
 
 
-def _equal(folder: Path, block: str, cell: str, change: str, seconds: int) -> bool:
-    """Of a block without its memories, unless the cell is one: they are its surroundings."""
-    inside = "c:$flatten" + "".join(f"?{name}." for name in block.split(".")) + "*"
-    own = "c:" + re.sub(r"[^\w$.]", "?", cell)
+def _equal(folder: Path, cells: str, change: str, seconds: int) -> bool:
+    """Of these cells; a block's memories are its surroundings, unless the fault is in one."""
     script = (
-        f"read_json good.json; submod -name block {inside} t:$mem* {own} %d %d; copy block faulty;"
+        f"read_json good.json; submod -name block {cells}; copy block faulty;"
         f" mutate -module faulty {change}; miter -equiv -flatten block faulty beside;"
         f" hierarchy -top beside; {GATES} block.aig"
     )
