@@ -237,9 +237,15 @@ def _ordinary(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _extremes(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Groups at both ends of the range of exponents: subnormal results, the largest values."""
-    high = np.repeat(rng.integers(2, size=-(-count // fmt.group)) == 1, fmt.group)[:count]
-    low = rng.integers(1 << 10, size=count, dtype=np.uint16)
+    """Groups at both ends of the range of exponents: subnormal results, the largest values.
+
+    A group's largest exponent is one of the first twelve from its end.
+    """
+    groups = -(-count // fmt.group)
+    high = np.repeat(rng.integers(2, size=groups) == 1, fmt.group)[:count]
+    most = np.repeat(rng.integers(12, size=groups), fmt.group)[:count]
+    exponents = np.minimum(rng.integers(12, size=count), most)
+    low = exponents << 7 | rng.integers(1 << 7, size=count)
     values = np.where(high, 0x7F7F - low, low) | rng.integers(2, size=count) << 15
     return Payload(name="extremes", format=fmt, values=values.astype(np.uint16))
 
