@@ -98,7 +98,7 @@ def _check_tensors(model: Any, tensors: Mapping[str, Spec | Tensor]) -> None:
 def _tensor(name: str, shape: tuple[int, ...], values: Values) -> torch.Tensor:
     if values.size != np.prod(shape, dtype=np.int64):
         raise CassandraError(f"{name} must have the shape {list(shape)}, not {values.size} values")
-    patterns = torch.from_numpy(np.ascontiguousarray(values).view(np.int16))
+    patterns = torch.from_numpy(np.require(values, requirements=["C", "W"]).view(np.int16))
     return patterns.view(torch.bfloat16).reshape(shape)
 
 
