@@ -237,16 +237,17 @@ def _ordinary(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _extremes(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Groups at both ends of the range of exponents: subnormal results, the largest values.
+    """The smallest groups, in turn at both ends of the range of exponents: subnormal results, the
+    largest values.
 
-    A group's largest exponent is one of the first twelve from its end.
+    A group's largest exponent is one of the first twelve from its end, each in turn.
     """
-    groups = -(-count // fmt.group)
-    high = np.repeat(rng.integers(2, size=groups) == 1, fmt.group)[:count]
-    most = np.repeat(rng.integers(12, size=groups), fmt.group)[:count]
+    fmt = dataclasses.replace(fmt, group=group_sizes(fmt.beat)[0])
+    group = np.arange(count) // fmt.group
+    most = (group // 2 + rng.integers(12)) % 12
     exponents = np.minimum(rng.integers(12, size=count), most)
     low = exponents << 7 | rng.integers(1 << 7, size=count)
-    values = np.where(high, 0x7F7F - low, low) | rng.integers(2, size=count) << 15
+    values = np.where(group % 2 == 1, 0x7F7F - low, low) | rng.integers(2, size=count) << 15
     return Payload(name="extremes", format=fmt, values=values.astype(np.uint16))
 
 
