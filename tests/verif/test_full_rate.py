@@ -24,6 +24,7 @@ from tests.verif.test_decoder_bulk import (
     check,
     check_faults,
     check_flips,
+    check_reset,
     long_payloads,
     split,
     traffic_of,
@@ -107,8 +108,5 @@ def test_flipped_bits_are_flagged_exactly_when_golden_rejects_them(
 @pytest.mark.parametrize("lanes", LANES)
 def test_reset_in_the_middle(rng: np.random.Generator, lanes: int) -> None:
     jobs = mixed_jobs(rng, lanes=lanes, count=20, lead=2)
-    for limit in rng.integers(10, 400, size=12).tolist():
-        cut = dataclasses.replace(traffic_of(rng), limit_cycles=limit)
-        result = codec_of(lanes).run([job.request for job in jobs], cut)
-        assert result.outcomes[-1] is None
-        check(codec_of(lanes), jobs, traffic_of(rng), Coverage())
+    for _ in range(12):
+        check_reset(codec_of(lanes), rng, jobs, Coverage())
