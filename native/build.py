@@ -44,7 +44,7 @@ _COMMON = (
     "-std=c++17 -fPIC -fvisibility=hidden -ffp-contract=off -pthread -Wall -Wextra -Werror=vla"
 )
 _OPTIMISED = "-O3 -g1"
-_SANITISED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+_SANITISED = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 _AVX2 = "-mavx2 -mfma -mbmi -mbmi2 -mlzcnt -mpopcnt -mf16c"
 _AVX512 = (

@@ -45,6 +45,7 @@ def main() -> int:
         "-p",
         "no:cacheprovider",
         "--capture=sys",
+        *("-n", "2", "--dist", "loadfile"),
         *arguments,
     ]
     return subprocess.run(command, env=os.environ | environment(), check=False).returncode

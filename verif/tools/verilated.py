@@ -51,10 +51,10 @@ _VERILATOR_FLAGS = (
 _ACTIVITY_FLAGS = ("--trace-saif", "--trace-underscore")  # Yosys names most nets _N_
 _ACTIVITY_MACRO = "-DCASSANDRA_ACTIVITY"
 _STATE_FLAGS = ("--vpi",)  # a table of the signals that are public
-_FAST = ("OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2")
+_FAST = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # -O3 builds longer, runs as fast
 _QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlists are large
-_COUNTED = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # counters are most of it
-_CXX_FLAGS = ("-std=c++20", "-O3", "-fPIC")
+_CXX_FLAGS = ("-std=c++20", "-fPIC")  # no -O: it would beat those above
+_PROGRAM_FLAGS = ("-O2",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class Library:
 
 def _tools(library: Library) -> list[str]:
     """What a build depends on beside its sources."""
-    flags = [*library.options, *_cxx_flags(), *_optimise(library)]
+    flags = [*library.options, *_cxx_flags(), *_optimise(library), *_PROGRAM_FLAGS]
     return [*flags, str(verilator_version()), _compiler_identity()]
 
 
@@ -148,8 +148,6 @@ def _with_state(module: str, declared: Callable[[str, str, str, str], str]) -> s
 
 
 def _optimise(library: Library) -> tuple[str, ...]:
-    if library.counted:
-        return _COUNTED
     return _QUICK if library.activity else _FAST
 
 
@@ -165,10 +163,7 @@ def _build(library: Library, path: Path) -> None:
         source.write_text(with_public_state(text) if program == _FLIPS else text)
         translate = [verilator_binary(), *library.options, "--prefix", prefix]
         translate += ["--top-module", module, "--Mdir", str(work)]
-        given = [
-            flag for flag in flags if flag != "-O3" or not library.counted
-        ]  # it beats _COUNTED
-        _step([*translate, "-CFLAGS", " ".join(given), str(source)])
+        _step([*translate, "-CFLAGS", " ".join(flags), str(source)])
         make = ["make", f"-j{os.cpu_count() or 1}", "-C", str(work), "-f", f"{prefix}.mk"]
         with shared_objects(work, _tools(library)):
             _step([*make, *_optimise(library)])
@@ -177,7 +172,7 @@ def _build(library: Library, path: Path) -> None:
         macros = [f"-DCASSANDRA_LANES={library.lanes}", f'-DCASSANDRA_TOP="{top}"']
         macros += [_ACTIVITY_MACRO] if library.activity else []
         macros += ["-DVM_COVERAGE=1"] if library.counted else []
-        link = [compiler(), *flags, *macros, *include, str(program)]
+        link = [compiler(), *flags, *_PROGRAM_FLAGS, *macros, *include, str(program)]
         _step([*link, *archives, "-shared", "-pthread", "-o", str(work / path.name)])
         folder.mkdir(exist_ok=True)
         shutil.copy(source, folder)
