@@ -317,7 +317,8 @@ def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[S
     """
     pruned = full(rng, config, "exact", 0)
     coded, low = (full(rng, config, scheme, config.vector) for scheme in ("unary", "exact"))
-    alike = dataclasses.replace(low, values=low.values & 0x807F | 120 << 7)
+    without = (low.values & 0x807F | 120 << 7).astype(np.uint16)  # one exponent, so no residues
+    alike = dataclasses.replace(low, values=without)
     return {"speculation": [pruned, pruned, coded], "verification": [low, low, alike, alike]}
 
 
