@@ -284,13 +284,14 @@ def _around(
 
 
 def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> Iterator[Segment]:
-    """What fills queues while an output is held: single beats, and the most groups and low bits.
+    """What fills queues while an output is held: segments of one piece, more than there are places
+    for groups, and the most groups and low bits.
 
     Of as many values as there can be, all or none are kept, in the smallest groups.
     """
-    for _ in range(60):
+    for _ in range(80):
         segment = draw_segment(rng, config, scheme, "any", beats=1)
-        yield dataclasses.replace(segment, values=segment.values[: config.lanes])
+        yield dataclasses.replace(segment, values=segment.values[: config.pace])
     for keep in (0, config.vector):
         segment = full(rng, config, scheme, keep)
         yield from (segment, segment)
