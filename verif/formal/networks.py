@@ -25,7 +25,7 @@ from cassandra_spec.rtl.common.networks import (
 from cassandra_spec.rtl.common.residue import FIELD_MAX, ResidueUnpack, sums_of
 from cassandra_spec.rtl.common.shifter import DynamicShifter
 from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand
-from cassandra_spec.rtl.zero_counter import ParallelZeroCounter
+from cassandra_spec.rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 from cassandra_spec.verif.formal.harness import Together, bits_set
 from cassandra_spec.verif.formal.prover import Claim
 
@@ -45,16 +45,17 @@ def _numbers(m: Module, head: Value, mask: Value, width: int) -> list[Value]:
 
 
 class CountsEqual(wiring.Component):
-    """``ParallelZeroCounter`` beside a counter that looks at one bit after the other."""
+    """A counter beside one that looks at one bit after the other."""
 
-    def __init__(self, width: int, limit: int) -> None:
-        self.width = width
-        self.limit = limit
-        super().__init__({"bits": In(width), "carry": In(range(limit + 1))})
+    def __init__(self, counter: ParallelZeroCounter | ZeroCounter) -> None:
+        self.counter = counter
+        self.width = counter.width
+        self.limit = counter.limit
+        super().__init__({"bits": In(self.width), "carry": In(range(self.limit + 1))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.counter = counter = ParallelZeroCounter(self.width, limit=self.limit)
+        m.submodules.counter = counter = self.counter
         m.d.comb += [counter.bits.eq(self.bits), counter.carry_in.eq(self.carry)]
         m.d.comb += Assume(self.carry <= self.limit)
         run: Value = self.carry
@@ -259,8 +260,11 @@ class Shifts(wiring.Component):
         return m
 
 
-def _counters(widths: Iterable[int], limit: int) -> Together:
-    return Together({f"w{width}": CountsEqual(width, limit) for width in widths})
+_Counter = type[ParallelZeroCounter] | type[ZeroCounter]
+
+
+def _counters(widths: Iterable[int], limit: int, kind: _Counter = ParallelZeroCounter) -> Together:
+    return Together({f"w{width}": CountsEqual(kind(width, limit=limit)) for width in widths})
 
 
 _WHAT = "Runs, ones, carry and overflow equal a count bit by bit; {}."
@@ -297,7 +301,7 @@ CLAIMS = (
     Claim(
         name="zero_counter.chunk",
         what=_WHAT.format("chunks of 1 to 8 bits, codes of up to 16 bits"),
-        design=lambda: _counters(range(1, 9), 16),
+        design=lambda: _counters(range(1, 9), 16, ZeroCounter),
         method="combinational",
         fast=True,
     ),
