@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 TICK = 1.0
@@ -23,14 +23,15 @@ def run_program(
     log: Path | None = None,
     title: str | None = None,
     limit: float | None = None,
+    statuses: Collection[int] = (0,),
 ) -> str:
     """Run a program in ``folder``, without input; returns what it prints, errors included.
 
     ``variables`` are its environment, ours by default; ``log`` is a file for what it prints; with a
     ``title`` a line on stderr says how long it has run, each second on a terminal, else at its end.
     A program without a title is ended after ``limit`` seconds, and what it has printed is returned.
-    Raises ``error``, with the last line that it printed, if it is missing or ends with another
-    status than 0.
+    Raises ``error``, with the last line that it printed, if it is missing or ends with a status
+    that is not among ``statuses``.
     """
     words = [str(word) for word in command]
     name = Path(words[0]).name
@@ -40,7 +41,7 @@ def run_program(
         raise error(f"{name} must be a program that runs: {failed.strerror}") from failed
     if log is not None:
         log.write_text(printed, encoding="utf-8")
-    if status:
+    if status not in statuses:
         last = (printed.strip().splitlines() or ["no output"])[-1]
         where = "" if log is None else f" (all of it: {log})"
         raise error(f"{name} must end without an error, not with {last!r}{where}")

@@ -3,7 +3,8 @@
 
 Both become circuits of gates, whose registers are matched (:mod:`cassandra_spec.synth.matching`).
 Outputs, and what registers take, are points that ABC compares, block by block (combinational
-equivalence). Matches are guesses: a wrong one leaves points open, it proves nothing that is untrue.
+equivalence); CaDiCaL gets those that are left, one by one. Matches are guesses: a wrong one leaves
+points open, it proves nothing that is untrue.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ DEFAULT_ENCODERS = tuple(
 """Encoders that are compared without flags: those of the report, and one of 8 lanes."""
 
 SECONDS = 300
-"""After which ABC gives up on a block, and then on a group or a point that is not proved."""
+"""After which ABC gives up on a block or a group, and CaDiCaL on a point."""
 
 _SWEEP = "&r rtl.cone.aig; &cec -C 100000 netlist.cone.aig"
-_CHECK = "cec -T {seconds} -C 100000000"
-_SINGLE = (
-    "read rtl.cone.aig; strash; dc2; write rtl.small.aig;"
-    " read netlist.cone.aig; strash; dc2; write netlist.small.aig;"
-    f" {_CHECK} rtl.cone.aig rtl.small.aig; {_CHECK} netlist.cone.aig netlist.small.aig;"
-    f" {_CHECK} rtl.small.aig netlist.small.aig"
-)  # hard ones take minutes less when both sides are made alike, which is checked, too
-_STEPS = ((None, _SWEEP), (32, _SWEEP), (1, _SINGLE))
-"""Points at a time (None: all of a block) and how ABC proves them; the next step gets the rest."""
+_MITER = "miter rtl.cone.aig netlist.cone.aig; trim; fraig -C 10000; strash; write_cnf miter.cnf"  # satisfiable where the two sides differ
+_SOLVED = (0, 10, 20)
+"""Statuses of CaDiCaL: time is up, satisfiable, unsatisfiable."""
+
+_STEPS = (None, 32, 1)
+"""Points at a time (None: all of a block); the next step gets what is not proved.
+
+ABC proves those that are many, CaDiCaL the last step's.
+"""
 
 Verdict = Literal["proved", "different", "open"]
 
@@ -107,18 +108,18 @@ write_aiger -map netlist.map netlist.aig
 def compare(
     matched: Matched, points: Sequence[Point], folder: Path, seconds: int = SECONDS
 ) -> list[Verdict]:
-    """What random patterns and ABC say about points.
+    """What random patterns, ABC and CaDiCaL say about points.
 
-    Raises CassandraError if ABC is missing or fails.
+    Raises CassandraError if one of the tools is missing or fails.
     """
     verdicts: list[Verdict] = ["different" if one else "open" for one in differ(matched, points)]
-    for size, proof in _STEPS:
+    for size in _STEPS:
         rest = [place for place, verdict in enumerate(verdicts) if verdict == "open"]
         size = size or len(rest)
         for first in range(0, len(rest), max(size, 1)):
             places = rest[first : first + size]
             _write_cones(matched, [points[place] for place in places], folder)
-            said = _decided(proof, size == 1, folder, seconds)
+            said = (_decided if size == 1 else _swept)(folder, seconds)
             verdicts = [said if p in places else one for p, one in enumerate(verdicts)]
     return verdicts
 
@@ -138,13 +139,24 @@ def _write_cones(matched: Matched, points: Sequence[Point], folder: Path) -> Non
         write_cone(folder / f"{side}.cone.aig", circuit, sources, roots, count)
 
 
-def _decided(proof: str, single: bool, folder: Path, seconds: int) -> Verdict:
-    """Whether ABC proves that both cones are equal; ``different`` is said of a ``single`` point."""
+def _swept(folder: Path, seconds: int) -> Verdict:
+    """Whether ABC proves that both cones are equal."""
     # Some commands of ABC keep no limit that they are given.
-    log = run_tool("yosys-abc", ["-c", proof.format(seconds=seconds)], folder, 1 + seconds)
-    if log.count("Networks are equivalent") == proof.count("cec "):
-        return "proved"
-    return "different" if single and "NOT EQUIVALENT" in log else "open"
+    log = run_tool("yosys-abc", ["-c", _SWEEP], folder, 1 + seconds)
+    return "proved" if "Networks are equivalent" in log else "open"
+
+
+def _decided(folder: Path, seconds: int) -> Verdict:
+    """Whether CaDiCaL proves that the cones of a point are equal, or finds where they differ."""
+    miter = folder / "miter.cnf"
+    miter.unlink(missing_ok=True)
+    run_tool("yosys-abc", ["-c", _MITER], folder, 1 + seconds)
+    if not miter.is_file():
+        return "open"
+    solve = ["-q", "-n", "--unsat", "-t", f"{seconds}", miter.name]
+    log = run_tool("cadical", solve, folder, statuses=_SOLVED)
+    said: dict[str, Verdict] = {"s UNSATISFIABLE": "proved", "s SATISFIABLE": "different"}
+    return said.get(log.strip(), "open")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
@@ -23,7 +23,7 @@ own clock comes early by it, so an enable has this much less time."""
 DEFAULT_LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 """Where Debian's qflow-tech-osu018 puts its library."""
 
-_PACKAGES = {"yosys": "yosys", "yosys-abc": "yosys", "sta": "opensta"}
+_PACKAGES = {"yosys": "yosys", "yosys-abc": "yosys", "sta": "opensta", "cadical": "cadical"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,17 +87,25 @@ def cell_areas(text: str) -> tuple[dict[str, float], frozenset[str]]:
     return areas, frozenset(flip_flops)
 
 
-def run_tool(tool: str, arguments: list[str], folder: Path, limit: float | None = None) -> str:
-    """Run ``yosys`` or ``sta`` in ``folder``, at most ``limit`` seconds; returns what it prints.
+def run_tool(
+    tool: str,
+    arguments: list[str],
+    folder: Path,
+    limit: float | None = None,
+    statuses: Collection[int] = (0,),
+) -> str:
+    """Run a tool in ``folder``, at most ``limit`` seconds; returns what it prints.
 
-    Raises CassandraError if the tool is not there or ends with an error.
+    Raises CassandraError if the tool is not there or ends with a status that is not among those.
     """
     program = shutil.which(tool)
     if program is None:
         raise CassandraError(
             f"{tool} must be on PATH, not absent (Debian: apt install {_PACKAGES[tool]})"
         )
-    return run_program([program, *arguments], folder, error=CassandraError, limit=limit)
+    return run_program(
+        [program, *arguments], folder, error=CassandraError, limit=limit, statuses=statuses
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
