@@ -44,6 +44,7 @@ SUITES: dict[str, tuple[str, ...]] = {
         for lanes in (8, 16, 32)
     },
     "dma": (f"{_TESTS}dma.py", "-k", "l8"),
+    "array": (f"{_TESTS}array.py", "-k", "n4"),
     "store": (f"{_TESTS}store.py", "-k", "l8"),
     "encoder_dma": (f"{_TESTS}encoder_dma.py",),
 }
