@@ -170,8 +170,8 @@ def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
     """Unary codes that end at every place; full codebooks, each with the bits of the last inverted.
 
     Of each beat one value to all are kept, with any ranks, or any two, with codes of two windows;
-    or all, of which few have a long code, or the first alone; or the first ones, with codes of two
-    windows in all, and the others with the shortest or not.
+    or all, of which few have a long code, or the first alone; or the first ones of each piece, with
+    codes of two windows in all, and the others with the shortest or not.
     """
     lanes, size = config.lanes, config.codebook
     beats = config.segment // lanes
@@ -181,7 +181,7 @@ def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
     draws += [(2, _of_two_windows(rng, config, beats)) for _ in range(8)]
     draws += [(None, ranks * (rng.random(ranks.shape) < 1 / lanes)) for _, ranks in draws[:4]]
     draws += [(None, _behind_a_long_one(config, beats, to)) for to in range(config.window * lanes)]
-    draws += [(None, _two_windows_first(rng, config, beats, rest)) for rest in [-1] * 24 + [0] * 12]
+    draws += [(None, _two_windows_first(rng, config, rest)) for rest in [-1] * 24 + [0] * 12]
     for turn, (keep, ranks) in enumerate(draws):
         exponents = 255 - book if turn % 2 else book
         patterns = np.where(ranks < 0, 0, exponents[ranks] << 7)
@@ -208,21 +208,22 @@ def _of_two_windows(
 
 
 def _two_windows_first(
-    rng: np.random.Generator, config: EncoderConfig, beats: int, rest: int
+    rng: np.random.Generator, config: EncoderConfig, rest: int
 ) -> NDArray[np.int64]:
-    """Ranks of beats whose first values have codes of at most two windows in all: of nearly as many
-    bits as they can, or, if the others have the shortest (``rest`` 0 instead of -1), of any number.
+    """Ranks of beats; the first values of each piece have codes of at most two windows in all: of
+    nearly as many bits as they can, or, if the others have the shortest (``rest`` 0 instead of -1),
+    of any number.
     """
-    ranks = np.full((beats, config.lanes), rest)
+    ranks = np.full((config.segment // config.pace, config.pace), rest)
     for row in ranks:
-        count = int(rng.integers(1, config.lanes + 1))
+        count = int(rng.integers(1, config.pace + 1))
         most = min(2 * config.window * config.lanes, count * config.codebook) - count
         left = most - int(rng.integers(3) if rest < 0 else rng.integers(most + 1))
         row[:count] = 0
         for lane in rng.permutation(count):
             row[lane] = min(max(left, 0), config.codebook - 1)
             left -= row[lane]
-    return ranks
+    return ranks.reshape(-1, config.lanes)
 
 
 def _behind_a_long_one(config: EncoderConfig, beats: int, to: int) -> NDArray[np.int64]:
@@ -313,14 +314,19 @@ def full(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, keep: 
 def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[Segment]]:
     """What fills the queues of a region that is held from its first words on, by region.
 
-    Rows of shared exponents, and windows of codes behind them; blocks of low bits, with and
-    without residues.
+    Rows of shared exponents, and windows of codes behind them; blocks of low bits, residues, and
+    both.
     """
     pruned = full(rng, config, "exact", 0)
     coded, low = (full(rng, config, scheme, config.vector) for scheme in ("unary", "exact"))
     without = (low.values & 0x807F | 120 << 7).astype(np.uint16)  # one exponent, so no residues
     alike = dataclasses.replace(low, values=without)
-    return {"speculation": [pruned, pruned, coded], "verification": [low, low, alike, alike]}
+    fmt = dataclasses.replace(low.format, group=config.group, truncated=0)
+    bare = dataclasses.replace(low, format=fmt, values=_far_from_first(config))
+    return {
+        "speculation": [pruned, pruned, coded],
+        "verification": [low, low, alike, alike, bare, bare],
+    }
 
 
 def _far_from_first(config: EncoderConfig) -> NDArray[np.uint16]:
