@@ -116,7 +116,7 @@ energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's act
 fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr gets an environment of its own).
 	$(PY) -m cassandra_spec.synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)
 
-equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`; ARGS="--lanes 8 --gated").
+equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`, and cadical; ARGS="--lanes 8 --gated").
 	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
 
 layout: $(STAMP) ## Place and route a decoder of 8 lanes in osu018, in a quarter of an hour (the packages of `synth`, and qflow's).
