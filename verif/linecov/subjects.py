@@ -36,11 +36,14 @@ class Subject:
 
 
 SUBJECTS = (
-    Subject(
-        design="cassandra_dma_*",
-        root="top",
-        engine=r"top\.channel_\d+\.decoder",
-        suite="decoder_l8 (full_rate_l8, coded)",
+    *(
+        Subject(
+            design=design,
+            root="top",
+            engine=r"top\.channel_\d+\.decoder",
+            suite="decoder_l8 (full_rate_l8, coded)",
+        )
+        for design in ("cassandra_dma_*", "cassandra_array_*")
     ),
     Subject(
         design="cassandra_encoder_dma_*",

@@ -19,8 +19,9 @@ FILE = Path(__file__).with_name("waivers.toml")
 class Waiver:
     """Holes of some kinds in some modules of some designs, and why they are left.
 
-    ``design`` and ``module`` are shell patterns, ``module`` of the path below the top; ``text`` is
-    a regular expression, of a line of the source or, for toggles, of ``SIGNAL:CHANGE = VALUE``,
+    ``design`` and ``module`` are shell patterns, ``design`` several with ``|`` between them,
+    ``module`` of the path below the top; ``text`` is a regular expression, of a line of the source
+    or, for toggles, of ``SIGNAL:CHANGE = VALUE``,
     where the value is what the source assigns to the whole signal.
     """
 
@@ -32,7 +33,7 @@ class Waiver:
 
     def about(self, design: Design) -> bool:
         """Whether it is about holes of this design."""
-        return fnmatch.fnmatchcase(design.name, self.design)
+        return any(fnmatch.fnmatchcase(design.name, one) for one in self.design.split("|"))
 
     def covers(self, design: Design, hole: Point) -> bool:
         """Whether it is about this hole."""
