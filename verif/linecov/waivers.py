@@ -21,8 +21,8 @@ class Waiver:
 
     ``design`` and ``module`` are shell patterns, ``design`` several with ``|`` between them,
     ``module`` of the path below the top; ``text`` is a regular expression, of a line of the source
-    or, for toggles, of ``SIGNAL:CHANGE = VALUE``,
-    where the value is what the source assigns to the whole signal.
+    or, for toggles, of ``SIGNAL:CHANGE = VALUE``, where the value is what the source assigns to the
+    whole signal.
     """
 
     kinds: tuple[str, ...]
