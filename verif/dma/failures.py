@@ -136,12 +136,15 @@ async def a_memory_that_is_not_there(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(region=["speculation", "verification"])
 async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region: str) -> None:
-    """Its first word fails, the others come late: as many segments queue up as may be inside."""
+    """Its first word fails, the others come late: as many segments queue up as may be inside.
+
+    In each decoder in turn.
+    """
     bench = await start(dut)
     late = Pattern(kind=Kind.PERIODIC, on=1, off=40)
     bench.memory.use(Timing(order=Order.BEATS, beats=late))
     lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
-    for response in RESPONSES.values():
+    for response in [each for each in RESPONSES.values() for _ in range(bench.decoders)]:
         fmt = Format(scheme="exact", beat=lanes, segment=4096, group=32, lead=lead)
         payload = draw(bench.rng, fmt, 4096, "weights")
         long = Job(payload=payload, index=0, target=region == "verification")
@@ -149,7 +152,7 @@ async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region
         short = Format(scheme="exact", beat=lanes, segment=32, group=32, lead=lead)
         others = [
             Job(payload=draw(bench.rng, short, 32, "weights"), index=0, target=long.target)
-            for _ in range(2 * IN_FLIGHT)
+            for _ in range(2 * IN_FLIGHT * bench.decoders)
         ]
         items: list[Job | Fault | Broken] = [bad, *others]
         placed = [bench.place(item) for item in items]
@@ -174,7 +177,7 @@ def fitting(bench: DmaBench, fault: Fault) -> Fault | None:
 @cocotb.test()
 @cocotb.parametrize(serial=[True, False])
 async def segments_that_break_the_format(dut: Any, serial: bool) -> None:
-    """Every fault that the decoder knows comes through, with its cause."""
+    """Every fault that a decoder knows comes through, from each decoder, with its cause."""
     bench = await start(dut)
     bench.memory.use(Timing(longest=15, order=Order.BEATS))
     lanes = bench.lanes // bench.decoders
@@ -183,16 +186,19 @@ async def segments_that_break_the_format(dut: Any, serial: bool) -> None:
     if coded:
         wrong += coded_faults(bench.rng, Format(beat=lanes, segment=1024, pruned_exponent="coded"))
     found = [fitting(bench, fault) for fault in wrong]
-    items = [fault for fault in found if fault is not None]
+    items = [fault for fault in found if fault is not None for _ in range(bench.decoders)]
     assert {fault.cause for fault in items} == set(ERROR_CAUSES)
     if not serial:
         together: list[Job | Fault | Broken] = []
         for fault in items:
-            together += [fault, *some_jobs(bench, 1)]
+            together += [
+                fault,
+                *some_jobs(bench, bench.decoders),
+            ]  # so the next decoder has its turn
         await bench.decode(together)
         assert await bench.do(bench.host.causes()) == set(ERROR_CAUSES)
         return
     for fault in items:
-        await bench.decode([fault, *some_jobs(bench, 1)])
+        await bench.decode([fault, *some_jobs(bench, bench.decoders)])
         assert await bench.do(bench.host.causes()) == {fault.cause}, fault.bin
         await clear(bench)

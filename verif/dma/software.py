@@ -146,7 +146,8 @@ async def a_region_that_ends_with_the_address_space(dut: Any) -> None:
     first = bench.memory.place(regions[0].tobytes())
     second = bench.memory.place(regions[1].tobytes(), end=1 << len(dut.m_axi_araddr))
     sizes = (regions[0].size, regions[1].size)
-    await bench.do(bench.queue([Placed(item=job, bases=(first, second), lengths=sizes)]))
+    placed = Placed(item=job, bases=(first, second), lengths=sizes)
+    await bench.do(bench.queue([placed] * bench.decoders))
     await bench.finish()
 
 
@@ -291,13 +292,14 @@ async def codebooks_that_do_not_exist(dut: Any) -> None:
 
 @cocotb.test()
 async def the_longest_segment(dut: Any) -> None:
-    """As many values as a command can name, in both modes."""
+    """As many values as a command can name, in both modes, in each decoder."""
     bench = await start(dut)
     lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
     fmt = Format(scheme="exact", beat=lanes, segment=1 << 16, group=32, lead=lead)
     payload = draw(bench.rng, fmt, fmt.segment, "weights")
-    jobs = [Job(payload=payload, index=0, target=target) for target in (False, True)]
-    await bench.decode([jobs[0], *some_jobs(bench, 2), jobs[1], *some_jobs(bench, 2)])
+    for target in (False, True):
+        longest = [Job(payload=payload, index=0, target=target)] * bench.decoders
+        await bench.decode([*longest, *some_jobs(bench, 2)])
 
 
 @cocotb.test()
@@ -310,7 +312,8 @@ async def regions_that_go_on_far_beyond_their_segment(dut: Any) -> None:
         job = one_target(bench)
         base = bench.memory.place(bytes(length))
         placed = Placed(item=job, bases=(base, base), lengths=(length, length))
-        assert not await push(bench, placed)
+        for _ in range(bench.decoders):
+            assert not await push(bench, placed)
         await bench.run(2000)
         asked = sum(beats for _, beats in bench.memory.bursts) * bench.word
         assert asked > 2 * max(job.request.segment.speculation.size, 1024)
