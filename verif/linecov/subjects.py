@@ -48,8 +48,8 @@ SUBJECTS = (
     Subject(
         design="cassandra_encoder_dma_*",
         root="top",
-        engine=r"top\.encoder",
-        suite="encoder_l8",
+        engine=r"top\.(encoder|store)",
+        suite="encoder_l8, encoder_l16 or store",
     ),
     Subject(design="cassandra_store_*", root="top"),
 )
