@@ -7,7 +7,7 @@ from typing import Any
 import cocotb
 
 from cassandra_spec.golden.format import SCHEMES, Format
-from cassandra_spec.rtl.dma.config import LENGTH_BITS
+from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS
 from cassandra_spec.rtl.dma.registers import ID, VERSION, registers_for
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.axi_models import Response
@@ -191,8 +191,9 @@ async def what_has_left_the_queue_is_finished(dut: Any) -> None:
     """Disabled in the middle: segments on their way come out, the others stay."""
     bench = await start(dut)
     room = await bench.do(bench.host.read("fetch")) >> 8 & 0xFF
+    count = room + (bench.decoders - 1) * IN_FLIGHT
     bench.values.use(NEVER)
-    placed = [bench.place(one_target(bench)) for _ in range(room)]
+    placed = [bench.place(one_target(bench)) for _ in range(count)]
     await bench.enable()
     for entry in placed:
         assert not await push(bench, entry)
@@ -202,7 +203,7 @@ async def what_has_left_the_queue_is_finished(dut: Any) -> None:
     await bench.run(4000)
     waiting = await bench.do(bench.host.field("status", "waiting"))
     assert not await bench.do(bench.host.field("status", "flying"))
-    assert len(bench.scoreboard.ended) == room - waiting
+    assert len(bench.scoreboard.ended) == count - waiting
     assert len(bench.scoreboard.ended)
     await bench.enable()
     await bench.finish()
