@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import cocotb
+import numpy as np
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS
@@ -249,12 +250,17 @@ async def counters(dut: Any) -> None:
 
 
 def unary_jobs(bench: DmaBench, count: int) -> list[Job]:
-    """Drafts and targets of so many payloads; each has exponents, and so a codebook, of its own."""
+    """Drafts and targets of so many payloads; each has exponents, and so a codebook, of its own.
+
+    That of the first is full.
+    """
     lanes = bench.lanes // bench.decoders
     items: list[Job] = []
     for number in range(count):
         fmt = Format(scheme="unary", beat=lanes, segment=256, group=32, lead=FORMATS.get("lead", 1))
         values = gaussian(bench.rng, 700, scale=2.0 ** (19 * (number % 7) - 60))
+        if number == 0:
+            values = ((100 + np.arange(700) % fmt.codebook) << 7).astype(np.uint16)
         payload = Payload(name=f"scale {number}", format=fmt, values=values)
         items += [
             Job(payload=payload, index=index, target=target)
