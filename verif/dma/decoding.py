@@ -9,7 +9,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Timer
 
-from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
@@ -125,31 +125,6 @@ async def reset_with_reads_on_their_way(dut: Any) -> None:
         work.cancel()
         await bench.reset()
         await bench.decode(some_jobs(bench, 2))
-
-
-def short_jobs(bench: DmaBench, count: int, *, target: bool) -> list[Job]:
-    """Segments of 32 values without a codebook, which the host would wait for."""
-    lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
-    fmt = Format(scheme="exact", beat=lanes, segment=32, group=32, lead=lead)
-    return [
-        Job(payload=draw(bench.rng, fmt, 32, "weights"), index=0, target=target)
-        for _ in range(count)
-    ]
-
-
-@cocotb.test()
-@cocotb.parametrize(target=[False, True])
-async def segments_wait_in_each_decoder(dut: Any, target: bool) -> None:
-    """While nobody takes values, as many queue up as may be inside; then all come out."""
-    bench = await start(dut)
-    bench.values.use(NEVER)
-    placed = [bench.place(job) for job in short_jobs(bench, 24 * bench.decoders, target=target)]
-    await bench.enable()
-    work = cocotb.start_soon(bench.queue(placed))
-    await bench.run(4000 * bench.decoders)
-    bench.values.use(ALWAYS)
-    await bench.until(work.done, 200_000, "the last descriptor")
-    await bench.finish()
 
 
 @cocotb.test()

@@ -13,7 +13,7 @@ from cassandra_spec.verif.decoder.faults import Fault, coded_faults, faults
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import Broken, DmaBench, Placed
-from cassandra_spec.verif.dma.decoding import FORMATS, short_jobs, some_jobs, start
+from cassandra_spec.verif.dma.decoding import FORMATS, some_jobs, start
 from cassandra_spec.verif.dma.decoding import design as design
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import Order, Timing
@@ -149,7 +149,11 @@ async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region
         payload = draw(bench.rng, fmt, 4096, "weights")
         long = Job(payload=payload, index=0, target=region == "verification")
         bad = Broken(job=long, region=region, word=0, response=response)
-        others = short_jobs(bench, 2 * IN_FLIGHT * bench.decoders, target=long.target)
+        short = Format(scheme="exact", beat=lanes, segment=32, group=32, lead=lead)
+        others = [
+            Job(payload=draw(bench.rng, short, 32, "weights"), index=0, target=long.target)
+            for _ in range(2 * IN_FLIGHT * bench.decoders)
+        ]
         items: list[Job | Fault | Broken] = [bad, *others]
         placed = [bench.place(item) for item in items]
         await bench.enable()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import cocotb
-import numpy as np
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, LENGTH_BITS
@@ -250,17 +249,12 @@ async def counters(dut: Any) -> None:
 
 
 def unary_jobs(bench: DmaBench, count: int) -> list[Job]:
-    """Drafts and targets of so many payloads; each has exponents, and so a codebook, of its own.
-
-    That of the first is full.
-    """
+    """Drafts and targets of so many payloads; each has exponents, and so a codebook, of its own."""
     lanes = bench.lanes // bench.decoders
     items: list[Job] = []
     for number in range(count):
         fmt = Format(scheme="unary", beat=lanes, segment=256, group=32, lead=FORMATS.get("lead", 1))
         values = gaussian(bench.rng, 700, scale=2.0 ** (19 * (number % 7) - 60))
-        if number == 0:
-            values = ((100 + np.arange(700) % fmt.codebook) << 7).astype(np.uint16)
         payload = Payload(name=f"scale {number}", format=fmt, values=values)
         items += [
             Job(payload=payload, index=index, target=target)
@@ -278,6 +272,29 @@ async def codebooks(dut: Any) -> None:
     order = bench.rng.permutation(len(items))
     await bench.decode(items)
     await bench.decode([items[place] for place in order])
+
+
+@cocotb.test()
+async def segments_wait_for_their_codebooks(dut: Any) -> None:
+    """In each decoder, behind one whose values nobody takes: as many as may be inside."""
+    bench = await start(dut)
+    books = await bench.do(bench.host.field("fetch", "books"))
+    items, per = unary_jobs(bench, books), 6
+    rounds, turns = 16, range(bench.decoders)
+    chosen = [
+        items[(place + turn) % books * per + turn % per]
+        for turn in range(rounds)
+        for place in turns
+    ]
+    bench.values.use(NEVER)
+    placed = [bench.place(job) for job in chosen]
+    await bench.enable()
+    work = cocotb.start_soon(bench.queue(placed))
+    await bench.run(4000 * bench.decoders)
+    assert not work.done()
+    bench.values.use(ALWAYS)
+    await bench.until(work.done, 200_000, "the last descriptor")
+    await bench.finish()
 
 
 @cocotb.test()
