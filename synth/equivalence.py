@@ -48,7 +48,9 @@ SECONDS = 300
 """After which ABC gives up on a block or a group, and CaDiCaL on a point."""
 
 _SWEEP = "&r rtl.cone.aig; &cec -C 100000 netlist.cone.aig"
-_MITER = "miter rtl.cone.aig netlist.cone.aig; trim; fraig -C 10000; strash; write_cnf miter.cnf"  # satisfiable where the two sides differ
+_MITER = (  # satisfiable where the two sides differ
+    "miter rtl.cone.aig netlist.cone.aig; trim; fraig -C 10000; strash; write_cnf miter.cnf"
+)
 _SOLVED = (0, 10, 20)
 """Statuses of CaDiCaL: time is up, satisfiable, unsatisfiable."""
 
