@@ -280,7 +280,7 @@ async def segments_wait_for_their_codebooks(dut: Any) -> None:
     bench = await start(dut)
     books = await bench.do(bench.host.field("fetch", "books"))
     items, per = unary_jobs(bench, books), 6
-    rounds, turns = 16, range(bench.decoders)
+    rounds, turns = 32, range(bench.decoders)
     chosen = [
         items[(place + turn) % books * per + turn % per]
         for turn in range(rounds)
