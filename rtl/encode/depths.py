@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from cassandra_spec.rtl.common.residue import FIELD_MAX
+from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
 _SLACK = 4  # units on their way: in the queue's output, in hand of packer and schedule
@@ -23,7 +25,7 @@ class Depths:
     high: int  # blocks of sign and high bits
     low: int  # blocks of low bits
     pruned: int  # blocks of pruned values and escapes
-    residue: int  # words of eight rows
+    residue: int  # words of ``BUS_ROWS`` rows
 
     @classmethod
     def of(cls, config: EncoderConfig) -> Depths:
@@ -36,11 +38,12 @@ class Depths:
         shared = beats * 8 // lanes if grouped else 0
         neighbours = (lanes // 8 - 1) * config.group // lanes if grouped else 0
         halves = lanes > 16  # of rows of pruned values can be missing
+        words = -(-beats * FIELD_MAX // BUS_ROWS) if halves else 3
         return cls(
             beats=beats + _SLACK,
             exponents=max(windows, shared) + _SLACK,
             high=max(window, neighbours) + _SLACK,
             low=(beats if halves or config.has("exact") else 0) + _SLACK,
             pruned=beats + _SLACK,
-            residue=(beats if halves else 3) + _SLACK if config.has("exact") else 0,
+            residue=words + _SLACK if config.has("exact") else 0,
         )
