@@ -315,7 +315,7 @@ def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[S
     """What fills the queues of a region that is held from its first words on, by region.
 
     Rows of shared exponents, and windows of codes behind them; blocks of low bits, residues, and
-    both.
+    both; residues of segments that end just above a whole word of eight rows.
     """
     pruned = full(rng, config, "exact", 0)
     coded, low = (full(rng, config, scheme, config.vector) for scheme in ("unary", "exact"))
@@ -323,9 +323,12 @@ def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[S
     alike = dataclasses.replace(low, values=without)
     fmt = dataclasses.replace(low.format, group=config.group, truncated=0)
     bare = dataclasses.replace(low, format=fmt, values=_far_from_first(config))
+    above, short = (
+        dataclasses.replace(bare, values=bare.values[: beats * config.lanes]) for beats in (57, 7)
+    )
     return {
         "speculation": [pruned, pruned, coded],
-        "verification": [low, low, alike, alike, bare, bare],
+        "verification": [low, low, alike, alike, bare, bare, above, short, short, short],
     }
 
 
