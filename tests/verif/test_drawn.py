@@ -11,8 +11,6 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.formal.prover import missing_tools
 from cassandra_spec.verif.library.bulk import Traffic
 from cassandra_spec.verif.mutation.batches import Batch, Seen
-from cassandra_spec.verif.mutation.beside import equal_outputs
-from cassandra_spec.verif.mutation.blocks import blocks_of, equal_in_block
 from cassandra_spec.verif.mutation.drawn import (
     Drawn,
     Faulty,
@@ -20,8 +18,8 @@ from cassandra_spec.verif.mutation.drawn import (
     Result,
     Work,
     draw,
-    idle,
     left_to_run,
+    prove_survivors,
     summary,
     tried_with,
 )
@@ -60,26 +58,16 @@ def test_faults_have_numbers_and_places(faulty: Faulty) -> None:
 
 
 @needs_yosys
-def test_a_bit_that_never_differs_is_no_fault_and_an_inverted_register_is_one(
-    faulty: Faulty,
-) -> None:
+def test_a_survivor_that_is_none_is_proved(faulty: Faulty) -> None:
     late = next(
         f for f in faulty.faults if "$gt" in f.cell and f.port == "Y" and f.mode == "const0"
     )
     wrong = next(
         f for f in faulty.faults if "$procdff" in f.cell and f.port == "Q" and f.mode == "inv"
     )
-    same = dataclasses.replace(late, mode="inv", port="A", bit=0)  # 6 and 7 are larger than 5
-    blocks = [equal_in_block(faulty.folder, f.cell, f.change, 10) for f in (late, wrong, same)]
-    assert blocks == ["inner", None, same.cell]
-    assert idle(faulty, [late, wrong], 5) == [True, False]
-    assert equal_outputs(faulty.folder, "top", late.number, 10)
-    assert not equal_outputs(faulty.folder, "top", wrong.number, 10)
-
-
-def test_blocks_go_from_the_smallest_to_the_largest() -> None:
-    assert list(blocks_of("$flatten\\a.\\b$1.$gt$exported.v:7$3")) == ["a.b$1", "a"]
-    assert list(blocks_of("$gt$exported.v:7$3")) == []
+    results = [Result(number=fault.number, what="") for fault in (late, wrong)]
+    (proved,) = prove_survivors(faulty, results, 10)
+    assert (proved.number, proved.proof) == (late.number, "1 cells")
 
 
 def test_the_number_of_faults_is_limited(tmp_path: Path) -> None:
@@ -92,9 +80,9 @@ def test_a_journal_continues_and_is_left_when_the_digest_changes(tmp_path: Path)
     journal = Journal(path, "one")
     journal.add(Result(number=1, what="a", batch=""))
     journal.add(Result(number=2, what="b", batch="mixed", ran=("1", "2")))
-    journal.add(Result(number=1, what="a", proof="idle"))
+    journal.add(Result(number=1, what="a", proof="3 cells"))
     again = Journal(path, "one").latest()
-    assert again[1].proof == "idle"
+    assert again[1].proof == "3 cells"
     assert again[2] == Result(number=2, what="b", batch="mixed", ran=("1", "2"))
     assert Journal(path, "two").latest() == {}
 
@@ -116,7 +104,7 @@ def test_batches_that_are_new_are_run_with_what_others_left() -> None:
     assert digests(found) == (found, [])
     late = dataclasses.replace(found, timing=True)
     assert digests(late) == (late, ["3"])
-    proved = dataclasses.replace(left, proof="idle")
+    proved = dataclasses.replace(left, proof="3 cells")
     assert digests(proved) == (proved, [])
     gone = dataclasses.replace(found, ran=("1", "4"))
     assert digests(gone) == (fresh, ["1", "2", "3"])
@@ -150,12 +138,12 @@ def test_the_summary_names_what_is_left() -> None:
     results = [
         Result(number=1, what="a", batch="mixed"),
         Result(number=2, what="b", batch="always", timing=True),
-        Result(number=3, what="c", proof="idle"),
+        Result(number=3, what="c", proof="3 cells"),
         Result(number=4, what="inv of d"),
     ]
     text = summary("decoder", results)
     assert "4 faults, 1 found by what comes out, 1 by when" in text
-    assert "1 (never active), 0 (no output differs); left: 1" in text
+    assert "proved to be none: 1; left: 1" in text
     assert text.endswith("  4: inv of d")
 
 

@@ -4,9 +4,9 @@
 draws faults (a bit of a cell's port that is stuck, inverted, or inverted by another bit), puts all
 of them into one netlist of word-level cells behind an input that chooses one, builds that once, and
 runs the batches of :mod:`cassandra_spec.verif.mutation.batches` with each until something differs
-from what comes out without a fault. What survives is tried with ABC: no output of a block around it
-ever differs (one copy beside the other), or the changed bit never has another value than without
-the fault, or no output of the top ever differs. What is left is named, and the command ends with 1.
+from what comes out without a fault. What survives is no fault if ABC proves that what it changes
+never leaves the cells around it (:mod:`cassandra_spec.verif.mutation.around`). What is left is
+named, and the command ends with 1.
 
 An interrupted run continues: the journal, ``TOP.jsonl`` in the folder of ``--out``, is of use as
 long as netlist and faults are the same. It says which batches each fault has been through, so after
@@ -23,10 +23,8 @@ import pickle
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -37,11 +35,9 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
-from cassandra_spec.verif.formal.netlist import Bit
-from cassandra_spec.verif.formal.never import never, without_memories
 from cassandra_spec.verif.mutation import batches
-from cassandra_spec.verif.mutation.beside import equal_outputs
-from cassandra_spec.verif.mutation.blocks import equal_in_block
+from cassandra_spec.verif.mutation.around import stays_inside
+from cassandra_spec.verif.mutation.opened import opened
 
 PORT = "fault"
 """Input of a faulty netlist that chooses a fault; 0: none."""
@@ -135,26 +131,6 @@ def _read(line: str) -> Drawn:
     )
 
 
-def idle(faulty: Faulty, faults: Sequence[Drawn], seconds: int = 10) -> list[bool]:
-    """Whether the bit of each fault never differs, whatever is read of memories."""
-    (module,) = json.loads(faulty.netlist)["modules"].values()
-    claims = [_active(module, fault) for fault in faults]
-    some = [claim for claim in claims if claim is not None]
-    netlist = json.dumps({"modules": {faulty.module: without_memories(module)}})
-    proved = iter(never(netlist, some, faulty.folder / "idle", seconds=seconds))
-    return [claim is not None and next(proved) for claim in claims]
-
-
-def _active(module: dict[str, Any], fault: Drawn) -> tuple[Bit, int] | None:
-    """The bit and its value with which a fault changes something; None: it always does."""
-    pins = module["cells"][fault.cell]["connections"][fault.port]
-    if fault.mode in ("const0", "const1"):
-        return pins[fault.bit], int(fault.mode == "const0")
-    if fault.control is not None:
-        return pins[fault.control], int(fault.mode == "cnot1")
-    return None
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
     """What became of a fault: the batch in which it showed, or how it was proved to be none."""
@@ -162,9 +138,7 @@ class Result:
     number: int
     what: str
     batch: str = ""
-    proof: str = (
-        ""  # what never differs: "block": outputs of one; "idle": the bit; "outputs": of the top
-    )
+    proof: str = ""  # what it never leaves
     timing: bool = False  # what came out was the same, later or earlier
     ran: tuple[str, ...] = ()  # digests of the batches that it has been through
 
@@ -271,32 +245,24 @@ def tried_with(gateware: batches.Gateware, result: Result, every: Sequence[Work]
 def prove_survivors(faulty: Faulty, results: Sequence[Result], seconds: int) -> Iterator[Result]:
     """Those of the results that are proved to be no faults."""
     by_number = {fault.number: fault for fault in faulty.faults}
-    left = []
+    (module,) = json.loads(faulty.netlist)["modules"].values()
+    netlist = opened(module)
     for result in results:
         fault = by_number[result.number]
-        if equal_in_block(faulty.folder, fault.cell, fault.change, seconds):
-            yield dataclasses.replace(result, proof="block")
-        else:
-            left.append(result)
-    still = idle(faulty, [by_number[result.number] for result in left]) if left else []
-    for result, done in zip(left, still, strict=True):
-        if done:
-            yield dataclasses.replace(result, proof="idle")
-        elif equal_outputs(faulty.folder, faulty.module, result.number, seconds):
-            yield dataclasses.replace(result, proof="outputs")
+        cells = stays_inside(netlist, fault.cell, fault.change, faulty.folder, seconds)
+        if cells is not None:
+            yield dataclasses.replace(result, proof=f"{cells} cells")
 
 
 def summary(top: str, results: Sequence[Result]) -> str:
     """How many were found, by what, how many are none, and each that is neither."""
     found = [r for r in results if r.found]
     timing = [r for r in results if r.timing and not r.proof]
-    proofs = Counter(r.proof for r in results if r.proof)
+    proved = sum(bool(r.proof) for r in results)
     left = [r for r in results if not r.batch and not r.proof]
     lines = [
         f"{top}: {len(results)} faults, {len(found)} found by what comes out,"
-        f" {len(timing)} by when; proved to be none: {proofs['block']} (no output of its block"
-        f" differs), {proofs['idle']} (never active),"
-        f" {proofs['outputs']} (no output differs); left: {len(left)}",
+        f" {len(timing)} by when; proved to be none: {proved}; left: {len(left)}",
         *(f"  {r.number}: {r.what}" for r in left),
     ]
     return "\n".join(lines)
@@ -338,7 +304,7 @@ def run(top: str, options: argparse.Namespace) -> list[Result]:
         journal.add(result)
         if not result.batch:
             print(f"{result.number}: {result.what} survives", file=sys.stderr)
-    survivors = [r for r in journal.latest().values() if not r.proof and not r.found]
+    survivors = [r for r in journal.latest().values() if not r.proof and not r.batch]
     for result in prove_survivors(faulty, survivors, options.seconds):
         journal.add(result)
     print(f"{top}: {time.perf_counter() - start:.0f} s", file=sys.stderr)

@@ -1,0 +1,154 @@
+"""Whether what a fault changes ever leaves the cells around it.
+
+The cells that the fault reaches are doubled: one copy has the fault, both see the same inputs.
+These come from *context*, cells in front that are there once; what comes into context is free. If
+no output of the doubled cells ever differs, nothing else in the netlist ever sees the fault. Where
+one differs, the cells that use it are doubled, too. With little context a difference may be one
+that the design never shows, so more of it is tried, and at last all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.report.programs import run_program
+from cassandra_spec.verif.formal.netlist import Bit
+from cassandra_spec.verif.mutation.opened import Opened, gate, pins
+
+CONTEXT = (2, 5, 9, 12, 16, 1000)
+"""Steps in front of the doubled cells; the last is all of a netlist."""
+
+_MOST = 800  # cells that are doubled
+_GATES = (
+    "flatten; setundef -undriven -zero; opt -full; techmap; opt -fast; dffunmap; simplemap;"
+    " setundef -zero; opt_clean; aigmap; opt_clean; write_aiger -zinit beside.aig"
+)
+_COUNTS = re.compile(r"Properties: +All = (\d+)\. Proved = (\d+)\. Disproved = (\d+)\.")
+_ASSERTED = re.compile(r"^Output +(\d+) was (?:trivially )?asserted", re.MULTILINE)
+
+
+def stays_inside(netlist: Opened, cell: str, change: str, folder: Path, seconds: int) -> int | None:
+    """How many cells it never leaves; None: that is not proved.
+
+    ``change`` is what ``mutate`` is told of the fault, ``seconds`` are for each step of a proof.
+    """
+    for steps in CONTEXT:
+        doubled, context = {cell}, {cell}
+        while len(doubled) < _MOST:
+            context = netlist.behind(doubled, steps)
+            differ, alike = _differences(netlist, doubled, context, change, folder, seconds)
+            if alike:
+                return len(doubled)
+            if not differ or not netlist.observed.isdisjoint(differ):
+                break
+            doubled.update(user for bit in differ for user in netlist.users[bit])
+        if netlist.behind(context, 1) == context:  # there is no more
+            break
+    return None
+
+
+def _differences(
+    netlist: Opened, doubled: set[str], context: set[str], change: str, folder: Path, seconds: int
+) -> tuple[list[Bit], bool]:
+    """Outputs of the doubled cells that may differ; and whether it is proved that none does."""
+    outputs = _outputs(netlist, doubled)
+    if not outputs:
+        return [], True
+    modules = {
+        "good": _good(netlist, doubled, outputs),
+        "beside": _beside(netlist, doubled, context - doubled, outputs),
+    }
+    (folder / "beside.json").write_text(json.dumps({"modules": modules}))
+    script = (
+        f"read_json beside.json; copy good faulty; mutate -module faulty {change};"
+        f" hierarchy -top beside; {_GATES}"
+    )
+    run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
+    commands = f"read_aiger beside.aig; strash; scorr; pdr -a -T {seconds}"
+    log = run_program(["yosys-abc", "-c", commands], folder, error=CassandraError)
+    counts = _COUNTS.search(log)
+    asserted = _ASSERTED.findall(log)
+    if counts is None or len(asserted) != int(counts[3]) or int(counts[1]) != len(outputs):
+        raise CassandraError(f"yosys-abc must name each output that differs, not {log[-200:]!r}")
+    return [outputs[int(place)] for place in asserted], counts[1] == counts[2]
+
+
+def _outputs(netlist: Opened, doubled: set[str]) -> list[Bit]:
+    """Bits that other cells use, or that matter outside."""
+    driven = sorted({bit for name in doubled for bit in pins(netlist.cells[name], "output")})
+    return [
+        bit
+        for bit in driven
+        if bit in netlist.observed or not doubled.issuperset(netlist.users.get(bit, ()))
+    ]
+
+
+def _good(netlist: Opened, doubled: set[str], outputs: Sequence[Bit]) -> dict[str, Any]:
+    ports = {"ins": ("input", _inputs(netlist, doubled)), "outs": ("output", outputs)}
+    return _module(netlist, {name: netlist.cells[name] for name in doubled}, ports)
+
+
+def _beside(
+    netlist: Opened, doubled: set[str], context: set[str], outputs: Sequence[Bit]
+) -> dict[str, Any]:
+    """The context and both copies; each bit of ``differs`` is an output of theirs."""
+    inputs = _inputs(netlist, doubled)
+    others = range(netlist.free, netlist.free + len(outputs))
+    differs = range(others.stop, others.stop + len(outputs))
+    cells = {
+        **{name: netlist.cells[name] for name in context},
+        "good_copy": _copy("good", inputs, outputs),
+        "faulty_copy": _copy("faulty", inputs, others),
+    }
+    for pair in zip(outputs, others, differs, strict=True):
+        cells[f"differs_{pair[0]}"] = gate("$_XOR_", pair[:2], pair[2])
+    driven = {bit for name in context for bit in pins(netlist.cells[name], "output")}
+    free = {*inputs, *_inputs(netlist, context)} - driven - {*outputs}
+    ports = {"free": ("input", sorted(free)), "differs": ("output", differs)}
+    return _module(netlist, cells, ports)
+
+
+def _inputs(netlist: Opened, cells: Iterable[str]) -> list[Bit]:
+    """What these cells use and do not drive, clocks among it."""
+    some = [netlist.cells[name] for name in cells]
+    used = {bit for cell in some for bit in (*pins(cell, "input"), *_clocks(cell))}
+    return sorted(used - {bit for cell in some for bit in pins(cell, "output")})
+
+
+def _clocks(cell: Mapping[str, Any]) -> list[Bit]:
+    return list(cell["connections"].get("CLK", ()))
+
+
+def _copy(kind: str, inputs: Sequence[Bit], outputs: Sequence[Bit]) -> dict[str, Any]:
+    cell = gate(kind, (), 0)
+    ways = {"ins": "input", "outs": "output"}
+    return {
+        **cell,
+        "port_directions": ways,
+        "connections": {"ins": list(inputs), "outs": list(outputs)},
+    }
+
+
+def _module(
+    netlist: Opened,
+    cells: Mapping[str, Mapping[str, Any]],
+    ports: Mapping[str, tuple[str, Sequence[Bit]]],
+) -> dict[str, Any]:
+    """A module of Yosys; each register has its initial value."""
+    held = [b for cell in cells.values() for b in pins(cell, "output") if b in netlist.initial]
+    nets = {f"register_{bit}": _net([bit], init=netlist.initial[bit]) for bit in held}
+    return {
+        "attributes": {},
+        "ports": {n: {"direction": way, "bits": list(bits)} for n, (way, bits) in ports.items()},
+        "cells": cells,
+        "netnames": {**nets, **{name: _net(bits) for name, (_, bits) in ports.items()}},
+    }
+
+
+def _net(bits: Sequence[Bit], **attributes: str) -> dict[str, Any]:
+    return {"hide_name": 0, "bits": list(bits), "attributes": attributes}
