@@ -24,6 +24,7 @@ CONTEXT = (2, 5, 9, 12, 16, 1000)
 """Steps in front of the doubled cells; the last is all of a netlist."""
 
 _MOST = 800  # cells that are doubled
+_QUICK = 10  # seconds
 _GATES = (
     "flatten; setundef -undriven -zero; opt -full; techmap; opt -fast; dffunmap; simplemap;"
     " setundef -zero; opt_clean; aigmap; opt_clean; write_aiger -zinit beside.aig"
@@ -35,21 +36,32 @@ _ASSERTED = re.compile(r"^Output +(\d+) was (?:trivially )?asserted", re.MULTILI
 def stays_inside(netlist: Opened, cell: str, change: str, folder: Path, seconds: int) -> int | None:
     """How many cells it never leaves; None: that is not proved.
 
-    ``change`` is what ``mutate`` is told of the fault, ``seconds`` are for each step of a proof.
+    ``change`` is what ``mutate`` is told of the fault. ABC has ``seconds`` for each set of doubled
+    cells with its context; what takes less is tried first.
     """
-    for steps in CONTEXT:
-        doubled, context = {cell}, {cell}
-        while len(doubled) < _MOST:
-            context = netlist.behind(doubled, steps)
-            differ, alike = _differences(netlist, doubled, context, change, folder, seconds)
+    for limit in sorted({min(_QUICK, seconds), seconds}):
+        for steps in CONTEXT:
+            doubled, alike = _followed(netlist, cell, change, folder, steps, limit)
             if alike:
                 return len(doubled)
-            if not differ or not netlist.observed.isdisjoint(differ):
+            context = netlist.behind(doubled, steps)
+            if netlist.behind(context, 1) == context:  # there is no more
                 break
-            doubled.update(user for bit in differ for user in netlist.users[bit])
-        if netlist.behind(context, 1) == context:  # there is no more
-            break
     return None
+
+
+def _followed(
+    netlist: Opened, cell: str, change: str, folder: Path, steps: int, seconds: int
+) -> tuple[set[str], bool]:
+    """The cells that a fault reaches, with this context; and whether it is proved that it stays."""
+    doubled, alike = {cell}, False
+    while len(doubled) < _MOST:
+        context = netlist.behind(doubled, steps)
+        differ, alike = _differences(netlist, doubled, context, change, folder, seconds)
+        if not differ or not netlist.observed.isdisjoint(differ):
+            break
+        doubled.update(user for bit in differ for user in netlist.users[bit])
+    return doubled, alike
 
 
 def _differences(
