@@ -39,29 +39,39 @@ def stays_inside(netlist: Opened, cell: str, change: str, folder: Path, seconds:
     ``change`` is what ``mutate`` is told of the fault. ABC has ``seconds`` for each set of doubled
     cells with its context; what takes less is tried first.
     """
+    open_: Sequence[int] = CONTEXT
     for limit in sorted({min(_QUICK, seconds), seconds}):
-        for steps in CONTEXT:
+        left = []
+        for steps in open_:
             doubled, alike = _followed(netlist, cell, change, folder, steps, limit)
             if alike:
                 return len(doubled)
+            if alike is None:
+                left.append(steps)
             context = netlist.behind(doubled, steps)
             if netlist.behind(context, 1) == context:  # there is no more
                 break
+        open_ = left
     return None
 
 
 def _followed(
     netlist: Opened, cell: str, change: str, folder: Path, steps: int, seconds: int
-) -> tuple[set[str], bool]:
-    """The cells that a fault reaches, with this context; and whether it is proved that it stays."""
-    doubled, alike = {cell}, False
+) -> tuple[set[str], bool | None]:
+    """The cells that a fault reaches, with this context; and whether it stays in them.
+
+    None: this was not decided.
+    """
+    doubled = {cell}
     while len(doubled) < _MOST:
         context = netlist.behind(doubled, steps)
         differ, alike = _differences(netlist, doubled, context, change, folder, seconds)
-        if not differ or not netlist.observed.isdisjoint(differ):
+        if not differ:
+            return doubled, alike or None
+        if not netlist.observed.isdisjoint(differ):
             break
         doubled.update(user for bit in differ for user in netlist.users[bit])
-    return doubled, alike
+    return doubled, False
 
 
 def _differences(
