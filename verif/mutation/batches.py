@@ -130,6 +130,10 @@ def decoder_batches(rng: np.random.Generator, config: DecoderConfig) -> Iterator
     yield batch("wrong and cut", both, "always", "always", serial=True)
     ranks = [fault.request for fault in bad_ranks(rng, lanes)]
     yield batch("bad ranks", ranks, "always", "always")
+    few = mixed(count=3)
+    for limit in range(4, 400, 4):
+        yield batch(f"reset in {limit}", few, "half", "half", limit_cycles=limit)
+        yield batch("after it", few[:1], "half", "half")
 
 
 def _decoder_batch(
