@@ -24,7 +24,7 @@ CONTEXT = (2, 5, 9, 12, 16, 1000)
 """Steps in front of the doubled cells; the last is all of a netlist."""
 
 _MOST = 800  # cells that are doubled
-_QUICK = 20  # seconds
+_QUICK = 10  # seconds
 _GATES = (
     "flatten; setundef -undriven -zero; opt -full; techmap; opt -fast; dffunmap; simplemap;"
     " setundef -zero; opt_clean; aigmap; opt_clean; write_aiger -zinit beside.aig"
