@@ -280,7 +280,9 @@ def _parser() -> CommandParser:
         "--faults", type=int, default=500, help="of each top (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the faults and of the payloads")
-    parser.add_argument("--seconds", type=int, default=200, help="of a step of a proof (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=int, default=200, help="of a step of a proof (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/mutation/drawn"))
     return parser
 
