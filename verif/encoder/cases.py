@@ -315,7 +315,7 @@ def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[S
     """What fills the queues of a region that is held from its first words on, by region.
 
     Rows of shared exponents, and windows of codes behind them; blocks of low bits, residues, and
-    both; residues of segments that end just above a whole word of eight rows.
+    both; residues of segments whose last word of eight rows is not full.
     """
     pruned = full(rng, config, "exact", 0)
     coded, low = (full(rng, config, scheme, config.vector) for scheme in ("unary", "exact"))

@@ -60,7 +60,7 @@ def _followed(
 ) -> tuple[set[str], bool | None]:
     """The cells that a fault reaches, with this context; and whether it stays in them.
 
-    None: this was not decided.
+    None: this was not decided, in time or with so many cells.
     """
     doubled = {cell}
     while len(doubled) < _MOST:
@@ -69,9 +69,9 @@ def _followed(
         if not differ:
             return doubled, alike or None
         if not netlist.observed.isdisjoint(differ):
-            break
+            return doubled, False
         doubled.update(user for bit in differ for user in netlist.users[bit])
-    return doubled, False
+    return doubled, None
 
 
 def _differences(
