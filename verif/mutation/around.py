@@ -23,8 +23,8 @@ from cassandra_spec.verif.mutation.opened import Opened, gate, pins
 CONTEXT = (2, 5, 9, 12, 16, 1000)
 """Steps in front of the doubled cells; the last is all of a netlist."""
 
-_MOST = 800  # cells that are doubled
-_QUICK = 10  # seconds
+_MOST = 1000  # cells that are doubled
+_FRAMES = 12  # cycles in which differences are searched for
 _GATES = (
     "flatten; setundef -undriven -zero; opt -full; techmap; opt -fast; dffunmap; simplemap;"
     " setundef -zero; opt_clean; aigmap; opt_clean; write_aiger -zinit beside.aig"
@@ -36,48 +36,45 @@ _ASSERTED = re.compile(r"^Output +(\d+) was (?:trivially )?asserted", re.MULTILI
 def stays_inside(netlist: Opened, cell: str, change: str, folder: Path, seconds: int) -> int | None:
     """How many cells it never leaves; None: that is not proved.
 
-    ``change`` is what ``mutate`` is told of the fault. ABC has ``seconds`` for each set of doubled
-    cells with its context; what takes less is tried first.
+    ``change`` is what ``mutate`` is told of the fault. ABC has ``seconds`` to prove that a set of
+    doubled cells with its context shows no difference.
     """
-    open_: Sequence[int] = CONTEXT
-    for limit in sorted({min(_QUICK, seconds), seconds}):
-        left = []
-        for steps in open_:
-            doubled, alike = _followed(netlist, cell, change, folder, steps, limit)
-            if alike:
-                return len(doubled)
-            if alike is None:
-                left.append(steps)
-            context = netlist.behind(doubled, steps)
-            if netlist.behind(context, 1) == context:  # there is no more
-                break
-        open_ = left
+    for steps in CONTEXT:
+        doubled, alike = _followed(netlist, cell, change, folder, steps, seconds)
+        if alike:
+            return len(doubled)
+        context = netlist.behind(doubled, steps)
+        if netlist.behind(context, 1) == context:  # there is no more
+            break
     return None
 
 
 def _followed(
     netlist: Opened, cell: str, change: str, folder: Path, steps: int, seconds: int
-) -> tuple[set[str], bool | None]:
-    """The cells that a fault reaches, with this context; and whether it stays in them.
+) -> tuple[set[str], bool]:
+    """The cells that a fault reaches, with this context; and whether it is proved to stay in them.
 
-    None: this was not decided, in time or with so many cells.
+    If not, one is seen outside, there are too many of them, or time ran out.
     """
     doubled = {cell}
     while len(doubled) < _MOST:
         context = netlist.behind(doubled, steps)
         differ, alike = _differences(netlist, doubled, context, change, folder, seconds)
         if not differ:
-            return doubled, alike or None
+            return doubled, alike
         if not netlist.observed.isdisjoint(differ):
-            return doubled, False
+            break
         doubled.update(user for bit in differ for user in netlist.users[bit])
-    return doubled, None
+    return doubled, False
 
 
 def _differences(
     netlist: Opened, doubled: set[str], context: set[str], change: str, folder: Path, seconds: int
 ) -> tuple[list[Bit], bool]:
-    """Outputs of the doubled cells that may differ; and whether it is proved that none does."""
+    """Outputs of the doubled cells that may differ; and whether it is proved that none does.
+
+    PDR takes longer to name them than bounded model checking does, which names nearly all.
+    """
     outputs = _outputs(netlist, doubled)
     if not outputs:
         return [], True
@@ -91,13 +88,31 @@ def _differences(
         f" hierarchy -top beside; {_GATES}"
     )
     run_program(["yosys", "-q", "-p", script], folder, error=CassandraError)
-    commands = f"read_aiger beside.aig; strash; scorr; pdr -a -T {seconds}"
-    log = run_program(["yosys-abc", "-c", commands], folder, error=CassandraError)
-    counts = _COUNTS.search(log)
-    asserted = _ASSERTED.findall(log)
-    if counts is None or len(asserted) != int(counts[3]) or int(counts[1]) != len(outputs):
+    differ, alike = _shown(folder, seconds // 10 + 1), False
+    if not differ:
+        differ, alike = _decided(folder, seconds, len(outputs))
+    return [outputs[place] for place in differ], alike
+
+
+def _shown(folder: Path, seconds: int) -> list[int]:
+    """Places of outputs that bounded model checking shows to differ."""
+    log = _abc(f"bmc3 -a -x -F {_FRAMES} -T {seconds}", folder)
+    return [int(place) for place in _ASSERTED.findall(log)]
+
+
+def _decided(folder: Path, seconds: int, outputs: int) -> tuple[list[int], bool]:
+    """Places of outputs that PDR shows to differ; and whether it proves that none does."""
+    log = _abc(f"pdr -a -T {seconds}", folder)
+    counts, asserted = _COUNTS.search(log), _ASSERTED.findall(log)
+    if counts is None or len(asserted) != int(counts[3]) or int(counts[1]) != outputs:
         raise CassandraError(f"yosys-abc must name each output that differs, not {log[-200:]!r}")
-    return [outputs[int(place)] for place in asserted], counts[1] == counts[2]
+    return [int(place) for place in asserted], counts[1] == counts[2]
+
+
+def _abc(command: str, folder: Path) -> str:
+    """What ABC says of the netlist."""
+    commands = f"read_aiger beside.aig; strash; scorr; {command}"
+    return run_program(["yosys-abc", "-c", commands], folder, error=CassandraError)
 
 
 def _outputs(netlist: Opened, doubled: set[str]) -> list[Bit]:
