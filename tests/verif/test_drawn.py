@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cassandra_spec.golden import codec
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.golden.format import Format
+from cassandra_spec.verif.decoder.bulk import requests_of
 from cassandra_spec.verif.formal.prover import missing_tools
 from cassandra_spec.verif.library.bulk import Traffic
-from cassandra_spec.verif.mutation.batches import Batch, Seen
+from cassandra_spec.verif.mutation.batches import Batch, FaultyDecoder, Seen
 from cassandra_spec.verif.mutation.drawn import (
     Drawn,
     Faulty,
@@ -23,6 +27,7 @@ from cassandra_spec.verif.mutation.drawn import (
     summary,
     tried_with,
 )
+from tests.verif import stand_in
 
 # A block that counts from 0 to 5, so `late` is never one.
 VERILOG = """module top(input clk, input rst, output [2:0] y);
@@ -132,6 +137,27 @@ def test_a_batch_shows_a_fault_and_no_other_is_run_then() -> None:
     assert tried_with(Gateware(same, same, same), fresh, every) == all_
     assert tried_with(Gateware(same, late, same), fresh, every) == by_time
     assert tried_with(Gateware(late, wrong), fresh, every) == found
+
+
+def test_a_fault_begins_as_at_power_on() -> None:
+    """Fault 1 sets a register that no reset clears; while it is set, fault 2 loses a value."""
+    sticky = stand_in.VERILOG
+    for old, new in (
+        ("input rst,", "input rst, input [1:0] fault,"),
+        ("reg running = 0;", "reg running = 0, kept = 0;"),
+        ("age <= age + 1;", "age <= age + 1; kept <= kept | (fault == 1);"),
+        ("left <= count", "left <= count - (kept & (fault == 2))"),
+    ):
+        assert sticky.count(old) == 1
+        sticky = sticky.replace(old, new)
+    fmt = Format(beat=stand_in.LANES, truncated=stand_in.GOOD, segment=64)
+    packed = codec.encode(np.zeros(64, np.uint16), fmt)
+    batch = dataclasses.replace(NOTHING, requests=list(requests_of(packed, target=False)))
+    decoder = FaultyDecoder(stand_in.CONFIG, sticky)
+    good = decoder.seen(batch)
+    for fault in (1, 2):
+        decoder.choose(fault)
+        assert decoder.seen(batch) == good
 
 
 def test_the_summary_names_what_is_left() -> None:

@@ -127,7 +127,7 @@ def _outputs(netlist: Opened, doubled: set[str]) -> list[Bit]:
 
 def _good(netlist: Opened, doubled: set[str], outputs: Sequence[Bit]) -> dict[str, Any]:
     ports = {"ins": ("input", _inputs(netlist, doubled)), "outs": ("output", outputs)}
-    return _module(netlist, {name: netlist.cells[name] for name in doubled}, ports)
+    return _module(netlist, {name: netlist.cells[name] for name in sorted(doubled)}, ports)
 
 
 def _beside(
@@ -138,7 +138,7 @@ def _beside(
     others = range(netlist.free, netlist.free + len(outputs))
     differs = range(others.stop, others.stop + len(outputs))
     cells = {
-        **{name: netlist.cells[name] for name in context},
+        **{name: netlist.cells[name] for name in sorted(context)},
         "good_copy": _copy("good", inputs, outputs),
         "faulty_copy": _copy("faulty", inputs, others),
     }

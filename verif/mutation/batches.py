@@ -75,7 +75,7 @@ class Gateware(Protocol):
     """A top in the bulk harness, with faults to choose from."""
 
     def choose(self, fault: int) -> None:
-        """Put a fault into force; 0: none."""
+        """Put a fault into force, 0: none; registers are as at power-on."""
         ...
 
     def seen(self, batch: Batch) -> Seen:
@@ -231,10 +231,12 @@ class FaultyDecoder:
     """The decoder with faults to choose from."""
 
     def __init__(self, config: DecoderConfig, verilog: str) -> None:
-        self._codec = RtlCodec(config, verilog=verilog)
+        self._new = functools.partial(RtlCodec, config, verilog=verilog)
+        self.choose(0)
 
     def choose(self, fault: int) -> None:
         """See :class:`Gateware`."""
+        self._codec = self._new()
         self._codec.choose_fault(fault)
 
     def seen(self, batch: Batch) -> Seen:
@@ -252,10 +254,12 @@ class FaultyEncoder:
     """The encoder with faults to choose from."""
 
     def __init__(self, config: EncoderConfig, verilog: str) -> None:
-        self._encoder = RtlEncoder(config, verilog=verilog)
+        self._new = functools.partial(RtlEncoder, config, verilog=verilog)
+        self.choose(0)
 
     def choose(self, fault: int) -> None:
         """See :class:`Gateware`."""
+        self._encoder = self._new()
         self._encoder.choose_fault(fault)
 
     def seen(self, batch: Batch) -> Seen:
