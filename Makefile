@@ -134,7 +134,7 @@ soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and enco
 mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; continues an interrupted run).
 	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)
 
-mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (half an hour).
+mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
 	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
 
 scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
