@@ -17,7 +17,7 @@ SEED ?= 1
 # More arguments for pytest: make test ARGS="tests/house -k layers"
 ARGS ?=
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-# QUICK=1: a part of `make sim` (one layer of each kind) or of `make sanitize`.
+# QUICK=1: a part of `make sim` (one layer of each kind) or of `make sanitize`; a short `make fuzz`.
 QUICK ?=
 quick := $(filter-out 0,$(QUICK))
 # The cocotb suites: the decoder's top and its blocks.
@@ -97,8 +97,8 @@ native: $(STAMP) ## Compile the native library now instead of at first use (CXX=
 sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer (QUICK=1: a part).
 	$(PY) -m cassandra_spec.native.sanitize $(if $(quick),tests/native -m "not slow") $(ARGS)
 
-fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count what happens (ARGS="--seconds 3600").
-	$(PY) -m tests.fuzz $(ARGS)
+fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count what happens (QUICK=1: 30 s; ARGS="--seconds 3600").
+	$(PY) -m tests.fuzz $(if $(quick),--seconds 30) $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
 	$(PY) -m cassandra_spec.bench.soak --out $(BUILD)/soak $(ARGS)
