@@ -155,6 +155,7 @@ def test_a_fault_begins_as_at_power_on() -> None:
     batch = dataclasses.replace(NOTHING, requests=list(requests_of(packed, target=False)))
     decoder = FaultyDecoder(stand_in.CONFIG, sticky)
     good = decoder.seen(batch)
+    assert not isinstance(good.what, str)  # how a run broke
     for fault in (1, 2):
         decoder.choose(fault)
         assert decoder.seen(batch) == good
