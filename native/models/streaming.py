@@ -176,7 +176,7 @@ def needs(
 def position_bytes(config: ModelConfig) -> int:
     """Keys and values of a position, as ``Engine::position_bytes`` of engine.cpp."""
     padded = -(-config.head_size // 16) * 16
-    return 2 * (config.head_size + padded) * config.layers * config.kv_heads
+    return 2 * 2 * padded * config.layers * config.kv_heads
 
 
 def _buffers(config: ModelConfig, context: int, threads: int) -> int:

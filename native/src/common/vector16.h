@@ -36,9 +36,11 @@ static inline V16 madd(V16 a, V16 b, V16 c) { return {_mm512_fmadd_ps(a.v, b.v, 
 static inline bool any_above(V16 a, float x) {
     return _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(x), _CMP_GT_OQ) != 0;
 }
-static inline V16 load_bf16(const uint16_t* p) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+// Pairs of BF16: the first number of each, and the second.
+static inline void load_pairs(const uint16_t* p, V16& first, V16& second) {
+    const __m512i bits = _mm512_loadu_si512(p);
+    first.v = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    second.v = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-0x10000)));
 }
 // 2 to the power of the integers in the low bits of a (exponents that make normal numbers).
 static inline V16 power_of_two(V16 a) {
@@ -76,11 +78,16 @@ static inline bool any_above(V16 a, float x) {
     const __m256 low = _mm256_cmp_ps(a.low, bound, _CMP_GT_OQ);
     return _mm256_movemask_ps(_mm256_or_ps(low, _mm256_cmp_ps(a.high, bound, _CMP_GT_OQ))) != 0;
 }
-static inline __m256 widen(const uint16_t* p) {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+// Pairs of BF16: the first number of each, and the second.
+static inline void load_pairs(const uint16_t* p, __m256& first, __m256& second) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    first = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    second = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-0x10000)));
 }
-static inline V16 load_bf16(const uint16_t* p) { return {widen(p), widen(p + 8)}; }
+static inline void load_pairs(const uint16_t* p, V16& first, V16& second) {
+    load_pairs(p, first.low, second.low);
+    load_pairs(p + 16, first.high, second.high);
+}
 static inline __m256 power_of_two(__m256 a) {
     const __m256i n = _mm256_add_epi32(_mm256_castps_si256(a), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
@@ -127,13 +134,13 @@ static inline bool any_above(V16 a, float x) {
     for (float lane : a.lane) found |= lane > x;
     return found != 0;
 }
-static inline V16 load_bf16(const uint16_t* p) {
-    V16 r;
+static inline void load_pairs(const uint16_t* p, V16& first, V16& second) {
     for (int i = 0; i < 16; ++i) {
-        const uint32_t bits = static_cast<uint32_t>(p[i]) << 16;
-        std::memcpy(&r.lane[i], &bits, sizeof bits);
+        const uint32_t low = static_cast<uint32_t>(p[2 * i]) << 16;
+        const uint32_t high = static_cast<uint32_t>(p[2 * i + 1]) << 16;
+        std::memcpy(&first.lane[i], &low, sizeof low);
+        std::memcpy(&second.lane[i], &high, sizeof high);
     }
-    return r;
 }
 static inline V16 power_of_two(V16 a) {
     for (float& lane : a.lane) {
@@ -179,6 +186,14 @@ static inline V16 exponential(V16 x) {
         p = madd(p, r, set(c));
     p = add(madd(mul(p, r), r, r), set(1.0f));
     return mul(p, power_of_two(shifted));
+}
+
+// bound * tanh(x / bound). Zero times what is not finite is NaN; tanh would hide it.
+static inline V16 soft_cap(V16 x, V16 bound) {
+    const V16 one = set(1.0f), two = set(2.0f);
+    const V16 power = exponential(mul(two, div(x, bound)));
+    const V16 tanh = sub(one, div(two, add(power, one)));
+    return madd(x, set(0.0f), mul(bound, tanh));
 }
 
 }  // namespace CASSANDRA_ISA

@@ -1,9 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <new>
-
-#include <sys/mman.h>
 
 #include "common/isa.h"
 #include "engine/scratch.h"
@@ -14,15 +11,6 @@ namespace {
 const EngineKernels& engine_kernels() { CASSANDRA_RETURN_BEST(engine_kernels); }
 
 }  // namespace
-
-Pages::Pages(size_t bytes) : bytes_(bytes) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<uint16_t*>(data);
-}
-
-Pages::~Pages() { munmap(data_, bytes_); }
 
 void RowTrees::begin(int32_t token, int slot, int position) {
     tokens[rows] = token, slots[rows] = slot, starts[rows] = position;
@@ -41,13 +29,12 @@ void RowTrees::add(int32_t token, int parent) {
 
 Engine::Engine(const ModelShape& shape, const LayerShape* layers, const Ropes& ropes,
                const uint16_t* embedding, int threads, bool pin)
-    : shape_(shape), padded_(up_to(shape.head_size, LANES)),
-      blocks_((shape.context + LANES - 1) / LANES), kernels_(engine_kernels()),
+    : shape_(shape), kernels_(engine_kernels()), attention_(attention_kernels()),
       layer_shapes_(layers, layers + shape.layers),
       frequencies_(ropes.frequencies, ropes.frequencies + shape.ropes * shape.pairs),
       rope_scales_(ropes.scales, ropes.scales + shape.ropes), embedding_(embedding),
       target_(threads), draft_(threads), layers_(shape.layers + 1),
-      cache_(position_bytes() * blocks_ * LANES * shape.slots),
+      cache_(shape.slots, shape.layers, shape.kv_heads, shape.head_size, shape.context),
       tops_(static_cast<size_t>(threads) * MAX_ROWS), pool_(threads, pin) {
     const int q = shape.heads * shape.head_size, kv = shape.kv_heads * shape.head_size;
     for (auto [rows, width] : {std::pair{&x_, shape.hidden},
@@ -63,7 +50,7 @@ Engine::Engine(const ModelShape& shape, const LayerShape* layers, const Ropes& r
         rows->resize(static_cast<size_t>(PROMPT_ROWS) * width);
     logits_.resize(static_cast<size_t>(MAX_ROWS) * shape.vocabulary);
     for (int thread = 0; thread < threads; ++thread)
-        scratch_.push_back(std::make_unique<Scratch>(shape));
+        scratch_.push_back(std::make_unique<Scratch>(shape, cache_));
 }
 
 Engine::~Engine() = default;
@@ -93,21 +80,7 @@ const Linear& Engine::matrix(int layer, int slot, Pass pass) const {
 
 std::vector<float>& Engine::vector(int layer, int slot) { return layers_[layer].vectors[slot]; }
 
-size_t Engine::position_bytes() const {
-    const size_t values = static_cast<size_t>(shape_.head_size) + padded_;
-    return sizeof(uint16_t) * values * shape_.layers * shape_.kv_heads;
-}
-
-// Keys of a head: [blocks, head size, 16 positions]; its values follow: [positions, padded].
-uint16_t* Engine::keys(int slot, int layer, int head) const {
-    const size_t in_slots = static_cast<size_t>(slot) * shape_.layers + layer;
-    const size_t place = in_slots * shape_.kv_heads + head;
-    return cache_.get() + place * blocks_ * LANES * (shape_.head_size + padded_);
-}
-
-uint16_t* Engine::values(int slot, int layer, int head) const {
-    return keys(slot, layer, head) + static_cast<size_t>(blocks_) * LANES * shape_.head_size;
-}
+size_t Engine::position_bytes() const { return cache_.position_bytes(); }
 
 int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
                     float* logits) {
@@ -155,36 +128,17 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
     return true;
 }
 
-void Engine::copy_positions(int from, int to, int count) {
-    const size_t of_keys = static_cast<size_t>(up_to(count, LANES)) * shape_.head_size;
-    const size_t of_values = static_cast<size_t>(count) * padded_;
-    for (int layer = 0; layer < shape_.layers; ++layer) {
-        for (int head = 0; head < shape_.kv_heads; ++head) {
-            std::copy_n(keys(from, layer, head), of_keys, keys(to, layer, head));
-            std::copy_n(values(from, layer, head), of_values, values(to, layer, head));
-        }
-    }
-}
+void Engine::copy_positions(int from, int to, int count) { cache_.copy(from, to, count); }
 
 // Moves the keys and values of rows, ascending, to the places from position + 1 on of a slot.
 // All threads call it; whoever reads them has passed a barrier since.
 void Engine::keep(int thread, int slot, int position, const int32_t* rows, int count) {
-    const int size = shape_.head_size;
     const Share share(shape_.layers * shape_.kv_heads, thread, threads());
-    for (int i = 0; i < count; ++i) {
-        const int from = position + rows[i], to = position + 1 + i;
-        if (from == to) continue;
-        for (int task = share.first; task < share.last; ++task) {
-            const int layer = task / shape_.kv_heads, head = task % shape_.kv_heads;
-            uint16_t* all = keys(slot, layer, head);
-            const auto place = [&](int at) {
-                return all + static_cast<size_t>(at / LANES) * LANES * size + at % LANES;
-            };
-            for (int d = 0; d < size; ++d) place(to)[d * LANES] = place(from)[d * LANES];
-            uint16_t* value = values(slot, layer, head);
-            std::copy_n(value + static_cast<size_t>(from) * padded_, size,
-                        value + static_cast<size_t>(to) * padded_);
-        }
+    for (int task = share.first; task < share.last; ++task) {
+        const int layer = task / shape_.kv_heads, head = task % shape_.kv_heads;
+        for (int i = 0; i < count; ++i)
+            if (rows[i] != 1 + i)
+                cache_.move(slot, layer, head, position + rows[i], position + 1 + i);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention/cache.h"
 #include "common/pool.h"
 #include "engine/kernels.h"
 #include "engine/low.h"
@@ -120,20 +121,6 @@ struct Layer {
     std::vector<float> vectors[VECTOR_SLOTS];
 };
 
-// Zeros that take memory as they are written.
-class Pages {
-  public:
-    explicit Pages(size_t bytes);
-    ~Pages();
-    Pages(const Pages&) = delete;
-    Pages& operator=(const Pages&) = delete;
-    uint16_t* get() const { return data_; }
-
-  private:
-    size_t bytes_;
-    uint16_t* data_;
-};
-
 // A row of a pass as a caller gives it. Also in native/engine_binding.py.
 struct PassRow {
     int32_t slot;
@@ -142,10 +129,16 @@ struct PassRow {
     int32_t parent;  // an earlier row of the slot, or ROOT
 };
 
+// The positions before a pass that its rows see: the first `sinks` ones, and those from `start` on.
+struct View {
+    int32_t sinks = 0, start = 0;
+};
+
 // The rows of a pass: a tree in each slot that takes part. A row has the keys and values of its own
 // at the place of its number in its tree, and sees those of the rows above it.
 struct RowTrees {
     int rows = 0;
+    View view;
     int32_t tokens[PROMPT_ROWS];
     int32_t slots[PROMPT_ROWS];
     int32_t starts[PROMPT_ROWS];   // position where the row's tree begins
@@ -239,9 +232,9 @@ class Engine {
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
     void write_keys_values(int thread, const RowTrees& trees, Pass pass, int index);
+    void group_rows(int thread, const RowTrees& trees);
     void attend(int thread, const RowTrees& trees, Pass pass, int index);
-    void attend_together(int thread, const RowTrees& trees, int row, int index, int head,
-                         int count);
+    class Attention;  // of one thread in one layer
     void keep(int thread, int slot, int position, const int32_t* rows, int count);
     void add_product(int thread, const Linear& linear, int rows, Operand& operand,
                      const std::vector<float>& norm, const Linear& next);
@@ -251,13 +244,9 @@ class Engine {
     void rotate(float* head, int row, int layer) const;
 
     const Streams& streams(Pass pass) const { return pass == Pass::draft ? draft_ : target_; }
-    uint16_t* keys(int slot, int layer, int head) const;
-    uint16_t* values(int slot, int layer, int head) const;
-
     ModelShape shape_;
-    int padded_;  // head size, up to a multiple of 16
-    int blocks_;  // of 16 positions
     const EngineKernels& kernels_;
+    const AttentionKernels& attention_;
     std::vector<LayerShape> layer_shapes_;
     std::vector<float> frequencies_;  // [ropes, pairs]
     std::vector<float> rope_scales_;
@@ -265,7 +254,7 @@ class Engine {
     Streams target_, draft_;
     std::vector<Layer> layers_;  // the last one has the final norm and the head, in slot 0
     std::unique_ptr<stream::Source> source_;  // reads for matrices in layers_, and ends before them
-    Pages cache_;                             // BF16, see keys()
+    KeyValues cache_;
     std::vector<std::unique_ptr<Scratch>> scratch_;
     // Shared by the threads, a row each: written in parts, read after a barrier.
     std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_;

@@ -1,4 +1,4 @@
-// What a step computes beside the products of matrices: norms, attention, activations, the best
+// What a step computes beside products of matrices and attention: norms, activations, the best
 // logit.
 //
 // Every kernel treats one row; what it does with it does not depend on other rows.
@@ -39,37 +39,11 @@ struct Top {
     float margin() const { return value[0] - value[1]; }
 };
 
-// Query heads that share keys and values, of one row.
-//
-// Positions from `base` on are those of the row's pass. There the keys and values of position
-// base + i are at place base + path[i]: the row sees those of the rows above it in the tree.
-struct Attention {
-    const float* queries;    // [heads, size], rotated and scaled
-    int heads;               // 1..4
-    const uint16_t* keys;    // BF16 [places / 16, size, 16]
-    const uint16_t* values;  // BF16 [places, padded]
-    int first;               // position that the row sees first
-    int length;              // above the last one that it sees, at least first + 1
-    int base;                // below length
-    const int32_t* path;     // [length - base], ascending, path[i] >= i
-    int size;                // of a head
-    int padded;              // size, up to a multiple of 16
-    float cap;               // of scores; 0: none
-    float* scores;           // room for [heads, places up to a multiple of 16]
-    float* out;              // [heads, size]
-
-    int places() const { return base + path[length - 1 - base] + 1; }
-    int place(int position) const {
-        return position < base ? position : base + path[position - base];
-    }
-};
-
 struct EngineKernels {
     // out = x / sqrt(mean(x^2) + epsilon) * weight; in place is fine.
     void (*norm)(const float* x, const float* weight, int count, float epsilon, float* out);
     // activation(gate) * up
     void (*gate[ACTIVATIONS])(const float* gate, const float* up, int count, float* out);
-    void (*attend)(const Attention& task);
     // bound * tanh(x / bound), in place; what is not finite becomes NaN.
     void (*cap)(float* x, int count, float bound);
     // Of logits whose first has the index `first`.

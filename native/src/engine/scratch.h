@@ -9,11 +9,7 @@
 
 namespace cassandra {
 
-constexpr int LANES = 16;
 constexpr size_t AHEAD = 1 << 16;  // bytes of a matrix that are fetched during a wait, at most
-constexpr int TOGETHER = 4;        // query heads that attend at once, at most
-
-inline int up_to(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Seconds.
 inline double now() {
@@ -62,18 +58,43 @@ inline std::pair<int, int> outputs_of(const Linear& linear, int thread) {
             static_cast<int>(std::min(last, linear.out_features()))};
 }
 
+// Rows of a slot that attend together.
+struct RowGroup {
+    int slot, count = 0;
+    int32_t rows[MAX_ROWS];
+    bool branches = false;  // whether a row is not at the place of its position
+};
+
+// What attention needs: queries are those of the rows of a group with one head of keys and values.
+struct AttentionRoom {
+    AttentionRoom(int queries, const KeyValues& cache)
+        : summary(static_cast<size_t>(SUMMARY) + cache.padded()),
+          prepared(sizeof(float) * queries * cache.padded()),
+          scores(sizeof(float) * queries * CHUNK), weights(sizeof(uint16_t) * queries * CHUNK),
+          chunk(sizeof(float) * queries * summary), state(sizeof(float) * queries * summary),
+          partial(sizeof(float) * queries * summary * (cache.chunks() + 2)),
+          branches(sizeof(uint16_t) * MAX_ROWS * ChunkCache::size(2 * BLOCK, cache.padded())) {}
+
+    size_t summary;  // floats
+    std::vector<RowGroup> groups;
+    Pages prepared;  // queries
+    Pages scores, weights;
+    Pages chunk, state;  // summaries of a chunk, and of all chunks so far
+    Pages partial;       // summaries of chunks that follow those of another thread
+    Pages branches;      // two blocks of each row, in the order of positions
+};
+
 struct Engine::Scratch {
-    explicit Scratch(const ModelShape& shape)
+    Scratch(const ModelShape& shape, const KeyValues& cache)
         : hidden(shape.hidden), attended(shape.heads * shape.head_size), inner(shape.intermediate),
           embedded(shape.hidden), normed(static_cast<size_t>(PROMPT_ROWS) * shape.hidden),
-          queries(static_cast<size_t>(TOGETHER) * shape.head_size),
-          scores(static_cast<size_t>(TOGETHER) * up_to(shape.context, LANES)) {}
+          query(shape.head_size), attention(MAX_ROWS * shape.heads / shape.kv_heads, cache) {}
 
     Operand hidden, attended, inner;
     std::vector<uint16_t> embedded;  // a row of the embedding
     std::vector<float> normed;       // [PROMPT_ROWS, hidden]
-    std::vector<float> queries;      // of the heads that attend together
-    std::vector<float> scores;
+    std::vector<float> query;        // of one head
+    AttentionRoom attention;
 };
 
 }  // namespace cassandra

@@ -36,6 +36,7 @@ void Engine::begin(int thread, const RowTrees& trees) {
                 sines_[at] = std::sin(angle) * rope_scales_[rope];
             }
     }
+    group_rows(thread, trees);
     pool_.barrier();
 }
 
@@ -100,49 +101,9 @@ void Engine::write_keys_values(int thread, const RowTrees& trees, Pass pass, int
         const float* value = &v_[static_cast<size_t>(task) * size];
         if (!weight.empty()) kernels_.norm(key, weight.data(), size, shape_.epsilon, key);
         rotate(key, row, index);
-        const int slot = trees.slots[row], at = trees.place(row);
-        uint16_t* to = keys(slot, index, head) + static_cast<size_t>(at / LANES) * LANES * size;
-        to += at % LANES;
-        for (int i = 0; i < size; ++i) to[i * LANES] = to_bf16(key[i]);
-        to = values(slot, index, head) + static_cast<size_t>(at) * padded_;
-        for (int i = 0; i < size; ++i) to[i] = to_bf16(value[i]);
+        cache_.write(trees.slots[row], index, head, trees.place(row), key, value);
     }
     wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
-}
-
-// Attention of the heads of a thread, up to four of a group together.
-void Engine::attend(int thread, const RowTrees& trees, Pass pass, int index) {
-    const int group = shape_.heads / shape_.kv_heads;
-    const Share share(trees.rows * shape_.heads, thread, threads());
-    for (int task = share.first; task < share.last;) {
-        const int row = task / shape_.heads, head = task % shape_.heads;
-        const int count = std::min({TOGETHER, group - head % group, share.last - task});
-        attend_together(thread, trees, row, index, head, count);
-        task += count;
-    }
-    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
-}
-
-void Engine::attend_together(int thread, const RowTrees& trees, int row, int index, int head,
-                             int count) {
-    Scratch& own = *scratch_[thread];
-    const int size = shape_.head_size, group = shape_.heads / shape_.kv_heads;
-    const std::vector<float>& weight = layers_[index].vectors[VECTOR_Q_NORM];
-    const size_t at = (static_cast<size_t>(row) * shape_.heads + head) * size;
-    for (int i = 0; i < count; ++i) {
-        float* query = &own.queries[i * size];
-        std::copy_n(&q_[at + i * size], size, query);
-        if (!weight.empty()) kernels_.norm(query, weight.data(), size, shape_.epsilon, query);
-        rotate(query, row, index);
-        for (int d = 0; d < size; ++d) query[d] *= shape_.query_scale;
-    }
-    const int slot = trees.slots[row], shared = head / group;
-    const int length = trees.position(row) + 1, window = layer_shapes_[index].window;
-    const int first = window ? std::max(0, length - window) : 0;
-    kernels_.attend({own.queries.data(), count, keys(slot, index, shared),
-                     values(slot, index, shared), first, length, trees.starts[row],
-                     trees.paths[row], size, padded_, shape_.attention_cap, own.scores.data(),
-                     &attended_[at]});
 }
 
 // Adds the product of a matrix, normalised if a norm is given, to the residual stream; the parts of
