@@ -14,7 +14,7 @@ from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma, Samplin
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.model.flags import LEVEL_FLAGS, VIEW_FLAGS
+from cassandra_spec.model.flags import DRAFT_CACHE_FLAGS, LEVEL_FLAGS, VIEW_FLAGS
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def add_drafts(parser: argparse.ArgumentParser) -> None:
     flags.add_number(parser, "min-margin", f"{text} (default 0: never)", 0.0)
     parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
     flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
+    model_flags.add_draft_cache(parser)
     model_flags.add_levels(parser)
 
 
@@ -148,6 +149,7 @@ _NATIVE = "with --backend native, which decodes weights itself and keeps keys an
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
 _BATCH = "with --batch above 1, which decodes plainly"
+_DRAFT = ("--min-margin", *DRAFT_CACHE_FLAGS)
 _NATIVE_FLAGS = ("--threads", "--native-target", "--memory-limit")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
@@ -156,13 +158,13 @@ _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str
     (_NATIVE_FLAGS, lambda args: args.backend == "torch", _TORCH),
     (("--top-k", "--top-p", "--seed"), lambda args: args.temperature == 0, _GREEDY),
     (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
-    (("--gamma", "--draft", "--min-margin"), lambda args: args.plain, "with --plain"),
-    (("--draft", "--min-margin"), lambda args: args.gamma == 0, "with --gamma 0"),
-    (("--gamma", "--draft", "--min-margin"), lambda args: args.batch > 1, _BATCH),
+    (("--gamma", "--draft", *_DRAFT), lambda args: args.plain, "with --plain"),
+    (("--draft", *_DRAFT), lambda args: args.gamma == 0, "with --gamma 0"),
+    (("--gamma", "--draft", *_DRAFT), lambda args: args.batch > 1, _BATCH),
     (("--trace",), lambda args: args.batch > 1, _BATCH),
     (("--batch",), lambda args: args.backend == "torch" and args.batch > 1, _TORCH),
-    (("--gamma", "--min-margin"), lambda args: args.draft == "none", "with --draft none"),
-    (("--min-margin", *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),
+    (("--gamma", *_DRAFT), lambda args: args.draft == "none", "with --draft none"),
+    ((*_DRAFT, *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),
     (LEVEL_FLAGS, lambda args: args.draft in ("model", "none"), "without --draft lookup or hybrid"),
     (("--system",), lambda args: args.raw, "with --raw"),
 )
@@ -257,6 +259,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         draft=args.draft,
         min_margin=args.min_margin,
         levels=model_flags.levels_of(args),
+        draft_cache=model_flags.draft_cache_of(args),
         max_tokens=args.max_tokens,
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),

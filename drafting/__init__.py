@@ -61,6 +61,7 @@ from cassandra_spec.drafting.sampling import draw, probabilities, verify
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
     GREEDY,
+    DraftCache,
     DraftKind,
     Gamma,
     Levels,
@@ -98,6 +99,7 @@ __all__ = [
     "Costs",
     "Count",
     "Counters",
+    "DraftCache",
     "DraftKind",
     "DraftPass",
     "DraftPasses",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import is_integer
@@ -16,6 +16,9 @@ Gamma = int | Literal["adaptive"]
 
 MOST_GAMMA = 4096
 """The largest gamma; runtimes may take less."""
+
+MAX_POSITIONS = 2**31 - 1
+"""The largest number of positions."""
 
 DraftKind = Literal["model", "lookup", "hybrid", "none"]
 """The draft view; low drafters alone; both, as levels; plain decoding."""
@@ -65,6 +68,49 @@ GREEDY = Sampling()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DraftCache:
+    """The part of the KV cache that draft passes read (docs/software/kv.md).
+
+    A draft pass attends to the first ``sinks`` positions, to a window of the last committed ones,
+    and to all positions from the beginning of its round on. So its cost does not grow with the
+    context. Verification reads everything, so replies do not depend on this.
+    """
+
+    window: int | None = 1024  # committed positions before a round; None: all
+    sinks: int = 16
+
+    STEP: ClassVar[int] = 32
+    """The window begins at a multiple of this, so it has up to 31 positions more."""
+
+    def __post_init__(self) -> None:
+        if self.window is not None and not is_integer(self.window, 1, MAX_POSITIONS):
+            raise CassandraError(
+                f"window must be from 1 to {MAX_POSITIONS}, or None, not {self.window!r}"
+            )
+        if not is_integer(self.sinks, 0, MAX_POSITIONS):
+            raise CassandraError(f"sinks must be from 0 to {MAX_POSITIONS}, not {self.sinks!r}")
+
+    def start(self, position: int) -> int:
+        """Return the window's first position in a round that begins at ``position``.
+
+        0 means that drafts see everything.
+        """
+        if self.window is None:
+            return 0
+        start = max(position - self.window, 0) // self.STEP * self.STEP
+        return start if start > self.sinks else 0
+
+    def runs(self, position: int, first: int, stop: int) -> list[tuple[int, int]]:
+        """Return the parts of ``first`` to ``stop - 1`` that a draft pass sees.
+
+        ``position`` is where its round begins. Each part is (first, stop).
+        """
+        start = self.start(position)
+        parts = [(first, min(self.sinks if start else 0, stop)), (max(first, start), stop)]
+        return [(begin, end) for begin, end in parts if begin < end]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """How a reply is generated.
 
@@ -75,6 +121,7 @@ class Settings:
     draft: DraftKind = "model"
     min_margin: float = 0.0  # drafting stops after a token with a smaller margin of logits
     levels: Levels = Levels()
+    draft_cache: DraftCache = DraftCache()
     max_tokens: int = 128  # generated, the first included
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
     stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply, too

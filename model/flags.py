@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.drafting.settings import Levels
+from cassandra_spec.drafting.settings import DraftCache, Levels
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
@@ -66,6 +66,23 @@ def levels_of(args: argparse.Namespace) -> Levels:
         alternatives=args.alternatives,
         alternative_margin=args.alternative_margin,
     )
+
+
+# --- what drafts read of the KV cache (docs/software/kv.md) ---------------------------------------
+
+DRAFT_CACHE_FLAGS = ("--kv-window", "--kv-sinks")
+
+
+def add_draft_cache(parser: flags.Flags) -> None:
+    """Add the flags of :class:`cassandra_spec.drafting.DraftCache`."""
+    text = "read the last N positions of the KV cache in draft passes; 0: all of them"
+    flags.add_count(parser, "kv-window", text, DraftCache.window, low=0)
+    flags.add_count(parser, "kv-sinks", "and its first N positions", DraftCache.sinks, low=0)
+
+
+def draft_cache_of(args: argparse.Namespace) -> DraftCache:
+    """Return the part of the KV cache that the flags describe."""
+    return DraftCache(window=args.kv_window or None, sinks=args.kv_sinks)
 
 
 # --- studies: what follows drafts along replies ---------------------------------------------------

@@ -22,6 +22,7 @@ from cassandra_spec.drafting import (
     GREEDY,
     AdaptivePolicy,
     Counters,
+    DraftCache,
     KeyValueCounters,
     Levels,
     MeasuredSeconds,
@@ -59,6 +60,10 @@ ADAPTIVE_NODES = 7
 """Nodes that an adaptive gamma plans, at most, unless verifications are filled with more."""
 
 
+WHOLE_CACHE = DraftCache(window=None)
+"""Drafts see all positions."""
+
+
 class Engine(LoadedModel):
     """A model with the keys and values of sequences.
 
@@ -86,13 +91,15 @@ class Engine(LoadedModel):
         position: int = 0,
         *,
         draft: bool = False,
+        draft_cache: DraftCache = WHOLE_CACHE,
         rows: int = PROMPT_ROWS,
         last: int | None = None,
     ) -> NDArray[np.float32]:
         """Logits, float32 [``last``, vocabulary], of the last of consecutive tokens (all).
 
         The first token is at ``position``; keys and values of all before it must be there. The
-        pass runs over ``rows`` tokens at a time, which changes nothing but the time.
+        pass runs over ``rows`` tokens at a time, which changes nothing but the time. A draft sees
+        the part of the cache that it sees in a round that begins at ``position``.
         """
         ids = self._ids(tokens, position, draft)
         if not 1 <= rows <= PROMPT_ROWS:
@@ -107,6 +114,7 @@ class Engine(LoadedModel):
             len(ids),
             position,
             int(draft),
+            *((draft_cache.sinks, draft_cache.start(position)) if draft else (0, 0)),
             rows,
             last,
             pointer("logits", logits, np.float32, *logits.shape, writable=True) if last else None,
@@ -263,29 +271,40 @@ class Engine(LoadedModel):
         outcome, emitted = self._round(slot, position, policy, left - 1, settings)
         emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
         policy.observe(outcome)
-        self.count_round(counters, outcome, position, len(emitted))
+        self.count_round(counters, outcome, position, len(emitted), settings.draft_cache)
         return emitted, over
 
-    def count_round(self, counters: Counters, outcome: Outcome, position: int, tokens: int) -> None:
+    def count_round(
+        self,
+        counters: Counters,
+        outcome: Outcome,
+        position: int,
+        tokens: int,
+        cache: DraftCache = WHOLE_CACHE,
+    ) -> None:
         """Count a round that began at ``position`` and emitted ``tokens``, with what it read."""
-        kv = self._reads(outcome, position, tokens) if any(self.config.windows) else None
+        kv = self._reads(outcome, position, tokens, cache)
         counters.add_round(outcome, position=position, tokens=tokens, kv=kv)
 
-    def _reads(self, outcome: Outcome, position: int, tokens: int) -> KeyValueCounters:
-        """Keys and values that a round read, where layers with windows see a part of them."""
-        passes = outcome.proposal.passes
-        plain = sum(self._read_bytes(position + place) for place in range(tokens))
+    def _reads(
+        self, outcome: Outcome, position: int, tokens: int, cache: DraftCache
+    ) -> KeyValueCounters:
+        """Bytes of keys and values that the passes of a round read."""
+        whole, passes = self._read_bytes, outcome.proposal.passes
+        plain = sum(whole([(0, position + place + 1)]) for place in range(tokens))
+        stops = (position + each.start + each.rows for each in passes)
         return KeyValueCounters(
-            draft=sum(self._read_bytes(position + p.start + p.rows - 1) for p in passes),
-            target=self._read_bytes(position + outcome.drafted),
+            draft=sum(whole(cache.runs(position, 0, stop)) for stop in stops),
+            target=whole([(0, position + outcome.drafted + 1)]),
             plain=plain,
             bf16=plain,
         )
 
-    def _read_bytes(self, position: int) -> int:
-        """Keys and values that a pass reads whose last token is at ``position``."""
-        config, positions = self.config, position + 1
-        seen = sum(min(window or positions, positions) for window in config.windows)
+    def _read_bytes(self, runs: Sequence[tuple[int, int]]) -> int:
+        """Bytes of keys and values at runs of positions, the last of which is that of a token."""
+        config, stop = self.config, runs[-1][1]
+        firsts = (max(0, stop - window) if window else 0 for window in config.windows)
+        seen = sum(max(0, end - max(begin, first)) for first in firsts for begin, end in runs)
         return 2 * 2 * seen * config.kv_heads * config.head_size
 
     def require_rounds(self, settings: Settings) -> None:
@@ -333,7 +352,7 @@ class Engine(LoadedModel):
             tokens = pointer("tokens", part, np.int32, len(part))
             token = self._require_pass(
                 self._library.cassandra_engine_forward(
-                    self._open(), tokens, len(part), start, 0, PROMPT_ROWS, int(last), None
+                    self._open(), tokens, len(part), start, 0, 0, 0, PROMPT_ROWS, int(last), None
                 )
             )
         self._history[len(ids)] = token
@@ -347,7 +366,9 @@ class Engine(LoadedModel):
         """A round of at most ``budget`` nodes, and the tokens that it emits."""
         plan = policy.plan(position) if budget else Plan()
         stops = np.array(sorted(settings.stop_tokens), np.int32)
-        request = round_request(plan, settings, budget, self.config.vocabulary, stops, slot)
+        request = round_request(
+            plan, settings, budget, self.config.vocabulary, stops, slot, position
+        )
         result = RoundResult()
         status = self._library.cassandra_engine_round(
             self._open(),

@@ -75,6 +75,7 @@ class RoundRequest(CheckedStructure):
         *((name, c_float) for name in ("min_margin", "alternative_margin")),
         *((name, c_int32) for name in ("budget", "model", "low", "rows")),
         *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "slot")),
+        *((name, c_int32) for name in ("sinks", "start")),
         ("stop_count", c_int32),
         ("stops", c_void_p),
     )
@@ -145,7 +146,7 @@ _SIGNATURES = {
     "engine_set_vector": (c_int, (c_void_p, c_int, c_int, c_void_p, c_int)),
     "engine_forward": (
         c_int,
-        (c_void_p, c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p),
+        (c_void_p, c_void_p, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_void_p),
     ),
     "engine_run_rows": (
         c_int,
@@ -254,6 +255,7 @@ def round_request(
     vocabulary: int,
     stops: NDArray[np.int32],
     slot: int,
+    position: int,
 ) -> RoundRequest:
     """A round of a plan with at most ``budget`` nodes; ``stops`` [n] must outlive the round."""
     levels = settings.levels
@@ -270,6 +272,8 @@ def round_request(
         alternatives=min(levels.alternatives, MOST) * settings.uses_low_drafter,
         uses_low=settings.uses_low_drafter,
         slot=slot,
+        sinks=settings.draft_cache.sinks,
+        start=settings.draft_cache.start(position),
         stop_count=len(stops),
         stops=pointer("stops", stops, np.int32, len(stops)).address,
     )

@@ -22,6 +22,7 @@ _SIGNATURES: Mapping[str, Signature] = {
     "isa": (ctypes.c_int, ()),
     "isa_best": (ctypes.c_int, ()),
     "set_isa": (None, (ctypes.c_int,)),
+    "attention_rounded": (ctypes.c_int, ()),
 }
 
 
@@ -84,3 +85,8 @@ def set_isa(name: str | None) -> None:
 def isa() -> str:
     """Instruction set that is used now."""
     return ISAS[load().cassandra_isa()]
+
+
+def rounds_attention() -> bool:
+    """Return whether attention rounds queries and weights to BF16 with this instruction set."""
+    return bool(load().cassandra_attention_rounded())

@@ -19,6 +19,7 @@ from cassandra_spec.drafting import (
     Candidates,
     Costs,
     Counters,
+    DraftCache,
     DrafterFactory,
     DraftKind,
     Gamma,
@@ -249,17 +250,19 @@ class CassandraForCausalLM:
         kv: KeyValueFormat | None = None,
         codec: Codec | None = None,
         encoder: Encoder | None = None,
+        draft_cache: DraftCache | None = None,
     ) -> ModelSession:
         """Draft and target for one sequence of at most ``capacity`` positions.
 
         ``kv`` says how keys and values are packed, ``encoder`` and ``codec`` by whom, if not as for
-        the model.
+        the model. ``draft_cache`` says what draft passes see of them (by default everything).
         """
         check_room(capacity, context=self.positions, longest=self._reach.longest)
         kv = self.kv if kv is None else kv
         self._require_cache(capacity, kv)
         codec = self._codec if codec is None else codec
-        cache = KeyValueCache(capacity, kv, codec, self._encoder if encoder is None else encoder)
+        encoder = self._encoder if encoder is None else encoder
+        cache = KeyValueCache(capacity, kv, codec, encoder, draft_cache)
         return ModelSession(self.network, self.mode, cache, self.costs.weights, self._rows)
 
     def _require_cache(self, positions: int, kv: KeyValueFormat | None) -> None:
@@ -304,7 +307,8 @@ class CassandraForCausalLM:
             adaptive = settings.gamma == ADAPTIVE
             rows = fixed_plan(settings, MOST if adaptive else int(settings.gamma)).rows
             self.kv.check_nodes(min(rows, MOST) if adaptive else rows)
-        session = self.session(len(prompt) + settings.max_tokens)
+        capacity = len(prompt) + settings.max_tokens
+        session = self.session(capacity, draft_cache=settings.draft_cache)
         return decode(session, prompt, settings, counters, ends=ends, table=self.table, make=make)
 
     def stream(

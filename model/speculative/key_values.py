@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import ReadBytes
+from cassandra_spec.drafting import DraftCache, ReadBytes
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec, Packed
 from cassandra_spec.model.speculative.sealing import KeyValueFormat, Sealed, Sealer
 from cassandra_spec.model.speculative.tiles import Tile
@@ -27,6 +27,13 @@ _BF16_BYTES = 2
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """Keys and values."""
+
+
+def _rows(x: torch.Tensor, runs: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """Rows of some runs, in order: a view of ``x`` where there is one run."""
+    if len(runs) == 1:
+        return x[slice(*runs[0])]
+    return torch.cat([x[first:stop] for first, stop in runs])
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -51,6 +58,7 @@ class KeyValueCache:
     last; so a rollback needs no work: the next pass starts at an earlier position. Memory for
     ``capacity`` positions is taken at the first use of a layer. With ``kv``, whole blocks of
     committed positions are sealed; the tensors that passes see are then copies of what was decoded.
+    Draft passes see the part of it that ``draft_cache`` says (by default everything).
     """
 
     def __init__(
@@ -59,8 +67,10 @@ class KeyValueCache:
         kv: KeyValueFormat | None = None,
         codec: Codec | None = None,
         encoder: Encoder | None = None,
+        draft_cache: DraftCache | None = None,
     ) -> None:
         self.capacity = capacity
+        self._draft_cache = DraftCache(window=None) if draft_cache is None else draft_cache
         self._kv = kv
         self._layers: list[_Layer] = []
         self._tile: Tile | None = None
@@ -161,7 +171,16 @@ class KeyValueCache:
         keys, values = rooms.draft if self._drafting else rooms.target
         if self._sees_rounded_too_early(position):
             keys, values = self._before_rounding((keys, values), layer, position)
-        return keys[start:stop].transpose(0, 1), values[start:stop].transpose(0, 1)
+        runs = self._runs(start, stop, draft=self._drafting)
+        return _rows(keys, runs).transpose(0, 1), _rows(values, runs).transpose(0, 1)
+
+    def _runs(self, start: int, stop: int, *, draft: bool) -> list[tuple[int, int]]:
+        """The parts of ``start`` to ``stop - 1`` that a pass sees; a round begins behind what is
+        committed.
+        """
+        if draft:
+            return self._draft_cache.runs(self._committed, start, stop)
+        return [(start, stop)]
 
     # --- sealing --------------------------------------------------------------------------------
 
@@ -230,7 +249,7 @@ class KeyValueCache:
         """What a pass whose last query is at ``position`` reads, by what is sealed now.
 
         A pass reads each block that one of its layers sees a part of, and each position that is not
-        sealed in BF16, once.
+        sealed in BF16, once. A draft pass belongs to a round behind what is committed.
         """
         total = ReadBytes()
         windows = {layer.window for layer in self._layers}
@@ -242,14 +261,23 @@ class KeyValueCache:
 
     def _reads(self, layers: list[int], start: int, position: int) -> ReadBytes:
         each = sum(self._position_bytes(layer) for layer in layers)
-        bf16 = (position + 1 - start) * each
-        if self._kv is None:
-            return ReadBytes(draft=bf16, target=bf16, bf16=bf16)
-        count = min(self._kv.sealed_for(position), self._sealed)
-        blocks = slice(start // self._kv.block, count)
-        tail = (position + 1 - max(start, count * self._kv.block)) * each
-        draft, target = (table[blocks][:, layers].sum() for table in self._tables())
-        return ReadBytes(draft=int(draft) + tail, target=int(target) + tail, bf16=bf16)
+        sealed = 0 if self._kv is None else min(self._kv.sealed_for(position), self._sealed)
+        found = {}
+        for table, name in zip(self._tables(), ("draft", "target"), strict=True):
+            runs = self._runs(start, position + 1, draft=name == "draft")
+            blocks, rows = self._seen_blocks(runs, sealed)
+            found[name] = int(table[blocks][:, layers].sum()) + rows * each
+        return ReadBytes(**found, bf16=(position + 1 - start) * each)
+
+    def _seen_blocks(self, runs: list[tuple[int, int]], sealed: int) -> tuple[list[int], int]:
+        """Sealed blocks that have positions of the runs, and how many positions are in none."""
+        if self._kv is None or not sealed:
+            return [], sum(stop - first for first, stop in runs)
+        size = self._kv.block
+        end = sealed * size
+        parts = (range(first // size, -(-min(stop, end) // size)) for first, stop in runs)
+        rows = sum(max(stop - max(first, end), 0) for first, stop in runs)
+        return sorted({block for part in parts for block in part}), rows
 
     def _tables(self) -> list[NDArray[np.int64]]:
         """Bytes of the sealed blocks, keys and values together, [blocks, layers], of both."""

@@ -6,7 +6,7 @@ and values. So does this, one position after another; the engine differs by sums
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,12 @@ from cassandra_spec.native.models.config import (
     HEAD_NORMS,
     ModelConfig,
 )
+from cassandra_spec.native.library import rounds_attention
 
 Reals = NDArray[np.float64]
+
+CHUNK = 128
+"""Positions whose softmax the engine computes together (attention.h)."""
 
 
 def real(patterns: NDArray[np.uint16]) -> Reals:
@@ -39,10 +43,16 @@ def capped(values: Reals, bound: float) -> Reals:
 
 
 class ModelOracle:
-    """``tensors`` are BF16 patterns by Hugging Face's names."""
+    """``tensors`` are BF16 patterns by Hugging Face's names.
+
+    ``sees(position, place)`` hides places from a position, beyond the windows of layers. Attention
+    rounds queries and weights where the engine does with the instruction set in use.
+    """
 
     def __init__(self, config: ModelConfig, tensors: Mapping[str, NDArray[np.uint16]]) -> None:
         self.config = config
+        self.rounds_attention = rounds_attention()
+        self.sees: Callable[[int, int], bool] = lambda position, place: True
         self.tensors = {name: real(values.reshape(-1)) for name, values in tensors.items()}
 
     def logits(self, tokens: Sequence[int]) -> Reals:
@@ -101,19 +111,29 @@ class ModelOracle:
         c, s = rope.scale * np.cos(angle), rope.scale * np.sin(angle)
         return np.concatenate([a * c - b * s, b * c + a * s, rest], axis=1)
 
+    def _weights(self, scores: Reals, places: NDArray[np.int64]) -> Reals:
+        """Weights of positions; those of a chunk are rounded relative to its largest."""
+        if not self.rounds_attention:
+            return np.exp(scores - scores.max())
+        chunks = places // CHUNK
+        tops = np.array([scores[chunks == chunk].max() for chunk in chunks])
+        return rounded(np.exp(scores - tops)) * np.exp(tops - scores.max())
+
     def _attention(self, layer: int, x: Reals, at: int, seen: list[tuple[Reals, Reals]]) -> Reals:
         config = self.config
         x = rounded(self._norm(f"model.layers.{layer}.input_layernorm.weight", x))
         queries = self._project(layer, "q", x, config.heads, at) * config.query_scale
         own = (self._project(layer, which, x, config.kv_heads, at) for which in "kv")
         seen.append(tuple(map(rounded, own)))  # type: ignore[arg-type]
-        visible = seen[-config.windows[layer] :]  # 0: all
+        window = config.windows[layer] or at + 1
+        places = [place for place in range(max(0, at + 1 - window), at + 1) if self.sees(at, place)]
+        visible = [seen[place] for place in places]
         found = []
         for head, query in enumerate(queries):
             shared = head // (config.heads // config.kv_heads)
+            query = rounded(query) if self.rounds_attention else query
             scores = np.array([keys[shared] @ query for keys, _ in visible])
-            scores = capped(scores, config.attention_cap)
-            weights = np.exp(scores - scores.max())
+            weights = self._weights(capped(scores, config.attention_cap), np.array(places))
             values = np.stack([values[shared] for _, values in visible])
             found.append(weights @ values / weights.sum())
         return self._linear(layer, "self_attn.o_proj.weight") @ rounded(np.concatenate(found))

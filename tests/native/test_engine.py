@@ -15,6 +15,7 @@ from cassandra_spec.drafting import Counters, Gamma, Sampling, Settings
 from cassandra_spec.golden import CassandraError, Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.library import rounds_attention
 from cassandra_spec.native.models.reading import read_model_config
 from tests.native.model_oracle import ModelOracle
 from tests.native.models import DRAFT, KINDS, packed, small
@@ -49,9 +50,19 @@ def errors(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[Any]:
 
 
 def require_same(found: NDArray[Any], expected: NDArray[Any]) -> None:
-    """Rows are equal but for single values on the other side of a tie."""
-    assert np.median(errors(found, expected)) < ONE_ROUNDING
-    assert errors(found, expected).max() < 4 * ONE_ROUNDING
+    """Rows are equal but for single values on the other side of a tie.
+
+    Attention that rounds queries and weights has as many ties again.
+    """
+    bound = ONE_ROUNDING * (2 if rounds_attention() else 1)
+    assert np.median(errors(found, expected)) < bound
+    require_close(found, expected)
+
+
+def require_close(found: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Rows differ by single values on the other side of a tie, which later rows see."""
+    bound = ONE_ROUNDING * (2 if rounds_attention() else 1)
+    assert errors(found, expected).max() < 4 * bound
 
 
 def test_a_draft_computes_with_draft_values(every_isa: str) -> None:
@@ -303,7 +314,7 @@ def test_memory_is_stated() -> None:
     assert memory["target"] >= 2 * sum(tensors[name].size for name in tensors if "proj" in name)
     assert 0 < memory["draft"] < memory["target"]
     assert memory["embedding"] == 2 * 97 * 64
-    assert memory["position"] == 2 * 2 * 2 * (12 + 16)  # keys of 12 dimensions, values padded to 16
+    assert memory["position"] == 2 * 2 * 2 * (16 + 16)  # heads of 12 dimensions, padded to 16
 
 
 def test_a_missing_tensor_and_one_of_another_size_are_refused() -> None:

@@ -48,6 +48,7 @@ struct ChunkJob {
 };
 
 struct AttentionKernels {
+    bool rounded;  // whether queries and weights are rounded to BF16
     // Writes a query of `size` floats as number `number` of those that `attend` takes; all of them
     // take up to 4 * padded bytes each.
     void (*prepare)(const float* query, int size, int padded, int number, void* queries);

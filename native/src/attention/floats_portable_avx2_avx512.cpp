@@ -105,7 +105,7 @@ void prepare(const float* query, int size, int padded, int number, void* queries
 
 }  // namespace
 
-const AttentionKernels attention_kernels = {prepare, attend<Floats>, merge, finish};
+const AttentionKernels attention_kernels = {false, prepare, attend<Floats>, merge, finish};
 
 }  // namespace CASSANDRA_ISA
 }  // namespace cassandra

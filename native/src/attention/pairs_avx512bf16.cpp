@@ -22,13 +22,14 @@ inline __mmask16 lanes_within(int at, Span span) {
     return static_cast<__mmask16>((0xFFFFu >> (16 - last)) & (0xFFFFu << first));
 }
 
-// e to the power of x, for x <= 0, within 2^-14 of itself.
+// e to the power of x, for x <= 0, within 2^-20 of itself.
 inline __m512 power(__m512 x) {
     const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
     const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     const __m512 r = _mm512_sub_ps(t, n);
-    __m512 p = _mm512_set1_ps(9.6181291e-3f);
-    for (float c : {5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f})
+    __m512 p = _mm512_set1_ps(1.5403530e-4f);
+    for (float c :
+         {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1.0f})
         p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
     return _mm512_scalef_ps(p, n);
 }
@@ -93,28 +94,36 @@ struct Pairs {
             for (int v = 0; v < V; ++v) _mm512_storeu_ps(blends + q * apart + 16 * v, total[q][v]);
     }
 
+    // Calls f(start, lanes) for the vectors of a span.
+    template <class F> static void each_vector(Span span, F f) {
+        int i = span.first / 16 * 16;
+        if (i < span.first) f(i, lanes_within(i, span)), i += 16;
+        for (; i + 16 <= span.last; i += 16) f(i, __mmask16{0xFFFF});
+        if (i < span.last) f(i, lanes_within(i, span));
+    }
+
     static void soften(float* scores, Span seen, float bound, uint16_t* weights, float* summary) {
-        const int start = seen.first / 16 * 16;
+        if (bound > 0.0f)
+            each_vector(seen, [&](int i, __mmask16) {
+                store(scores + i, soft_cap(load(scores + i), set(bound)));
+            });
         const __m512 nothing = _mm512_set1_ps(-INFINITY);
         __m512 top = nothing;
-        for (int i = start; i < seen.last; i += 16) {
-            V16 score = load(scores + i);
-            if (bound > 0.0f) score = soft_cap(score, set(bound));
-            score.v = _mm512_mask_blend_ps(lanes_within(i, seen), nothing, score.v);
-            store(scores + i, score);
-            top = _mm512_max_ps(top, score.v);
-        }
+        each_vector(seen, [&](int i, __mmask16 lanes) {
+            const __m512 score = _mm512_mask_loadu_ps(nothing, lanes, scores + i);
+            top = _mm512_max_ps(top, score);
+        });
         summary[0] = _mm512_reduce_max_ps(top);
         const __m512 shift = _mm512_set1_ps(summary[0]);
         __m512 total = _mm512_setzero_ps();
-        for (int i = start; i < seen.last; i += 16) {
-            const __m512 weight = power(_mm512_sub_ps(_mm512_loadu_ps(scores + i), shift));
-            const __m512 seen_weight = _mm512_maskz_mov_ps(lanes_within(i, seen), weight);
-            const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(seen_weight);
+        each_vector(seen, [&](int i, __mmask16 lanes) {
+            const __m512 score = _mm512_maskz_loadu_ps(lanes, scores + i);
+            const __m512 weight = _mm512_maskz_mov_ps(lanes, power(_mm512_sub_ps(score, shift)));
+            const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(weight);
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + i), rounded);
             const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16);
             total = _mm512_add_ps(total, _mm512_castsi512_ps(bits));
-        }
+        });
         summary[1] = sum({total});
     }
 };
@@ -131,7 +140,7 @@ void prepare(const float* query, int size, int padded, int number, void* queries
 
 }  // namespace
 
-const AttentionKernels attention_kernels = {prepare, attend<Pairs>, merge, finish};
+const AttentionKernels attention_kernels = {true, prepare, attend<Pairs>, merge, finish};
 
 }  // namespace avx512bf16
 }  // namespace cassandra

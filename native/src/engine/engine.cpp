@@ -82,14 +82,15 @@ std::vector<float>& Engine::vector(int layer, int slot) { return layers_[layer].
 
 size_t Engine::position_bytes() const { return cache_.position_bytes(); }
 
-int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
-                    float* logits) {
+int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, const View& view,
+                    int rows, int wanted, float* logits) {
     int found = -1;
     for (int done = 0; done < count;) {
         const int before = std::max(0, count - wanted - done);  // logits are wanted
         const int now_rows = std::min({rows, count - done, before + MAX_ROWS});
         const int first_row = std::min(before, now_rows);
         RowTrees chain;  // each row for itself: it sees the positions before it
+        chain.view = view;
         for (int row = 0; row < now_rows; ++row)
             chain.begin(tokens[done + row], 0, position + done + row);
         pool_.run([&](int thread) { step(thread, chain, pass, first_row); });

@@ -53,6 +53,11 @@ struct Ropes {
     const float* scales;       // of cosines and sines [ropes]
 };
 
+// Positions before a pass that its rows see: the first `sinks` ones, and those from `start` on.
+struct View {
+    int32_t sinks = 0, start = 0;
+};
+
 // What a round may do (cassandra_spec.drafting.levels). Also in native/engine_binding.py.
 struct RoundRequest {
     double direct;     // tokens expected of the low drafter's tree for it to go to the target
@@ -67,6 +72,7 @@ struct RoundRequest {
     int32_t alternatives;      // second-best tokens
     int32_t uses_low;          // whether low drafters run
     int32_t slot;              // of the sequence
+    View view;                 // of passes of the draft view
     int32_t stop_count;
     const int32_t* stops;  // tokens after which nothing is drafted
 };
@@ -129,11 +135,6 @@ struct PassRow {
     int32_t parent;  // an earlier row of the slot, or ROOT
 };
 
-// The positions before a pass that its rows see: the first `sinks` ones, and those from `start` on.
-struct View {
-    int32_t sinks = 0, start = 0;
-};
-
 // The rows of a pass: a tree in each slot that takes part. A row has the keys and values of its own
 // at the place of its number in its tree, and sees those of the rows above it.
 struct RowTrees {
@@ -183,8 +184,8 @@ class Engine {
     // rows, 1..PROMPT_ROWS.
     // Fills logits [wanted, vocabulary] of the last `wanted` tokens, if not null. Returns the best
     // token of the last position, -1 if wanted is 0, or NOT_FINITE.
-    int forward(const int32_t* tokens, int count, int position, Pass pass, int rows, int wanted,
-                float* logits);
+    int forward(const int32_t* tokens, int count, int position, Pass pass, const View& view,
+                int rows, int wanted, float* logits);
 
     // One pass over rows of any slots. Fills best [wanted], the tokens after the last rows, and
     // logits [drawn, vocabulary] of the last of them. False if logits are not finite.

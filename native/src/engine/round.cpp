@@ -75,7 +75,8 @@ class Engine::Round {
         const int count = low_tree(std::min(request_.low, request_.budget - drafted_),
                                    most_ - drafted_ - 1, 0.0, tree);
         const int32_t pending = tail_[recent_ + drafted_ - 1];
-        const RowTrees rows = rows_of(pending, position_ + start, tree, count);
+        RowTrees rows = rows_of(pending, position_ + start, tree, count);
+        rows.view = request_.view;
         engine_.step(thread_, rows, Pass::draft, 0);
         int32_t path[MAX_ROWS];
         int kept = 0;
