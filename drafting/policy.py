@@ -6,10 +6,13 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
-from cassandra_spec.drafting.settings import ADAPTIVE, Settings
+from cassandra_spec.drafting.settings import ADAPTIVE, DraftCache, Settings
 
 MOST_FILLED = 15
 """Nodes that a verification is filled to: with the token before them they are a pass of 16 rows."""
@@ -94,78 +97,159 @@ class _Mean:
         self._cases = self._cases * self.DECAY + cases
 
 
-class _SecondsByRows:
+class _Growth:
+    """How the time of a pass grows with rows and positions, by least squares over measured passes.
+
+    The model is linear in ``1``, ``rows - 1``, ``seen`` and ``seen * (rows - 1)``, with ``seen`` in
+    thousands of positions. Only ratios of its times are used. ``START`` is its prior, in units of
+    one row that sees nothing, with ``DEVIATIONS`` around it; ``NOISE`` is the relative one of a
+    pass. Each later pass multiplies the weight of earlier ones by ``DECAY``.
+    """
+
+    START = (1.0, 0.05, 0.02, 0.002)
+    DEVIATIONS = (1.0, 0.1, 0.1, 0.03)
+    NOISE, DECAY = 0.1, 0.99
+
+    def __init__(self) -> None:
+        self._products, self._sums = np.zeros((4, 4)), np.zeros(4)
+        self._start = np.array(self.START)
+        self._prior = np.diag((self.NOISE / np.array(self.DEVIATIONS)) ** 2)
+        self._unit: float | None = None  # seconds of one row that sees nothing
+        self._fit = self._start
+
+    def _terms(self, rows: int, seen: float) -> NDArray[np.float64]:
+        thousands = seen / 1000
+        return np.array([1.0, rows - 1, thousands, thousands * (rows - 1)])
+
+    def of(self, rows: int, seen: float) -> float:
+        """The time of a pass, in units of the model."""
+        return float(self._terms(rows, seen) @ self._fit)
+
+    def add(self, rows: int, seen: float, seconds: float) -> None:
+        """Take a measured pass."""
+        terms = self._terms(rows, seen)
+        if self._unit is None:
+            self._unit = seconds / float(terms @ self._start)
+        about = self.of(rows, seen)  # relative errors count
+        self._products = self._products * self.DECAY + np.outer(terms, terms) / about**2
+        self._sums = self._sums * self.DECAY + terms * (seconds / self._unit / about**2)
+        fit = np.linalg.solve(self._products + self._prior, self._sums + self._prior @ self._start)
+        self._fit = np.maximum(fit, (0.05, 0.0, 0.0, 0.0))
+
+
+class _Time(NamedTuple):
+    """A recent time of passes over some rows."""
+
+    seconds: float
+    seen: float  # positions
+    round: int
+
+
+class _PassTimes:
     """Times of passes of one model, as measured lately.
 
     A pass over r rows takes as long as the last ones over r rows did; single slow ones count
     little. If none of the last ``KEPT`` rounds had one of r rows, the time lies between those of
-    fewer and of more rows. So what was slow once is tried again, drafting at all, too. Beyond all
-    that were measured, each row counts ``ROW`` of the time of one row.
+    fewer and of more rows. So what was slow once is tried again, drafting at all, too. What was
+    measured with other rows, or with more or fewer positions, is scaled by :class:`_Growth`.
     """
 
     RATE = 0.1
     OUTLIER = 2.0
     KEPT = 100
-    ROW = 0.05
 
     def __init__(self) -> None:
-        self._times: dict[int, tuple[float, int]] = {}  # seconds, and the last round
+        self._times: dict[int, _Time] = {}
+        self._growth = _Growth()
         self._rounds = 0
 
     def begin_round(self) -> None:
         """The passes that follow are of another round."""
         self._rounds += 1
 
-    def add(self, rows: int, seconds: float) -> None:
-        before = self.estimate(rows)
+    def add(self, rows: int, seen: float, seconds: float) -> None:
+        """Take the time of a pass over ``rows`` that attended to ``seen`` positions."""
+        before = self.estimate(rows, seen)
         found = seconds if before is None else min(seconds, self.OUTLIER * before)
+        self._growth.add(rows, seen, found)
         if rows in self._recent():
-            found = self._times[rows][0] + self.RATE * (found - self._times[rows][0])
-        self._times[rows] = found, self._rounds
+            known = self._scaled(rows, rows, seen)
+            found = known + self.RATE * (found - known)
+        self._times[rows] = _Time(found, seen, self._rounds)
 
-    def _recent(self) -> dict[int, float]:
-        """Seconds by rows, of sizes that one of the last rounds had."""
+    def _recent(self) -> list[int]:
+        """Rows that passes of the last rounds had."""
         oldest = self._rounds - self.KEPT
-        return {at: value for at, (value, seen) in self._times.items() if value and seen > oldest}
+        return sorted(rows for rows, each in self._times.items() if each.round > oldest)
 
-    def estimate(self, rows: int) -> float | None:
-        known = sorted(self._recent().items())
+    @property
+    def known(self) -> bool:
+        """Whether a pass was measured."""
+        return bool(self._times)
+
+    def measured(self, rows: int, rounds: int) -> bool:
+        """Whether one of the last ``rounds`` rounds had a pass over ``rows``."""
+        return rows in self._times and self._times[rows].round > self._rounds - rounds
+
+    def _scaled(self, known: int, rows: int, seen: float) -> float:
+        """The time of a pass by that of another one over ``known`` rows."""
+        each = self._times[known]
+        return each.seconds * self._growth.of(rows, seen) / self._growth.of(known, each.seen)
+
+    def estimate(self, rows: int, seen: float) -> float | None:
+        """Seconds of a pass; None before anything was measured."""
+        known = self._recent()
         if not known:
             return None
-        below = max((one for one in known if one[0] <= rows), default=None)
-        above = min((one for one in known if one[0] >= rows), default=None)
-        if below and above:
-            share = (rows - below[0]) / max(above[0] - below[0], 1)
-            return below[1] + share * (above[1] - below[1])
-        at, seconds = below or above or known[0]
-        return seconds * (1 + self.ROW * (rows - 1)) / (1 + self.ROW * (at - 1))
+        below = max((one for one in known if one <= rows), default=None)
+        above = min((one for one in known if one >= rows), default=None)
+        if below is not None and above is not None:
+            low, high = self._scaled(below, below, seen), self._scaled(above, above, seen)
+            return low + (rows - below) / max(above - below, 1) * (high - low)
+        return self._scaled(known[0] if below is None else below, rows, seen)
 
 
 class MeasuredSeconds:
-    """Times of passes, as measured lately (:class:`PassCosts`)."""
+    """Times of passes by rows and position, as measured lately (:class:`PassCosts`).
+
+    ``draft_cache`` says which positions draft passes see.
+    """
 
     DRAFT = 0.4  # of a verification of as many rows, as long as no draft was timed
+    PLAIN = 100  # rounds after which a plain pass is timed again
 
-    def __init__(self) -> None:
-        self._draft, self._verify = _SecondsByRows(), _SecondsByRows()
+    def __init__(self, draft_cache: DraftCache | None = None) -> None:
+        self._cache = DraftCache(window=None) if draft_cache is None else draft_cache
+        self._draft, self._verify = _PassTimes(), _PassTimes()
+        self._position = 0
+
+    def _seen(self, position: int) -> int:
+        runs = self._cache.runs(position, 0, position + 1)
+        return sum(stop - first for first, stop in runs)
 
     def draft(self, position: int, rows: int) -> float:
         """Seconds of one pass of the draft view, measured or estimated."""
-        found = self._draft.estimate(rows)
+        self._position = position
+        found = self._draft.estimate(rows, self._seen(position))
         return self.DRAFT * self.verify(position, rows) if found is None else found
 
     def verify(self, position: int, rows: int) -> float:
         """Seconds of a verification, measured or estimated."""
-        found = self._verify.estimate(rows)
-        return 1 + _SecondsByRows.ROW * (rows - 1) if found is None else found  # units of one row
+        self._position = position
+        found = self._verify.estimate(rows, position)
+        return 1 + _Growth.START[1] * (rows - 1) if found is None else found  # units of one row
+
+    def wants_plain(self) -> bool:
+        """Whether a plain pass should be timed: none of the last rounds had one."""
+        return self._verify.known and not self._verify.measured(1, self.PLAIN)
 
     def observe(self, outcome: Outcome) -> None:
-        """Take the times of a round."""
+        """Take the times of a round at the position that was last asked about."""
         self._verify.begin_round()
         self._draft.begin_round()
-        self._verify.add(outcome.drafted + 1, outcome.verify_seconds)
+        self._verify.add(outcome.drafted + 1, self._position, outcome.verify_seconds)
         for each in outcome.proposal.passes:
-            self._draft.add(each.rows, each.seconds)
+            self._draft.add(each.rows, self._seen(self._position), each.seconds)
 
 
 class AdaptivePolicy:
@@ -214,6 +298,8 @@ class AdaptivePolicy:
         """What the next round may draft."""
         verify = [self._costs.verify(position, 1 + nodes) for nodes in range(self._most + 1)]
         chosen, worth = Plan(), 1 / verify[0]
+        if isinstance(self._costs, MeasuredSeconds) and self._costs.wants_plain():
+            return self._counted(chosen)
         for low in self._lows:
             one_pass = self._costs.draft(position, 1 + low)
             for model in self._models[1:]:
@@ -224,8 +310,11 @@ class AdaptivePolicy:
                         chosen, worth = plan, found
         if self._uses_low:
             chosen = self._with_direct(chosen, worth, verify)
-        self.plans[str(chosen)] = self.plans.get(str(chosen), 0) + 1
-        return chosen
+        return self._counted(chosen)
+
+    def _counted(self, plan: Plan) -> Plan:
+        self.plans[str(plan)] = self.plans.get(str(plan), 0) + 1
+        return plan
 
     def _with_direct(self, chosen: Plan, worth: float, verify: Sequence[float]) -> Plan:
         """The plan that prefers a tree alone if it promises more tokens per cost.

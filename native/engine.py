@@ -78,7 +78,7 @@ class Engine(LoadedModel):
         self, config: ModelConfig, tensors: Callable[[str], Tensor | None], **options: Any
     ) -> None:
         super().__init__(config, tensors, **options)
-        self._policies: dict[tuple[str, float, Levels], Policy] = {}
+        self._policies: dict[tuple[str, float, Levels, DraftCache], Policy] = {}
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
         self.table: NgramTable | None = None  # of the low drafter
         self._history = np.zeros(self.context + 1, np.int32)
@@ -385,11 +385,12 @@ class Engine(LoadedModel):
         """An adaptive one goes on over replies with the same sources of drafts."""
         if settings.gamma != ADAPTIVE:
             return make_policy(settings, MeasuredSeconds(), most=MOST)
-        key = settings.draft, settings.min_margin, settings.levels
+        key = settings.draft, settings.min_margin, settings.levels, settings.draft_cache
         if key not in self._policies:
             nodes = MOST if self.streamed() else ADAPTIVE_NODES  # long drafts pay where it is slow
             most = min(max(nodes, settings.levels.rows), MOST)
-            self._policies[key] = make_policy(settings, MeasuredSeconds(), most=most)
+            costs = MeasuredSeconds(settings.draft_cache)
+            self._policies[key] = make_policy(settings, costs, most=most)
         return self._policies[key]
 
     def take_product_seconds(self) -> float:

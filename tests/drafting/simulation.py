@@ -42,26 +42,36 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Seconds of passes by rows, from one row on; linear between those that are named."""
+    """Seconds of passes by rows, from one row on; linear between those that are named.
+
+    ``slope`` is added for each row and thousand positions that a pass sees; drafts see at most
+    ``window`` positions.
+    """
 
     draft: Mapping[int, float]
     verify: Mapping[int, float]
+    slope: float = 0.0
+    window: int = 1024
 
-    def seconds(self, *, draft: bool, rows: int) -> float:
+    def seconds(self, *, draft: bool, rows: int, position: int) -> float:
         """Seconds of one pass."""
         named = self.draft if draft else self.verify
-        return float(np.interp(rows, list(named), list(named.values())))
+        seen = min(position, self.window) if draft else position
+        base = float(np.interp(rows, list(named), list(named.values())))
+        return base + self.slope * rows * seen / 1000
 
-    def timed(self, outcome: Outcome) -> Outcome:
+    def timed(self, outcome: Outcome, position: int) -> Outcome:
         """An outcome with the times of its passes."""
         passes = (
-            dataclasses.replace(each, seconds=self.seconds(draft=True, rows=each.rows))
+            dataclasses.replace(
+                each, seconds=self.seconds(draft=True, rows=each.rows, position=position)
+            )
             for each in outcome.proposal.passes
         )
         return dataclasses.replace(
             outcome,
             proposal=dataclasses.replace(outcome.proposal, passes=tuple(passes)),
-            verify_seconds=self.seconds(draft=False, rows=1 + outcome.drafted),
+            verify_seconds=self.seconds(draft=False, rows=1 + outcome.drafted, position=position),
         )
 
 
@@ -128,20 +138,27 @@ class Played:
 
 
 def play(
-    record: Record, machine: Machine, settings: Settings, policy: Policy, *, skip: int, places: int
+    record: Record,
+    machine: Machine,
+    settings: Settings,
+    policy: Policy,
+    *,
+    skip: int,
+    places: int,
+    prompt: int = 1,
 ) -> Played:
-    """Decode ``places`` tokens; what the first ``skip`` cost is not counted."""
+    """Decode ``places`` tokens after a prompt; what the first ``skip`` cost is not counted."""
     view = record if settings.uses_draft_view else None
     low = LowDrafter(record) if settings.uses_low_drafter else None
     drafter = LevelDrafter(low, view, policy, settings)
-    context, seconds, tokens = [0], 0.0, 0
-    while len(context) < places:
+    context, seconds, tokens = [0] * prompt, 0.0, 0
+    while len(context) < prompt - 1 + places:
         proposal = drafter.propose(context, 99)
         best = [node.token + 1 if node.token > 0 else 0 for node in proposal.nodes]
         path = accept_greedy(proposal.nodes, [context[-1] + 1, *best])
-        outcome = machine.timed(Outcome(proposal=proposal, path=path))
+        outcome = machine.timed(Outcome(proposal=proposal, path=path), len(context) - 1)
         drafter.observe(outcome)
-        if len(context) > skip:
+        if len(context) > prompt - 1 + skip:
             seconds += outcome.draft_seconds + outcome.verify_seconds
             tokens += len(path) + 1
         start = context[-1] + 1
