@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import ROOT, Counters, Node, ReadBytes, Settings, decode
+from cassandra_spec.drafting import ROOT, Counters, DraftCache, Node, ReadBytes, Settings, decode
 from cassandra_spec.drafting.low import Candidates
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
@@ -20,8 +20,8 @@ from cassandra_spec.native.engine import Engine
 class _Chains:
     """The passes of an engine over chains (:class:`cassandra_spec.drafting.Session`)."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, draft_cache: DraftCache) -> None:
+        self._engine, self._draft_cache = engine, draft_cache
         self._position = engine.memory()["position"]
         self._committed = 0
         self.weights = engine.costs.weights if engine.costs else ReadBytes()
@@ -43,8 +43,10 @@ class _Chains:
         self._committed = position
 
     def reads(self, position: int) -> ReadBytes:
+        runs = self._draft_cache.runs(self._committed, 0, position + 1)
         size = (position + 1) * self._position
-        return ReadBytes(draft=size, target=size, bf16=size)
+        draft = sum(stop - first for first, stop in runs) * self._position
+        return ReadBytes(draft=draft, target=size, bf16=size)
 
     def stored(self) -> ReadBytes:
         return self.reads(self._committed - 1)
@@ -53,7 +55,10 @@ class _Chains:
         self, kind: str, tokens: Sequence[int], position: int, last: int | None = None
     ) -> NDArray[np.float32]:
         begun = time.perf_counter()
-        logits = self._engine.forward(tokens, position, draft=kind == "draft", last=last)
+        draft = kind == "draft"
+        logits = self._engine.forward(
+            tokens, position, draft=draft, draft_cache=self._draft_cache, last=last
+        )
         self.seconds[kind] += time.perf_counter() - begun
         return logits
 
@@ -80,7 +85,7 @@ def sampled_rounds(
     """
     engine.require_room(prompt, settings)
     engine.require_drafts(settings)
-    passes = _Chains(engine)
+    passes = _Chains(engine, settings.draft_cache)
     for emitted in decode(passes, prompt, settings, counters, ends=ends, table=table):
         for kind, seconds in passes.seconds.items():
             name = f"{kind}_seconds"

@@ -60,7 +60,7 @@ class Machine:
         base = float(np.interp(rows, list(named), list(named.values())))
         return base + self.slope * rows * seen / 1000
 
-    def timed(self, outcome: Outcome, position: int) -> Outcome:
+    def timed(self, outcome: Outcome, position: int = 0) -> Outcome:
         """An outcome with the times of its passes."""
         passes = (
             dataclasses.replace(

@@ -6,8 +6,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cassandra_spec.drafting import DraftKind, Levels, Settings
+from cassandra_spec.drafting import DraftCache, DraftKind, Levels, Settings
 from cassandra_spec.golden import CassandraError
 
 
@@ -45,6 +47,42 @@ def test_bad_settings_are_named(settings: dict[str, Any], line: str) -> None:
 def test_bad_levels_are_named(levels: dict[str, Any], line: str) -> None:
     with pytest.raises(CassandraError, match=f"^{line}$"):
         Levels(**levels)
+
+
+@pytest.mark.parametrize(
+    ("cache", "line"),
+    [
+        ({"window": 0}, "window must be from 1 to 2147483647, or None, not 0"),
+        ({"window": 2.5}, "window must be from 1 to 2147483647, or None, not 2.5"),
+        ({"window": True}, "window must be from 1 to 2147483647, or None, not True"),
+        ({"sinks": -1}, "sinks must be from 0 to 2147483647, not -1"),
+        ({"sinks": None}, "sinks must be from 0 to 2147483647, not None"),
+    ],
+)
+def test_a_bad_draft_cache_is_named(cache: dict[str, Any], line: str) -> None:
+    with pytest.raises(CassandraError, match=f"^{line}$"):
+        DraftCache(**cache)
+
+
+@given(
+    window=st.one_of(st.none(), st.integers(1, 300)),
+    sinks=st.integers(0, 80),
+    position=st.integers(0, 600),
+    own=st.integers(0, 8),
+    first=st.integers(0, 600),
+)
+def test_a_draft_sees_sinks_and_at_least_its_window(
+    window: int | None, sinks: int, position: int, own: int, first: int
+) -> None:
+    cache = DraftCache(window=window, sinks=sinks)
+    runs = cache.runs(position, first, position + own)
+    seen = [place for run in runs for place in range(*run)]
+    assert seen == sorted(set(seen))
+    last = position if window is None else window
+    needed = {place for place in range(first, position + own) if place >= position - last}
+    needed |= set(range(first, min(sinks, position + own)))
+    assert needed <= set(seen)
+    assert len(set(seen) - needed) < DraftCache.STEP or sinks >= cache.start(position)
 
 
 def test_the_old_name_of_the_minimum_margin_is_taken_with_a_notice() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.native.library import rounds_attention
 from cassandra_spec.native.models.config import (
     EMBEDDING,
     FINAL_NORM,
@@ -18,7 +19,6 @@ from cassandra_spec.native.models.config import (
     HEAD_NORMS,
     ModelConfig,
 )
-from cassandra_spec.native.library import rounds_attention
 
 Reals = NDArray[np.float64]
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from cassandra_spec.drafting import Counters, DraftCache, Settings
+from cassandra_spec.drafting import Counters, DraftCache, DraftKind, Levels, Sampling, Settings
 from cassandra_spec.golden import Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MAX_ROWS, Row
 from cassandra_spec.native.models.reading import read_model_config
+from cassandra_spec.native.sampling import sampled_rounds
 from tests.native.model_oracle import CHUNK, ModelOracle
 from tests.native.models import packed, small
 from tests.native.test_engine import make, require_close, require_same
@@ -107,7 +108,7 @@ def test_drafts_see_sinks_and_a_window(
 
 
 @pytest.mark.parametrize("draft", ["model", "hybrid"])
-def test_replies_do_not_depend_on_what_drafts_see(draft: str) -> None:
+def test_replies_do_not_depend_on_what_drafts_see(draft: DraftKind) -> None:
     config, tensors = small()
     plain = Settings(gamma=0, max_tokens=80)
     caches = [DraftCache(window=None), DraftCache(window=32, sinks=0), DraftCache(window=64)]
@@ -116,6 +117,24 @@ def test_replies_do_not_depend_on_what_drafts_see(draft: str) -> None:
         for cache in caches:
             settings = dataclasses.replace(plain, gamma=5, draft=draft, draft_cache=cache)
             assert _reply(engine, settings) == expected
+
+
+def test_sampled_replies_draft_from_the_window() -> None:
+    config, tensors = small()
+    settings = Settings(
+        gamma=4,
+        max_tokens=60,
+        sampling=Sampling(temperature=1.0),
+        levels=Levels(branches=1, alternatives=0),
+        draft_cache=DraftCache(window=32, sinks=2),
+        seed=5,
+    )
+    counters = Counters()
+    with make(config, packed(tensors)) as engine:
+        list(sampled_rounds(engine, TOKENS[:200], settings, counters))
+        each = engine.memory()["position"]
+    assert counters.kv is not None
+    assert 0 < counters.kv.draft <= counters.passes * (2 + 32 + 31 + 5) * each
 
 
 def test_bytes_that_drafts_read_are_those_of_their_window() -> None:

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import Counters, Node, Proposal, Settings, decode
+from cassandra_spec.drafting import (
+    Counters,
+    DraftCache,
+    DraftKind,
+    Node,
+    Proposal,
+    Settings,
+    decode,
+)
 from cassandra_spec.golden import (
     CassandraError,
     Format,
@@ -393,3 +401,56 @@ def test_a_block_too_large_for_a_segment_is_refused() -> None:
     cache.update(rows, rows, 0)
     with pytest.raises(CassandraError, match="block must be at most 5461 for heads of 12"):
         cache.commit(8192)
+
+
+# --- what drafts see ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kv", [None, *FORMATS.values()], ids=["bf16", *FORMATS])
+@pytest.mark.parametrize("cache", [DraftCache(window=32, sinks=3), DraftCache(window=1, sinks=0)])
+def test_a_bounded_draft_cache_does_not_change_replies(
+    lm: CassandraForCausalLM, kv: KeyValueFormat | None, cache: DraftCache
+) -> None:
+    prompt = tokens_of(70)
+    expected = reply(lm, prompt, gamma=0, kv=kv, count=40)
+    kinds: tuple[DraftKind, ...] = ("model", "hybrid")
+    for draft in kinds:
+        session = lm.session(len(prompt) + 40, kv=kv, draft_cache=cache)
+        asked = Settings(gamma=3, max_tokens=40, draft=draft, draft_cache=cache)
+        counters = Counters()
+        rounds = decode(session, prompt, asked, counters)
+        assert [token for emitted in rounds for token in emitted] == expected
+        assert counters.kv is not None
+        each = counters.kv.draft / counters.passes
+        assert each <= (cache.sinks + 1 + 31 + 8 + (cache.window or 0)) * lm.costs.position
+
+
+@pytest.mark.parametrize("kv", [None, EXACT], ids=["bf16", "exact"])
+def test_drafts_see_the_positions_of_their_cache(
+    lm: CassandraForCausalLM, kv: KeyValueFormat | None
+) -> None:
+    """Against a whole cache whose other positions are taken away."""
+    tokens, bounded = tokens_of(90), DraftCache(window=32, sinks=3)
+    whole = lm.session(100, kv=kv)
+    session = lm.session(100, kv=kv, draft_cache=bounded)
+    for each in (whole, session):
+        fill(each, tokens)
+    places = [place for run in bounded.runs(90, 0, 91) for place in range(*run)]
+    assert places == [0, 1, 2, *range(32, 91)]
+    for draft in (False, True):
+        for each in (whole, session):
+            each.cache.begin(Tile(start=80, rows=16, first=10, stop=11), draft=draft)
+        for layer in range(LAYERS):
+            pairs = zip(whole.cache.seen(layer, 90), session.cache.seen(layer, 90), strict=True)
+            for everything, found in pairs:
+                assert torch.equal(found, everything[:, places] if draft else everything)
+
+
+def test_bytes_of_a_draft_are_those_that_it_sees(lm: CassandraForCausalLM) -> None:
+    bounded = lm.session(100, draft_cache=DraftCache(window=32, sinks=3))
+    whole = lm.session(100)
+    for session in (bounded, whole):
+        fill(session, tokens_of(90))
+    found, expected = bounded.reads(90), whole.reads(90)
+    assert (found.target, found.bf16) == (expected.target, expected.bf16)
+    assert found.draft * 91 == expected.draft * (3 + 91 - 32)

@@ -60,10 +60,10 @@ def best(machine: str, kind: str, draft: DraftKind) -> float:
 def test_the_best_fixed_plan_is_found_within_a_hundred_tokens(
     machine: str, kind: str, draft: DraftKind
 ) -> None:
-    """To 5 %, on every kind of text that was recorded."""
+    """To 6 %, on every kind of text that was recorded."""
     asked = Settings(gamma="adaptive", draft=draft, min_margin=1.0)
     policy = AdaptivePolicy(asked, MeasuredSeconds(), most=DEPTH)
-    assert seconds(machine, kind, draft, policy) <= best(machine, kind, draft) / 0.95
+    assert seconds(machine, kind, draft, policy) <= best(machine, kind, draft) / 0.94
 
 
 def test_what_is_recorded_makes_the_replies() -> None:
