@@ -10,7 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from cassandra_spec.drafting.settings import ADAPTIVE, DraftKind, Gamma, Sampling, Settings
+from cassandra_spec.drafting.settings import (
+    ADAPTIVE,
+    BEST_MARGIN,
+    DraftKind,
+    Gamma,
+    Sampling,
+    Settings,
+    default_margin,
+)
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.model import flags as model_flags
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
 AUTO, BF16 = "auto", "bf16"
 _MB = 10**6
 
-_GAMMAS: dict[str, Gamma] = {"torch": 3, "native": ADAPTIVE}
 _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
 """Most values in a segment of keys and values; the gateware's encoder is built for that many."""
 
@@ -52,16 +59,17 @@ def add_drafts(parser: argparse.ArgumentParser) -> None:
         "--gamma",
         type=_gamma,
         metavar="N",
-        help="tokens drafted in a round, or `adaptive`: by what was accepted (default 3, and"
-        " adaptive of the native backend, which goes by measured times, too, and drafts at most 7)",
+        help="draft length; `adaptive` (the default) adjusts it to acceptance and cost: measured"
+        " times with the native backend, bytes with torch",
     )
     text = (
-        "who drafts: the model's draft view; low drafters alone (copies of earlier tokens, a table,"
-        " what the target held likely before); both, as levels; or nobody"
+        "draft source: `model` (the packed draft weights), `lookup` (n-gram copies and table),"
+        " `hybrid` (both), `none`"
     )
-    flags.add_choice(parser, "draft", get_args(DraftKind), text)
-    text = "stop drafting after a token whose top logit exceeds the second by less"
-    flags.add_number(parser, "min-margin", f"{text} (default 0: never)", 0.0)
+    flags.add_choice(parser, "draft", get_args(DraftKind), text, "hybrid")
+    text = "stop drafting after a token whose top logit exceeds the second by less than X"
+    default = f"default {BEST_MARGIN}; 0 with a fixed --gamma"
+    flags.add_number(parser, "min-margin", f"{text} ({default})")
     parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
     flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
     model_flags.add_draft_cache(parser)
@@ -203,12 +211,15 @@ def choose_target(args: argparse.Namespace) -> str:
     if args.memory_limit is not None:
         args.native_target = BF16
         return "with --memory-limit the target may be read from the file, as BF16"
-    from cassandra_spec.model.backends import target_seconds
+    from cassandra_spec.model.backends import VERIFIED_ROWS, target_seconds
 
-    seconds = target_seconds(args.source, args.threads)
+    plain = args.plain or args.gamma == 0 or args.draft == "none"
+    rows = 1 if plain else VERIFIED_ROWS
+    seconds = target_seconds(args.source, args.threads, rows)
     args.native_target = min(seconds, key=lambda form: seconds[form])
     return ", ".join(
-        f"a plain step takes {1e3 * each:.1f} ms with {form}" for form, each in seconds.items()
+        f"a pass over {rows} rows takes {1e3 * each:.1f} ms with {form}"
+        for form, each in seconds.items()
     )
 
 
@@ -253,11 +264,12 @@ def identity_of(args: argparse.Namespace) -> list[object]:
 
 def settings_of(args: argparse.Namespace) -> Settings:
     """How replies are made, once the backend is chosen."""
-    gamma = _GAMMAS[args.backend] if args.gamma is None else args.gamma
+    gamma = ADAPTIVE if args.gamma is None else args.gamma
+    margin = default_margin(gamma) if args.min_margin is None else args.min_margin
     return Settings(
         gamma=0 if args.plain or args.batch > 1 else gamma,
         draft=args.draft,
-        min_margin=args.min_margin,
+        min_margin=margin,
         levels=model_flags.levels_of(args),
         draft_cache=model_flags.draft_cache_of(args),
         max_tokens=args.max_tokens,

@@ -68,6 +68,7 @@ from cassandra_spec.drafting.settings import (
     Sampling,
     Settings,
     check_room,
+    default_margin,
 )
 from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import (
@@ -144,6 +145,7 @@ __all__ = [
     "check_room",
     "cut_at_end",
     "decode",
+    "default_margin",
     "draw",
     "encode_opening",
     "encode_prompt",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +121,15 @@ class _Growth:
         thousands = seen / 1000
         return np.array([1.0, rows - 1, thousands, thousands * (rows - 1)])
 
+    def seconds(self) -> list[float]:
+        """Return the fit in seconds; empty before anything was measured."""
+        return [] if self._unit is None else (self._fit * self._unit).tolist()
+
+    def begin(self, seconds: Sequence[float]) -> None:
+        """Take an earlier fit as the prior."""
+        self._unit = seconds[0]
+        self._start = self._fit = np.array(seconds) / self._unit
+
     def of(self, rows: int, seen: float) -> float:
         """The time of a pass, in units of the model."""
         return float(self._terms(rows, seen) @ self._fit)
@@ -166,6 +175,17 @@ class _PassTimes:
     def begin_round(self) -> None:
         """The passes that follow are of another round."""
         self._rounds += 1
+
+    def state(self) -> dict[str, list[Any]]:
+        """Return what another process can :meth:`begin` with, as JSON has it."""
+        times = [[rows, each.seen, each.seconds] for rows, each in sorted(self._times.items())]
+        return {"growth": self._growth.seconds(), "times": times}
+
+    def begin(self, growth: Sequence[float], times: Sequence[Sequence[float]]) -> None:
+        """Take times of an earlier process, as if the last round had them."""
+        self._growth.begin(growth)
+        for rows, seen, seconds in times:
+            self._times[int(rows)] = _Time(seconds, seen, self._rounds)
 
     def add(self, rows: int, seen: float, seconds: float) -> None:
         """Take the time of a pass over ``rows`` that attended to ``seen`` positions."""
@@ -222,6 +242,16 @@ class MeasuredSeconds:
         self._cache = DraftCache(window=None) if draft_cache is None else draft_cache
         self._draft, self._verify = _PassTimes(), _PassTimes()
         self._position = 0
+
+    def state(self) -> dict[str, dict[str, list[Any]]]:
+        """Return the times of both, as JSON has them."""
+        return {"draft": self._draft.state(), "verify": self._verify.state()}
+
+    def begin(self, state: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+        """Begin with the times of an earlier process, from :meth:`state`; they are not checked."""
+        for name, times in (("draft", self._draft), ("verify", self._verify)):
+            if state[name]["times"]:
+                times.begin(state[name]["growth"], state[name]["times"])
 
     def _seen(self, position: int) -> int:
         runs = self._cache.runs(position, 0, position + 1)

@@ -17,6 +17,9 @@ Gamma = int | Literal["adaptive"]
 MOST_GAMMA = 4096
 """The largest gamma; runtimes may take less."""
 
+BEST_MARGIN = 0.75
+"""The minimum margin with which adaptive drafts are fastest (docs/software/levels.md)."""
+
 MAX_POSITIONS = 2**31 - 1
 """The largest number of positions."""
 
@@ -156,6 +159,11 @@ class Settings:
     def uses_low_drafter(self) -> bool:
         """Whether rounds may have tokens that no pass has drafted."""
         return self.gamma != 0 and self.draft in ("lookup", "hybrid")
+
+
+def default_margin(gamma: Gamma) -> float:
+    """Return the minimum margin of drafts where none is asked for."""
+    return BEST_MARGIN if gamma == ADAPTIVE else 0.0
 
 
 def check_room(needed: int, *, context: int, longest: int) -> None:

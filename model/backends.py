@@ -112,25 +112,32 @@ def _table(source: Path, opening: Opening) -> NgramTable | None:
     return open_table(opening.table, source) if opening.table else None
 
 
-def target_seconds(source: Path, threads: int | None, steps: int = 11) -> dict[Target, float]:
-    """Seconds of a plain step on this machine, the median, for each form of the native target.
+VERIFIED_ROWS = 6
+"""Rows of a typical verification: adaptive drafts have up to seven nodes."""
 
-    The model is loaded once for each form, without its draft.
+
+def target_seconds(
+    source: Path, threads: int | None, rows: int, passes: int = 11
+) -> dict[Target, float]:
+    """Median seconds of a pass over ``rows`` on this machine, for each form of the native target.
+
+    Forms of fewer bits win with one row, where memory is the limit, and lose with several, where
+    each value is decoded as often. The model is loaded once for each form, without its draft.
     """
     found = {}
     for target in TARGETS:
         with Engine.from_packed(
-            source, target=target, draft=False, threads=threads, context=steps + 1
+            source, target=target, draft=False, threads=threads, context=rows * (passes + 1)
         ) as engine:
-            found[target] = statistics.median(_step_seconds(engine, steps))
+            found[target] = statistics.median(_pass_seconds(engine, rows, passes))
     return found
 
 
-def _step_seconds(engine: Engine, steps: int) -> Iterator[float]:
-    engine.forward([0], last=1)
-    for position in range(1, steps + 1):
+def _pass_seconds(engine: Engine, rows: int, passes: int) -> Iterator[float]:
+    engine.forward([0] * rows, last=rows)
+    for number in range(1, passes + 1):
         begun = time.perf_counter()
-        engine.forward([0], position, last=1)
+        engine.forward([0] * rows, rows * number, last=rows)
         yield time.perf_counter() - begun
 
 

@@ -10,8 +10,10 @@ reply is token for token that of plain decoding (docs/software/native.md).
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,7 @@ from cassandra_spec.native.engine_binding import (
     round_request,
     table_orders,
 )
+from cassandra_spec.native.hints import hint_path, read_hint, write_hint
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models.config import ModelConfig
 from cassandra_spec.native.models.loaded import LoadedModel, Tensor
@@ -77,6 +80,7 @@ class Engine(LoadedModel):
     def __init__(
         self, config: ModelConfig, tensors: Callable[[str], Tensor | None], **options: Any
     ) -> None:
+        self._costs: list[tuple[Path | None, MeasuredSeconds]] = []  # with their hints
         super().__init__(config, tensors, **options)
         self._policies: dict[tuple[str, float, Levels, DraftCache], Policy] = {}
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
@@ -390,8 +394,34 @@ class Engine(LoadedModel):
             nodes = MOST if self.streamed() else ADAPTIVE_NODES  # long drafts pay where it is slow
             most = min(max(nodes, settings.levels.rows), MOST)
             costs = MeasuredSeconds(settings.draft_cache)
+            hint = self._hint_path(settings)
+            found = read_hint(hint) if hint else None
+            if found:
+                costs.begin(found)
+            self._costs.append((hint, costs))
             self._policies[key] = make_policy(settings, costs, most=most)
         return self._policies[key]
+
+    def _hint_path(self, settings: Settings) -> Path | None:
+        """Where the times of an adaptive policy are kept between processes."""
+        if not self.digest or self.streamed():
+            return None
+        library = Path(self._library._name).parent.name
+        machine = library, isa(), self.threads, self.digest, self.forms["target"]
+        return hint_path(*machine, settings.draft_cache)
+
+    def save_hints(self) -> None:
+        """Keep the times of adaptive rounds for the next process (:mod:`.hints`)."""
+        for path, costs in self._costs:
+            state = costs.state()
+            if path and state["verify"]["times"]:
+                write_hint(path, state)
+
+    def close(self) -> None:
+        """Keep hints, give threads and memory back; the engine cannot be used afterwards."""
+        if self._handle is not None and os.getpid() == self._process:
+            self.save_hints()
+        super().close()
 
     def take_product_seconds(self) -> float:
         """Seconds that the first thread spent in products of matrices since the last call.

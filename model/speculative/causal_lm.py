@@ -32,6 +32,7 @@ from cassandra_spec.drafting import (
     Settings,
     check_room,
     decode,
+    default_margin,
     encode_prompt,
     fixed_plan,
     make_drafter,
@@ -352,9 +353,9 @@ class CassandraForCausalLM:
         streamer: Any = None,
         stopping_criteria: Sequence[Callable[..., Any]] | None = None,
         tokenizer: Any = None,
-        gamma: Gamma = 3,
-        draft: DraftKind = "model",
-        min_margin: float = 0.0,
+        gamma: Gamma = ADAPTIVE,
+        draft: DraftKind = "hybrid",
+        min_margin: float | None = None,
         seed: int | None = None,
         **arguments: Any,
     ) -> torch.Tensor:
@@ -383,7 +384,7 @@ class CassandraForCausalLM:
             longest=self.positions,
             gamma=gamma,
             draft=draft,
-            min_margin=min_margin,
+            min_margin=default_margin(gamma) if min_margin is None else min_margin,
             seed=seed,
         )
         prompts, most = request.prompts, request.settings.max_tokens

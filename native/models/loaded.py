@@ -96,6 +96,7 @@ class LoadedModel:
             )
         self.slots = int32("slots", slots, 0, MAX_ROWS)
         self.costs: Costs | None = None  # of a packed file
+        self.digest = ""  # of a packed file
         self._handle: int | None = None
         self._library = engine_library()
         self._process = os.getpid()
@@ -139,7 +140,7 @@ class LoadedModel:
             return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
 
         loaded = cls(config, read, **options)
-        loaded.costs = model_costs(config, packed)
+        loaded.costs, loaded.digest = model_costs(config, packed), packed.digest
         return loaded
 
     @classmethod

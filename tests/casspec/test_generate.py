@@ -102,7 +102,8 @@ def test_gamma_can_be_adaptive(packed: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_unsure_drafts_end_rounds(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run_json(packed, capsys, "--min-margin", "100", "--gamma", "4")
+    flags = ("--draft", "model", "--min-margin", "100", "--gamma", "4")
+    found = run_json(packed, capsys, *flags)
     assert found["texts"] == run_json(packed, capsys)["texts"]
     assert len(found["report"]["accepted_lengths"]) == 5
     assert found["report"]["drafted"] == found["report"]["rounds"]  # one in each round, at most

@@ -47,9 +47,9 @@ def test_a_speculative_reply_is_the_plain_one(
 def test_the_targets_form_is_chosen_by_the_time_of_a_step(
     packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, faster: str
 ) -> None:
-    assert set(backends.target_seconds(packed, threads=1)) == set(TARGETS)
+    assert set(backends.target_seconds(packed, 1, rows=6)) == set(TARGETS)
     seconds = {form: 0.002 if form == faster else 0.003 for form in TARGETS}
-    monkeypatch.setattr(backends, "target_seconds", lambda source, threads: seconds)
+    monkeypatch.setattr(backends, "target_seconds", lambda source, threads, rows: seconds)
     plain = run_json(packed, capsys, "--plain")
     command = ["generate", str(packed), *PROMPTS, "--max-tokens", "40", "--json", *NATIVE]
     assert main([*command, "--native-target", "auto"]) == 0
@@ -57,7 +57,7 @@ def test_the_targets_form_is_chosen_by_the_time_of_a_step(
     found = json.loads(printed.out)
     assert found["tokens"] == plain["tokens"]
     assert set(found["report"]["native"]["forms"]["target"]) == {faster}
-    line = f"casspec: the native target {faster} was chosen: a plain step takes "
+    line = f"casspec: the native target {faster} was chosen: a pass over 6 rows takes "
     assert next(each for each in printed.err.splitlines() if "target" in each).startswith(line)
 
 

@@ -338,7 +338,10 @@ def best_rate(machine: str, kind: str, draft: DraftKind) -> float:
 def test_the_best_fixed_plan_is_found_within_a_hundred_tokens(
     machine: str, kind: str, draft: DraftKind
 ) -> None:
-    """To 6 %: costs are measured along the way. A hybrid is as good as the draft view, or low drafters, or nothing alone, too."""
+    """To 6 %: costs are measured along the way.
+
+    A hybrid is as good as the draft view, or low drafters, or nothing alone, too.
+    """
     adaptive = rate(
         machine,
         kind,
