@@ -116,7 +116,10 @@ def test_replies_with_a_table_are_the_plain_ones(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--draft", "model", "--table", "t"], "--table must not be given without --draft lookup or hybrid"),
+        (
+            ["--draft", "model", "--table", "t"],
+            "--table must not be given without --draft lookup or hybrid",
+        ),
         (["--draft", "lookup", "--low", "2"], "--low must not be given with --draft lookup"),
         (["--draft", "hybrid", "--branches", "0"], "--branches: must be an integer from 1"),
     ],

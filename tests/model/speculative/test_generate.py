@@ -52,8 +52,9 @@ def test_every_reply_of_a_batch_is_the_one_alone(lm: CassandraForCausalLM, gamma
 def test_drafts_that_stop_early_give_the_same_replies(lm: CassandraForCausalLM) -> None:
     found, drafted = [], []
     for margin in (0.0, 0.3, 1e9):
-        asked = {"max_new_tokens": NEW, "gamma": 8, "draft": "model"}
-        replies = lm.generate(**batch(*PROMPTS), **asked, min_margin=margin)
+        replies = lm.generate(
+            **batch(*PROMPTS), max_new_tokens=NEW, gamma=8, draft="model", min_margin=margin
+        )
         assert lm.report is not None
         found.append(replies.tolist())
         drafted.append(lm.report.drafted / lm.report.rounds)
@@ -61,7 +62,7 @@ def test_drafts_that_stop_early_give_the_same_replies(lm: CassandraForCausalLM) 
     assert drafted[0] > drafted[1] > drafted[2]
     assert drafted[2] <= 1  # one token is drafted before it can be judged
     with pytest.warns(FutureWarning, match="least_lead is now min_margin"):
-        lm.generate(**batch(*PROMPTS), **asked, least_lead=1e9)
+        lm.generate(**batch(*PROMPTS), max_new_tokens=NEW, gamma=8, draft="model", least_lead=1e9)
     assert lm.report is not None
     assert lm.report.drafted / lm.report.rounds == drafted[2]
 
