@@ -54,6 +54,7 @@ class Contender:
     min_margin: float = 0.0
     table: bool = False  # of n-grams, for the low drafter
     weights: str = "BF16"  # type of llama.cpp's file
+    flash: bool = False  # llama.cpp's flash attention
     slow: bool = False  # answers a part of the prompts, shortly
     same_as: str | None = None  # whose replies its own must be, token for token
     checkout: Path | None = None  # whose code decodes, if not this one's
@@ -67,6 +68,9 @@ class Contender:
 
 PLAIN = "native plain, BF16"
 """The baseline of ratios."""
+
+FLASH = "llama.cpp BF16, flash attention"
+"""Llama.cpp with its other attention; the one named LLAMA in results.py has it off."""
 
 _SHORT_PLAIN = "native plain, 12-bit"
 _MX_PLAIN = "native plain, mx"
@@ -107,6 +111,7 @@ CONTENDERS = (
         same_as=_SHORT_PLAIN,
     ),
     Contender(name="llama.cpp BF16", kind="llama.cpp", weights="BF16"),
+    Contender(name=FLASH, kind="llama.cpp", weights="BF16", flash=True),
     Contender(name="llama.cpp Q8_0", kind="llama.cpp", weights="Q8_0"),
     Contender(name="llama.cpp Q4_1", kind="llama.cpp", weights="Q4_1"),
     Contender(name="transformers BF16", kind="transformers", slow=True),

@@ -1,8 +1,9 @@
 """Replies by llama.cpp, for ``casspec bench decode``; run by a Python that has llama-cpp-python.
 
 A program of its own, without imports of the project: ``llama_serve.py quantize IN OUT TYPE`` writes
-a GGUF file in another type, ``llama_serve.py serve MODEL CONTEXT THREADS`` answers requests, a JSON
-object in a line each, on standard input (docs of :mod:`cassandra_spec.bench.decode.workers`).
+a GGUF file in another type, ``llama_serve.py serve MODEL CONTEXT THREADS FLASH`` answers requests,
+a JSON object in a line each, on standard input (docs of
+:mod:`cassandra_spec.bench.decode.workers`); FLASH is 1 for flash attention, or 0.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def quantize(source: str, destination: str, kind: str) -> None:
 class Decoder:
     """Greedy decoding with one context."""
 
-    def __init__(self, path: str, context: int, threads: int) -> None:
+    def __init__(self, path: str, context: int, threads: int, flash: int) -> None:
         options = llama_cpp.llama_model_default_params()
         # Its AMX kernels of quantised types crash on SmolLM2 in this version; BF16 has none
         options.use_extra_bufts = False
@@ -49,6 +50,7 @@ class Decoder:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = params.n_batch = context
         params.n_threads = params.n_threads_batch = threads
+        params.flash_attn_type = flash
         self.context = llama_cpp.llama_init_from_model(self.model, params)
         if not self.context:
             raise SystemExit(f"llama.cpp cannot load {path}")
@@ -77,12 +79,13 @@ class Decoder:
         """The tokens of a reply and the seconds after the first of them."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
         begin = time.perf_counter()
-        tokens = [self.step(prompt)]
+        tokens, times = [self.step(prompt)], list[float]()
         first = time.perf_counter()
         while len(tokens) < most and tokens[-1] not in stops:
             tokens.append(self.step(tokens[-1:]))
-        end = time.perf_counter()
-        return {"tokens": tokens, "first": first - begin, "seconds": end - first}
+            times.append(time.perf_counter() - first)
+        seconds = times[-1] if times else 0.0
+        return {"tokens": tokens, "first": first - begin, "seconds": seconds, "times": times}
 
 
 def main() -> None:
@@ -92,7 +95,7 @@ def main() -> None:
     if sys.argv[1] == "quantize":
         quantize(*sys.argv[2:])
         return
-    decoder = Decoder(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    decoder = Decoder(sys.argv[2], *map(int, sys.argv[3:6]))
     print(json.dumps({"ready": True, "bytes": decoder.bytes}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)

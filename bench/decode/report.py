@@ -38,7 +38,7 @@ def lines(found: Sequence[Summary]) -> str:
             f"weights: {weights}\n\n" + text_table(_COLUMNS, [_cells(each) for each in some])
         )
         if beside := [
-            [each.contender, _spread(each.to_beside, 2)] for each in some if each.to_beside
+            [each.contender, spread_cell(each.to_beside, 2)] for each in some if each.to_beside
         ]:
             parts.append(text_table(["contender", "of itself on the other checkout"], beside))
         if chosen := [[each.contender, _plans(each.plans)] for each in some if each.plans]:
@@ -49,13 +49,13 @@ def lines(found: Sequence[Summary]) -> str:
 def _cells(one: Summary) -> list[str]:
     return [
         one.contender,
-        _spread(one.rate, 0),
-        _spread(one.to_plain, 2),
-        _spread(one.to_llama, 2),
+        spread_cell(one.rate, 0),
+        spread_cell(one.to_plain, 2),
+        spread_cell(one.to_llama, 2),
         "-" if not one.drafted else f"{(one.accepted or 0) / one.drafted:.3f}",
         _identity(one),
-        _spread(one.prompt_rate, 0),
-        _spread(one.prompt_to_llama, 2),
+        spread_cell(one.prompt_rate, 0),
+        spread_cell(one.prompt_to_llama, 2),
         f"{one.probe.median / 1e9:.0f}",
         "-" if one.held is None else f"{one.held / 1e6:.0f}",
         f"{one.resident / 1e6:.0f}",
@@ -72,7 +72,8 @@ def _plans(plans: Mapping[str, int]) -> str:
     return "; ".join([*parts, f"others: {rest / total:.0%}"] if rest else parts)
 
 
-def _spread(figure: Figure, digits: int) -> str:
+def spread_cell(figure: Figure, digits: int) -> str:
+    """Return a median with its quartiles, or a dash."""
     if figure is None:
         return "-"
     return f"{figure.median:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"

@@ -34,6 +34,7 @@ class Turn:
     drafted: int | None = None
     accepted: int | None = None
     plans: dict[str, int] = dataclasses.field(default_factory=dict)  # rounds so far, if adaptive
+    times: tuple[tuple[float, ...], ...] = ()  # seconds from the first token of a reply to others
 
     @property
     def rate(self) -> float:
@@ -85,7 +86,8 @@ class Turns:
 
 def _turn(body: dict[str, Any], path: Path) -> Turn:
     try:
-        return Turn(**{**body, "replies": tuple(map(tuple, body["replies"]))})
+        nested = {name: tuple(map(tuple, body.get(name, ()))) for name in ("replies", "times")}
+        return Turn(**body | nested)
     except (KeyError, TypeError) as error:
         raise FileError(f"{path} must be turns of a benchmark ({error!r})") from error
 

@@ -84,7 +84,7 @@ class Bench:
     def _warm(self, workers: Mapping[str, Worker], contenders: Sequence[Contender]) -> None:
         """Let each decode a little, untimed."""
         for each in contenders:
-            tokens = 2 if each.slow else 24
+            tokens = 2 if each.slow else min(24, self.max_tokens)
             workers[each.name].ask(self._request(self.rounds[0][0], tokens))
 
     def _request(self, prompt: Sequence[int], tokens: int) -> dict[str, Any]:
@@ -111,6 +111,7 @@ class Bench:
             drafted=total([answer.get("drafted") for answer in answers]),
             accepted=total([answer.get("accepted") for answer in answers]),
             plans=answers[-1].get("plans", {}),
+            times=tuple(tuple(answer.get("times", ())) for answer in answers),
         )
 
     # --- models -------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ class Bench:
         sizes = [str(self.threads), str(self.context)]
         if contender.kind == "llama.cpp":
             file = self._gguf(contender.weights, weights, source, norms)
-            return [*self._llama("serve"), str(file), sizes[1], sizes[0]]
+            return [*self._llama("serve"), str(file), sizes[1], sizes[0], str(int(contender.flash))]
         packed = self.packed(contender.plan, weights, source, norms)
         table = str(self.table) if contender.table else None
         options = json.dumps({**contender.settings, "table": table})

@@ -36,11 +36,13 @@ def timed(rounds: Iterable[list[int]]) -> Answer:
     begin = time.perf_counter()
     found: Iterator[list[int]] = iter(rounds)
     tokens = list(next(found))
-    first = time.perf_counter()
+    first = end = time.perf_counter()
+    times: list[float] = []  # of all tokens but the first
     for emitted in found:
+        end = time.perf_counter()
         tokens += emitted
-    end = time.perf_counter()
-    return {"tokens": tokens, "first": first - begin, "seconds": end - first}
+        times += [end - first] * len(emitted)
+    return {"tokens": tokens, "first": first - begin, "seconds": end - first, "times": times}
 
 
 def _native(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:

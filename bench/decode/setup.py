@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.decode.prompts import encode_after, in_rounds
@@ -55,15 +56,15 @@ def prepare(
     )
 
 
-def open_turns(bench: Bench, source: Source) -> Turns:
-    """The turns that were measured before, with the same model, prompts and settings.
+def open_turns(bench: Bench, source: Source, name: Path = Path("turns.jsonl")) -> Turns:
+    """The turns that a file in the folder has, with the same model, prompts and settings.
 
     Raises:
         CassandraError: those that are there are of other ones.
     """
     names = ("rounds", "stops", "max_tokens", "slow_tokens", "threads", "context")
     about = {"model": fingerprint(source), **{name: getattr(bench, name) for name in names}}
-    return Turns(bench.folder / "turns.jsonl", about)
+    return Turns(bench.folder / name, about)
 
 
 def measure_all(

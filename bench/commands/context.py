@@ -1,0 +1,96 @@
+"""``casspec bench context``: decoding speed by context and along a long reply."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cassandra_spec.model import flags as model_flags
+from cassandra_spec.report import flags
+
+CONTEXTS = (256, 2048, 4096, 8000)
+
+EPILOG = """\
+examples:
+  casspec bench context smollm2 --llama-python bench/bin/python
+  casspec bench context smollm2 --contexts 2048 8000 --beside ../before
+  casspec bench context smollm2 --reply 4000 --rounds 2 --json context.json --figures docs/software
+
+Contenders reply to the same prompts in turn, each in a process of its own, as in
+`casspec bench decode`: plain decoding, the draft view, the hybrid, and llama.cpp in BF16 with flash
+attention off and on. Before each prompt stands text that fills it up to the context. Figures are
+medians over rounds with their quartiles; ratios are taken round by round. Speculative replies must
+be those of plain decoding, and the command fails if one is not. --reply N also times replies of N
+tokens behind short prompts, in windows of 256 tokens.
+"""
+
+
+def register(subparsers: flags.Subparsers) -> None:
+    """Add the command."""
+    text = "tokens per second by context and along a long reply, beside llama.cpp"
+    parser = flags.add_command(subparsers, "context", text, EPILOG, _context)
+    model_flags.add_source(parser)
+    flags.add_folder(parser, "out", "for models, files and what was measured", "build/context")
+    shown = ", ".join(map(str, CONTEXTS))
+    text = f"tokens of prompts, ascending (default {shown})"
+    flags.add_some(parser, "contexts", text, CONTEXTS, type=int, metavar="N")
+    flags.add_count(parser, "reply", "also time replies of N tokens")
+    flags.add_count(parser, "max-tokens", "of each reply behind a context", 64)
+    flags.add_count(parser, "rounds", "prompts, one in each round", 5)
+    parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
+    text = "let native contenders decode by the code of another checkout, too"
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help=text)
+    flags.add_count(parser, "threads", "", 2)
+    model_flags.add_calibration(parser)
+    flags.add_jobs(parser, "processes for packing")
+    flags.add_file(parser, "json", "write all figures")
+    text = "write context.svg, and reply.svg with --reply"
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help=text)
+    flags.add_file(parser, "document", "put the tables between their markers")
+    flags.add_quiet(parser)
+
+
+def _context(args: argparse.Namespace) -> int:
+    """``casspec bench context``."""
+    from cassandra_spec.bench.decode import context as by_context
+    from cassandra_spec.bench.decode.contenders import choose, with_checkout
+    from cassandra_spec.bench.decode.report import differing_replies, save
+    from cassandra_spec.bench.decode.run import Bench
+    from cassandra_spec.model.output import write_file
+    from cassandra_spec.model.weights.sources import open_source
+
+    by_context.check_contexts(args.contexts)
+    contenders = choose(by_context.CONTENDERS)
+    if args.beside:
+        contenders = with_checkout(contenders, args.beside)
+    source = open_source(args.source)
+    norms = model_flags.norms_of(source, args)
+    bench = Bench(
+        contenders=contenders,
+        folder=args.out,
+        max_tokens=args.max_tokens,
+        slow_tokens=args.max_tokens,
+        threads=args.threads,
+        llama_python=args.llama_python and args.llama_python.absolute(),
+        table=None,
+        jobs=args.jobs,
+        say=lambda text: flags.say(args, text),
+    )
+    found = by_context.measure_contexts(bench, source, norms, args.contexts, args.rounds)
+    texts, plots = {"context": by_context.context_lines(found)}, []
+    title = f"{args.source}, {args.threads} threads"
+    plots.append(by_context.context_plot(found, f"Decoding by context: {title}"))
+    compared = [each.summary for each in found]
+    windows: list[by_context.AlongReply] = []
+    if args.reply:
+        windows, replies = by_context.measure_reply(bench, source, norms, args.reply, args.rounds)
+        texts["reply"] = by_context.reply_lines(windows)
+        plots.append(by_context.reply_plot(windows, f"Decoding along a reply: {title}"))
+        compared += replies
+    print("\n\n".join(texts.values()))
+    save({"contexts": found, "windows": windows}, args.json, texts, args.document)
+    for plot in plots if args.figures else ():
+        write_file(args.figures / f"{plot.name}.svg", plot.svg().encode())
+    differing, count = differing_replies(compared)
+    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} of {count} replies differ")
+    return 1 if differing else 0
