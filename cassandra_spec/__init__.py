@@ -5,4 +5,4 @@ The packages are links to the top-level folders of the checkout; a wheel has the
 
 __all__ = ["__version__"]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

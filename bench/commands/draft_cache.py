@@ -1,0 +1,70 @@
+"""``casspec bench draft-cache``: agreement of drafts by what they read of the KV cache."""
+
+from __future__ import annotations
+
+import argparse
+
+from cassandra_spec.model import flags as model_flags
+from cassandra_spec.report import flags
+
+EPILOG = """\
+examples:
+  casspec bench draft-cache packed --questions question.jsonl
+  casspec bench draft-cache packed --questions question.jsonl --categories rag summarization \\
+      --contexts 4096 8000 --windows 512 1024 --document docs/software/kv.md
+
+The draft is forced along the target's own continuation behind questions that are joined to prompts
+of each length; the table has the share of positions at which its best token is the target's, with
+the standard error and the counts. --skip leaves out first questions, so that settings can be chosen
+by some questions and reported by others. A file of questions is in Spec-Bench's form.
+"""
+
+CONTEXTS, WINDOWS, SINKS = (2048, 4096, 8000), (256, 512, 1024, 2048), (16,)
+CATEGORIES = ("summarization", "rag")
+
+
+def register(subparsers: flags.Subparsers) -> None:
+    """Add the command."""
+    text = "agreement of drafts with the target, by what they read of the KV cache"
+    parser = flags.add_command(subparsers, "draft-cache", text, EPILOG, _draft_cache)
+    model_flags.add_packed(parser)
+    flags.add_file(parser, "questions", "in Spec-Bench's form (default: those that come along)")
+    text = f"of questions (default {' '.join(CATEGORIES)}, if there are questions)"
+    flags.add_some(parser, "categories", text, metavar="NAME")
+    flags.add_count(parser, "skip", "leave out the first N of them", 0, low=0)
+    numbers = (("contexts", CONTEXTS, "tokens of prompts"), ("windows", WINDOWS, "positions"))
+    for name, default, text in (*numbers, ("sinks", SINKS, "first positions")):
+        shown = " ".join(map(str, default))
+        flags.add_some(parser, name, f"{text} (default {shown})", default, type=int, metavar="N")
+    flags.add_count(parser, "texts", "prompts of each length", 6)
+    flags.add_count(parser, "tokens", "of each continuation", 64)
+    flags.add_count(parser, "threads", "", 2)
+    flags.add_file(parser, "json", "write all figures")
+    flags.add_file(parser, "document", "put the table between its markers")
+    flags.add_quiet(parser)
+
+
+def _draft_cache(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.compare.questions import read_questions
+    from cassandra_spec.bench.decode.context import check_contexts
+    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.draft_cache import caches, lines, measure
+
+    check_contexts(args.contexts)
+    views = caches(args.windows, args.sinks)
+    categories = args.categories or (CATEGORIES if args.questions else ())
+    questions = read_questions(args.questions)
+    chosen = [one for one in questions if not categories or one.category in categories]
+    found = measure(
+        args.source,
+        chosen[args.skip :],
+        contexts=args.contexts,
+        views=views,
+        texts=args.texts,
+        tokens=args.tokens,
+        threads=args.threads,
+        say=lambda text: flags.say(args, text),
+    )
+    print(lines(found))
+    save({"agreements": found}, args.json, {"draft-cache": lines(found)}, args.document)
+    return 0
