@@ -103,7 +103,7 @@ fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
 	$(PY) -m cassandra_spec.bench.soak --out $(BUILD)/soak $(ARGS)
 
-regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 2,048 included.
+regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 8,192 included.
 	$(PY) -m cassandra_spec.bench.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
 
 synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).

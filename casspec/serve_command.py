@@ -6,8 +6,10 @@ import argparse
 import copy
 import dataclasses
 import os
+import re
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cassandra_spec.casspec import generate_flags
@@ -58,6 +60,10 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--port", metavar="N", type=integer(0, 65535), default=8000, help=text)
     text = f"that requests must have (or {KEY} in the environment)"
     group.add_argument("--api-key", metavar="KEY", default=os.environ.get(KEY, ""), help=text)
+    text = "answer requests for this host name, too; *.example.org: for all below it"
+    flags.add_repeated(group, "allowed-host", "NAME", text)
+    text = "let pages of this origin ask the server, such as https://example.org"
+    flags.add_repeated(group, "cors-origin", "URL", text)
     text = "of the model, for clients (default: that of its directory)"
     group.add_argument("--name", metavar="NAME", help=text)
     flags.add_count(group, "slots", "requests that are decoded together", 8)
@@ -89,12 +95,34 @@ def _serve(args: argparse.Namespace) -> int:
             return 0 if server.run_until_signal() else INTERRUPTED
 
 
+def _hosts(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the names that the server has beside those of localhost."""
+    for name in args.allowed_host:
+        if not re.fullmatch(r"(\*\.)?[A-Za-z0-9.:-]+", name):
+            raise CassandraError(
+                f"--allowed-host must be a host name or *. and a domain, not {name!r}"
+            )
+    wildcard = args.host in ("", "0.0.0.0", "::")  # no names of its own
+    if wildcard and not args.allowed_host:
+        line = "only requests for localhost are answered; name other hosts by --allowed-host"
+        print(f"casspec: {line}", file=sys.stderr)
+    own = f"[{args.host}]" if ":" in args.host else args.host
+    return tuple(args.allowed_host) if wildcard else (own, *args.allowed_host)
+
+
+def _origins(origins: Sequence[str]) -> tuple[str, ...]:
+    for origin in origins:
+        if not re.fullmatch(r"https?://[^/\s*]+", origin):
+            raise CassandraError(f"--cors-origin must be a scheme and a host, not {origin!r}")
+    return tuple(origins)
+
+
 def _served(args: argparse.Namespace, backend: CheckedBackend, settings: Settings) -> Served:
     from cassandra_spec.drafting import Sampling
     from cassandra_spec.model.packing.packer import open_packed
     from cassandra_spec.serve.app import Served
 
-    config = read_config(args.source)
+    config, hosts = read_config(args.source), _hosts(args)
     Sampling(temperature=args.default_temperature)  # refuses what is out of range
     return Served(
         name=args.name or args.source.resolve().name,
@@ -108,4 +136,6 @@ def _served(args: argparse.Namespace, backend: CheckedBackend, settings: Setting
         max_tokens=args.max_tokens,
         max_body=args.max_body,
         api_key=args.api_key,
+        hosts=hosts,
+        origins=_origins(args.cors_origin),
     )

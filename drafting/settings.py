@@ -61,8 +61,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise CassandraError(f"temperature must be a number from 0 on, not {self.temperature}")
-        if self.top_k is not None and self.top_k < 1:
-            raise CassandraError(f"top_k must be at least 1, not {self.top_k}")
+        if self.top_k is not None and not is_integer(self.top_k, 1, MAX_POSITIONS):
+            raise CassandraError(f"top_k must be an integer of at least 1, not {self.top_k!r}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise CassandraError(f"top_p must be above 0 and at most 1, not {self.top_p}")
 
@@ -145,8 +145,10 @@ class Settings:
             raise CassandraError(f"draft must be one of {known}, not {self.draft!r}")
         if not self.min_margin >= 0:
             raise CassandraError(f"min_margin must be a number from 0 on, not {self.min_margin}")
-        if self.max_tokens < 1:
-            raise CassandraError(f"max_tokens must be at least 1, not {self.max_tokens}")
+        if not is_integer(self.max_tokens, 1, MAX_POSITIONS):
+            raise CassandraError(
+                f"max_tokens must be an integer of at least 1, not {self.max_tokens!r}"
+            )
         if not all(self.stop_strings):
             raise CassandraError("stop_strings must not be empty strings")
 

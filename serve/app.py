@@ -13,6 +13,8 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
@@ -26,6 +28,9 @@ from cassandra_spec.serve.requests import Asked, ChatRequest, CompletionRequest,
 from cassandra_spec.serve.scheduler import BusyError, Event, Scheduler
 
 _Asked = ChatRequest | CompletionRequest
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+"""Names that a server always has."""
 
 BODY_SECONDS = 60.0
 """In which the body of a request must come."""
@@ -46,6 +51,8 @@ class Served:
     max_tokens: int  # of a reply, at most
     max_body: int  # bytes
     api_key: str = ""  # that requests must have; empty: none
+    hosts: tuple[str, ...] = ()  # names of this server beside those of localhost
+    origins: tuple[str, ...] = ()  # of pages elsewhere that may ask it
 
 
 def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
@@ -56,6 +63,7 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
     app.add_exception_handler(HTTPException, _answer_error)
     app.add_exception_handler(ClientDisconnect, _answer_error)
     app.add_exception_handler(Exception, _answer_error)
+    _add_host_checks(app, served)
     replies = _Replies(served, scheduler)
     page = live_page(keyed=bool(served.api_key), max_tokens=served.max_tokens)
     shown = (
@@ -102,6 +110,22 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+def _add_host_checks(app: FastAPI, served: Served) -> None:
+    """Refuse requests for other hosts, and pages of other origins that are not named.
+
+    Without this a page could give its own name the address 127.0.0.1 and ask the server.
+    """
+    if served.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=served.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+        )
+    hosts = [*LOCAL_HOSTS, *served.hosts]
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
 
 
 def _model(served: Served) -> dict[str, Any]:

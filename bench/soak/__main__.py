@@ -8,7 +8,7 @@ kept, so that a run that was interrupted goes on.
 ``--backend torch`` (``make soak``): gamma 1 to 8 in turn, keys and values in BF16 and in the
 format. ``--backend native`` (``make regression``): every gamma, every kind of draft, chains and
 trees of three sizes, with and without a minimum margin, both forms of the target; some prompts
-follow enough text that prompt and reply fill 2,048 positions. With ``--table`` the low drafters
+follow enough text that prompt and reply fill 8,192 positions. With ``--table`` the low drafters
 have a table of n-grams, too.
 """
 

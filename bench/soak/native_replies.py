@@ -10,10 +10,13 @@ from cassandra_spec.model.baking import open_table
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MOST
 
-POSITIONS = 2048
+POSITIONS = 8192
 """Most positions of prompt and reply."""
 
-CONTEXTS: tuple[int | None, ...] = (None, None, 600, None, None, 1900)
+CONTEXTS: tuple[int | None, ...] = (
+    *(None, None, 600, None, None, 1900),
+    *(None, None, 4000, None, None, 7900),
+)
 """Tokens of the prompts in turn; None: as it is."""
 
 DRAFTS: tuple[DraftKind, ...] = ("model", "hybrid", "lookup")

@@ -27,6 +27,9 @@ from cassandra_spec.native.models.config import EMBEDDING, HEAD, ModelConfig
 CONTEXT = 2048
 """Most positions of a model with a memory limit that is not told how many: all are paid for."""
 
+CHUNK = 128
+"""Positions of a chunk of attention (attention.h)."""
+
 ROOMS = 8
 """Parts of the file that are in memory at a time, so that reading goes on while others are used."""
 
@@ -179,12 +182,20 @@ def position_bytes(config: ModelConfig) -> int:
     return 2 * 2 * padded * config.layers * config.kv_heads
 
 
+def _attention_room(config: ModelConfig, context: int) -> int:
+    """Buffers of attention of one thread, as ``AttentionRoom`` of scratch.h."""
+    queries, padded = MAX_ROWS * config.heads // config.kv_heads, -(-config.head_size // 16) * 16
+    summaries = -(-context // CHUNK) + 4
+    branches = 2 * MAX_ROWS * 64 * padded
+    return queries * (4 * (16 + padded) * summaries + 4 * padded + 6 * CHUNK) + branches
+
+
 def _buffers(config: ModelConfig, context: int, threads: int) -> int:
     """Rows of activations of a pass, in float32 and as inputs of products."""
     q, kv = config.heads * config.head_size, config.kv_heads * config.head_size
     wide = 2 * config.hidden + 2 * q + 2 * kv + 2 * config.intermediate
     inputs = 16 * (config.hidden + q + config.intermediate)
-    own = PROMPT_ROWS * inputs + 16 * context
+    own = PROMPT_ROWS * inputs + _attention_room(config, context)
     return 4 * PROMPT_ROWS * wide + 4 * MAX_ROWS * config.vocabulary + threads * own
 
 

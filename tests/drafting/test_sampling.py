@@ -125,7 +125,9 @@ def test_filters_agree_with_transformers(seed: int) -> None:
     [
         ("temperature", -1.0, "temperature must be a number from 0 on, not -1.0"),
         ("temperature", float("nan"), "temperature must be a number from 0 on, not nan"),
-        ("top_k", 0, "top_k must be at least 1, not 0"),
+        ("top_k", 0, "top_k must be an integer of at least 1, not 0"),
+        ("top_k", 2.5, "top_k must be an integer of at least 1, not 2.5"),
+        ("top_k", True, "top_k must be an integer of at least 1, not True"),
         ("top_p", 0.0, "top_p must be above 0 and at most 1, not 0.0"),
     ],
 )

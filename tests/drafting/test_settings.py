@@ -22,7 +22,10 @@ from cassandra_spec.golden import CassandraError
         ({"draft": "guess"}, "draft must be one of model, lookup, hybrid, none, not 'guess'"),
         ({"min_margin": -0.1}, "min_margin must be a number from 0 on, not -0.1"),
         ({"min_margin": float("nan")}, "min_margin must be a number from 0 on, not nan"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
+        *(
+            ({"max_tokens": value}, f"max_tokens must be an integer of at least 1, not {value!r}")
+            for value in (0, 2.5, True, float("nan"), float("inf"), "3")
+        ),
         ({"stop_strings": ("a", "")}, "stop_strings must not be empty strings"),
     ],
 )

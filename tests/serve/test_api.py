@@ -402,6 +402,38 @@ def test_other_refusals(address: str) -> None:
 
 
 @contextlib.contextmanager
+def ask_host(address: str, host: str, **headers: str) -> tuple[int, dict[str, str]]:
+    """Ask for the models under the name of some host."""
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=30)
+    connection.putrequest("GET", "/v1/models", skip_host=True)
+    for name, value in {"Host": host, **headers}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    reply = connection.getresponse()
+    found = {name.lower(): value for name, value in reply.getheaders()}
+    connection.close()
+    return reply.status, found
+
+
+def test_only_named_hosts_and_origins_are_answered(address: str, packed: Path) -> None:
+    origin = "https://page.example.org"
+    for host in ("localhost", "LOCALHOST:8000", "127.0.0.1", "[::1]:8000"):
+        status, headers = ask_host(address, host, Origin=origin)
+        assert status == 200
+        assert "access-control-allow-origin" not in headers
+    for host in ("example.org", "127.0.0.1.example.org", "localhost.example.org", "", "a b"):
+        assert ask_host(address, host)[0] == 400
+    named = {"hosts": ("api.example.org", "*.lan"), "origins": (origin,)}
+    with opened(packed, slots=1, waiting=1, **named) as server, running(server) as other:
+        for host in ("api.example.org:80", "box.lan", "localhost"):
+            status, headers = ask_host(other, host, Origin=origin)
+            assert (status, headers["access-control-allow-origin"]) == (200, origin)
+        for host in ("example.org", "lan", "box.lan.org"):
+            assert ask_host(other, host)[0] == 400
+        _, headers = ask_host(other, "localhost", Origin="https://other.example.org")
+        assert "access-control-allow-origin" not in headers
+
+
 def raw_stream(address: str, tokens: int, *, stream: bool = True) -> Iterator[socket.socket]:
     """A connection on which a reply was asked for."""
     ask = {"model": "tiny", "prompt": WORDS, "max_tokens": tokens, "stream": stream}

@@ -242,7 +242,7 @@ def test_keys_and_values_in_the_format_do_not_change_a_batch(
         ({"token_type_ids": [[0]]}, "generate() must not be given token_type_ids: it is not"),
         ({"nonsense": 1}, "generate() must not be given nonsense: it is not supported"),
         ({"max_length": 5}, "max_length must be more than the 5 tokens of the input, not 5"),
-        ({"max_new_tokens": 0}, "max_tokens must be at least 1, not 0"),
+        ({"max_new_tokens": 0}, "max_tokens must be an integer of at least 1, not 0"),
         ({"max_new_tokens": 900}, "prompt and reply must fit the context of 256 positions"),
         ({"do_sample": True, "temperature": 0.0}, "temperature must be above 0 with do_sample"),
         ({"do_sample": True, "top_p": 1.5}, "top_p must be above 0 and at most 1, not 1.5"),
