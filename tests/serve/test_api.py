@@ -401,7 +401,6 @@ def test_other_refusals(address: str) -> None:
         assert (found, set(body)) == (status, {"error"})
 
 
-@contextlib.contextmanager
 def ask_host(address: str, host: str, **headers: str) -> tuple[int, dict[str, str]]:
     """Ask for the models under the name of some host."""
     connection = HTTPConnection(urlsplit(address).netloc, timeout=30)
@@ -434,6 +433,7 @@ def test_only_named_hosts_and_origins_are_answered(address: str, packed: Path) -
         assert "access-control-allow-origin" not in headers
 
 
+@contextlib.contextmanager
 def raw_stream(address: str, tokens: int, *, stream: bool = True) -> Iterator[socket.socket]:
     """A connection on which a reply was asked for."""
     ask = {"model": "tiny", "prompt": WORDS, "max_tokens": tokens, "stream": stream}

@@ -12,8 +12,8 @@
 
 namespace cassandra {
 
-constexpr int BLOCK = 16;   // positions whose keys lie side by side
-constexpr int CHUNK = 128;  // positions of a chunk
+constexpr int BLOCK = 16;    // positions whose keys lie side by side
+constexpr int CHUNK = 128;   // positions of a chunk
 constexpr int SUMMARY = 16;  // floats of a summary before its weighted sum: largest score, sum
 
 // Positions first..last - 1 of a chunk.

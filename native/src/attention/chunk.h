@@ -60,10 +60,9 @@ void score_span(const Queries<A>& q, const uint16_t* keys, int origin, Span span
         const auto* queries = q.queries + static_cast<size_t>(start) * q.padded;
         in_runs<A::template kBlocks<N>>(last - first, [&](auto b, int at) {
             const int block = first + at;
-            A::template score<N, decltype(b)::value>(queries, q.padded,
-                                                     keys + (block - origin) * size,
-                                                     q.scores + start * CHUNK + block * BLOCK,
-                                                     start ? 0 : q.ahead);
+            A::template score<N, decltype(b)::value>(
+                queries, q.padded, keys + (block - origin) * size,
+                q.scores + start * CHUNK + block * BLOCK, start ? 0 : q.ahead);
         });
     });
 }
@@ -79,9 +78,8 @@ void blend_span(const Queries<A>& q, const uint16_t* values, int origin, Span sp
         const size_t apart = static_cast<size_t>(SUMMARY) + q.padded;
         in_runs<A::kVectors>(q.padded / 16, [&](auto v, int vector) {
             A::template blend<N, decltype(v)::value>(
-                q.weights + start * CHUNK + first, from + 32 * vector, q.padded,
-                span.last - first, q.blends + start * apart + 16 * vector, apart,
-                start ? 0 : q.ahead);
+                q.weights + start * CHUNK + first, from + 32 * vector, q.padded, span.last - first,
+                q.blends + start * apart + 16 * vector, apart, start ? 0 : q.ahead);
         });
     });
 }

@@ -133,8 +133,7 @@ void prepare(const float* query, int size, int padded, int number, void* queries
     for (int d = 0; d < padded; d += 16) {
         const int left = std::min(size - d, 16);
         const __m512 part = _mm512_maskz_loadu_ps(lanes_within(0, {0, left}), query + d);
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + d),
-                            (__m256i)_mm512_cvtneps_pbh(part));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + d), (__m256i)_mm512_cvtneps_pbh(part));
     }
 }
 

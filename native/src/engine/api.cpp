@@ -106,8 +106,8 @@ CASSANDRA_API void cassandra_engine_stream_figures(void* engine, stream::Figures
 
 // The best token of the last position, -1 if no logits are wanted; or FAILED, NOT_FINITE.
 CASSANDRA_API int cassandra_engine_forward(void* engine, const int32_t* tokens, int count,
-                                           int position, int draft, int sinks, int start,
-                                           int rows, int wanted, float* logits) {
+                                           int position, int draft, int sinks, int start, int rows,
+                                           int wanted, float* logits) {
     const Pass pass = draft ? Pass::draft : Pass::target;
     int best = FAILED;
     attempt([&] {

@@ -223,8 +223,9 @@ class Engine::Attention {
         const int next = item.pieces.at(std::min(number + 1, item.pieces.count() - 1)).start;
         const int ahead = shared_positions(item.group) - piece.start;
         const ChunkCache own = branch(0).from(std::max(0, -ahead));
-        kernels_.attend({whole.keys, whole.values, chunk(item, next).keys - whole.keys, padded_, engine_.shape_.attention_cap,
-                         item.group.count, heads_, room_.prepared.as<void>(), seen,
+        kernels_.attend({whole.keys, whole.values, chunk(item, next).keys - whole.keys, padded_,
+                         engine_.shape_.attention_cap, item.group.count, heads_,
+                         room_.prepared.as<void>(), seen,
                          item.group.branches ? std::clamp(ahead, 0, CHUNK) : CHUNK, own.keys,
                          own.values, ChunkCache::size(2 * BLOCK, padded_), room_.scores.as<float>(),
                          room_.weights.as<uint16_t>(), out});

@@ -99,8 +99,7 @@ Top top(const float* logits, int count, int first) {
 
 }  // namespace
 
-const EngineKernels engine_kernels = {
-    norm, {gate_run<silu>, gate_run<gelu>}, cap, top};
+const EngineKernels engine_kernels = {norm, {gate_run<silu>, gate_run<gelu>}, cap, top};
 
 }  // namespace CASSANDRA_ISA
 }  // namespace cassandra
