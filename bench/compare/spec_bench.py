@@ -65,7 +65,11 @@ class Turn:
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Turn:
         """The inverse of ``dataclasses.asdict``, also behind JSON."""
-        replies = {name: Timed(**body[name]) for name in ("plain", "drafted")}
+        fields = [field.name for field in dataclasses.fields(Timed)]
+        replies = {
+            name: Timed(**{field: body[name][field] for field in fields})
+            for name in ("plain", "drafted")
+        }
         return cls(**replies, counters=Counters.of(body["counters"]))
 
 

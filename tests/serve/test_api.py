@@ -443,7 +443,7 @@ def raw_stream(address: str, tokens: int, *, stream: bool = True) -> Iterator[so
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(60)
         connection.connect((where.hostname, where.port))
-        head = f"POST {TEXT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += f"Content-Length: {len(data)}\r\nConnection: close\r\n\r\n"
         connection.sendall(head.encode() + data)
         yield connection

@@ -140,7 +140,10 @@ template <class A> class Chunk {
     template <class F> void each_own(F f) const {
         for (int row = 0; row < job_.rows; ++row) {
             const Span own = both(job_.seen[row], {job_.shared, CHUNK});
-            if (!own.empty()) f(of_rows(row, 1), own, row * job_.own_stride);
+            if (own.empty()) continue;
+            Queries<A> queries = of_rows(row, 1);
+            queries.ahead = 0;
+            f(queries, own, row * job_.own_stride);
         }
     }
 
