@@ -77,7 +77,16 @@ class Plot:
             file = io.StringIO()
             canvas = FigureCanvasSVG(self.figure())
             canvas.print_svg(file, metadata={"Title": self.title, "Date": None})
-        return file.getvalue()
+        return _with_description(file.getvalue(), self.description())
+
+    def description(self) -> str:
+        """The values of the plot in words, for readers who do not see it."""
+        bars = [f"{bar.label} {bar.series}".strip() + f": {_number(bar.value)}" for bar in self.bars]
+        curves = [
+            f"{name}: " + ", ".join(f"{_number(y)} at {_number(x)}" for x, y in points)
+            for name, points in self.curves
+        ]
+        return f"{self.axis}. {'; '.join(bars + curves)}."
 
     def _draw_bars(self, axes: Axes) -> None:
         places = _places(self.bars)
@@ -171,8 +180,12 @@ def described_svg(figure: Figure, *, title: str, text: str) -> bytes:
         {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
     ):
         figure.savefig(out, format="svg", metadata={"Title": title, "Date": None})
-    head, mark, rest = out.getvalue().partition(b"</title>")
-    return head + mark + f"\n <desc>{escape(text)}</desc>".encode() + rest
+    return _with_description(out.getvalue().decode(), text).encode()
+
+
+def _with_description(svg: str, text: str) -> str:
+    head, mark, rest = svg.partition("</title>")
+    return f"{head}{mark}\n <desc>{escape(text)}</desc>{rest}"
 
 
 def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[float]], *, title: str) -> bytes:

@@ -64,6 +64,13 @@ endmodule
 """
 
 
+def needs_tools() -> None:
+    """Skip the test on a machine without the tools or the library."""
+    tools = all(map(shutil.which, ("yosys", "cadical")))
+    if not tools or not DEFAULT_LIBERTY.is_file():
+        pytest.skip("no tools or library: apt install yosys cadical qflow-tech-osu018")
+
+
 def mapped(out: Path, text: str, top: str, *, gated: bool = False) -> Path:
     """A netlist of Verilog; its source is ``TOP.v`` beside it."""
     return map_for_speed(
@@ -73,9 +80,7 @@ def mapped(out: Path, text: str, top: str, *, gated: bool = False) -> Path:
 
 def designed(out: Path, text: str, top: str, *, without_memories: bool = False) -> Design:
     """A design of Verilog; its source is ``TOP.v``."""
-    tools = all(map(shutil.which, ("yosys", "cadical")))
-    if not tools or not DEFAULT_LIBERTY.is_file():
-        pytest.skip("no tools or library: apt install yosys cadical qflow-tech-osu018")
+    needs_tools()
     (out / f"{top}.v").write_text(text)
     run_tool("yosys", ["-q", "-p", f"read_verilog {top}.v; proc; write_rtlil {top}.rtlil"], out)
     rtlil = (out / f"{top}.rtlil").read_text()
@@ -209,4 +214,5 @@ def test_a_clock_that_is_no_gates_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_decoder_of_8_lanes_is_proved(tmp_path: Path) -> None:
+    needs_tools()
     assert equivalence.main(["--lanes", "8", "--out", str(tmp_path)]) == 0
