@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cassandra_spec.golden.codec import encode
 from cassandra_spec.golden.format import Format
-from cassandra_spec.golden.packed import Packed, Values
+from cassandra_spec.golden.packed import Packed, Packer, Values
 from cassandra_spec.golden.selection import keep_largest
 
 
@@ -38,7 +38,10 @@ class Encoder(Protocol):
 
 
 class GoldenEncoder:
-    """This package's codec behind the interface :class:`Encoder`."""
+    """A codec behind the interface :class:`Encoder`; golden's by default."""
+
+    def __init__(self, codec: Packer | None = None) -> None:
+        self._encode = encode if codec is None else codec.encode
 
     def encode(
         self,
@@ -50,7 +53,7 @@ class GoldenEncoder:
         codebook: Sequence[int] | None = None,
     ) -> Packed:
         """Pack whole segments of vectors (see :class:`Encoder`)."""
-        return encode(
+        return self._encode(
             values,
             format,
             kept=None if keep is None else keep_largest(values, vector, keep),

@@ -40,6 +40,7 @@ from cassandra_spec.drafting import (
     make_report,
     native_figures,
 )
+from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
@@ -55,6 +56,7 @@ from cassandra_spec.native.engine_binding import (
     table_orders,
 )
 from cassandra_spec.native.hints import hint_path, read_hint, write_hint
+from cassandra_spec.native.key_values import CHUNK, ChunkSealer
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models.config import ModelConfig
 from cassandra_spec.native.models.loaded import LoadedModel, Tensor
@@ -74,14 +76,29 @@ class Engine(LoadedModel):
     ``slots`` are for sequences that are decoded side by side (:mod:`cassandra_spec.native.batch`);
     each takes memory as positions are written, and keeps it. :meth:`run_round` runs in any.
 
+    With ``key_values``, chunks of committed positions are sealed: the target reads the same values
+    as before from fewer bits, a draft reads a part of these bits (:mod:`.key_values`).
+
     The rest is that of :class:`~cassandra_spec.native.models.loaded.LoadedModel`.
     """
 
     def __init__(
-        self, config: ModelConfig, tensors: Callable[[str], Tensor | None], **options: Any
+        self,
+        config: ModelConfig,
+        tensors: Callable[[str], Tensor | None],
+        *,
+        key_values: ChunkSealer | None = None,
+        **options: Any,
     ) -> None:
         self._costs: list[tuple[Path | None, MeasuredSeconds]] = []  # with their hints
+        self._sealer = key_values
+        if key_values is not None:
+            key_values.form.check_size(config.head_size)
         super().__init__(config, tensors, **options)
+        if key_values is not None:
+            self._library.cassandra_engine_set_sealed_form(
+                self._open(), key_values.form.structure()
+            )
         self._policies: dict[tuple[str, float, Levels, DraftCache], Policy] = {}
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
         self.table: NgramTable | None = None  # of the low drafter
@@ -112,6 +129,7 @@ class Engine(LoadedModel):
         if not 0 <= last <= len(ids):
             raise CassandraError(f"last must be from 0 to {len(ids)}, not {last}")
         logits = np.empty((last, self.config.vocabulary), np.float32)
+        self._seal_chunks(0, position)
         status = self._library.cassandra_engine_forward(
             self._open(),
             pointer("tokens", ids, np.int32, len(ids)),
@@ -147,6 +165,9 @@ class Engine(LoadedModel):
         last = int32("last", len(rows) if last is None else last, 0, len(rows))
         best = np.empty(last, np.int32)
         logits = np.empty((int32("drawn", drawn, 0, last), vocabulary), np.float32)
+        for row in rows:
+            if row.parent == ROOT:
+                self._seal_chunks(row.slot, row.position)
         status = self._library.cassandra_engine_run_rows(
             self._open(),
             pointer("rows", checked, np.int32, len(rows), len(Row._fields)),
@@ -181,6 +202,37 @@ class Engine(LoadedModel):
         if source != destination:
             handle = self._open()
             self._library.cassandra_engine_copy_positions(handle, source, destination, count)
+
+    def read_chunk(self, slot: int, chunk: int, *, draft: bool = False) -> NDArray[np.uint16]:
+        """Keys and values of a chunk of positions, as target or draft read them.
+
+        BF16 patterns [keys and values, layers, CHUNK, heads, head size]. Those of positions that
+        no pass has written are zeros.
+        """
+        int32("slot", slot, 0, self.slots)
+        int32("chunk", chunk, 0, (self.context - 1) // CHUNK)
+        patterns = np.empty(self._chunk_shape, np.uint16)
+        place = pointer("patterns", patterns, np.uint16, *patterns.shape, writable=True)
+        read = self._library.cassandra_engine_read_chunk
+        self._require_made(bool(read(self._open(), slot, chunk, int(draft), place)))
+        return patterns
+
+    @property
+    def _chunk_shape(self) -> tuple[int, ...]:
+        config = self.config
+        return 2, config.layers, CHUNK, config.kv_heads, config.head_size
+
+    def _seal_chunks(self, slot: int, position: int) -> None:
+        """Seal the chunks before a position that a pass begins at."""
+        if self._sealer is None:
+            return
+        handle, shape = self._open(), self._chunk_shape
+        while (chunk := self._library.cassandra_engine_unsealed(handle, slot, position)) >= 0:
+            sealed = [self._sealer.seal(each) for each in self.read_chunk(slot, chunk)]
+            read = [np.stack(each) for each in zip(*sealed, strict=True)]
+            places = (pointer("values", each, np.uint16, *shape) for each in read)
+            done = self._library.cassandra_engine_seal(handle, slot, chunk, *places)
+            self._require_made(bool(done))
 
     @property
     def free_slots(self) -> int:
@@ -294,22 +346,41 @@ class Engine(LoadedModel):
         self, outcome: Outcome, position: int, tokens: int, cache: DraftCache
     ) -> KeyValueCounters:
         """Bytes of keys and values that the passes of a round read."""
-        whole, passes = self._read_bytes, outcome.proposal.passes
-        plain = sum(whole([(0, position + place + 1)]) for place in range(tokens))
+        passes = outcome.proposal.passes
+        sealed = position // CHUNK * CHUNK if self._sealer else 0
+        whole = [[(0, position + place + 1)] for place in range(tokens)]
         stops = (position + each.start + each.rows for each in passes)
         return KeyValueCounters(
-            draft=sum(whole(cache.runs(position, 0, stop)) for stop in stops),
-            target=whole([(0, position + outcome.drafted + 1)]),
-            plain=plain,
-            bf16=plain,
+            draft=sum(
+                self._read_bytes(cache.runs(position, 0, stop), sealed, draft=True)
+                for stop in stops
+            ),
+            target=self._read_bytes([(0, position + outcome.drafted + 1)], sealed),
+            plain=sum(self._read_bytes(runs, sealed) for runs in whole),
+            bf16=sum(map(self._read_bytes, whole)),
         )
 
-    def _read_bytes(self, runs: Sequence[tuple[int, int]]) -> int:
-        """Bytes of keys and values at runs of positions, the last of which is that of a token."""
+    def _read_bytes(
+        self, runs: Sequence[tuple[int, int]], sealed: int = 0, *, draft: bool = False
+    ) -> int:
+        """Bytes of keys and values at runs of positions, the last of which is that of a token.
+
+        Positions before ``sealed`` are sealed.
+        """
         config, stop = self.config, runs[-1][1]
-        firsts = (max(0, stop - window) if window else 0 for window in config.windows)
-        seen = sum(max(0, end - max(begin, first)) for first in firsts for begin, end in runs)
-        return 2 * 2 * seen * config.kv_heads * config.head_size
+        firsts = [max(0, stop - window) if window else 0 for window in config.windows]
+
+        def seen(low: int, high: int) -> int:
+            """Positions from ``low`` to below ``high`` that layers see, counted by layer."""
+            return sum(
+                max(0, min(end, high) - max(begin, first, low))
+                for first in firsts
+                for begin, end in runs
+            )
+
+        bits = self._sealer.form.read_bits(draft=draft) if self._sealer else 16
+        values = 2 * config.kv_heads * config.head_size
+        return round(values * (bits * seen(0, sealed) + 16 * seen(sealed, stop)) / 8)
 
     def require_rounds(self, settings: Settings) -> None:
         """Raise :class:`CassandraError` for settings of rounds that this engine cannot run."""
@@ -354,6 +425,7 @@ class Engine(LoadedModel):
             part = ids[start : start + PROMPT_ROWS]
             last = start + len(part) == len(ids)
             tokens = pointer("tokens", part, np.int32, len(part))
+            self._seal_chunks(0, start)
             token = self._require_pass(
                 self._library.cassandra_engine_forward(
                     self._open(), tokens, len(part), start, 0, 0, 0, PROMPT_ROWS, int(last), None
@@ -374,6 +446,7 @@ class Engine(LoadedModel):
             plan, settings, budget, self.config.vocabulary, stops, slot, position
         )
         result = RoundResult()
+        self._seal_chunks(slot, position)
         status = self._library.cassandra_engine_round(
             self._open(),
             pointer("history", self._history, np.int32, self.context + 1),

@@ -147,29 +147,40 @@ class Sealer:
 
         In scheme unary the first blocks (those of the prompt, as a rule) choose the codebook.
         """
-        layers, positions, heads, size = values.shape
+        patterns = values.contiguous().view(torch.int16).numpy().view(np.uint16)
+        packed, target, draft = self.read_back(patterns)
+        layers, positions = patterns.shape[:2]
+        blocks = positions // self._kv.block, layers
+        whole = _stored_bytes(packed, blocks, verification=True)
+        return Sealed(
+            packed=packed,
+            draft=_floats(draft),
+            target=_floats(target),
+            draft_bytes=whole
+            if self._kv.whole
+            else _stored_bytes(packed, blocks, verification=False),
+            target_bytes=whole,
+        )
+
+    def read_back(self, patterns: Values) -> tuple[Packed, Values, Values]:
+        """Pack whole blocks, and return what target and draft read of them.
+
+        All values are BF16 patterns, uint16 [layers, positions, heads, dimensions].
+        """
+        layers, positions, heads, size = patterns.shape
         shape = (layers, positions // self._kv.block, self._kv.block, heads, size)
-        patterns = values.contiguous().view(torch.int16).numpy().view(np.uint16).reshape(shape)
-        packed = self._pack(patterns)
+        packed = self._pack(patterns.reshape(shape))
         if packed.saturated:
             warnings.warn(
                 f"{packed.saturated} keys or values were not finite and are saturated",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         self._codebook = packed.codebook or None
-        target = self._tensor(self._codec.decode_target(packed), shape)
-        draft = target if self._kv.whole else self._tensor(self._codec.decode_draft(packed), shape)
-        whole = _stored_bytes(packed, (shape[1], layers), verification=True)
-        return Sealed(
-            packed=packed,
-            draft=draft,
-            target=target,
-            draft_bytes=whole
-            if self._kv.whole
-            else _stored_bytes(packed, (shape[1], layers), verification=False),
-            target_bytes=whole,
-        )
+        target = self._in_order(self._codec.decode_target(packed), shape)
+        if self._kv.whole:
+            return packed, target, target
+        return packed, target, self._in_order(self._codec.decode_draft(packed), shape)
 
     def _pack(self, patterns: NDArray[np.uint16]) -> Packed:
         """Pack [layers, blocks, block, heads, dimensions]."""
@@ -213,13 +224,16 @@ class Sealer:
         rows = patterns.reshape(-1, patterns.shape[-2] * patterns.shape[-1])
         return kept_by_magnitude(rows, self._kv.prune).reshape(patterns.shape)
 
-    def _tensor(self, values: Values, shape: tuple[int, ...]) -> torch.Tensor:
-        """Float32 [layers, positions, heads, dimensions] of values in the order of the format."""
+    def _in_order(self, values: Values, shape: tuple[int, ...]) -> Values:
+        """[layers, positions, heads, dimensions] of values in the order of the format."""
         layers, blocks, block, heads, size = shape
         group = self._format(heads, size).segment // (block * size)
         found = unflatten(values, shape, self._kv.order, group)
-        bf16 = torch.from_numpy(found.view(np.int16)).view(torch.bfloat16)
-        return bf16.float().reshape(layers, blocks * block, heads, size)
+        return found.reshape(layers, blocks * block, heads, size)
+
+
+def _floats(patterns: Values) -> torch.Tensor:
+    return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16).float()
 
 
 def flatten(x: NDArray[Any], order: Order, group: int) -> NDArray[Any]:

@@ -317,7 +317,8 @@ class LoadedModel:
         self._checksums.check(self.weights())
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the weights, the embedding, and the keys and values of one position.
+        """Bytes of the weights, the embedding, the keys and values of one position in BF16
+        (``position``), and those of all slots that are held now (``cache``).
 
         Of a target that is read when it is used, those are counted that are held, and ``streamed``
         are the bytes that a verification reads.
@@ -330,6 +331,7 @@ class LoadedModel:
             "draft": self._library.cassandra_engine_weight_bytes(handle, 1),
             "embedding": 0 if self._embedding is None else self._embedding.nbytes,
             "position": self._library.cassandra_engine_position_bytes(handle),
+            "cache": self._library.cassandra_engine_cache_bytes(handle),
         }
 
     def streamed(self) -> Figures | None:

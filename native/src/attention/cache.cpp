@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <new>
+#include <unordered_set>
+#include <utility>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "linear/linear.h"
 
@@ -20,6 +23,12 @@ Pages::Pages(size_t bytes) : bytes_(bytes) {
 
 Pages::~Pages() { munmap(data_, bytes_); }
 
+void Pages::release(size_t at, size_t bytes) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t first = (at + page - 1) / page * page, last = (at + bytes) / page * page;
+    if (first < last) madvise(static_cast<char*>(data_) + first, last - first, MADV_DONTNEED);
+}
+
 void copy_position(const ChunkCache& from, int place, const ChunkCache& to, int new_place) {
     for (int d = 0; d < from.padded; ++d) {
         *to.key(new_place, d) = *from.key(place, d);
@@ -30,7 +39,8 @@ void copy_position(const ChunkCache& from, int place, const ChunkCache& to, int 
 KeyValues::KeyValues(int slots, int layers, int heads, int head_size, int context)
     : layers_(layers), heads_(heads), size_(head_size), padded_(up_to(head_size, 16)),
       chunks_(up_to(context, CHUNK) / CHUNK),
-      pages_(sizeof(uint16_t) * chunk_size() * chunks_ * slots) {}
+      pages_(sizeof(uint16_t) * chunk_size() * chunks_ * slots),
+      sealed_(static_cast<size_t>(slots) * chunks_), written_(sealed_.size()) {}
 
 size_t KeyValues::position_bytes() const { return sizeof(uint16_t) * chunk_size() / CHUNK; }
 
@@ -56,8 +66,120 @@ void KeyValues::move(int slot, int layer, int head, int place, int new_place) {
 }
 
 void KeyValues::copy(int from, int to, int count) {
-    const size_t numbers = chunk_size() * (up_to(count, CHUNK) / CHUNK);
-    std::copy_n(chunk(from, 0, 0, 0).keys, numbers, chunk(to, 0, 0, 0).keys);
+    for (int chunk = 0; chunk * CHUNK < count; ++chunk) {
+        sealed_[place(to, chunk)] = sealed_[place(from, chunk)];
+        if (sealed_[place(to, chunk)])
+            release(to, chunk);
+        else
+            write_chunk(to, chunk, numbers(from, chunk));
+    }
+}
+
+void KeyValues::write_chunk(int slot, int chunk, const uint16_t* from) {
+    std::copy_n(from, chunk_size(), numbers(slot, chunk));
+    written_[place(slot, chunk)] = 1;
+}
+
+void KeyValues::release(int slot, int chunk) {
+    if (!written_[place(slot, chunk)]) return;
+    written_[place(slot, chunk)] = 0;
+    pages_.release(sizeof(uint16_t) * chunk_size() * place(slot, chunk),
+                   sizeof(uint16_t) * chunk_size());
+}
+
+int KeyValues::unsealed(int slot, int position) const {
+    for (int chunk = 0; chunk < position / CHUNK; ++chunk)
+        if (!sealed_[place(slot, chunk)]) return chunk;
+    return -1;
+}
+
+void KeyValues::read(int slot, int chunk, bool draft, uint16_t* out) const {
+    const SealedChunk* sealed = this->sealed(slot, chunk * CHUNK);
+    std::vector<uint16_t> room(ChunkCache::size(CHUNK, padded_));
+    const ChunkCache opened = {room.data(), room.data() + room.size() / 2, padded_};
+    const auto numbers = [&](bool keys, int layer, int head) {
+        return out + ((keys ? 0 : layers_) + layer) * static_cast<size_t>(CHUNK) * heads_ * size_ +
+               static_cast<size_t>(head) * size_;
+    };
+    for (int layer = 0; layer < layers_; ++layer)
+        for (int head = 0; head < heads_; ++head) {
+            if (sealed) open_chunk(*sealed, layer, head, draft, 0, CHUNK, opened);
+            const ChunkCache from = sealed ? opened : this->chunk(slot, layer, head, chunk * CHUNK);
+            for (bool keys : {true, false}) {
+                uint16_t* to = numbers(keys, layer, head);
+                for (int at = 0; at < CHUNK; ++at, to += static_cast<size_t>(heads_) * size_)
+                    for (int d = 0; d < size_; ++d) to[d] = *from.number(keys, at, d);
+            }
+        }
+}
+
+void KeyValues::set_form(const SealedForm& form) {
+    form_ = form;
+    for (bool keys : {false, true}) groups_[keys] = groups_of(form, keys, padded_);
+}
+
+std::unique_ptr<SealedChunk> KeyValues::new_chunk() const {
+    return std::make_unique<SealedChunk>(form_, layers_ * heads_, padded_);
+}
+
+void KeyValues::fill(SealedChunk& made, const uint16_t* target, const uint16_t* draft, int first,
+                     int last) const {
+    const size_t size = ChunkCache::size(CHUNK, padded_);
+    std::vector<uint16_t> targets(size), drafts(size);  // keys and values
+    const auto arrange = [&](const uint16_t* from, bool keys, int layer, int head, uint16_t* to) {
+        const ChunkCache chunk = {to, to + size / 2, padded_};
+        for (int at = 0; at < CHUNK; ++at) {
+            const size_t row = ((keys ? 0 : layers_) + layer) * static_cast<size_t>(CHUNK) + at;
+            const uint16_t* numbers = from + (row * heads_ + head) * size_;
+            for (int d = 0; d < size_; ++d) *chunk.number(keys, at, d) = numbers[d];
+        }
+    };
+    for (int layer = first; layer < last; ++layer)
+        for (int head = 0; head < heads_; ++head)
+            for (bool keys : {true, false}) {
+                arrange(target, keys, layer, head, targets.data());
+                arrange(draft, keys, layer, head, drafts.data());
+                const size_t at = keys ? 0 : size / 2;
+                made.fill(layer * heads_ + head, keys, groups_[keys], targets.data() + at,
+                          drafts.data() + at);
+            }
+}
+
+void KeyValues::put(int slot, int chunk, std::unique_ptr<SealedChunk> made) {
+    sealed_[place(slot, chunk)] = std::move(made);
+    release(slot, chunk);
+}
+
+void KeyValues::open(int slot, int first, int last) {
+    for (int chunk = first / CHUNK; chunk * CHUNK < last; ++chunk) {
+        written_[place(slot, chunk)] = 1;
+        const auto sealed = std::exchange(sealed_[place(slot, chunk)], nullptr);
+        if (!sealed) continue;
+        for (int layer = 0; layer < layers_; ++layer)
+            for (int head = 0; head < heads_; ++head)
+                open_chunk(*sealed, layer, head, false, 0, CHUNK,
+                           this->chunk(slot, layer, head, chunk * CHUNK));
+    }
+}
+
+void KeyValues::open_chunk(const SealedChunk& sealed, int layer, int head, bool draft, int first,
+                           int last, const ChunkCache& to) const {
+    const auto part = [&](bool keys) { return sealed.part(layer * heads_ + head, keys); };
+    const int lines = padded_ / 2;  // of keys in a block, and of values in as many positions
+    const int begin = first / BLOCK * lines, end = (last + BLOCK - 1) / BLOCK * lines;
+    const auto& kernels = sealed_kernels();
+    kernels.open(sealed.form(), part(true), draft, begin, end, to.keys);
+    kernels.open(sealed.form(), part(false), draft, begin, end, to.values);
+}
+
+size_t KeyValues::held_bytes() const {
+    size_t total = 0;
+    std::unordered_set<const SealedChunk*> seen;
+    for (size_t at = 0; at < sealed_.size(); ++at) {
+        if (written_[at]) total += sizeof(uint16_t) * chunk_size();
+        if (sealed_[at] && seen.insert(sealed_[at].get()).second) total += sealed_[at]->bytes();
+    }
+    return total;
 }
 
 }  // namespace cassandra

@@ -4,7 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <memory>
+#include <vector>
+
 #include "attention/attention.h"
+#include "attention/sealed.h"
 
 namespace cassandra {
 
@@ -18,6 +22,8 @@ class Pages {
     Pages(const Pages&) = delete;
     Pages& operator=(const Pages&) = delete;
     template <class T> T* as() const { return static_cast<T*>(data_); }
+    // Gives the memory of whole pages within a range of bytes back; they may read as zeros.
+    void release(size_t at, size_t bytes);
 
   private:
     size_t bytes_;
@@ -37,6 +43,9 @@ struct ChunkCache {
     uint16_t* value(int place, int dimension) const {
         return values + static_cast<size_t>(place & ~1) * padded + 2 * dimension + place % 2;
     }
+    uint16_t* number(bool of_keys, int place, int dimension) const {
+        return of_keys ? key(place, dimension) : value(place, dimension);
+    }
     // The part from a place on, a multiple of BLOCK.
     ChunkCache from(int place) const {
         const size_t at = static_cast<size_t>(place) * padded;
@@ -51,6 +60,9 @@ void copy_position(const ChunkCache& from, int place, const ChunkCache& to, int 
 
 // Keys and values of all slots, layers and heads: [slots, chunks, layers, heads], each a chunk's
 // keys and then its values. So memory is taken chunk by chunk, and a chunk lies in few pages.
+//
+// A chunk whose positions are final can be sealed (sealed.h), which gives its memory back. Slots
+// share sealed chunks. Writing to one opens it: it is in BF16 again, as the target reads it.
 class KeyValues {
   public:
     KeyValues(int slots, int layers, int heads, int head_size, int context);
@@ -72,9 +84,48 @@ class KeyValues {
     // Copies the first positions of a slot to another one.
     void copy(int from, int to, int count);
 
+    // --- sealed chunks ---
+
+    // How chunks are sealed; before the first one is.
+    void set_form(const SealedForm& form);
+    // The sealed chunk that has a position, or null if it is in BF16.
+    const SealedChunk* sealed(int slot, int position) const {
+        return sealed_[place(slot, position / CHUNK)].get();
+    }
+    // The first chunk in BF16 of those before a position, or -1.
+    int unsealed(int slot, int position) const;
+    // BF16 [keys and values, layers, CHUNK, heads, head size] of a chunk, as target or draft read
+    // it.
+    void read(int slot, int chunk, bool draft, uint16_t* out) const;
+    // Seals layers first..last - 1 of a chunk into `made`; arrays are as those of read().
+    void fill(SealedChunk& made, const uint16_t* target, const uint16_t* draft, int first,
+              int last) const;
+    std::unique_ptr<SealedChunk> new_chunk() const;
+    // Puts a sealed chunk in the place of one in BF16.
+    void put(int slot, int chunk, std::unique_ptr<SealedChunk> made);
+    // Makes positions first..last - 1 ready to be written.
+    void open(int slot, int first, int last);
+    // Writes the blocks with places first..last - 1 of a sealed chunk in BF16 to their places.
+    void open_chunk(const SealedChunk& sealed, int layer, int head, bool draft, int first, int last,
+                    const ChunkCache& to) const;
+    // Bytes of chunks that were written, or are sealed.
+    size_t held_bytes() const;
+
   private:
+    size_t place(int slot, int chunk) const { return static_cast<size_t>(slot) * chunks_ + chunk; }
+    uint16_t* numbers(int slot, int chunk) const {
+        return pages_.as<uint16_t>() + place(slot, chunk) * chunk_size();
+    }
+
+    void write_chunk(int slot, int chunk, const uint16_t* from);
+    void release(int slot, int chunk);
+
     int layers_, heads_, size_, padded_, chunks_;
     Pages pages_;
+    SealedForm form_{};
+    std::vector<uint32_t> groups_[2];                         // of values and of keys
+    std::vector<std::shared_ptr<const SealedChunk>> sealed_;  // [slots, chunks]
+    std::vector<uint8_t> written_;                            // whether a chunk is in BF16
 };
 
 }  // namespace cassandra

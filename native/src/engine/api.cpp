@@ -174,7 +174,37 @@ CASSANDRA_API int cassandra_low_tree(const int32_t* tokens, int count, const Tab
 }
 
 CASSANDRA_API size_t cassandra_engine_position_bytes(void* engine) {
-    return static_cast<Engine*>(engine)->position_bytes();
+    return static_cast<Engine*>(engine)->cache().position_bytes();
+}
+
+// --- sealed keys and values (attention/sealed.h) ---
+
+// How chunks are sealed; before the first one is.
+CASSANDRA_API void cassandra_engine_set_sealed_form(void* engine, const SealedForm* form) {
+    static_cast<Engine*>(engine)->cache().set_form(*form);
+}
+
+// The first chunk in BF16 of those that end before a position, or -1.
+CASSANDRA_API int cassandra_engine_unsealed(void* engine, int slot, int position) {
+    return static_cast<Engine*>(engine)->cache().unsealed(slot, position);
+}
+
+// BF16 [keys and values, layers, CHUNK, heads, head size] of a chunk, as target or draft read it.
+CASSANDRA_API int cassandra_engine_read_chunk(void* engine, int slot, int chunk, int draft,
+                                              uint16_t* out) {
+    return attempt(
+        [&] { static_cast<Engine*>(engine)->cache().read(slot, chunk, draft != 0, out); });
+}
+
+// Seals a chunk: what target and draft read of it, as cassandra_engine_read_chunk writes it.
+CASSANDRA_API int cassandra_engine_seal(void* engine, int slot, int chunk, const uint16_t* target,
+                                        const uint16_t* draft) {
+    return attempt([&] { static_cast<Engine*>(engine)->seal(slot, chunk, target, draft); });
+}
+
+// Bytes of keys and values that are held now.
+CASSANDRA_API size_t cassandra_engine_cache_bytes(void* engine) {
+    return static_cast<Engine*>(engine)->cache().held_bytes();
 }
 
 CASSANDRA_API double cassandra_engine_take_product_seconds(void* engine) {

@@ -73,10 +73,10 @@ void Engine::group_rows(int thread, const RowTrees& trees) {
 
 class Engine::Attention {
   public:
-    Attention(Engine& engine, int thread, const RowTrees& trees, int layer)
+    Attention(Engine& engine, int thread, const RowTrees& trees, Pass pass, int layer)
         : engine_(engine), kernels_(engine.attention_), room_(engine.scratch_[thread]->attention),
-          thread_(thread), trees_(trees), layer_(layer), padded_(engine.cache_.padded()),
-          heads_(engine.shape_.heads / engine.shape_.kv_heads) {
+          thread_(thread), trees_(trees), draft_(pass == Pass::draft), layer_(layer),
+          padded_(engine.cache_.padded()), heads_(engine.shape_.heads / engine.shape_.kv_heads) {
         each_item([&](const Item& item) { total_ = item.offset + work(item); });
     }
 
@@ -213,17 +213,37 @@ class Engine::Attention {
         }
     }
 
+    // A chunk in BF16: of one that is sealed, the blocks that rows see.
+    ChunkCache opened(const Item& item, const Piece& piece) const {
+        const SealedChunk* sealed = engine_.cache_.sealed(item.group.slot, piece.start);
+        if (!sealed) return chunk(item, piece.start);
+        uint16_t* keys = room_.opened.as<uint16_t>();
+        const ChunkCache to = {keys, keys + ChunkCache::size(CHUNK, padded_) / 2, padded_};
+        const Span seen = moved(piece.seen, piece.start);
+        engine_.cache_.open_chunk(*sealed, layer_, item.head, draft_, seen.first, seen.last, to);
+        return to;
+    }
+
+    // Numbers from a chunk to the next one, which is fetched meanwhile; 0 if either is sealed.
+    ptrdiff_t ahead_of(const Item& item, int number) const {
+        const int last = item.pieces.count() - 1;
+        const int here = item.pieces.at(number).start;
+        const int next = item.pieces.at(std::min(number + 1, last)).start;
+        const KeyValues& cache = engine_.cache_;
+        if (cache.sealed(item.group.slot, here) || cache.sealed(item.group.slot, next)) return 0;
+        return chunk(item, next).keys - chunk(item, here).keys;
+    }
+
     // Summaries of one chunk of the thread's.
     void attend(const Item& item, int number, float* out) {
         const Piece piece = item.pieces.at(number);
         Span seen[MAX_ROWS];
         for (int i = 0; i < item.group.count; ++i)
             seen[i] = moved(both(piece.seen, span_of(item.group.rows[i])), piece.start);
-        const ChunkCache whole = chunk(item, piece.start);
-        const int next = item.pieces.at(std::min(number + 1, item.pieces.count() - 1)).start;
+        const ChunkCache whole = opened(item, piece);
         const int ahead = shared_positions(item.group) - piece.start;
         const ChunkCache own = branch(0).from(std::max(0, -ahead));
-        kernels_.attend({whole.keys, whole.values, chunk(item, next).keys - whole.keys, padded_,
+        kernels_.attend({whole.keys, whole.values, ahead_of(item, number), padded_,
                          engine_.shape_.attention_cap, item.group.count, heads_,
                          room_.prepared.as<void>(), seen,
                          item.group.branches ? std::clamp(ahead, 0, CHUNK) : CHUNK, own.keys,
@@ -280,12 +300,13 @@ class Engine::Attention {
     AttentionRoom& room_;
     const int thread_;
     const RowTrees& trees_;
+    const bool draft_;
     const int layer_, padded_, heads_;
     int64_t total_ = 0;  // work of the pass, in chunks of a row
 };
 
 void Engine::attend(int thread, const RowTrees& trees, Pass pass, int index) {
-    Attention attention(*this, thread, trees, index);
+    Attention attention(*this, thread, trees, pass, index);
     attention.run();
     if (threads() > 1 && attention.shared()) {
         pool_.barrier();

@@ -80,8 +80,6 @@ const Linear& Engine::matrix(int layer, int slot, Pass pass) const {
 
 std::vector<float>& Engine::vector(int layer, int slot) { return layers_[layer].vectors[slot]; }
 
-size_t Engine::position_bytes() const { return cache_.position_bytes(); }
-
 int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, const View& view,
                     int rows, int wanted, float* logits) {
     int found = -1;
@@ -93,6 +91,7 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, c
         chain.view = view;
         for (int row = 0; row < now_rows; ++row)
             chain.begin(tokens[done + row], 0, position + done + row);
+        open_rows(chain);
         pool_.run([&](int thread) { step(thread, chain, pass, first_row); });
         require_source();
         for (int row = first_row; row < now_rows; ++row) {
@@ -117,6 +116,7 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
         else
             trees.add(row->token, row->parent);
     }
+    open_rows(trees);
     pool_.run([&](int thread) { step(thread, trees, pass, count - wanted); });
     require_source();
     for (int row = 0; row < wanted; ++row) {
@@ -127,6 +127,21 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
     const size_t size = static_cast<size_t>(shape_.vocabulary);
     std::copy_n(logits_.data() + (wanted - drawn) * size, drawn * size, logits);
     return true;
+}
+
+// Makes the places of the rows ready to be written.
+void Engine::open_rows(const RowTrees& trees) {
+    for (int row = 0; row < trees.rows; ++row)
+        cache_.open(trees.slots[row], trees.place(row), trees.place(row) + 1);
+}
+
+void Engine::seal(int slot, int chunk, const uint16_t* target, const uint16_t* draft) {
+    auto made = cache_.new_chunk();
+    pool_.run([&](int thread) {
+        const Share share(shape_.layers, thread, threads());
+        cache_.fill(*made, target, draft, share.first, share.last);
+    });
+    cache_.put(slot, chunk, std::move(made));
 }
 
 void Engine::copy_positions(int from, int to, int count) { cache_.copy(from, to, count); }

@@ -210,8 +210,10 @@ class Engine {
         return std::exchange(product_seconds_, 0.0);
     }
 
-    // Bytes of keys and values that a position takes.
-    size_t position_bytes() const;
+    // Keys and values of all slots. Nothing may run meanwhile.
+    KeyValues& cache() { return cache_; }
+    // Seals a chunk of a slot, whose positions are final: what target and draft will read of it.
+    void seal(int slot, int chunk, const uint16_t* target, const uint16_t* draft);
 
   private:
     struct Scratch;  // of one thread
@@ -233,6 +235,7 @@ class Engine {
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
     void write_keys_values(int thread, const RowTrees& trees, Pass pass, int index);
+    void open_rows(const RowTrees& trees);
     void group_rows(int thread, const RowTrees& trees);
     void attend(int thread, const RowTrees& trees, Pass pass, int index);
     class Attention;  // of one thread in one layer

@@ -185,6 +185,7 @@ class Engine::Round {
 bool Engine::round(const int32_t* history, int position, const RoundRequest& request,
                    RoundResult& result) {
     if (request.uses_low) low_.extend(history, position + 1);
+    cache_.open(request.slot, position, position + 1 + std::min(request.budget, MAX_ROWS - 1));
     bool finite = true;
     pool_.run([&](int thread) {
         Round round(*this, thread, history, position, request);

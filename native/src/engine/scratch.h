@@ -73,7 +73,8 @@ struct AttentionRoom {
           scores(sizeof(float) * queries * CHUNK), weights(sizeof(uint16_t) * queries * CHUNK),
           chunk(sizeof(float) * queries * summary), state(sizeof(float) * queries * summary),
           partial(sizeof(float) * queries * summary * (cache.chunks() + 2)),
-          branches(sizeof(uint16_t) * MAX_ROWS * ChunkCache::size(2 * BLOCK, cache.padded())) {}
+          branches(sizeof(uint16_t) * MAX_ROWS * ChunkCache::size(2 * BLOCK, cache.padded())),
+          opened(sizeof(uint16_t) * ChunkCache::size(CHUNK, cache.padded())) {}
 
     size_t summary;  // floats
     std::vector<RowGroup> groups;
@@ -82,6 +83,7 @@ struct AttentionRoom {
     Pages chunk, state;  // summaries of a chunk, and of all chunks so far
     Pages partial;       // summaries of chunks that follow those of another thread
     Pages branches;      // two blocks of each row, in the order of positions
+    Pages opened;        // a sealed chunk
 };
 
 struct Engine::Scratch {

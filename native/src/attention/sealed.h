@@ -1,0 +1,135 @@
+// Keys and values of committed chunks in 12 bits and less, with the draft's view of them.
+//
+// docs/format.md defines what a target and a draft read of keys and values. This form holds both
+// bit for bit, in planes of a fixed size, so that a chunk is expanded into the first cache while
+// attention reads it:
+//
+//   high       8 bits a value: distance of its exponent below the group's, sign, 3 mantissa bits
+//   low        4 bits a value: the rest of the mantissa; a draft that drops 4 bits skips the plane
+//   exponents  8 bits a group
+//   mask       1 bit a value, if the draft leaves out some: 0 drafts as zero
+//
+// Values that the planes cannot express are listed beside them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "attention/attention.h"
+
+namespace cassandra {
+
+// How a draft's value follows from the target's. Also in native/key_values.py.
+enum class DraftRule : int32_t {
+    same,       // the target's value
+    truncated,  // low bits of the mantissa are dropped (scheme unary)
+    aligned     // low bits of the significand, aligned to the group, are (schemes exact and mx)
+};
+
+// Fields, order and types are those of native/key_values.py.
+struct SealedForm {
+    DraftRule rule;
+    int32_t dropped;   // bits, 0..7
+    int32_t midpoint;  // whether the highest dropped bit reads as 1
+    int32_t by_token;  // whether a group is of dimensions of one position, not the other way round
+    int32_t group;     // values of a group, at least 16
+};
+
+struct Unusual {
+    uint16_t place;  // in the order of ChunkCache
+    uint16_t target, draft;
+};
+
+constexpr int LINE = 32;  // values that lie side by side: 16 pairs
+
+// Keys or values of one head in a sealed chunk.
+struct SealedPart {
+    const uint8_t* high;       // [CHUNK * padded]
+    const uint8_t* low;        // [CHUNK * padded / 2]
+    const uint8_t* exponents;  // [groups, CHUNK] by token, [groups, padded] by channel
+    const uint32_t* mask;      // [CHUNK * padded / LINE], or null
+    const Unusual* unusual;
+    int unusual_count;
+    int padded;
+    bool keys;  // whether pairs are of dimensions
+};
+
+// Where the exponents of a line begin: those of its two parities, or of its 16 pairs.
+struct LineExponents {
+    size_t place;
+    bool by_parity;
+};
+
+inline LineExponents exponents_of(const SealedForm& form, bool keys, int padded, int line) {
+    const int across = keys ? padded / 2 : padded / 16;
+    const int position = line / across * (keys ? BLOCK : 2);
+    const int dimension = line % across * (keys ? 2 : 16);
+    const size_t place = form.by_token
+                             ? static_cast<size_t>(dimension / form.group) * CHUNK + position
+                             : static_cast<size_t>(position / form.group) * padded + dimension;
+    return {place, keys != (form.by_token != 0)};
+}
+
+// The group of a value, as a place among the exponents.
+inline size_t group_of(const SealedForm& form, bool keys, int padded, int place) {
+    const LineExponents found = exponents_of(form, keys, padded, place / LINE);
+    return found.place + (found.by_parity ? place % 2 : place % LINE / 2);
+}
+
+// Exponents of keys or values of one head.
+inline size_t exponent_count(const SealedForm& form, int padded) {
+    const auto groups = [&](int count) { return (count + form.group - 1) / form.group; };
+    return form.by_token ? static_cast<size_t>(groups(padded)) * CHUNK
+                         : static_cast<size_t>(groups(CHUNK)) * padded;
+}
+
+// The groups of all values of a chunk's keys or values.
+std::vector<uint32_t> groups_of(const SealedForm& form, bool keys, int padded);
+
+struct SealedKernels {
+    // Writes lines first..last - 1 as BF16 to their places in `out`, as target or draft reads them.
+    void (*open)(const SealedForm& form, const SealedPart& part, bool draft, int first, int last,
+                 uint16_t* out);
+};
+
+namespace portable {
+extern const SealedKernels sealed_kernels;
+}
+namespace avx2 {
+extern const SealedKernels sealed_kernels;
+}
+namespace avx512 {
+extern const SealedKernels sealed_kernels;
+}
+
+// Those of the instruction set in use.
+const SealedKernels& sealed_kernels();
+
+// A chunk of one slot: keys and values of all layers and heads. It never changes once it is filled.
+class SealedChunk {
+  public:
+    SealedChunk(const SealedForm& form, int parts, int padded);
+
+    // Fills a part with what target and draft read, in the order of ChunkCache; `groups` are those
+    // of groups_of().
+    void fill(int number, bool keys, const std::vector<uint32_t>& groups, const uint16_t* target,
+              const uint16_t* draft);
+
+    SealedPart part(int number, bool keys) const;
+    const SealedForm& form() const { return form_; }
+    size_t bytes() const;
+
+  private:
+    struct Part {
+        std::vector<uint8_t> planes;  // high, low, exponents
+        std::vector<uint32_t> mask;
+        std::vector<Unusual> unusual;
+    };
+
+    SealedForm form_;
+    int padded_;
+    std::vector<Part> parts_;
+};
+
+}  // namespace cassandra
