@@ -81,7 +81,9 @@ class Plot:
 
     def description(self) -> str:
         """The values of the plot in words, for readers who do not see it."""
-        bars = [f"{bar.label} {bar.series}".strip() + f": {_number(bar.value)}" for bar in self.bars]
+        bars = [
+            f"{f'{bar.label} {bar.series}'.strip()}: {_number(bar.value)}" for bar in self.bars
+        ]
         curves = [
             f"{name}: " + ", ".join(f"{_number(y)} at {_number(x)}" for x, y in points)
             for name, points in self.curves

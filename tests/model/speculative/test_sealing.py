@@ -104,6 +104,7 @@ class Recording(GoldenEncoder):
     """Notes what it is asked for."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[tuple[int, int | None, bool]] = []
 
     def encode(
