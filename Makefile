@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence layout formal coverage soft-errors mutants mutate scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence formal coverage soft-errors mutants mutate scalesim clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -118,9 +118,6 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 
 equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`, and cadical; ARGS="--lanes 8 --gated").
 	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
-
-layout: $(STAMP) ## Place and route a decoder of 8 lanes in osu018, in a quarter of an hour (the packages of `synth`, and qflow's).
-	$(PY) -m cassandra_spec.synth.layout $(or $(ARGS),--schemes mx exact --truncated 4 4 --recipe area --gated --fast 3 --density 0.6) --out $(BUILD)/layout
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)

@@ -63,14 +63,11 @@ class Flow:
         period: clock period in ns that mapping and sizing aim at.
         gated: whether enables become clock gates (:mod:`cassandra_spec.synth.gating`).
         recipe: one of :data:`RECIPES`.
-        repaired: whether buffers and sizes are changed by timing afterwards
-            (:mod:`cassandra_spec.synth.buffers.repair`).
     """
 
     period: float = PERIOD
     gated: bool = False
     recipe: str = "speed"
-    repaired: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,13 +160,10 @@ def analyse(design: Design, library: Library, out: Path, flow: Flow | None = Non
     )
 
 
-def timed(
-    netlist: Path, top: str, library: Library, period: float, wires: str = ""
-) -> tuple[CriticalPath, Power]:
+def timed(netlist: Path, top: str, library: Library, period: float) -> tuple[CriticalPath, Power]:
     """Critical path and power of a netlist; a path through the latch of a gate starts before it.
 
-    ``wires`` is a SPEF file beside the netlist; without one, wires have no delay and no load.
-    Raises CassandraError if OpenSTA is missing or fails.
+    Wires have no delay and no load. Raises CassandraError if OpenSTA is missing or fails.
     """
     text = netlist.read_text()
     names = registers(text, library.flip_flops)
@@ -177,7 +171,7 @@ def timed(
     script = netlist.with_suffix(".tcl")
 
     def paths(ends: Sequence[str]) -> tuple[list[CriticalPath], str]:
-        script.write_text(timing_script(netlist.name, top, library, period, ends, wires))
+        script.write_text(timing_script(netlist.name, top, library, period, ends))
         printed = run_tool("sta", ["-exit", script.name], netlist.parent)
         return [parse_path(one, names) for one in split_paths(printed)], printed
 
@@ -379,9 +373,8 @@ def add_buffers(netlist: Path, top: str, library: Library, flow: Flow) -> None:
     """
     cells = Cells.of(library)
     text, _ = buffer_registers(netlist.read_text(), cells)
-    if flow.repaired:
-        text = repair(text, Timer(top, library, flow.period, netlist.parent), cells)
-    netlist.write_text(text)
+    timer = Timer(top, library, flow.period, netlist.parent)
+    netlist.write_text(repair(text, timer, cells))
 
 
 def gates_of(netlist: str, library: Library) -> float:

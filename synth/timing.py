@@ -143,18 +143,16 @@ def constraints(
     library: Library,
     period: float,
     *,
-    wires: str = "",
     lead: float = LEAD,
 ) -> str:
     """OpenSTA commands: a netlist, one clock, ideal, ports timed as registers without delay.
 
-    ``wires`` is a SPEF file, ``lead`` the time that an enable has less at a clock gate.
+    An enable has ``lead`` ns less at a clock gate.
     """
     return f"""\
 read_liberty {library.path}
 read_verilog {netlist}
 link_design {top}
-{f"read_spef {wires}" if wires else ""}
 create_clock -name clk -period {period} [get_ports clk]
 set_input_delay 0 -clock clk [all_inputs]
 set_output_delay 0 -clock clk [all_outputs]
@@ -168,7 +166,6 @@ def timing_script(
     library: Library,
     period: float,
     ends: Sequence[str] = (),
-    wires: str = "",
 ) -> str:
     """OpenSTA commands: :func:`constraints`, then paths and power.
 
@@ -178,7 +175,7 @@ def timing_script(
     reports = "".join(
         f"report_checks -to {end} -path_delay max -format full -digits 3\n" for end in ends or ENDS
     )
-    head = constraints(netlist, top, library, period, wires=wires)
+    head = constraints(netlist, top, library, period)
     return f"""\
 {head}{reports}set_power_activity -input -activity {ACTIVITY} -duty 0.5
 report_power -digits 6

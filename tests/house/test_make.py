@@ -31,7 +31,6 @@ TARGETS = [
     "energy",
     "fpga",
     "equivalence",
-    "layout",
     "formal",
     "coverage",
     "soft-errors",
