@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence formal coverage soft-errors mutants mutate scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence formal coverage soft-errors mutants mutate clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -133,9 +133,6 @@ mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds e
 
 mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
 	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
-
-scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
-	$(PY) -m cassandra_spec.casspec system scalesim --env $(BUILD)/scalesim
 
 clean: ## Remove what the other targets made, except .venv.
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis

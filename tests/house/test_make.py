@@ -36,7 +36,6 @@ TARGETS = [
     "soft-errors",
     "mutants",
     "mutate",
-    "scalesim",
     "clean",
 ]
 
