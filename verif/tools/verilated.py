@@ -51,8 +51,9 @@ _VERILATOR_FLAGS = (
 _ACTIVITY_FLAGS = ("--trace-saif", "--trace-underscore")  # Yosys names most nets _N_
 _ACTIVITY_MACRO = "-DCASSANDRA_ACTIVITY"
 _STATE_FLAGS = ("--vpi",)  # a table of the signals that are public
-_FAST = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # -O3 builds longer, runs as fast
-_QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlists are large
+# -O3 builds longer, and runs as fast; one file reads its headers once.
+_FAST = ("OPT_FAST=-O1", "OPT_GLOBAL=-O2", "VM_PARALLEL_BUILDS=0")
+_NETLIST = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # too large for one file
 _CXX_FLAGS = ("-std=c++20", "-fPIC")  # no -O: it would beat those above
 _PROGRAM_FLAGS = ("-O2",)
 
@@ -148,7 +149,7 @@ def _with_state(module: str, declared: Callable[[str, str, str, str], str]) -> s
 
 
 def _optimise(library: Library) -> tuple[str, ...]:
-    return _QUICK if library.activity else _FAST
+    return _NETLIST if library.activity else _FAST
 
 
 def _build(library: Library, path: Path) -> None:
