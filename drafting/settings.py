@@ -17,7 +17,7 @@ MOST_GAMMA = 4096
 """The largest gamma; runtimes may take less."""
 
 BEST_MARGIN = 0.75
-"""The minimum margin with which adaptive drafts are fastest (docs/software/levels.md)."""
+"""The minimum margin with which adaptive drafts are fastest (docs/results/levels.md)."""
 
 MAX_POSITIONS = 2**31 - 1
 """The largest number of positions."""

@@ -79,7 +79,7 @@ def test_a_stop_token_ends_its_reply_alone(lm: CassandraForCausalLM) -> None:
 def test_it_is_what_transformers_gives(lm: CassandraForCausalLM) -> None:
     """The shape of what comes out, held to transformers itself: a tiny model in its own passes.
 
-    Its tokens are not ours in general (docs/software/runtime.md); the sizes and the padding are.
+    Its tokens are not ours in general (docs/software/lossless.md); the sizes and the padding are.
     """
     config = copy.deepcopy(lm.network.config)
     config._attn_implementation = "eager"
