@@ -27,6 +27,21 @@ def test_relative_links_lead_to_files(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_anchors_lead_to_headings(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?://)([^)#\s]*)#([^)\s]+)\)", text)
+    pages = ((document.parent / file if file else document, anchor) for file, anchor in links)
+    missing = [f"{page}#{anchor}" for page, anchor in pages if anchor not in anchors(page)]
+    assert missing == []
+
+
 def code(document: Path) -> Iterator[str]:
     """Every piece of inline code and every line of an indented or fenced block."""
     text = document.read_text(encoding="utf-8")
