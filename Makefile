@@ -82,11 +82,17 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 	@ls -sh1 $(BUILD)/waves
 	@echo "The waves are in $(BUILD)/waves; open one with: gtkwave FILE, or surfer FILE"
 
+$(BUILD)/docs-env/.ready: requirements-docs.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	touch $@
+
 # Fields that a dataclass inherits from another module have annotations that pdoc cannot resolve.
-docs: $(STAMP) ## Write the API documentation, from docstrings, to build/docs.
+docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with search to build/docs, and the Python API to build/docs/api.
+	NO_MKDOCS_2_WARNING=1 $(BUILD)/docs-env/bin/mkdocs build -q --strict -f .mkdocs.yml
 	$(PY) -W error -W "ignore:The module specification" -W "ignore:Couldn't import" \
 		-W "ignore:Error parsing type annotation" -m pdoc \
-		--docformat google --output-directory $(BUILD)/docs $(MODULES)
+		--docformat google --output-directory $(BUILD)/docs/api $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
 	$(PY) -m cassandra_spec.bench.golden $(ARGS)
