@@ -59,7 +59,7 @@ def _add_reproduce(subparsers: flags.Subparsers) -> None:
     flags.add_file(parser, "synthesis", text)
     text = "acceptance for our schemes, as `casspec bench acceptance --json` has it"
     flags.add_file(parser, "acceptance-file", text)
-    text = "Markdown whose marked tables are brought up to date (docs/hardware/system.md)"
+    text = "Markdown whose marked tables are brought up to date (docs/results/system.md)"
     flags.add_file(parser, "document", text)
     text = "also write reproduction.md and plots (SVG) into this directory"
     flags.add_folder(parser, "out", text, dest="destination")

@@ -1,6 +1,6 @@
 """Gates against period of one decoder: every recipe, at several periods that it is asked for.
 
-``python -m cassandra_spec.synth.report --curve``; docs/hardware/synthesis.md.
+``python -m cassandra_spec.synth.report --curve``; docs/results/synthesis.md.
 """
 
 from __future__ import annotations

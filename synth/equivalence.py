@@ -316,8 +316,9 @@ def _listed(label: str, one: Equivalence) -> str:
     lines = [f"{label}: registers of the RTL matched: {found}."]
     lines += [f"- {kind}: {name}" for kind in ("different", "open") for name in one.named(kind)]
     if one.loose:
-        free = ", ".join(f"`{name}`" for name in one.loose)
-        lines.append(f"Not in the netlist; a proved point does not depend on them: {free}")
+        bits = Counter(name.partition("[")[0] for name in one.loose)
+        free = ", ".join(f"`{name}` ({count} bits)" for name, count in bits.items())
+        lines.append(f"Not in the netlist; a proved point does not depend on them: {free}.")
     return "\n".join(lines)
 
 

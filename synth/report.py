@@ -323,7 +323,8 @@ def _run(args: argparse.Namespace) -> int:
         publish(_curve_text(args, library), args.document, "curve")
         return 0
     text = _encoder_text(args, library) if args.encoder else _decoder_text(args, library)
-    publish(text, args.document, "gated" if args.gated else "synthesis")
+    name = "encoder" if args.encoder else "decoder"
+    publish(text, args.document, name + " gated" * args.gated)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The exported top: the decoder with flat AXI4-Stream names (microarchitecture.md)."""
+"""The exported top: the decoder with flat AXI4-Stream names (decoder.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many units of each stream can wait in the encoder's memories (docs/hardware/encoder.md)."""
+"""Depths of the encoder's memories, in units (docs/hardware/encoder-microarchitecture.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Depths:
 
     With these, a segment that is cut off from its region by a unit that is not complete always
     comes to its end: the packers are never held up by a memory that cannot be emptied first.
-    ``encoder.md`` has the argument, ``tests/verif/test_encoder_regions.py`` the worst cases.
+    ``encoder-microarchitecture.md`` has the argument, ``tests/verif/test_encoder_regions.py`` runs
+    the worst cases.
     """
 
     beats: int  # beats of a segment

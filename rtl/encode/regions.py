@@ -2,8 +2,8 @@
 
 Units of each stream are packed first (:mod:`cassandra_spec.rtl.encode.packers`) and wait in
 memories until the demand schedule comes to them (docs/format.md, section 6), because a unit often
-holds bits of later beats than the one that demands it. encoder.md says how much can wait, and
-why nothing deadlocks.
+holds bits of later beats than the one that demands it. encoder-microarchitecture.md derives the
+depths of the memories and explains why nothing deadlocks.
 """
 
 from __future__ import annotations

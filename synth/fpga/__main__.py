@@ -178,7 +178,7 @@ def _report(args: argparse.Namespace) -> int:
     configs = [DecoderConfig(lanes=lanes) for lanes in args.lanes]
     placed = {config: place(DecoderTop(config), program, args.out, args.seed) for config in configs}
     text = markdown(placed)
-    publish(text, args.document, "synthesis")
+    publish(text, args.document, "fpga")
     return 0
 
 

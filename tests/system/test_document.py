@@ -1,4 +1,4 @@
-"""docs/hardware/system.md says what the model says: its tables, and the figures in its text."""
+"""The tables of docs/results/system.md, and the figures in its text, are those of the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cassandra_spec.system.systolic import Array
 from cassandra_spec.system.workload import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = (ROOT / "docs/hardware/system.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs/results/system.md").read_text(encoding="utf-8")
 TEXT = " ".join(re.sub(r"<!-- table: .*?<!-- /table: .*? -->", "", DOCUMENT, flags=re.S).split())
 
 TABLE = Table(title="T", header=("a",), rows=(("1",),))

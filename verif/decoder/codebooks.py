@@ -24,7 +24,7 @@ class _Request(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BookWord:
-    """A word of the codebook stream (docs/hardware/microarchitecture.md)."""
+    """A word of the codebook stream (docs/hardware/decoder.md)."""
 
     exponent: int
     last: bool

@@ -1,7 +1,7 @@
 """Rates of the encoder: cycles for a vector, by scheme and by how many values are kept.
 
-``python -m cassandra_spec.verif.encoder.rate [--document encoder.md]`` runs the Verilated top
-in bulk and prints a table, or puts it into the block ``rates`` of a document.
+``python -m cassandra_spec.verif.encoder.rate [--document rate.md]`` runs the Verilated top
+in bulk and prints a table, or puts it into the block ``encoder-rates`` of a document.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
     heads = ["k = all" if keep is None else f"k = {keep}" for keep in KEEPS]
     table = markdown_table(["P", "scheme", "segment", *heads], _rows())
     if args.document:
-        fill_file(args.document, {"rates": table})
+        fill_file(args.document, {"encoder-rates": table})
     else:
         print(table)
     return 0

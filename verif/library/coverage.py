@@ -1,8 +1,8 @@
 """Functional coverage: what the suites must have seen, in prose, and the bins that show it.
 
-:data:`INTENTS` is the plan. Each intent names its bins; verification.md repeats the plan and a
-test compares the two. A suite samples bins by name (an unknown name is an error), saves its counts
-as JSON under ``build/coverage``, and demands the bins that it must hit.
+:data:`INTENTS` is the plan. Each intent names its bins; docs/results/verification.md repeats the
+plan and a test compares the two. A suite samples bins by name (an unknown name is an error), saves
+its counts as JSON under ``build/coverage``, and demands the bins that it must hit.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ _ENCODER: tuple[Intent, ...] = (
 )
 
 INTENTS = (*_DECODER, *_ENCODER)
-"""The plan, in the order of docs/hardware/verification.md."""
+"""The plan, in the order of docs/results/verification.md."""
 
 
 class Coverage:
@@ -423,7 +423,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def plan_table() -> str:
-    """The plan as the Markdown table of docs/hardware/verification.md."""
+    """The plan as the Markdown table of docs/results/verification.md."""
     rows = [(intent.prose, _shown(intent), len(intent.bins)) for intent in INTENTS]
     return markdown_table(["intent", "bins", "number"], rows)
 
