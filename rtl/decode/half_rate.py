@@ -96,10 +96,7 @@ class HalfRateSchedule(wiring.Component):
         in_q = Signal(init=1)  # next phase: Q, else P
         joined = Signal()  # the waiting beat exists and has its residue
         go, fire = Signal(), Signal()
-        wanted, most = (
-            Signal(range(TAKE_MAX + 1)),
-            Signal(range(TAKE_MAX + 1)),
-        )  # of phase Q
+        wanted, most = Signal(range(TAKE_MAX + 1)), Signal(range(TAKE_MAX + 1))  # most in phase Q
         enough = Signal()  # enough rows for phase Q
         low_rows = Mux(self.take_low & ~codes.starved, truncated, 0)
         window_rows = Mux(codes.starved | codes.prefetch, window, 0)

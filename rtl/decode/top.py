@@ -21,7 +21,7 @@ _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S*) *= 0;$", re.MULTIL
 
 
 class DecoderTop(wiring.Component):
-    """The decoder (:class:`~cassandra_spec.rtl.decoder.Decoder`) with AXI4-Stream ports, no logic."""
+    """:class:`cassandra_spec.rtl.decoder.Decoder` with AXI4-Stream ports; adds no logic."""
 
     def __init__(self, config: DecoderConfig | None = None) -> None:
         self.config = config = config or DecoderConfig()
