@@ -49,7 +49,7 @@ def RingLayout(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
 
 
 _State = data.StructLayout({"running": 1, "more": 1, "follows": 1, "truncated": 3})
-"""The current segment: it exists; a beat needs low bits; a beat needs residue; planes of ``low``."""
+"""The current segment: valid; beat for low bits; beat for residue; number of planes of ``low``."""
 
 
 class PrunedRows(wiring.Component):
