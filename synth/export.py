@@ -61,7 +61,7 @@ DEFAULT_CONFIGS: tuple[Config, ...] = (
 
 _HEADER = """\
 // {name}: Cassandra {kind}, {lanes} lanes, schemes {schemes}, codebook of {codebook}.
-// Generated from Amaranth; docs/{document}.md describes the ports. Apache-2.0.
+// Generated from Amaranth; docs/hardware/{document}.md describes the ports. Apache-2.0.
 """
 
 
@@ -163,7 +163,7 @@ def _texts(config: Config) -> dict[str, str]:
 def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
     """Return the decoder or encoder inside, the top, and the name of its document."""
     if isinstance(config, DecoderConfig):
-        return config, DecoderTop(config), "microarchitecture"
+        return config, DecoderTop(config), "decoder"
     if isinstance(config, EncoderConfig):
         return config, EncoderTop(config), "encoder"
     if isinstance(config, StoreConfig):
