@@ -1,6 +1,5 @@
 """Prove that a mapped netlist computes what the exported Verilog describes.
 
-
 ``python -m cassandra_spec.synth.equivalence`` (``make equivalence``; docs/hardware/synthesis.md).
 
 Both become circuits of gates, whose registers are matched (:mod:`cassandra_spec.synth.matching`).

@@ -84,8 +84,7 @@ class Followed(Around):
         """Return the units complete now: ``full`` full ones, and ``rest`` items in the next."""
         return full + (last & (rest != 0))
 
-    # -- claims
-    # --------------------------------------------------------------------------------------
+    # -- claims --------------------------------------------------------------------------------
 
     def claims(self, m: Module) -> None:
         """Assert both rules of streams, and the place of the followed item."""

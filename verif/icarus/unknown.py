@@ -1,6 +1,5 @@
 """Unknown values: runs the suites' payloads in a simulator with four states.
 
-
 ``python -m cassandra_spec.verif.icarus.unknown [--top decoder|encoder] [--batches PATTERN]``
 
 Every register and memory starts as X: initial values are removed from the export, so only ``rst``
