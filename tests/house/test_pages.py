@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from cassandra_spec.casspec.arguments import build_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -78,6 +81,21 @@ def test_a_page_of_results_names_commands_and_days(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert _ORIGIN.search(text)
     assert _DAY.search(text)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Words of the ``casspec`` commands in a page's blocks of code, without remarks behind them."""
+    text = page.read_text(encoding="utf-8").replace("\\\n    ", "")
+    for line in re.findall(r"^    (?:\S*/)?casspec (.+)$", text, re.MULTILINE):
+        yield shlex.split(re.split(r"(?<=\S) {3,}(?=\S)", line)[0], comments=True)
+
+
+def test_commands_of_tutorials_and_how_to_pages_are_complete() -> None:
+    """Every argument is known and none is missing; the tutorial's also run (test_tutorials.py)."""
+    found = [words for kind in KINDS[:2] for page in kinds()[kind] for words in commands(page)]
+    assert len(found) > 20
+    for words in found:
+        assert callable(build_parser().parse_args(words).run)
 
 
 def test_all_pages_together_are_short(capsys: pytest.CaptureFixture[str]) -> None:
