@@ -42,6 +42,30 @@ def test_anchors_lead_to_headings(document: Path) -> None:
     assert missing == []
 
 
+def test_pages_that_sources_name_exist() -> None:
+    """Docstrings, comments and help texts name pages by their path from the root."""
+    listed = [
+        "git",
+        "ls-files",
+        "-co",
+        "--exclude-standard",
+        "*.py",
+        "*.h",
+        "*.cpp",
+        "*.toml",
+        "Makefile",
+    ]
+    run = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+    texts = ((ROOT / name) for name in run.stdout.splitlines() if (ROOT / name).is_file())
+    named = {
+        page
+        for path in texts
+        for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
 def code(document: Path) -> Iterator[str]:
     """Every piece of inline code and every line of an indented or fenced block."""
     text = document.read_text(encoding="utf-8")
