@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence layout formal coverage soft-errors mutants mutate scalesim clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence formal coverage soft-errors mutants mutate clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -82,11 +82,17 @@ waves: $(STAMP) ## Run the cocotb suite of the decoder with waves (FST), and say
 	@ls -sh1 $(BUILD)/waves
 	@echo "The waves are in $(BUILD)/waves; open one with: gtkwave FILE, or surfer FILE"
 
+$(BUILD)/docs-env/.ready: requirements-docs.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	touch $@
+
 # Fields that a dataclass inherits from another module have annotations that pdoc cannot resolve.
-docs: $(STAMP) ## Write the API documentation, from docstrings, to build/docs.
+docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with search to build/docs, and the Python API to build/docs/api.
+	NO_MKDOCS_2_WARNING=1 $(BUILD)/docs-env/bin/mkdocs build -q --strict -f .mkdocs.yml
 	$(PY) -W error -W "ignore:The module specification" -W "ignore:Couldn't import" \
 		-W "ignore:Error parsing type annotation" -m pdoc \
-		--docformat google --output-directory $(BUILD)/docs $(MODULES)
+		--docformat google --output-directory $(BUILD)/docs/api $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
 	$(PY) -m cassandra_spec.bench.golden $(ARGS)
@@ -119,9 +125,6 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`, and cadical; ARGS="--lanes 8 --gated").
 	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
 
-layout: $(STAMP) ## Place and route a decoder of 8 lanes in osu018, in a quarter of an hour (the packages of `synth`, and qflow's).
-	$(PY) -m cassandra_spec.synth.layout $(or $(ARGS),--schemes mx exact --truncated 4 4 --recipe area --gated --fast 3 --density 0.6) --out $(BUILD)/layout
-
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)
 
@@ -136,9 +139,6 @@ mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds e
 
 mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
 	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
-
-scalesim: $(STAMP) ## Compare the systolic array's closed form with SCALE-Sim (its own environment; six minutes).
-	$(PY) -m cassandra_spec.casspec system scalesim --env $(BUILD)/scalesim
 
 clean: ## Remove what the other targets made, except .venv.
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
@@ -69,18 +68,9 @@ def add_drafts(parser: argparse.ArgumentParser) -> None:
     text = "stop drafting after a token whose top logit exceeds the second by less than X"
     default = f"default {BEST_MARGIN}; 0 with a fixed --gamma"
     flags.add_number(parser, "min-margin", f"{text} ({default})")
-    parser.add_argument("--least-lead", type=float, action=_OldMargin, help=argparse.SUPPRESS)
     flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
     model_flags.add_draft_cache(parser)
     model_flags.add_levels(parser)
-
-
-class _OldMargin(argparse.Action):
-    """``--least-lead``, the name of ``--min-margin`` in version 0.1."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        print("casspec: --least-lead is now --min-margin", file=sys.stderr)
-        namespace.min_margin = values
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ Each turn is answered with the draft and plainly by the same backend, one after 
 command fails if a reply differs. Speed-ups are of whole requests, as the leaderboard has them, with
 intervals of 95 % over questions. Prompts are never cut: a turn that does not fit the model with its
 reply is left out. Ctrl-C ends with the questions so far; with --journal, the same command goes on.
-docs/software/levels.md describes the figures.
+docs/results/levels.md describes the figures.
 """
 
 CONFORM_EPILOG = """\

@@ -9,7 +9,7 @@ from cassandra_spec.report import flags
 
 EPILOG = """\
 tops:
-  decoder  streams in, values out: docs/hardware/microarchitecture.md
+  decoder  streams in, values out: docs/hardware/decoder.md
   dma      the decoder behind registers (AXI4-Lite) and a read master (AXI4): integration.md
   array    decoders that share a read master; their values leave as one stream, in order
   encoder  values in, regions out: docs/hardware/encoder.md

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cassandra_spec.report import flags
 
 if TYPE_CHECKING:
-    from cassandra_spec.system.checks.scalesim import Count
     from cassandra_spec.system.costs import Bits
-    from cassandra_spec.system.systolic import Array
 
 EPILOG = """\
 examples:
   casspec system estimate --device rtx4090 --model qwen3-8b --scheme exact --gamma 3
   casspec system reproduce
-  casspec system scalesim --recorded
 """
 
 ESTIMATE_EPILOG = """\
@@ -45,17 +41,6 @@ Prints the paper's figures beside the model's, the reasons for differences, and 
 paper; --out also writes them as Markdown, and plots as SVG.
 """
 
-SCALESIM_EPILOG = """\
-examples:
-  casspec system scalesim --recorded
-  casspec system scalesim
-  casspec system scalesim --record system/records/scalesim.json
-
-Compares the closed form of the NPU's systolic array with SCALE-Sim 3.0.0, which is installed into
-an environment of its own (a package registry must be in reach the first time) and runs for about
-six minutes. The exit status is 1 if a layer is off by more than 2 %.
-"""
-
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command and its parts."""
@@ -65,7 +50,6 @@ def register(subparsers: flags.Subparsers) -> None:
     )
     _add_estimate(inner)
     _add_reproduce(inner)
-    _add_scalesim(inner)
 
 
 def _add_reproduce(subparsers: flags.Subparsers) -> None:
@@ -75,20 +59,10 @@ def _add_reproduce(subparsers: flags.Subparsers) -> None:
     flags.add_file(parser, "synthesis", text)
     text = "acceptance for our schemes, as `casspec bench acceptance --json` has it"
     flags.add_file(parser, "acceptance-file", text)
-    text = "Markdown whose marked tables are brought up to date (docs/hardware/system.md)"
+    text = "Markdown whose marked tables are brought up to date (docs/results/system.md)"
     flags.add_file(parser, "document", text)
     text = "also write reproduction.md and plots (SVG) into this directory"
     flags.add_folder(parser, "out", text, dest="destination")
-
-
-def _add_scalesim(subparsers: flags.Subparsers) -> None:
-    text = "compare the systolic array's closed form with SCALE-Sim"
-    parser = flags.add_command(subparsers, "scalesim", text, SCALESIM_EPILOG, _scalesim)
-    counts = parser.add_mutually_exclusive_group()
-    flags.add_switch(counts, "recorded", "with the recorded counts, without running it")
-    flags.add_file(counts, "record", "write its counts as JSON")
-    text = "its virtual environment, made if it is not there"
-    flags.add_folder(parser, "env", text, "build/scalesim", dest="environment")
 
 
 def _add_estimate(subparsers: flags.Subparsers) -> None:
@@ -194,26 +168,3 @@ def _reproduce(args: argparse.Namespace) -> int:
         print(f"== {name} ==\n")
         print("\n\n".join(table.text() for table in tables) + "\n")
     return 0
-
-
-def _scalesim(args: argparse.Namespace) -> int:
-    """``casspec system scalesim``."""
-    from cassandra_spec.system.checks import scalesim as simulator
-
-    array, counts = _counts(args)
-    if args.record is not None:
-        content = simulator.records(counts, array, "casspec system scalesim")
-        args.record.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    print(simulator.comparison(array, counts).text())
-    return int(simulator.largest(array, counts) > simulator.TOLERANCE)
-
-
-def _counts(args: argparse.Namespace) -> tuple[Array, list[Count]]:
-    from cassandra_spec.system.checks import scalesim as simulator
-
-    if args.recorded:
-        return simulator.recorded()
-    print("SCALE-Sim runs for about six minutes", file=sys.stderr, flush=True)
-    array = simulator.array_of_npu()
-    python = simulator.environment(args.environment.resolve())
-    return array, simulator.simulate(python, array, simulator.workloads())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from typing import ClassVar, Literal, get_args
 
 from cassandra_spec.golden import CassandraError
@@ -18,7 +17,7 @@ MOST_GAMMA = 4096
 """The largest gamma; runtimes may take less."""
 
 BEST_MARGIN = 0.75
-"""The minimum margin with which adaptive drafts are fastest (docs/software/levels.md)."""
+"""The minimum margin with which adaptive drafts are fastest (docs/results/levels.md)."""
 
 MAX_POSITIONS = 2**31 - 1
 """The largest number of positions."""
@@ -130,12 +129,8 @@ class Settings:
     stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply, too
     sampling: Sampling = GREEDY
     seed: int | None = None  # of the sampling; None: another one each time
-    least_lead: dataclasses.InitVar[float | None] = None  # the name of min_margin in version 0.1
 
-    def __post_init__(self, least_lead: float | None) -> None:
-        if least_lead is not None:
-            warnings.warn("least_lead is now min_margin", FutureWarning, stacklevel=3)
-            object.__setattr__(self, "min_margin", least_lead)
+    def __post_init__(self) -> None:
         if self.gamma != ADAPTIVE and not is_integer(self.gamma, 0, MOST_GAMMA):
             raise CassandraError(
                 f"gamma must be from 0 to {MOST_GAMMA}, or 'adaptive', not {self.gamma!r}"

@@ -6,6 +6,10 @@ kept by the hash of what went into them, so that a changed file compiles alone. 
 the library at the same time wait for the first one; a library appears under its name only when it
 is complete.
 
+The linker keeps one body of a function that is compiled twice under one name, whatever its flags.
+So a header's shared functions are ``static`` or in the namespace ``cassandra::CASSANDRA_ISA``, a
+macro of the build, and files for an instruction set use no standard templates that are not inlined.
+
 What was built runs as code. Each file has its digest beside it, and is built again if it differs.
 One that others own or can write is refused.
 """

@@ -4,7 +4,7 @@ Draft and target read the same keys and values. A round drafts up to gamma token
 The target runs over all of them in one pass, which overwrites what the draft has written. The
 tokens up to the first that it would have chosen otherwise are emitted, and then its own choice
 (section II.B of the paper). A row of a pass is computed the same whatever the other rows, so the
-reply is token for token that of plain decoding (docs/software/native.md).
+reply is token for token that of plain decoding (docs/software/lossless.md).
 """
 
 from __future__ import annotations

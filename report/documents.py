@@ -1,12 +1,18 @@
 """Generated blocks of documents.
 
 A block stands between the lines ``<!-- NAME -->`` and ``<!-- /NAME -->``, with an empty line after
-the first and before the second.
+the first and before the second. Where a page has several runs of one command, ``FILE#LABEL`` names
+the blocks ``NAME LABEL`` of ``FILE``.
 """
 
 from __future__ import annotations
 
+import datetime
+import os
+import platform
 import re
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,14 +48,39 @@ def fill(document: str, blocks: Mapping[str, str]) -> str:
     return document
 
 
+def labelled(path: Path, name: str) -> tuple[Path, str]:
+    """Split ``FILE#LABEL`` into the file and the full name of its block ``name``."""
+    file, _, label = str(path).partition("#")
+    return Path(file), f"{name} {label}".strip()
+
+
+def provenance() -> str:
+    """Return one line with the command that runs, the machine and the date."""
+    given = sys.orig_argv
+    module = ["python", *given[given.index("-m") :]] if "-m" in given else None
+    command = shlex.join(module or ["casspec", *sys.argv[1:]])
+    machine = f"{_processor()}, {os.cpu_count()} processors"
+    return f"`{command}` ({machine}; {datetime.date.today()})"
+
+
+def _processor() -> str:
+    """Return the processor's name, or its architecture where the system does not give one."""
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
+    names = re.findall(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return names[0] if names else platform.machine()
+
+
 def fill_file(path: Path, blocks: Mapping[str, str]) -> None:
-    """Replace the texts of blocks in a file, as :func:`fill` does.
+    """Replace the texts of blocks in a file, as :func:`fill` does; ``path`` may have a label.
 
     Raises:
         DocumentError: as :func:`block`.
         OSError: the file cannot be read or written.
     """
-    path.write_text(fill(path.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    file, _ = labelled(path, "")
+    named = {labelled(path, name)[1]: text for name, text in blocks.items()}
+    file.write_text(fill(file.read_text(encoding="utf-8"), named), encoding="utf-8")
 
 
 def publish(text: str, path: Path | None, name: str) -> None:

@@ -82,7 +82,7 @@ class Plot:
     def description(self) -> str:
         """The values of the plot in words, for readers who do not see it."""
         bars = [
-            f"{f'{bar.label} {bar.series}'.strip()}: {_number(bar.value)}" for bar in self.bars
+            f"{bar.label} {bar.series}".strip() + f": {_number(bar.value)}" for bar in self.bars
         ]
         curves = [
             f"{name}: " + ", ".join(f"{_number(y)} at {_number(x)}" for x, y in points)
@@ -204,41 +204,3 @@ def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[float]], *, t
     rows = zip(names, *columns.values(), strict=True)
     text = "; ".join(f"{name}: {', '.join(f'{v:.2f}' for v in found)}" for name, *found in rows)
     return described_svg(figure, title=title, text=f"{', '.join(columns)}. {text}.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Panel:
-    """An image of a part of a plane, row 0 its lower edge: colours, or numbers with a scale.
-
-    ``size`` is its width and height, in the unit that ``axis`` names; ``legend`` is what colours
-    (of 0 to 255) stand for, or, under its only key, what numbers do.
-    """
-
-    title: str
-    image: Any  # array of rows, columns and, for colours, three bytes
-    size: tuple[float, float]
-    axis: str
-    legend: Mapping[str, tuple[int, int, int] | None]
-
-
-def draw_panels(panels: Sequence[Panel], *, title: str) -> bytes:
-    """Panels beside each other, as PNG."""
-    figure = Figure(figsize=(5.2 * len(panels), 5.8), layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        extent = (0.0, panel.size[0], 0.0, panel.size[1])
-        shown = axes.imshow(panel.image, origin="lower", extent=extent, cmap="magma_r")
-        axes.set(title=panel.title, xlabel=panel.axis, anchor="N")
-        if panel.image.ndim == 2:
-            label = next(iter(panel.legend))
-            bar = axes.inset_axes((0.1, -0.18, 0.8, 0.04))
-            figure.colorbar(shown, cax=bar, label=label, orientation="horizontal")
-            continue
-        for label, colour in panel.legend.items():
-            axes.fill([], [], color=[part / 255 for part in colour or ()], label=label)
-        axes.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False, fontsize=8
-        )
-    figure.suptitle(title)
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=110, metadata={"Software": None})
-    return out.getvalue()

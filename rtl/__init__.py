@@ -1,1 +1,1 @@
-"""Gateware of the Cassandra decoder and encoder in Amaranth (microarchitecture.md)."""
+"""Gateware of the Cassandra decoder and encoder in Amaranth (docs/hardware/)."""

@@ -1,4 +1,4 @@
-"""The decoder (paper, Figure 8a): commands, a codebook and two regions in, BF16 values out."""
+"""The decoder (paper, Figure 8a): turns commands, a codebook and two regions into BF16 values."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from cassandra_spec.rtl.decode.speculation import SpeculationPath
 from cassandra_spec.rtl.decode.verification import VerificationPath
 
 PrunedEntry = data.StructLayout({"exponent": 8, "last": 1, "pruned": 1, "empty": 1})
-"""A word of the codebook stream of a decoder that knows coded pruned exponents: ``pruned`` says
-which codebook its packet replaces, ``empty`` that the word has no exponent."""
+"""A codebook word for decoders with coded pruned exponents.
+
+``pruned`` selects the codebook that the packet replaces; a word with ``empty`` set has no exponent.
+"""
 
 
 class Decoder(wiring.Component):
-    """Decoder of all schemes that it is built for, in draft and in target mode.
+    """Decoder for a fixed set of schemes, in draft and target mode.
 
-    Mode, scheme, truncation, fill and group come with the command word of each segment.
+    The command word of each segment sets mode, scheme, truncation, fill and group.
 
     Latency: about ten cycles from the first word of a segment to its first beat. Throughput:
-    ``lanes`` values in each cycle in draft mode; half that in target mode, or as many with
-    ``target_rate`` full; while the bus keeps up (eight rows in each cycle and region; sixteen of
-    verification data at full rate) and the exponents do not starve; about five cycles between
-    segments. Buffering: see the two paths.
+    ``lanes`` values per cycle in draft mode; in target mode half of that, or as many with
+    ``target_rate`` full. This holds while the bus keeps up (eight rows per cycle and region;
+    sixteen of verification data at full rate) and the exponents do not starve; about five cycles
+    pass between segments. Buffering: see the two paths.
 
     Illegal input sets a bit of ``error`` (sticky, until ``clear_error``) and ends the packet of
-    values with ``error`` set and no lane present; what is left of the segment's packets is drained
-    and the next segment is decoded as usual. ``docs/format.md``, section 7, lists the causes.
+    values with ``error`` set and no lane present. The decoder drains the rest of the segment's
+    packets and decodes the next segment as usual. ``docs/format.md``, section 7, lists the causes.
 
     Members
     -------
     command : In(stream of CommandLayout)
-        One for each segment, after the codebook that it needs.
+        One per segment, after the codebook that it needs.
     codebook : In(stream of {exponent: 8, last: 1}; with ``config.coded`` of PrunedEntry)
         A packet replaces the codebook, or that of pruned values; taken between segments, before a
-        waiting command. A decoder without unary takes what comes and ignores it.
+        waiting command. A decoder without unary takes and ignores all words.
     speculation, verification : In(stream of {data: 8 * lanes, last: 1})
-        Regions, a packet each; no verification packet in draft mode, or if the command says there
-        is none. At full rate ``data`` of verification is twice as wide.
+        One packet per region; no verification packet in draft mode, or if the command's
+        ``verification`` is 0. At full rate ``data`` of verification is twice as wide.
     values : Out(stream of ValueBeat)
     error : Out(ErrorLayout()), clear_error : In(1), busy : Out(1)
     """
@@ -65,7 +67,7 @@ class Decoder(wiring.Component):
 
     @classmethod
     def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> Decoder:
-        """The decoder that reads ``fmt``; see :meth:`DecoderConfig.of`."""
+        """Return the decoder that reads ``fmt``; see :meth:`DecoderConfig.of`."""
         return cls(DecoderConfig.of(fmt, schemes=schemes))
 
     def elaborate(self, platform: object) -> Module:
@@ -91,13 +93,13 @@ class Decoder(wiring.Component):
         return m
 
     def _codebooks(self, m: Module, pending: Signal) -> Value:
-        """Each codebook to its path; whether none of pruned values is being loaded or waiting."""
+        """Route each codebook to its path; return 1 if no pruned codebook is loading or waiting."""
         front, back = self.speculation_path, self.verification_path
         if not self.config.coded:
             wiring.connect(m, wiring.flipped(self.codebook), front.codebook)
             return Const(1, 1)
         word = self.codebook.payload
-        turn = word.pruned & ~pending  # else a command before it has not been taken
+        turn = word.pruned & ~pending  # an earlier command must be taken first
         m.d.comb += [
             front.codebook.valid.eq(self.codebook.valid & ~word.pruned),
             back.codebook.valid.eq(self.codebook.valid & turn),
@@ -113,7 +115,7 @@ class Decoder(wiring.Component):
         return back.codebook_idle & ~(self.codebook.valid & word.pruned)
 
     def _fork(self, m: Module, pending: Signal, codebook_idle: Value) -> None:
-        """A command goes to both paths; the verification path may take it later."""
+        """Send a command to both paths; the verification path may take it later."""
         front, back = self.speculation_path, self.verification_path
         turn = ~pending & codebook_idle
         m.d.comb += [

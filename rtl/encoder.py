@@ -1,4 +1,4 @@
-"""The encoder (paper, Figure 8b): values, commands and a codebook in; regions and results out."""
+"""The encoder (paper, Figure 8b): turns values and commands into regions and results."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from cassandra_spec.rtl.encode.regions import EncodeResult, EncoderRegions, regi
 from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncoderConfig
 
 RESULT_WIDTH = -(-EncodeResult().size // 8) * 8
-"""Bits of a result on the bus: :func:`cassandra_spec.rtl.encode.regions.EncodeResult`, completed
-with zeros."""
+"""Width of a result on the bus: :func:`cassandra_spec.rtl.encode.regions.EncodeResult`, padded with
+zeros to whole bytes."""
 
 _INPUTS = ("command", "codebook", "values")
 
 
 class Encoder(wiring.Component):
-    """Front end and back end.
+    """Encoder: front end and back end.
 
     Latency, throughput and buffering: see :class:`cassandra_spec.rtl.encode.front.EncoderFront` and
-    :class:`cassandra_spec.rtl.encode.regions.EncoderRegions`. Illegal input is named in ``errors``
-    of the segment's result (docs/hardware/encoder.md); the next segment is encoded as usual.
+    :class:`cassandra_spec.rtl.encode.regions.EncoderRegions`. Illegal input sets a bit of
+    ``errors`` in the segment's result (docs/hardware/encoder.md); the next segment is encoded as
+    usual.
 
     Members
     -------
     command : In(stream of EncodeCommandLayout)
-        One for each segment, after the codebook that it needs.
+        One per segment, after the codebook that it needs.
     codebook : In(stream of {exponent: 8, last: 1})
         A packet replaces the codebook; taken before a waiting command, when no segment is in the
         front end.
     values : In(stream of TensorWord)
-        A packet for each segment.
+        One packet per segment.
     speculation, verification : Out(stream of RegionWord)
-        A packet for each region; none for a region without rows.
+        One packet per region with rows.
     results : Out(stream of EncodeResult)
-        One for each segment, in order.
+        One per segment, in order.
     busy : Out(1)
         A segment is in flight.
     """
@@ -65,10 +66,10 @@ class Encoder(wiring.Component):
 
 
 class EncoderTop(wiring.Component):
-    """:class:`Encoder` behind AXI4-Stream ports; it has no logic of its own.
+    """:class:`Encoder` with AXI4-Stream ports; adds no logic of its own.
 
-    ``tkeep`` of the values has two bits for each value; both of a lane must be equal, and they are
-    looked at in the last word of a packet only.
+    ``tkeep`` of the values has two bits per value, which must be equal. They are checked in the
+    last word of a packet only.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -90,7 +91,7 @@ class EncoderTop(wiring.Component):
 
     @property
     def module_name(self) -> str:
-        """Name of the Verilog module, one for each configuration."""
+        """Name of the Verilog module, unique per configuration."""
         return self.config.module_name
 
     def elaborate(self, platform: object) -> Module:

@@ -1,4 +1,4 @@
-"""The parallel zero counter (paper, Figure 9 and Algorithm 1 as corrected in docs/format.md)."""
+"""The parallel zero counter (paper, Figure 9; Algorithm 1 corrected as in docs/paper-notes.md)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _check(field: str, value: int, low: int) -> None:
 
 
 def _leading_zeros(m: Module, bits: Signal, width: int) -> list[Signal]:
-    """For each position, the zeros between it and the one before it; 0 if there is none."""
+    """Count the zeros directly before each position; 0 if the previous bit is a one."""
     runs = []
     for i in range(width):
         run = Signal(range(max(i, 2)), name=f"run_{i}")
         for j in range(i):
-            # The latest one before i that is set wins: later statements override.
+            # Later statements override earlier ones, so the nearest one before i wins.
             with m.If(bits[j]):
                 m.d.comb += run.eq(i - 1 - j)
         runs.append(run)
@@ -32,7 +32,7 @@ def _leading_zeros(m: Module, bits: Signal, width: int) -> list[Signal]:
 
 
 class _Counter(wiring.Component):
-    """The ports of both counters; chunks of ``chunk`` bits must not be longer than a code."""
+    """Ports of both counters. A chunk must not be longer than a code."""
 
     def __init__(self, width: int, limit: int, *, chunk: int) -> None:
         _check("width", width, 1)
@@ -52,7 +52,7 @@ class _Counter(wiring.Component):
 
 
 class ZeroCounter(_Counter):
-    """Zeros before each one of a chunk of a unary-coded stream.
+    """Count the zeros before each one of a chunk of a unary-coded stream.
 
     Combinational, no buffering.
 
@@ -71,7 +71,7 @@ class ZeroCounter(_Counter):
         Zeros since the last one before this chunk, saturated at ``limit``.
     runs : Out(array of width, range(limit + 1))
         ``runs[i]`` is the number of zeros between bit ``i`` and the one before it, saturated at
-        ``limit``: the rank of the code that ends at bit ``i``. Arbitrary if that is not a one.
+        ``limit``: the rank of the code that ends at bit ``i``. Arbitrary if bit ``i`` is not a one.
     ones : Out(range(width + 1))
         Codes that end in this chunk.
     carry_out : Out(range(limit + 1))
@@ -85,7 +85,7 @@ class ZeroCounter(_Counter):
         super().__init__(width, limit, chunk=width)
 
     def elaborate(self, platform: object) -> Module:
-        """The carry joins the zeros before the first one alone, or all zeros if there is none."""
+        """Add the carry to the zeros before the first one, or to all if the chunk has no one."""
         m = Module()
         lead = Signal(range(self.width + 1))
         joined, first = Signal(range(self.limit + self.width + 1)), Signal(range(self.limit + 1))
@@ -110,10 +110,10 @@ class ZeroCounter(_Counter):
 
 
 class ParallelZeroCounter(_Counter):
-    """Ranks of all codes that end in a window: chunk counters with a carry from chunk to chunk.
+    """Find the ranks of all codes that end in a window, with a carry from chunk to chunk.
 
-    Combinational, no buffering. Members as :class:`ZeroCounter`, for ``width`` bits in chunks of
-    eight (the last may be shorter); ``overflow`` is that of any chunk.
+    Combinational, no buffering. The members are those of :class:`ZeroCounter`, for ``width`` bits
+    in chunks of eight (the last may be shorter). ``overflow`` is set if it is set in any chunk.
     """
 
     def __init__(self, width: int = 32, *, limit: int = 16) -> None:
@@ -140,7 +140,7 @@ class ParallelZeroCounter(_Counter):
         return m
 
     def _carry(self, m: Module, end: int) -> Signal:
-        """Zeros before bit ``end``: from the latest chunk before it that has a one, at once."""
+        """Count the zeros before bit ``end``, back to the last chunk with a one."""
         carry = Signal(range(self.limit + 1), name=f"carry_{end}")
         m.d.comb += carry.eq(self._saturated(self.carry_in + end))
         for low in range(0, end, CHUNK):

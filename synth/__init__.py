@@ -1,1 +1,1 @@
-"""Export of the gateware for other people's tools."""
+"""Export, synthesis and equivalence of the gateware."""

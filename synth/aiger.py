@@ -1,7 +1,8 @@
-"""And-inverter graphs: Yosys's binary AIGER files with their maps of names, simulated and cut.
+"""And-inverter graphs: reads Yosys's binary AIGER files with their name maps, simulates and cuts
+them.
 
-A literal is ``2 * variable``, one more if inverted; variable 0 is the constant 0. Inputs come
-first, then latches, then gates, each after what it reads.
+A literal is ``2 * variable``, plus one if inverted; variable 0 is the constant 0. Inputs come
+first, then latches, then gates in topological order.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Circuit:
-    """A circuit.
+    """An and-inverter graph with named ports and latches.
 
     Attributes:
         inputs: names, in the order of their variables.
         latches: names of the wires that show each latch.
-        nexts: literal that each latch takes.
-        initial: what each latch begins as, None if that is unknown.
+        nexts: next-state literal of each latch.
+        initial: initial value of each latch, None if unknown.
         outputs: literals by name.
         gates: the two literals of each gate.
     """
@@ -43,11 +44,11 @@ class Circuit:
 
     @property
     def sources(self) -> int:
-        """Inputs and latches."""
+        """Number of inputs and latches."""
         return len(self.inputs) + len(self.latches)
 
     def with_inputs(self, names: Sequence[str]) -> Circuit:
-        """The circuit with more inputs, which it does not look at."""
+        """Return the circuit with more inputs, which it does not use."""
         first = 2 * (1 + len(self.inputs))
 
         def moved(literal: int) -> int:
@@ -62,14 +63,14 @@ class Circuit:
         )
 
     def with_ands(self, pairs: Mapping[str, tuple[int, int]]) -> Circuit:
-        """The circuit with outputs that are the AND of two literals each, in place of its own."""
+        """Return the circuit with other outputs, each the AND of two literals."""
         first = 1 + self.sources + len(self.gates)
         made = {name: 2 * place for place, name in enumerate(pairs, first)}
         gates, outputs = [*self.gates, *pairs.values()], {**self.outputs, **made}
         return dataclasses.replace(self, gates=gates, outputs=outputs)
 
     def simulated(self, sources: Words) -> Words:
-        """Values of all variables, [variables, words], from those of inputs and latches."""
+        """Compute the values of all variables, [variables, words], from inputs and latches."""
         values = np.zeros((1 + self.sources + len(self.gates), sources.shape[1]), np.uint64)
         values[1 : 1 + self.sources] = sources
         for place, (a, b) in enumerate(self.gates, 1 + self.sources):
@@ -78,7 +79,7 @@ class Circuit:
         return values
 
     def cone(self, roots: Iterable[int]) -> list[int]:
-        """Variables that these literals depend on, themselves among them, in order."""
+        """Return the variables that these literals depend on, including their own, in order."""
         seen = bytearray(1 + self.sources + len(self.gates))
         for literal in roots:
             seen[literal >> 1] = 1
@@ -91,17 +92,16 @@ class Circuit:
 
 
 def literals(values: Words, chosen: Sequence[int]) -> Words:
-    """Values of literals, [literals, words]."""
+    """Return values of literals, [literals, words]."""
     places = np.asarray(chosen, dtype=np.int64)
     inverted = np.where(places & 1, _ONES, np.uint64(0))
     return np.asarray(values[places >> 1] ^ inverted[:, None])
 
 
 def read_circuit(path: Path) -> Circuit:
-    """The circuit of ``write_aiger -map``: an ``.aig`` file and a ``.map`` beside it.
+    """Read what ``write_aiger -map`` wrote: an ``.aig`` file and a ``.map`` beside it.
 
-
-    Raises CassandraError if that is no such file.
+    Raises CassandraError if the file is not of this kind.
     """
     data = path.read_bytes()
     head, _, rest = data.partition(b"\n")
@@ -128,13 +128,13 @@ def read_circuit(path: Path) -> Circuit:
 
 
 def _initial(state: Sequence[int]) -> int | None:
-    """0 if nothing is said; a latch that begins as anything is said to begin as itself."""
+    """Return a latch's initial value: 0 by default, None if it names the latch itself."""
     said = state[1] if len(state) > 1 else 0
     return said if said in (0, 1) else None
 
 
 def _names(text: str) -> dict[str, list[tuple[int, str]]]:
-    """Places and names by kind; a bit of a vector has its number in the name."""
+    """Return indices and names by kind; a bit of a vector has its number in the name."""
     lines = [line.split(maxsplit=3) for line in text.splitlines()]
     vectors = {name for _, _, bit, name in lines if bit != "0"}
     found: dict[str, list[tuple[int, str]]] = {"input": [], "latch": [], "output": []}
@@ -164,10 +164,10 @@ def _numbers(data: bytes) -> Iterator[int]:
 def write_cone(
     path: Path, circuit: Circuit, sources: Sequence[int], roots: Sequence[int], count: int
 ) -> None:
-    """A circuit without state: outputs are the literals ``roots``.
+    """Write a circuit without state, whose outputs are the literals ``roots``.
 
-    It has ``count`` inputs: ``sources`` says the literal of one that each input and latch of
-    ``circuit`` is (input ``n`` has the literal ``2 * n + 2``), 0 for the constant.
+    It has ``count`` inputs. ``sources`` maps each input and latch of ``circuit`` to the literal of
+    one of them (input ``n`` has the literal ``2 * n + 2``), or to 0 for the constant.
     """
     new = [0, *sources] + [0] * len(circuit.gates)
     first, place, body = 1 + circuit.sources, count, bytearray()

@@ -1,6 +1,6 @@
-"""Gates against period of one decoder: every recipe, at several periods that it is asked for.
+"""Area against period of one decoder: every recipe, at several target periods.
 
-``python -m cassandra_spec.synth.report --curve``; docs/hardware/synthesis.md.
+``python -m cassandra_spec.synth.report --curve``; docs/results/synthesis.md.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.synth.synthesis import RECIPES, Flow, Point
 
 PERIODS = (4.0, 4.8)
-"""Periods in ns that each recipe is asked for."""
+"""Target periods in ns for each recipe."""
 
 
 def curve_flows(*, gated: bool) -> list[Flow]:
-    """The flows of a curve."""
+    """Return the flows of a curve."""
     both = itertools.product(RECIPES, PERIODS)
     return [Flow(recipe=recipe, period=period, gated=gated) for recipe, period in both]
 
 
 def curve_table(points: Sequence[Point]) -> str:
-    """The points as the document has them, fastest first; those that no other beats are marked."""
+    """Format the points as the document has them, fastest first; stars mark the Pareto front."""
     rows = [
         [
             point.flow.recipe,
@@ -37,13 +37,13 @@ def curve_table(points: Sequence[Point]) -> str:
 
 
 def _beats(one: Point, other: Point) -> bool:
-    """Whether a netlist is at most as large and as slow as another one, and not the same."""
+    """Return True if a netlist is at most as large and as slow as another one, and not equal."""
     here, there = ((point.gates, point.shortest_period) for point in (one, other))
     return here != there and all(a <= b for a, b in zip(here, there, strict=True))
 
 
 def curve_plot(points: Sequence[Point], *, title: str) -> str:
-    """The same as an SVG."""
+    """Draw the points as SVG."""
     from cassandra_spec.report.plots import Plot, described_svg  # needs the extra `plots`
 
     curves = tuple(

@@ -1,10 +1,10 @@
 """Energy of a mapped netlist, from the transitions of its nets and a liberty file.
 
-A transition of a net takes half of C V^2 for the pins that the net drives, and what the library's
-tables say for the inside of the cells at both its ends, at that load and at the slews that OpenSTA
-computes. Wires, the buffers of a clock tree and glitches are not in it. A gated clock makes its two
-transitions in the cycles in which its gate is open. OpenSTA 2.0 is not asked for power: it takes
-activities of registers alone. docs/hardware/energy.md.
+A transition of a net costs half of C V^2 for the pins that the net drives, plus the library's
+internal energy of the cells at both ends, at that load and at the slews that OpenSTA computes.
+Wires, the buffers of a clock tree and glitches are not included. A gated clock makes its two
+transitions in the cycles in which its gate is open. OpenSTA 2.0's own power report is not used,
+because it accepts activities of registers only. docs/hardware/energy.md.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Instances = Mapping[str, tuple[str, Mapping[str, str]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Energy:
-    """Energies in pJ, of a cycle or of anything else."""
+    """Energies in pJ, per cycle or per any other unit."""
 
-    clock: float  # pins of clocks, and what their edges take in flip-flops and gates
+    clock: float  # pins of clocks, and the cost of their edges in flip-flops and gates
     cells: float  # inside the cells at both ends of the other nets
-    nets: float  # pins that the other nets drive, ports of the module among them
+    nets: float  # pins that the other nets drive, including the module's ports
     leakage: float  # while nothing switches
 
     @property
     def total(self) -> float:
-        """All together."""
+        """Total energy."""
         return self.clock + self.cells + self.nets + self.leakage
 
     def __mul__(self, factor: float) -> Energy:
@@ -46,7 +46,7 @@ class Energy:
 
 
 def cell_models(library: Library, out: Path) -> str:
-    """Verilog of the cells of a library, as Yosys understands them.
+    """Return the cells of a library as Verilog, from Yosys.
 
     Raises CassandraError if Yosys is missing or fails.
     """
@@ -56,10 +56,10 @@ def cell_models(library: Library, out: Path) -> str:
 
 
 def simulation(netlist: str, cells: str, top: str, ports: Mapping[str, tuple[str, int]]) -> str:
-    """Verilog of the netlist with the ports of the top, whose bits the netlist has one by one.
+    """Wrap the netlist, whose ports are single bits, in a module with the top's ports.
 
-    ``ports`` are direction and width by name, clock and reset among them. Verilator traces the
-    nets of the netlist, which is an instance of the same name, and not those inside of cells.
+    ``ports`` are direction and width by name, including clock and reset. Verilator traces the nets
+    of the netlist, which is an instance with the name ``netlist``, and not those inside of cells.
     """
     declared = ", ".join(
         f"{direction} [{width - 1}:0] {name}" if width > 1 else f"{direction} {name}"
@@ -83,7 +83,7 @@ def simulation(netlist: str, cells: str, top: str, ports: Mapping[str, tuple[str
 
 
 def slew_script(netlist: str, top: str, library: Library, period: float) -> str:
-    """OpenSTA commands that print both slews of every output of a cell."""
+    """Return OpenSTA commands that print both slews of every cell output."""
     return f"""\
 read_liberty {library.path}
 read_verilog {netlist}
@@ -102,9 +102,9 @@ exit
 
 
 def read_slews(netlist: Path, top: str, library: Library, period: float) -> dict[str, float]:
-    """Mean slew of both edges in ns, by output pin (``instance/pin``), from OpenSTA.
+    """Return the mean slew of both edges in ns by output pin (``instance/pin``), from OpenSTA.
 
-    Raises CassandraError if it is missing or fails.
+    Raises CassandraError if OpenSTA is missing or fails.
     """
     script = netlist.with_suffix(".slews.tcl")
     script.write_text(slew_script(netlist.name, top, library, period))
@@ -123,14 +123,14 @@ _COUNT = re.compile(r"\((\S+) \(T0 (\d+)\) \(T1 (\d+)\).*?\(TC (\d+)\)\)", re.S)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Activity:
-    """What the nets of a netlist did, by name."""
+    """Transitions and duty of a netlist's nets, by name."""
 
     transitions: Mapping[str, int]
-    high: Mapping[str, float]  # part of the time
+    high: Mapping[str, float]  # share of the time
 
     @classmethod
     def of(cls, saif: str) -> Activity:
-        """That of the instance ``netlist`` of a SAIF file."""
+        """Read the activity of the instance ``netlist`` from a SAIF file."""
         found = _COUNT.findall(saif.partition("(INSTANCE netlist")[2])
         times = {plain(net): (int(low), int(high)) for net, low, high, _ in found}
         return cls(
@@ -140,7 +140,7 @@ class Activity:
 
 
 def plain(net: str) -> str:
-    """The name of a net without the escapes of Verilog and SAIF."""
+    """Remove the escapes of Verilog and SAIF from the name of a net."""
     return net.replace("\\", "").strip()
 
 
@@ -148,12 +148,12 @@ def plain(net: str) -> str:
 
 
 class Model:
-    """What a transition of each net of a netlist takes.
+    """Energy of a transition of each net of a netlist.
 
     Arguments:
         netlist: one flat module of cells, as ``synthesis.map_for_speed`` writes it.
         library: its cells.
-        slews: as of :func:`read_slews`; nets that no cell drives have the slew of ports.
+        slews: as from :func:`read_slews`; nets that no cell drives have the slew of ports.
 
     ``nets`` and ``cells`` are energies of a transition in pJ, by net. Raises CassandraError if the
     library does not state its units as pF and V.
@@ -183,7 +183,7 @@ class Model:
             self.cells[net] = self.cells.get(net, 0.0) + energy
 
     def per_cycle(self, activity: Activity, cycles: int, period: float) -> Energy:
-        """Energy of a cycle of ``period`` ns, from what the nets did in all cycles.
+        """Return the energy of a cycle of ``period`` ns, from the activity over all cycles.
 
         Raises CassandraError if a net of the netlist has not been counted.
         """
@@ -210,7 +210,7 @@ class Model:
         )
 
     def _leaking(self) -> float:
-        """Leakage in mW, which is pJ in a ns."""
+        """Return the leakage in mW, which is pJ per ns."""
         cells = (cell for cell, _ in self._instances.values())
         return sum(self._leakage[cell] for cell in cells) * self._leakage_unit * 1e3
 
@@ -218,7 +218,7 @@ class Model:
         return (pin for pin in pins if (cell, pin) not in self._loads)
 
     def _net_loads(self) -> dict[str, float]:
-        """Capacitance of the input pins on each net; constants are no nets."""
+        """Return the capacitance of the input pins on each net; constants are not nets."""
         loads: dict[str, float] = {}
         for cell, pins in self._instances.values():
             for pin, net in pins.items():
@@ -227,7 +227,7 @@ class Model:
         return loads
 
     def _inside(self) -> Iterator[tuple[str, float]]:
-        """Nets, and energies inside each cell at their ends when they make a transition."""
+        """Yield nets and the energies inside the cells at their ends per transition."""
         for cell, pins in self._instances.values():
             for pin, net in pins.items():
                 energies = self._tables.get((cell, pin), [])
@@ -235,7 +235,7 @@ class Model:
                     yield net, self._mean(energies, pins, net)
 
     def _mean(self, energies: Sequence[InternalEnergy], pins: Mapping[str, str], net: str) -> float:
-        """The mean over the inputs that may cause the transition."""
+        """Average over the inputs that may cause the transition."""
         found = [
             energy.mean(
                 load=self._load[net],
@@ -262,7 +262,7 @@ def _volt(liberty: str) -> float:
 
 
 def _leakage_unit(liberty: str) -> float:
-    """In W."""
+    """Return the library's leakage unit in W."""
     found = re.search(r'\bleakage_power_unit\s*:\s*"1([munp]?)W"', liberty)
     if found is None:
         raise CassandraError("LIBERTY must have a leakage_power_unit of 1 W, mW, uW, nW or pW")

@@ -1,10 +1,11 @@
-"""Whether a mapped netlist computes what the exported Verilog says, for every input and state:
-``python -m cassandra_spec.synth.equivalence`` (``make equivalence``; synthesis.md).
+"""Prove that a mapped netlist computes what the exported Verilog describes.
+
+``python -m cassandra_spec.synth.equivalence`` (``make equivalence``; docs/hardware/synthesis.md).
 
 Both become circuits of gates, whose registers are matched (:mod:`cassandra_spec.synth.matching`).
-Outputs, and what registers take, are points that ABC compares, block by block (combinational
-equivalence); CaDiCaL gets those that are left, one by one. Matches are guesses: a wrong one leaves
-points open, it proves nothing that is untrue.
+Outputs and register inputs are points. ABC compares them block by block (combinational
+equivalence), and CaDiCaL decides the remaining ones, one by one. Matches are guesses: a wrong match
+leaves points open, and never proves anything false.
 """
 
 from __future__ import annotations
@@ -36,28 +37,28 @@ from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import Library, run_tool
 
 DEFAULT_LANES = (8, 16)
-"""Decoders that are compared without flags."""
+"""Decoders that are compared by default."""
 
 DEFAULT_ENCODERS = tuple(
     dataclasses.replace(DEFAULT_ENCODER, lanes=lanes, values_per_cycle=pace)
     for lanes, pace in ((8, None), *((DEFAULT_ENCODER.lanes, pace) for pace in PACES))
 )
-"""Encoders that are compared without flags: those of the report, and one of 8 lanes."""
+"""Encoders that are compared by default: those of the report, and one of 8 lanes."""
 
 SECONDS = 300
-"""After which ABC gives up on a block or a group, and CaDiCaL on a point."""
+"""Time limit of ABC for a block or a group, and of CaDiCaL for a point."""
 
 _SWEEP = "&r rtl.cone.aig; &cec -C 100000 netlist.cone.aig"
 _MITER = (  # satisfiable where the two sides differ
     "miter rtl.cone.aig netlist.cone.aig; trim; fraig -C 10000; strash; write_cnf miter.cnf"
 )
 _SOLVED = (0, 10, 20)
-"""Statuses of CaDiCaL: time is up, satisfiable, unsatisfiable."""
+"""Exit statuses of CaDiCaL: timeout, satisfiable, unsatisfiable."""
 
 _STEPS = (None, 32, 1)
-"""Points at a time (None: all of a block); the next step gets what is not proved.
+"""Points per call (None: all of a block); the next step gets the points that are not proved.
 
-ABC proves those that are many, CaDiCaL the last step's.
+ABC runs the larger groups, CaDiCaL the last step.
 """
 
 Verdict = Literal["proved", "different", "open"]
@@ -110,7 +111,7 @@ write_aiger -map netlist.map netlist.aig
 def compare(
     matched: Matched, points: Sequence[Point], folder: Path, seconds: int = SECONDS
 ) -> list[Verdict]:
-    """What random patterns, ABC and CaDiCaL say about points.
+    """Return the verdicts of random patterns, ABC and CaDiCaL on points.
 
     Raises CassandraError if one of the tools is missing or fails.
     """
@@ -127,7 +128,7 @@ def compare(
 
 
 def _write_cones(matched: Matched, points: Sequence[Point], folder: Path) -> None:
-    """Both sides of points as circuits with the same inputs."""
+    """Write both sides of points as circuits with the same inputs."""
     inputs = len(matched.rtl.inputs)
     count = inputs + len(matched.netlist.latches) + len(matched.rtl.latches)
     sides: tuple[tuple[str, Circuit, Sequence[int]], ...] = (
@@ -142,14 +143,14 @@ def _write_cones(matched: Matched, points: Sequence[Point], folder: Path) -> Non
 
 
 def _swept(folder: Path, seconds: int) -> Verdict:
-    """Whether ABC proves that both cones are equal."""
-    # Some commands of ABC keep no limit that they are given.
+    """Return whether ABC proves both cones equal."""
+    # Some commands of ABC ignore their own time limit.
     log = run_tool("yosys-abc", ["-c", _SWEEP], folder, 1 + seconds)
     return "proved" if "Networks are equivalent" in log else "open"
 
 
 def _decided(folder: Path, seconds: int) -> Verdict:
-    """Whether CaDiCaL proves that the cones of a point are equal, or finds where they differ."""
+    """Return whether CaDiCaL proves the cones of a point equal, or finds a difference."""
     miter = folder / "miter.cnf"
     miter.unlink(missing_ok=True)
     run_tool("yosys-abc", ["-c", _MITER], folder, 1 + seconds)
@@ -163,13 +164,13 @@ def _decided(folder: Path, seconds: int) -> Verdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Block:
-    """What was said about the points of a block, and how long it took."""
+    """The verdicts on the points of a block, and the time taken."""
 
-    verdicts: Mapping[str, Verdict]  # by name of the point
+    verdicts: Mapping[str, Verdict]  # by the point's name
     seconds: float
 
     def named(self, verdict: Verdict) -> list[str]:
-        """Points of which that was said."""
+        """Return the points with this verdict."""
         return [name for name, said in self.verdicts.items() if said == verdict]
 
 
@@ -185,12 +186,12 @@ class Equivalence:
     loose: Sequence[str]
 
     def named(self, verdict: Verdict) -> list[str]:
-        """Points of which that was said."""
+        """Return the points with this verdict."""
         return [name for block in self.blocks.values() for name in block.named(verdict)]
 
     @property
     def proved(self) -> bool:
-        """Whether every point is."""
+        """True if every point is proved."""
         return not self.named("different") and not self.named("open")
 
 
@@ -204,11 +205,12 @@ def equivalence(
     seconds: int = SECONDS,
     memories: TakenOut | None = None,
 ) -> Equivalence:
-    """Compare a flat netlist with the Verilog that it was made from, both files.
+    """Compare a flat netlist with the Verilog that it was made from (both are files).
 
-    ``block_of`` names the block of a path; ``memories`` have been taken out of the netlist, so
-    their pins are points; files go to ``folder``. Raises CassandraError if a tool is missing or
-    fails, if ports or memories differ, or if the netlist's clocks are not understood.
+    ``block_of`` names the block of a path. ``memories`` have been removed from the netlist, so
+    their pins are points. Files go to ``folder``. Raises CassandraError if a tool is missing or
+    fails, if ports or memories differ, or if the netlist has a clock that is neither ``clk`` nor a
+    gate's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "netlist.v").write_text(without_gates(netlist.read_text()))
@@ -245,13 +247,13 @@ def _yosys(script: str, name: str, folder: Path) -> None:
 
 
 def _circuit(script: str, name: str, folder: Path) -> Circuit:
-    """What a script of Yosys writes."""
+    """Run a Yosys script and read the circuit that it writes."""
     _yosys(script, name, folder)
     return read_circuit(folder / f"{name}.aig")
 
 
 def _block(point: Point, block_of: Callable[[str], str]) -> str:
-    """Where a point is counted."""
+    """Return the block in which a point is counted."""
     if not point.output:
         return block_of(f".{point.name}")
     return "pins of memories" if is_given(point.name) else "outputs"
@@ -261,10 +263,11 @@ def _block(point: Point, block_of: Callable[[str], str]) -> str:
 
 
 def without_gates(netlist: str) -> str:
-    """The netlist with a multiplexer before each flip-flop that has a gated clock.
+    """Replace gated clocks in a netlist by multiplexers in front of the flip-flops.
 
-    The latch of a gate is open while the clock is low, so at the edge the gate passes what the
-    enable was before it. Raises CassandraError for any other clock than that of such a gate.
+    The latch of a gate is open while the clock is low, so at the edge the gate passes the value
+    that the enable had before it. Raises CassandraError for any other clock than that of such a
+    gate.
     """
     instances = instances_of(netlist)
     enables = {pins["Q"]: pins["D"] for cell, pins in instances.values() if cell == LATCH}
@@ -299,7 +302,7 @@ def without_gates(netlist: str) -> str:
 
 
 def table(reports: Mapping[str, Equivalence]) -> str:
-    """What was proved of each block of each netlist."""
+    """Format the verdicts of each block of each netlist."""
     head = ["netlist", "block", "points", "proved", "different", "open", "s"]
     rows: list[list[object]] = []
     for label, one in reports.items():
@@ -311,13 +314,14 @@ def table(reports: Mapping[str, Equivalence]) -> str:
 
 
 def _listed(label: str, one: Equivalence) -> str:
-    """How registers were matched, and what is not proved, by name."""
+    """Describe how registers were matched, and name the points that are not proved."""
     found = ", ".join(f"{count} by {how}" for how, count in one.found.items())
     lines = [f"{label}: registers of the RTL matched: {found}."]
     lines += [f"- {kind}: {name}" for kind in ("different", "open") for name in one.named(kind)]
     if one.loose:
-        free = ", ".join(f"`{name}`" for name in one.loose)
-        lines.append(f"Not in the netlist; a proved point does not depend on them: {free}")
+        bits = Counter(name.partition("[")[0] for name in one.loose)
+        free = ", ".join(f"`{name}` ({count} bits)" for name, count in bits.items())
+        lines.append(f"Not in the netlist; a proved point does not depend on them: {free}.")
     return "\n".join(lines)
 
 
@@ -335,7 +339,7 @@ def _parser() -> CommandParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare; 0 if everything is proved, 1 if not, 2 if it cannot be tried."""
+    """Compare; return 0 if everything is proved, 1 if not, 2 if the comparison cannot run."""
     return run_command(_parser, _run, argv)
 
 
@@ -355,7 +359,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _configs(args: argparse.Namespace) -> Sequence[DecoderConfig | EncoderConfig]:
-    """What the flags describe."""
+    """Return the configurations that the flags describe."""
     if not args.encoder:
         return [DecoderConfig(lanes=n) for n in ([args.lanes] if args.lanes else DEFAULT_LANES)]
     if args.lanes is None and args.values_per_cycle is None:

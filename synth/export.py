@@ -1,9 +1,9 @@
-"""Verilog export: one module name for each configuration, with a file list and a FuseSoC core.
+"""Verilog export: one module name per configuration, with a file list and a FuseSoC core.
 
-Five tops: the decoder with its streams, the decoder behind registers and a read master (dma),
-several decoders that share one (array), the encoder with its streams, and the encoder with
-registers and a write master (encoder-dma). Those with registers come with them as Markdown and as a
-C header. ``casspec rtl`` exports what its flags describe.
+Five tops: the decoder with its streams; the decoder behind registers and a read master (dma);
+several decoders that share one (array); the encoder with its streams; and the encoder with
+registers and a write master (encoder-dma). Tops with registers also get the register map as
+Markdown and as a C header. ``casspec rtl`` exports the configuration that its flags describe.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ DEFAULT_CONFIGS: tuple[Config, ...] = (
     StoreConfig(),
     StoreConfig(encoder=EncoderConfig(lanes=8), bus=32, address=40),
 )
-"""What ``make verilog`` writes and ``make lint`` checks."""
+"""The configurations that ``make verilog`` writes and ``make lint`` checks."""
 
 _HEADER = """\
 // {name}: Cassandra {kind}, {lanes} lanes, schemes {schemes}, codebook of {codebook}.
-// Generated from Amaranth; docs/{document}.md describes the ports. Apache-2.0.
+// Generated from Amaranth; docs/hardware/{document}.md describes the ports. Apache-2.0.
 """
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a whole file or none."""
+    """Write a whole file or nothing."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -80,7 +80,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def ports_of(top: tops.Top) -> dict[str, tuple[str, int]]:
-    """Direction (``input`` or ``output``) and width of every port of a top, by name."""
+    """Return direction (``input`` or ``output``) and width of every port of a top, by name."""
     ports = {"clk": ("input", 1), "rst": ("input", 1)}
     for name, member in top.signature.members.items():
         direction = "input" if member.flow.name == "In" else "output"
@@ -89,7 +89,7 @@ def ports_of(top: tops.Top) -> dict[str, tuple[str, int]]:
 
 
 def _core(name: str, kind: str) -> str:
-    """A FuseSoC core description (CAPI 2)."""
+    """Return a FuseSoC core description (CAPI 2)."""
     return f"""\
 CAPI=2:
 name: cassandra:{kind}:{name}:{VERSION}
@@ -113,10 +113,10 @@ targets:
 
 
 def export(out: Path, config: Config) -> Path:
-    """Write ``{module}.v``, ``.f``, ``.core``, ``.vlt`` and ``.ports.json``; returns the first.
+    """Write ``{module}.v``, ``.f``, ``.core``, ``.vlt`` and ``.ports.json``; return the first path.
 
-    A configuration with a DMA also gets ``.h`` and ``.registers.md``. Files appear whole or not at
-    all. Raises CassandraError if ``out`` is not a folder that can be written.
+    A configuration with a DMA also gets ``.h`` and ``.registers.md``. Files appear complete or not
+    at all. Raises CassandraError if ``out`` is not a writable folder.
     """
     name = config.module_name
     texts = {f"{name}{suffix}": text for suffix, text in _texts(config).items()}
@@ -132,7 +132,7 @@ def export(out: Path, config: Config) -> Path:
 
 
 def _texts(config: Config) -> dict[str, str]:
-    """What is written, by suffix."""
+    """Return the texts to write, by suffix."""
     engine, top, document = _parts(config)
     kind = "decoder" if isinstance(engine, DecoderConfig) else "encoder"
     name = config.module_name
@@ -161,9 +161,9 @@ def _texts(config: Config) -> dict[str, str]:
 
 
 def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
-    """The decoder or encoder inside, the top, and the name of its document."""
+    """Return the decoder or encoder inside, the top, and the name of its document."""
     if isinstance(config, DecoderConfig):
-        return config, DecoderTop(config), "microarchitecture"
+        return config, DecoderTop(config), "decoder"
     if isinstance(config, EncoderConfig):
         return config, EncoderTop(config), "encoder"
     if isinstance(config, StoreConfig):
@@ -186,14 +186,15 @@ _FLAGS: dict[str, tuple[str, ...]] = {
     "encoder": _ENCODER_SIZES,
     "encoder-dma": (*_ENCODER_SIZES, *_fields(StoreConfig, "encoder")),
 }
-"""What each top can be asked for, beside what all decoders and encoders have."""
+"""Flags of each top, beside those that all decoders and encoders have."""
 
 
 def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
-    """The configuration that flags describe.
+    """Return the configuration that flags describe.
 
-    ``flags`` are fields of the configuration of the top, the bus in bits; ``decoder`` has what
-    encoder and decoder share. Raises CassandraError for what the top does not have.
+    ``flags`` are fields of the configuration of the top, the bus in bits; ``decoder`` has the
+    fields that encoder and decoder share. Raises CassandraError for flags that the top does not
+    have.
     """
     chosen = {name: value for name, value in flags.items() if value is not None}
     special = (
@@ -223,7 +224,7 @@ def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
 
 
 def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> Iterator[Path]:
-    """Export several configurations, one on each core; yields the Verilog files in their order."""
+    """Export several configurations, one per core; yield the Verilog files in order."""
     if len(configs) == 1:
         yield export(out, configs[0])
         return

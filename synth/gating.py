@@ -1,9 +1,9 @@
 """Clock gates: flip-flops that share an enable lose their multiplexers and get a gated clock.
 
-A gate is cells of the library: a latch that is open while the clock is low, the inverter that it
-needs for that, and ANDs of NAND and inverter, one for each leaf of the clock tree behind it and as
-strong as that asks for. Newer libraries have it as one cell, with buffers behind it.
-docs/hardware/synthesis.md says how gates are priced and timed.
+A gate is made of library cells: a latch that is open while the clock is low, the inverter that it
+needs for that, and ANDs of NAND and inverter, one for each leaf of the clock tree and sized for its
+load. Newer libraries have a single cell for this. docs/hardware/synthesis.md explains how gates are
+priced and timed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.timing import Library
 
 LEAST = 4
-"""Fewest flip-flops that get a gate; an enable of fewer stays a multiplexer before each."""
+"""Minimum number of flip-flops behind a gate; a smaller group keeps its multiplexers."""
 
 MOST = 32
-"""Most flip-flops behind one AND, which then is a leaf of the clock tree."""
+"""Maximum number of flip-flops behind one AND, which is a leaf of the clock tree."""
 
 LEAVES = 8
-"""Most ANDs behind one latch."""
+"""Maximum number of ANDs behind one latch."""
 
 LATCH_PRICE = 3.0
-"""Gate equivalents of a latch: assumed, as that of osu018 has no area; a flip-flop has 4. A gate
-of one full leaf has 6.3 with it, each further one 2.7."""
+"""Assumed gate equivalents of a latch, which has no area in osu018; a flip-flop has 4. A gate with
+one full leaf has 6.3 in total, each further leaf 2.7.
+"""
 
 CLOCK = "clk"
 
 LATCH, _INVERTER, _NAND = "LATCH", "INVX1", "NAND2X1"
 
 _DRIVERS = {8: "INVX2", 16: "INVX4", MOST: "INVX8"}
-"""The output of an AND, by the most flip-flops behind it; all take about as long."""
+"""The output inverter of an AND, by the maximum number of flip-flops, at about equal delay."""
 
 ENABLES = """\
 (* techmap_celltype = "$_SDFFE_PP0P_" *)
@@ -46,11 +47,11 @@ module to_one (input D, C, R, E, output Q);
   \\$_DFFE_PP_ _TECHMAP_REPLACE_ (.D(D | R), .C(C), .E(E | R), .Q(Q));
 endmodule
 """
-"""A reset is an enable as well: what Yosys's ``techmap`` makes of flip-flops that have both."""
+"""Yosys ``techmap`` rules that make a synchronous reset an enable as well."""
 
 
 def with_latch(library: Library, out: Path) -> Library:
-    """The library with :data:`LATCH_PRICE` for a latch without area, as a file in ``out``.
+    """Return the library with :data:`LATCH_PRICE` for a latch without area, as a file in ``out``.
 
     Raises CassandraError if it lacks a part of a gate.
     """
@@ -67,7 +68,7 @@ def with_latch(library: Library, out: Path) -> Library:
 
 
 def enables_script(rules: str, name: str) -> str:
-    """Yosys commands that leave plain flip-flops and such with an enable alone.
+    """Return Yosys commands that leave only plain flip-flops and flip-flops with an enable.
 
     ``rules`` is a file with :data:`ENABLES`; all modules are written to the file ``name``.
     """
@@ -86,11 +87,11 @@ _CONNECTION = re.compile(r"connect \\(\w) (.*)")
 
 
 def gate_clocks(rtlil: str) -> str:
-    """RTLIL in which flip-flops with an enable have a gated clock.
+    """Return RTLIL in which flip-flops with an enable have a gated clock.
 
-    Every ``$_DFFE_PP_`` whose enable has :data:`LEAST` of them in its module becomes a ``$_DFF_P_``
-    behind a gate. Those of one enable share leaves in the order of the text, as evenly as
-    :data:`MOST` allows, and :data:`LEAVES` of these share a latch.
+    Every ``$_DFFE_PP_`` whose enable drives at least :data:`LEAST` of them in its module becomes a
+    ``$_DFF_P_`` behind a gate. The flip-flops of one enable share leaves in the order of the text,
+    as evenly as :data:`MOST` allows, and :data:`LEAVES` of these share a latch.
     """
     return re.sub(r"^module .*?^end$", lambda found: _gated(found[0]), rtlil, flags=re.M | re.S)
 
@@ -118,7 +119,7 @@ def _gated(module: str) -> str:
 def _shared(
     groups: Mapping[tuple[str, str], Sequence[str]],
 ) -> Iterator[tuple[str, str, Sequence[str], int]]:
-    """Clock, enable and flip-flops of every leaf, and the number of the leaf that has its latch."""
+    """Yield clock, enable and flip-flops of every leaf, and the leaf that has its latch."""
     number = 0
     for (clock, enable), members in groups.items():
         if len(members) < LEAST:
@@ -145,7 +146,7 @@ def _and(net: str, clock: str, opens: str, flip_flops: int) -> list[str]:
 
 
 def driver_of(flip_flops: int) -> str:
-    """The inverter of an AND with so many flip-flops behind it, at most :data:`MOST`."""
+    """Return the inverter of an AND for this number of flip-flops, at most :data:`MOST`."""
     return next(kind for most, kind in _DRIVERS.items() if flip_flops <= most)
 
 
@@ -166,9 +167,10 @@ def _behind(found: re.Match[str], clock: str | None) -> str:
 
 
 def clocks_of(instances: Mapping[str, tuple[str, Mapping[str, str]]]) -> dict[str, str]:
-    """Nets that follow the clock, each with the net that opens its gate ("": always open).
+    """Return the nets that follow the clock, each with the net that opens its gate ("": always
+    open).
 
-    ``instances`` are cells and nets by pin, of a netlist with gates or without.
+    ``instances`` are cells and nets by pin, of a netlist with or without gates.
     """
     latches = [pins for cell, pins in instances.values() if cell == LATCH]
     opens = {pins["Q"] for pins in latches}

@@ -1,4 +1,4 @@
-"""Internal energies of cells: the ``internal_power`` groups of a liberty file."""
+"""Internal energies and drive strengths of cells, from a liberty file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 LOAD, SLEW = "total_output_net_capacitance", "input_transition_time"
-"""Variables of the tables that are understood."""
+"""Table variables that are supported."""
 
 IN_SLEW = "input_net_transition"
-"""What tables of delays call the slew."""
+"""The name of the slew in delay tables."""
 
 _AXES = re.compile(r"\bindex_(\d)\s*\(\s*\"([^\"]*)\"")
 _VARIABLES = re.compile(r"\bvariable_(\d)\s*:\s*\"?(\w+)")
@@ -24,14 +24,14 @@ _VARIABLES = re.compile(r"\bvariable_(\d)\s*:\s*\"?(\w+)")
 class Table:
     """Energies of one edge over loads and slews, in the library's unit.
 
-    ``axes`` are the variables of the dimensions of ``values`` and their places.
+    ``axes`` are the variables of the dimensions of ``values`` and their index values.
     """
 
     axes: tuple[tuple[str, NDArray[Any]], ...]
     values: NDArray[Any]
 
     def at(self, **point: float) -> float:
-        """The energy at ``load`` and ``slew``: linear between places, and beyond them."""
+        """Return the energy at ``load`` and ``slew``, by linear inter- and extrapolation."""
         known = {LOAD: point["load"], SLEW: point["slew"]}
         values = self.values
         for variable, places in self.axes:
@@ -40,7 +40,7 @@ class Table:
 
 
 def _between(places: NDArray[Any], values: NDArray[Any], x: float) -> NDArray[Any]:
-    """Values along the first axis, at ``x``."""
+    """Interpolate along the first axis at ``x``."""
     if len(places) == 1:
         return np.asarray(values[0])
     left = int(np.clip(np.searchsorted(places, x) - 1, 0, len(places) - 2))
@@ -50,10 +50,10 @@ def _between(places: NDArray[Any], values: NDArray[Any], x: float) -> NDArray[An
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InternalEnergy:
-    """One group: what an edge of its pin takes inside the cell.
+    """One ``internal_power`` group: the energy inside the cell of an edge of its pin.
 
-    ``related`` is the input that makes the output change, empty in a group of an input; an edge
-    without a table takes nothing.
+    ``related`` is the input that makes the output change, empty in a group of an input. An edge
+    without a table costs nothing.
     """
 
     related: str
@@ -61,13 +61,13 @@ class InternalEnergy:
     fall: Table | None
 
     def mean(self, *, load: float, slew: float) -> float:
-        """The mean of both edges: a net that rises falls as often."""
+        """Return the mean of both edges: a net that rises falls as often."""
         tables = [table for table in (self.rise, self.fall) if table is not None]
         return sum(table.at(load=load, slew=slew) for table in tables) / 2
 
 
 def internal_energies(liberty: str) -> dict[tuple[str, str], list[InternalEnergy]]:
-    """The groups of every pin in the text of a liberty file, by cell and pin."""
+    """Return the groups of every pin in the text of a liberty file, by cell and pin."""
     templates = dict(groups(liberty, "power_lut_template"))
     return {
         (cell, pin): [_group(body, templates) for _, body in groups(text, "internal_power")]
@@ -77,14 +77,14 @@ def internal_energies(liberty: str) -> dict[tuple[str, str], list[InternalEnergy
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drive:
-    """What an output pin can do: how its delay grows with the load, and the load's limit."""
+    """The drive of an output pin: how its delay grows with the load, and the load's limit."""
 
     slope: float  # in the library's units of time and capacitance, the worse edge
     most: float
 
 
 def drives(liberty: str) -> dict[tuple[str, str], Drive]:
-    """Of every output pin in the text of a liberty file that has delays and a limit."""
+    """Return the drive of every output pin that has delays and a limit."""
     templates = dict(groups(liberty, "lu_table_template"))
     found = {}
     for cell, pin, text in pin_groups(liberty):
@@ -98,7 +98,7 @@ def drives(liberty: str) -> dict[tuple[str, str], Drive]:
 
 
 def _slopes(table: Table) -> Iterator[float]:
-    """Growth from the least load to the most, at a middle slew."""
+    """Yield the delay growth from the smallest load to the largest, at a middle slew."""
     if [variable for variable, _ in table.axes] == [LOAD, IN_SLEW]:
         loads, middle = table.axes[0][1], len(table.axes[1][1]) // 2
         yield (table.values[-1, middle] - table.values[0, middle]) / (loads[-1] - loads[0])
@@ -128,13 +128,13 @@ def _numbers(text: str) -> NDArray[Any]:
 
 
 def groups(text: str, name: str) -> Iterator[tuple[str, str]]:
-    """Argument and body of every group of this name, whatever it is in."""
+    """Yield argument and body of every group of this name, at any depth."""
     for found in re.finditer(rf'\b{name}\s*\(\s*"?([\w.]*)"?\s*\)\s*\{{', text):
         yield found[1], text[found.end() : _closing(text, found.end())]
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the brace that was opened before ``start`` is closed."""
+    """Return where the brace that was opened before ``start`` is closed."""
     depth = 1
     for brace in re.compile(r"[{}]").finditer(text, start):
         depth += 1 if brace[0] == "{" else -1
@@ -144,7 +144,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def pin_groups(liberty: str) -> Iterator[tuple[str, str, str]]:
-    """Cell, pin and text of every pin group."""
+    """Yield cell, pin and text of every pin group."""
     for cell, body in groups(liberty, "cell"):
         for pin, text in groups(body, "pin"):
             yield cell, pin, text

@@ -1,7 +1,8 @@
-"""Which register of a netlist each register of its RTL is: by name, else by what it takes.
+"""Register matching: finds the netlist register of each RTL register, by name or by behaviour.
 
-Both are circuits of gates. Matches are guesses from random patterns; a proof compares what matched
-registers take (:mod:`cassandra_spec.synth.equivalence`).
+Both designs are circuits of gates. Matching by behaviour is partition refinement on random patterns
+(van Eijk). Its matches are guesses; a proof compares the inputs of matched registers
+(:mod:`cassandra_spec.synth.equivalence`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.aiger import Circuit, Words, literals
 
 WORDS = 64
-"""Words of 64 random patterns that guess at matches and find differences."""
+"""Words of 64 random patterns for guessing matches and finding differences."""
 
 STEADY = 4
-"""Draws of patterns that change no class before classes are taken for what they are."""
+"""Draws in a row that must leave all classes unchanged before refinement ends."""
 
 Classes = tuple[list[int], list[int]]
-"""Of the latches of the RTL and of the netlist; -1 is the constant 0."""
+"""Classes of the RTL's latches and of the netlist's; -1 is the constant 0."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """An output, or what a register takes, of both circuits: literals of each."""
+    """An output or a register input of both circuits: its two literals."""
 
     name: str
     output: bool
@@ -36,17 +37,17 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Matched:
-    """Both circuits and how their registers belong together.
+    """Both circuits and the correspondence of their registers.
 
     If registers have the values of their classes in one cycle and all points are equal, they have
-    them in the next. They do at first: a constant begins as 0, and those of one class begin alike.
-    A register of the netlist has no initial value, so it begins as the RTL says.
+    them in the next. They do at first: a constant begins as 0, and the registers of one class begin
+    alike. A register of the netlist has no initial value and is assumed to begin as in the RTL.
 
     Attributes:
         rtl, netlist: the circuits.
-        classes: latch of the netlist that each one of the RTL is, -1 for the constant 0, or a
+        classes: for each latch of the RTL, its latch of the netlist, -1 for the constant 0, or a
             number of its own, from the number of the netlist's latches on.
-        found: registers of the RTL by how they were matched.
+        found: number of RTL registers by kind of match.
     """
 
     rtl: Circuit
@@ -56,7 +57,7 @@ class Matched:
 
     @property
     def points(self) -> list[Point]:
-        """What is compared."""
+        """Return the points to compare."""
         outputs = [
             Point(name=name, output=True, rtl=one, netlist=self.netlist.outputs[name])
             for name, one in sorted(self.rtl.outputs.items())
@@ -73,7 +74,7 @@ class Matched:
 
     @property
     def loose(self) -> list[str]:
-        """Registers without counterpart that some point depends on."""
+        """Return registers without counterpart that some point depends on."""
         points, first = self.points, 1 + len(self.rtl.inputs)
         ours = self.rtl.cone(point.rtl for point in points)
         theirs = self.netlist.cone(point.netlist for point in points)
@@ -90,14 +91,14 @@ class Matched:
 
 
 def name_of(names: frozenset[str]) -> str:
-    """The shortest name of a register that somebody gave."""
+    """Return the shortest user-given name of a register."""
     return min(names, key=lambda name: ("$signal" in name, len(name), name), default="(no name)")
 
 
 def match(rtl: Circuit, netlist: Circuit) -> Matched:
-    """Match registers: by name, by what they take, then as constants.
+    """Match registers: by name, then by behaviour, then as constants.
 
-    Raises CassandraError if the circuits have other inputs or outputs than each other.
+    Raises CassandraError if inputs or outputs of the circuits differ.
     """
     for kind, odd in (
         ("inputs", set(rtl.inputs) ^ set(netlist.inputs)),
@@ -108,9 +109,10 @@ def match(rtl: Circuit, netlist: Circuit) -> Matched:
     drawn, matches = _Drawn(rtl, netlist), dict[int, int]()
     _add(rtl, matches, _by_name(rtl, netlist))
     names, owners = len(matches), len({*matches.values()})
-    # What stays 0 comes last. Synthesis has not removed all of it, and what it has left takes 0
-    # like any other; but only beside it is the rest seen to take the same in both. It is no copy
-    # of what changes, even if patterns are too few to show a change.
+    # Constants come last. Synthesis leaves some registers that stay 0, and they take 0 like any
+    # constant; but only with them do the other registers show equal behaviour in both circuits. A
+    # constant is no copy of a changing register, even if the patterns are too few to show the
+    # change.
     _add(rtl, matches, _by_behaviour(drawn, matches, *_constants(drawn, matches)))
     free = {*range(len(netlist.latches))} - {*matches.values()}
     stuck = _by_behaviour(drawn, matches, set(), set())
@@ -131,7 +133,7 @@ def match(rtl: Circuit, netlist: Circuit) -> Matched:
 
 
 def _add(rtl: Circuit, matches: dict[int, int], found: Mapping[int, int]) -> None:
-    """Add matches to others, without those of latches that share one but do not begin alike."""
+    """Add matches, except for latches that share one but do not begin alike."""
     owner = {number: place for place, number in matches.items()}
     for place, number in found.items():
         first = rtl.initial[owner.setdefault(number, place)]
@@ -140,14 +142,14 @@ def _add(rtl: Circuit, matches: dict[int, int], found: Mapping[int, int]) -> Non
 
 
 def _by_name(rtl: Circuit, netlist: Circuit) -> dict[int, int]:
-    """Latches of the RTL that share a name with one latch of the netlist."""
+    """Match latches of the RTL that share a name with exactly one latch of the netlist."""
     owner = {name: place for place, names in enumerate(netlist.latches) for name in names}
     shared = [{owner[name] for name in names if name in owner} for names in rtl.latches]
     return {place: hits.pop() for place, hits in enumerate(shared) if len(hits) == 1}
 
 
 def _classes(drawn: _Drawn, matches: Mapping[int, int], constants: Set[int]) -> list[int]:
-    """Classes of the RTL's latches as :class:`Matched` has them."""
+    """Return the classes of the RTL's latches as :class:`Matched` has them."""
     rtl, netlist = drawn.circuits
     loose = len(netlist.latches)
     return [
@@ -168,15 +170,15 @@ class _Drawn:
         self.orders = [[rtl.inputs.index(name) for name in one.inputs] for one in self.circuits]
 
     def nexts(self, ours: Sequence[int], theirs: Sequence[int]) -> tuple[Words, Words]:
-        """What latches take; as :meth:`values`."""
+        """Return the next values of latches; arguments as for :meth:`values`."""
         rtl, netlist = self.circuits
         mine, others = self.values(ours, theirs)
         return literals(mine, rtl.nexts), literals(others, netlist.nexts)
 
     def values(self, ours: Sequence[int], theirs: Sequence[int]) -> tuple[Words, Words]:
-        """Values of all variables of both circuits.
+        """Return the values of all variables of both circuits.
 
-        Latches of a class have the same, those of the class -1 are 0.
+        Latches of a class have the same value, those of class -1 are 0.
         """
         ends = [np.asarray(one, dtype=np.int64) for one in (ours, theirs)]
         values = self._words(2 + max(int(one.max(initial=-1)) for one in ends))
@@ -189,7 +191,7 @@ class _Drawn:
         return mine, others
 
     def _words(self, count: int) -> Words:
-        """A bit is set in a half, an eighth or seven eighths of the patterns of a word."""
+        """Draw words with a bit set in a half, an eighth or seven eighths of the patterns."""
         dense, thin, more = (
             self.rng.integers(0, 1 << 64, (count, WORDS), np.uint64) for _ in range(3)
         )
@@ -199,7 +201,7 @@ class _Drawn:
 
 
 def differ(matched: Matched, points: Sequence[Point]) -> list[bool]:
-    """Whether a random pattern tells the sides of each point apart."""
+    """Return for each point whether a random pattern distinguishes its two sides."""
     drawn = _Drawn(matched.rtl, matched.netlist)
     ours, theirs = drawn.values(matched.classes, range(len(matched.netlist.latches)))
     left = literals(ours, [point.rtl for point in points])
@@ -211,7 +213,7 @@ def differ(matched: Matched, points: Sequence[Point]) -> list[bool]:
 
 
 def _constants(drawn: _Drawn, matches: Mapping[int, int]) -> tuple[set[int], set[int]]:
-    """Latches of both circuits without a match that stay 0 as long as all of them are."""
+    """Return the unmatched latches of both circuits that stay 0 as long as all of them are 0."""
     rtl, netlist = drawn.circuits
     left = {p for p, one in enumerate(rtl.initial) if one == 0 and p not in matches}
     right = {*range(len(netlist.latches))} - {*matches.values()}
@@ -230,11 +232,12 @@ def _constants(drawn: _Drawn, matches: Mapping[int, int]) -> tuple[set[int], set
 def _by_behaviour(
     drawn: _Drawn, matches: Mapping[int, int], ours: Set[int], theirs: Set[int]
 ) -> dict[int, int]:
-    """Latches of the RTL without a match, each with the one of the netlist that takes the same.
+    """Match RTL latches to the netlist latch with the same behaviour.
 
-    It may be one that another has already: what synthesis merges is several in the RTL. Such copies
-    are alike only as long as all of them are, so at first nothing keeps latches apart, not even a
-    match. ``ours`` and ``theirs`` are latches that are taken for 0, and are matched with none.
+    Several RTL latches may match one netlist latch, because synthesis merges copies. Copies stay
+    alike only as long as all of them do, so refinement starts with all latches in one class,
+    matched ones included. ``ours`` and ``theirs`` are latches that are taken for 0 and stay
+    unmatched.
     """
     rtl, netlist = drawn.circuits
     left = [-1 if p in ours else 0 for p in range(len(rtl.latches))]
@@ -245,10 +248,10 @@ def _by_behaviour(
 
 
 def _parted(drawn: _Drawn, matches: Mapping[int, int], classes: Classes, kept: Set[int]) -> Classes:
-    """Classes of latches, parted until all in a class take the same values.
+    """Refine classes of latches until all latches in a class take the same values.
 
-    A match is in the class of its latch of the netlist. Latches ``kept`` of the netlist, and those
-    that are 0, stay in theirs; classes that arise get numbers beyond the netlist's latches.
+    A match is in the class of its netlist latch. Netlist latches in ``kept``, and those that are 0,
+    stay in theirs; new classes get numbers beyond the netlist's latches.
     """
     left, right = ([*one] for one in classes)
     free = [p for p, one in enumerate(left) if p not in matches and one >= 0]
@@ -269,9 +272,9 @@ def _parted(drawn: _Drawn, matches: Mapping[int, int], classes: Classes, kept: S
 
 
 def _copied(matches: Mapping[int, int], classes: Classes) -> Classes:
-    """The same classes, with matches apart.
+    """Separate matches within classes.
 
-    A latch of the RTL stays with a match if no latch of the netlist without one is with them.
+    A latch of the RTL stays with a match if its class has no unmatched netlist latch.
     """
     left, right = classes
     taken = {*matches.values()}
@@ -285,7 +288,7 @@ def _copied(matches: Mapping[int, int], classes: Classes) -> Classes:
 
 
 def _paired(drawn: _Drawn, matches: Mapping[int, int], classes: Classes) -> dict[int, int]:
-    """Pairs within classes; where a class has several, the one that fewest outputs tell apart."""
+    """Pair latches within classes; of several, take the one that fewest outputs distinguish."""
     left, right = classes
     members: dict[int, list[int]] = {}
     for n, one in enumerate(right):
@@ -295,7 +298,7 @@ def _paired(drawn: _Drawn, matches: Mapping[int, int], classes: Classes) -> dict
         same = members.get(one, [])
         if p in matches or one < 0 or not same:
             continue
-        found[p] = same[0]  # which several may share
+        found[p] = same[0]  # several latches may share it
         if len(same) > 1:
             found[p] = _chosen(drawn, matches, classes, p, same)
             same.remove(found[p])
@@ -306,7 +309,7 @@ def _paired(drawn: _Drawn, matches: Mapping[int, int], classes: Classes) -> dict
 def _chosen(
     drawn: _Drawn, matches: Mapping[int, int], classes: Classes, own: int, same: Sequence[int]
 ) -> int:
-    """The latch of the netlist that, apart from its class with one of the RTL, changes least."""
+    """Return the netlist latch whose pairing with an RTL latch changes the fewest values."""
     fresh = 1 + max([*classes[0], *classes[1]])
 
     def odd(candidate: int) -> int:
@@ -318,7 +321,7 @@ def _chosen(
 
 
 def _told_apart(drawn: _Drawn, matches: Mapping[int, int], classes: Classes) -> int:
-    """Outputs, and registers with a match, whose values differ; always by the same patterns."""
+    """Count outputs and matched registers whose values differ, always for the same patterns."""
     rtl, netlist = drawn.circuits
     left = [*rtl.outputs.values(), *(rtl.nexts[p] for p in matches)]
     right = [

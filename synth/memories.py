@@ -1,7 +1,7 @@
-"""Memories that are taken out of a design: on both sides of a comparison, their pins become ports.
+"""Memories removed from a design: on both sides of a comparison, their pins become ports.
 
-What a memory is given is an output, what is read of it an input. Its name is that of the memory, of
-the pin and of the bit, as Yosys has them: ``encoder.regions.low.queue.storage.RD_DATA[3]``.
+A memory's inputs become outputs of the design, its read data inputs. The port's name consists of
+the memory, the pin and the bit, as in Yosys: ``encoder.regions.low.queue.storage.RD_DATA[3]``.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _READ = "RD_DATA"
 _GIVEN = ("RD_ADDR", "RD_EN", "WR_ADDR", "WR_DATA", "WR_EN")
 Bit = int | str
 Memories = dict[str, dict[str, Any]]
-"""Cells of Yosys's netlists, by name of the memory."""
+"""Memory cells of Yosys's netlists, by name of the memory."""
 
 
 def is_given(name: str) -> bool:
-    """Whether a port is a bit that a memory is given."""
+    """Return True if a port is an input bit of a memory."""
     return any(f".{pin}[" in name for pin in _GIVEN)
 
 
 def memories_in(module: Mapping[str, Any]) -> Memories:
-    """The memories of a module of a netlist in Yosys's JSON."""
+    """Return the memories of a module of a netlist in Yosys's JSON."""
     cells = (cell for cell in module["cells"].values() if cell["type"].startswith("$mem"))
     return {cell["parameters"]["MEMID"].removeprefix("\\"): cell for cell in cells}
 
 
 def _pins(memories: Memories, names: tuple[str, ...]) -> Iterator[tuple[str, Bit]]:
-    """Name and net of each bit of these pins."""
+    """Yield name and net of each bit of these pins."""
     for memory, cell in memories.items():
         for pin in names:
             for place, bit in enumerate(cell["connections"][pin]):
@@ -41,14 +41,15 @@ def _pins(memories: Memories, names: tuple[str, ...]) -> Iterator[tuple[str, Bit
 
 
 def constants(memories: Memories) -> dict[str, int]:
-    """What memories are given that is constant."""
+    """Return the constant inputs of memories."""
     return {n: int(bit == "1") for n, bit in _pins(memories, _GIVEN) if isinstance(bit, str)}
 
 
 def opened(netlist: str) -> tuple[str, Memories]:
-    """A flat netlist with ports for its memories' pins, and the memories. Both are Yosys's JSON.
+    """Return a flat netlist with ports for its memories' pins, and the memories; both in Yosys's
+    JSON.
 
-    Constant pins have no port.
+    Constant pins get no port.
     """
     design = json.loads(netlist)
     (module,) = design["modules"].values()
@@ -64,7 +65,7 @@ def opened(netlist: str) -> tuple[str, Memories]:
     for name, port in ports.items():
         names[name] = {"hide_name": 0, "bits": port["bits"], "attributes": {}}
     module |= {
-        "cells": {f"cell_{place}": cell for place, cell in enumerate(rest)},  # not as Yosys numbers
+        "cells": {f"cell_{place}": cell for place, cell in enumerate(rest)},  # fresh names
         "memories": {},
         "ports": {**module["ports"], **ports},
         "netnames": names,
@@ -73,9 +74,9 @@ def opened(netlist: str) -> tuple[str, Memories]:
 
 
 def written(circuit: Circuit, memories: Memories) -> Circuit:
-    """The circuit with 0 for what a memory is given while it writes nothing: it does not count.
+    """Return the circuit with 0 for the inputs of a memory that does not write: they do not count.
 
-    An address is left as it is where bits have enables of their own.
+    An address stays as it is where bits have enables of their own.
     """
     pairs: dict[str, tuple[int, int]] = {}
     for memory, cell in memories.items():
@@ -94,12 +95,12 @@ def written(circuit: Circuit, memories: Memories) -> Circuit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TakenOut:
-    """The module of memories that synthesis takes out of a design.
+    """The module of memories that synthesis removes from a design.
 
     Attributes:
         name: of the module and of its instance.
-        memories: what is in it.
-        nets: name of the module's port at each net, a bit of it in brackets.
+        memories: the memories inside.
+        nets: the module's port at each net, with its bit in brackets.
     """
 
     name: str
@@ -108,7 +109,7 @@ class TakenOut:
 
     @classmethod
     def of(cls, netlist: str, name: str) -> TakenOut:
-        """From a netlist that has the module, in Yosys's JSON."""
+        """Read it from a netlist in Yosys's JSON that has the module."""
         module = json.loads(netlist)["modules"][name]
         nets = {
             bit: f"{port}[{place}]" if len(each["bits"]) > 1 else port
@@ -118,7 +119,7 @@ class TakenOut:
         return cls(name=name, memories=memories_in(module), nets=nets)
 
     def check(self, others: Memories) -> None:
-        """Raises CassandraError if the memories of the RTL are not the same, as memories."""
+        """Raise CassandraError if the memories of the RTL differ from these."""
         for name in sorted({*self.memories, *others}):
             ours, theirs = (
                 side.get(name, {}).get("parameters") for side in (self.memories, others)
@@ -129,10 +130,11 @@ class TakenOut:
                 )
 
     def renamed(self, circuit: Circuit) -> Circuit:
-        """The circuit of the rest, with its ports named by the pins.
+        """Name the ports of the remaining circuit by the memory pins.
 
-        It gets all inputs, those too that it does not use, and all outputs: what one memory reads
-        of another, and constants, have no port. A register that is a port has the name of the net.
+        The circuit gets all inputs, including those that it does not use, and all outputs: read
+        data that feeds another memory, and constants, have no port. A register that is a port has
+        the name of the net.
         """
         prefix, reads = f"{self.name}.", dict(_pins(self.memories, (_READ,)))
         ports = {

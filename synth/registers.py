@@ -1,7 +1,6 @@
-"""The register map as Markdown and as a C header, from the table that makes the gateware.
+"""The register map as Markdown and as a C header, from the table that defines the gateware.
 
-``python -m cassandra_spec.synth.registers`` writes registers.md; a test compares it with the
-table.
+``python -m cassandra_spec.synth.registers`` writes registers.md; a test compares it with the table.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _section(register: Register) -> Iterator[str]:
 
 
 def c_header(config: DmaConfig | StoreConfig) -> str:
-    """The map as macros, with the sizes of one configuration."""
+    """Return the map as C macros, with the sizes of one configuration."""
     guard = f"{config.module_name.upper()}_H"
     lines = [
         f"/* {config.module_name}: registers, version {'.'.join(map(str, VERSION))} of the map.",
@@ -108,7 +107,7 @@ def c_header(config: DmaConfig | StoreConfig) -> str:
 
 
 def _sizes(config: DmaConfig | StoreConfig) -> dict[str, int]:
-    """What was built, by the name of its macro."""
+    """Return the sizes of a configuration, by macro name."""
     if isinstance(config, StoreConfig):
         engine: DecoderConfig | EncoderConfig = config.encoder
         own = {"RESULTS_DEPTH": config.results}

@@ -1,7 +1,7 @@
 """Area and timing: ``python -m cassandra_spec.synth.report`` (``make synth``; synthesis.md).
 
-Tables of decoders, or of encoders (``--encoder``; encoder.md), whose memories are counted in bits,
-and as macros.
+Prints tables of decoders or of encoders (``--encoder``), whose memories are counted in bits and as
+macros.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ DEFAULT_CONFIGS = (
     DecoderConfig(lanes=8),
     DecoderConfig(lanes=32),
 )
-"""Decoders that are reported without flags."""
+"""Decoders that are reported by default."""
 
 DEFAULT_ENCODER = EncoderConfig(vector=64, group=64, segment=1024)
-"""The encoder that is reported without flags: 64 values in a vector, all schemes."""
+"""The encoder that is reported by default: 64 values in a vector, all schemes."""
 
 PACES = (None, 4)
-"""Values in a cycle of the encoders that are reported without flags; None: a beat."""
+"""Values per cycle of the encoders that are reported by default; None: a beat."""
 
 MACRO_BIT = 1.0
-"""Assumed gate equivalents of a bit of a memory that is a macro: a two-port register file of some
-kbit takes 0.5 um2 a bit at 28 nm with what surrounds its cells, as much as a two-input NAND."""
+"""Assumed gate equivalents per bit of a macro: a two-port register file of some kbit takes 0.5 um2
+per bit at 28 nm with its periphery, as much as a two-input NAND.
+"""
 
 _DECODER_BLOCKS = (
     (r"speculation\.reader", "speculation: superblock reader"),
@@ -90,7 +91,7 @@ _ENCODER_BLOCKS = (
 
 
 def design_of(config: DecoderConfig | EncoderConfig) -> Design:
-    """A decoder, or an encoder without its memories, as it is synthesised."""
+    """Return a decoder, or an encoder without its memories, as a design to synthesise."""
     encoder = isinstance(config, EncoderConfig)
     top = EncoderTop(config) if isinstance(config, EncoderConfig) else DecoderTop(config)
     return Design(
@@ -104,7 +105,7 @@ def design_of(config: DecoderConfig | EncoderConfig) -> Design:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderReport:
-    """Figures of a decoder, its name and how it was mapped."""
+    """Figures of a decoder, its name, and the flow that mapped it."""
 
     config: DecoderConfig
     figures: Figures
@@ -125,7 +126,7 @@ class DecoderReport:
 
 
 def report_decoder(config: DecoderConfig, library: Library, out: Path, flow: Flow) -> DecoderReport:
-    """Synthesise and time one decoder; errors as of :func:`analyse`."""
+    """Synthesise and time one decoder; errors as from :func:`analyse`."""
     figures = analyse(design_of(config), library, out, flow)
     return DecoderReport(config=config, figures=figures, flow=flow)
 
@@ -167,7 +168,7 @@ def _netlists(reports: Sequence[DecoderReport]) -> str:
 
 
 def _breakdown(labels: Sequence[str], names: Sequence[str], columns: Sequence[Figures]) -> str:
-    """Blocks, and what is between their sum and the netlist: every column adds up."""
+    """Format the areas of blocks and the rest of the netlist, so that every column adds up."""
     rows: list[list[str]] = [
         [label, *(_kilo(figures.blocks.get(label, 0.0)) for figures in columns)] for label in labels
     ]
@@ -181,7 +182,7 @@ def _breakdown(labels: Sequence[str], names: Sequence[str], columns: Sequence[Fi
 
 
 def markdown(reports: Sequence[DecoderReport]) -> str:
-    """All tables of decoders, as the document has them."""
+    """Format all tables of decoders, as the document has them."""
     columns = [report.figures for report in reports]
     known = {label for figures in columns for label in figures.blocks}
     labels = [label for _, label in _DECODER_BLOCKS if label in known]
@@ -190,9 +191,9 @@ def markdown(reports: Sequence[DecoderReport]) -> str:
 
 
 def encoder_tables(reports: Mapping[int, Figures], config: EncoderConfig) -> str:
-    """The tables of encoders, by values in a cycle, as the document has them.
+    """Format the tables of encoders, by values per cycle, as the document has them.
 
-    ``config`` has what they share.
+    ``config`` has the fields that the encoders share.
     """
     names, columns = [f"{pace} values in a cycle" for pace in reports], list(reports.values())
     return "\n\n".join(
@@ -207,7 +208,7 @@ def encoder_tables(reports: Mapping[int, Figures], config: EncoderConfig) -> str
 
 
 def _encoder_netlists(reports: Mapping[int, Figures]) -> str:
-    """What is claimed of each netlist; its memories are macros of ``MACRO_BIT`` a bit."""
+    """Format the figures of each netlist; its memories are macros of ``MACRO_BIT`` per bit."""
     head = ["values in a cycle", "kGE", "with macros", "flip-flops", "nJ in a cycle", "period ns"]
     rows = [
         [
@@ -227,7 +228,7 @@ def _encoder_netlists(reports: Mapping[int, Figures]) -> str:
 
 
 def _encoder_memories(names: Sequence[str], columns: Sequence[Figures]) -> str:
-    """Bits of each memory, and of all."""
+    """Format the bits of each memory, and of all."""
     found = [
         {name.rpartition(".encoder.")[2].partition("$")[0]: bits for name, bits in one.items()}
         for one in (figures.memories for figures in columns)
@@ -238,7 +239,7 @@ def _encoder_memories(names: Sequence[str], columns: Sequence[Figures]) -> str:
 
 
 def as_json(report: DecoderReport, made: dict[str, str]) -> dict[str, object]:
-    """All figures of a decoder, and what made them, for other programs."""
+    """Return all figures of a decoder, and the tools that made them, for other programs."""
     return {
         **dataclasses.asdict(report.figures),
         "config": dataclasses.asdict(report.config),
@@ -248,7 +249,7 @@ def as_json(report: DecoderReport, made: dict[str, str]) -> dict[str, object]:
 
 
 def _made(library: Library, out: Path) -> dict[str, str]:
-    """Where the figures are from."""
+    """Return the date, tools and library of the figures."""
     return {
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "yosys": version_of("yosys", out),
@@ -285,14 +286,14 @@ def _parser() -> CommandParser:
 
 
 def add_flow(parser: CommandParser) -> None:
-    """Options of :class:`Flow`."""
+    """Add the options of :class:`Flow`."""
     parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
     parser.add_argument("--gated", action="store_true", help="clock gates instead of enables")
     parser.add_argument("--recipe", choices=RECIPES, default="speed", help="default: speed")
 
 
 def flow_of(args: argparse.Namespace) -> Flow:
-    """The flow that the options of :func:`add_flow` describe."""
+    """Return the flow that the options of :func:`add_flow` describe."""
     return Flow(period=args.period, gated=args.gated, recipe=args.recipe)
 
 
@@ -323,7 +324,8 @@ def _run(args: argparse.Namespace) -> int:
         publish(_curve_text(args, library), args.document, "curve")
         return 0
     text = _encoder_text(args, library) if args.encoder else _decoder_text(args, library)
-    publish(text, args.document, "gated" if args.gated else "synthesis")
+    name = "encoder" if args.encoder else "decoder"
+    publish(text, args.document, name + " gated" * args.gated)
     return 0
 
 
@@ -339,7 +341,7 @@ def _encoder_text(args: argparse.Namespace, library: Library) -> str:
 
 
 def _curve_text(args: argparse.Namespace, library: Library) -> str:
-    """The table; the plot goes beside the document, else to ``--out``."""
+    """Return the table; draw the plot beside the document, or into ``--out``."""
     config = _decoders(args)[0]
     points = []
     for point in sweep(design_of(config), library, args.out, curve_flows(gated=args.gated)):

@@ -1,9 +1,9 @@
-"""Synthesis and timing of a top: how Yosys and ABC map it to a library, and what the tools find.
+"""Synthesis and timing of a top: runs Yosys, ABC and OpenSTA, and collects area, period and power.
 
 Every top is synthesised three times with Debian's Yosys: flat and sized, with buffer trees behind
-its flip-flops, flat for area, and block by block. All claims are of the first netlist: OpenSTA
-finds its critical path and its power. The others say where its gates are.
-Memories may be taken out: their words are counted in bits, their ports are timed as registers are.
+its flip-flops; flat for area; and block by block. All claims are about the first netlist, for which
+OpenSTA finds the critical path and the power. The others show where the gates are. Memories may be
+removed: their words are counted in bits, and their ports are timed as registers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cassandra_spec.synth.timing import (
 )
 
 PERIOD = 4.6
-"""Clock period in ns that issue and report aim at in osu018."""
+"""Target clock period in ns of the report, in osu018."""
 
 _AREA = "+strash;ifraig;scorr;dc2;dch,-f;amap,-m;topo;print_stats"
 _SIZED = "topo;buffer,-c,-p,-N,24;topo;upsize,-D,{D};dnsize,-D,{D};print_stats"
@@ -51,26 +51,24 @@ RECIPES = {
     "balanced": "+strash;ifraig;scorr;dc2;&get,-n;&dch,-f;&nf;&put;" + _SIZED,
     "area": "+strash;ifraig;scorr;dc2;dch,-f;amap,-m;" + _SIZED,
 }
-"""abc's scripts for a netlist that is timed: mapped for delay, for both or for area (with cells for
-multiplexers), then buffered and sized."""
+"""abc's scripts for the timed netlist: mapped for delay, for both, or for area (with multiplexer
+cells), then buffered and sized.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flow:
-    """How a top is mapped.
+    """Options of mapping.
 
     Attributes:
-        period: clock period in ns that mapping and sizing aim at.
-        gated: whether enables become clock gates (:mod:`cassandra_spec.synth.gating`).
+        period: target clock period in ns of mapping and sizing.
+        gated: if True, enables become clock gates (:mod:`cassandra_spec.synth.gating`).
         recipe: one of :data:`RECIPES`.
-        repaired: whether buffers and sizes are changed by timing afterwards
-            (:mod:`cassandra_spec.synth.buffers.repair`).
     """
 
     period: float = PERIOD
     gated: bool = False
     recipe: str = "speed"
-    repaired: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,10 +78,9 @@ class Design:
     Attributes:
         top: name of its module.
         rtlil: its RTLIL.
-        blocks: patterns of the paths of modules inside it, each with the name of their block; the
-            first that matches counts.
-        inside: the module, of any path, that these paths start from.
-        without_memories: whether memories are taken out.
+        blocks: path patterns of its modules, each with the name of a block; the first match counts.
+        inside: the module, at any path, that these paths start from.
+        without_memories: if True, memories are removed.
     """
 
     top: str
@@ -93,7 +90,7 @@ class Design:
     without_memories: bool = False
 
     def block_of(self, module: str) -> str:
-        """The block that a module of the hierarchy belongs to."""
+        """Return the block that a module of the hierarchy belongs to."""
         path = module.partition(f".{self.inside}")[2].lstrip(".")
         return next(name for pattern, name in self.blocks if re.match(pattern, path))
 
@@ -102,10 +99,10 @@ class Design:
 class Figures:
     """Figures of a top; gate equivalents are areas in two-input NANDs.
 
-    ``speed_total``, ``flip_flops``, ``gates`` (of clocks), ``path`` and ``power`` are of the
-    netlist that is timed. ``blocks`` come from a synthesis for area that keeps the hierarchy, so
-    their sum is more than ``total``, which is flat. ``memories`` are bits by name, of memories that
-    are in no area.
+    ``speed_total``, ``flip_flops``, ``gates`` (clock gates), ``path`` and ``power`` are those of
+    the timed netlist. ``blocks`` come from a synthesis for area that keeps the hierarchy, so their
+    sum is more than ``total``, which is flat. ``memories`` are bits by name, of memories that no
+    area includes.
     """
 
     total: float
@@ -120,12 +117,14 @@ class Figures:
 
     @property
     def shortest_period(self) -> float:
-        """The period in ns that the netlist keeps: arrival and set-up of its critical path."""
+        """The shortest period in ns that the netlist meets: arrival and set-up of its critical
+        path.
+        """
         return self.period - self.path.slack
 
     @property
     def energy(self) -> float:
-        """J of a cycle at the activity of ``power``, without leakage."""
+        """Energy per cycle in J at the activity of ``power``, without leakage."""
         return (self.power.internal + self.power.switching) * self.period * 1e-9
 
 
@@ -163,13 +162,10 @@ def analyse(design: Design, library: Library, out: Path, flow: Flow | None = Non
     )
 
 
-def timed(
-    netlist: Path, top: str, library: Library, period: float, wires: str = ""
-) -> tuple[CriticalPath, Power]:
-    """Critical path and power of a netlist; a path through the latch of a gate starts before it.
+def timed(netlist: Path, top: str, library: Library, period: float) -> tuple[CriticalPath, Power]:
+    """Return critical path and power of a netlist; a path through a gate's latch starts before it.
 
-    ``wires`` is a SPEF file beside the netlist; without one, wires have no delay and no load.
-    Raises CassandraError if OpenSTA is missing or fails.
+    Wires have no delay and no load. Raises CassandraError if OpenSTA is missing or fails.
     """
     text = netlist.read_text()
     names = registers(text, library.flip_flops)
@@ -177,7 +173,7 @@ def timed(
     script = netlist.with_suffix(".tcl")
 
     def paths(ends: Sequence[str]) -> tuple[list[CriticalPath], str]:
-        script.write_text(timing_script(netlist.name, top, library, period, ends, wires))
+        script.write_text(timing_script(netlist.name, top, library, period, ends))
         printed = run_tool("sta", ["-exit", script.name], netlist.parent)
         return [parse_path(one, names) for one in split_paths(printed)], printed
 
@@ -191,7 +187,7 @@ def timed(
 
 
 def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Path:
-    """The netlist that :func:`analyse` times, with buffer trees.
+    """Return the netlist that :func:`analyse` times, with buffer trees.
 
     Raises CassandraError if a tool is missing or fails, or if ``out`` cannot be written.
     """
@@ -204,7 +200,7 @@ def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Pa
 
 
 def taken_out(design: Design, out: Path) -> TakenOut:
-    """The memories that :func:`map_for_speed` takes out of a design; files go to ``out``.
+    """Return the memories that :func:`map_for_speed` removes from a design; files go to ``out``.
 
     Raises CassandraError if Yosys is missing or fails.
     """
@@ -224,7 +220,7 @@ class Point:
 
 
 def sweep(design: Design, library: Library, out: Path, flows: Sequence[Flow]) -> Iterator[Point]:
-    """A netlist for each flow, as :func:`map_for_speed` gives them; all are gated, or none is.
+    """Yield a netlist for each flow, as from :func:`map_for_speed`; all gated, or none.
 
     Raises CassandraError if a tool is missing or fails, or if ``out`` cannot be written.
     """
@@ -244,7 +240,7 @@ def sweep(design: Design, library: Library, out: Path, flows: Sequence[Flow]) ->
 
 
 def _prepared(design: Design, library: Library, out: Path, flow: Flow) -> Library:
-    """A folder with the RTLIL, and the library, with a price of its latch where that counts."""
+    """Make the folder with the RTLIL; return the library, with a latch price if gates need it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / f"{design.top}.il").write_text(design.rtlil)
@@ -264,7 +260,9 @@ def _yosys(design: Design, out: Path, kind: str, script: str) -> None:
 
 
 def _start(design: Design, library: Library, out: Path, flow: Flow, kind: str) -> str:
-    """Yosys commands up to generic gates and the library's flip-flops; files for clock gates."""
+    """Return Yosys commands up to generic gates and the library's flip-flops; write files for
+    gates.
+    """
     generic = _hierarchy(design) if kind == "blocks" else _flat(design)
     if flow.gated:
         name = f"{design.top}.{kind}"
@@ -279,7 +277,7 @@ def _start(design: Design, library: Library, out: Path, flow: Flow, kind: str) -
 
 
 def _flat(design: Design) -> str:
-    """All memories become one module, which is taken out: its ports are ports of the top."""
+    """Return commands that move all memories into one removed module, with its ports at the top."""
     top = design.top
     if not design.without_memories:
         return f"{_read(top)}synth -flatten\n"
@@ -290,7 +288,7 @@ def _flat(design: Design) -> str:
 
 
 def _with_memories_apart(top: str) -> str:
-    """All memories are in one module, ``TOP_memory``."""
+    """Return commands that move all memories into one module, ``TOP_memory``."""
     return (
         f"{_read(top)}synth -flatten -top {top} -run begin:fine\n"
         'setattr -set submod "memory" t:$mem_v2\nsubmod\n'
@@ -298,7 +296,7 @@ def _with_memories_apart(top: str) -> str:
 
 
 def _hierarchy(design: Design) -> str:
-    """The cells of memories that are taken out stay as they are, and have no area."""
+    """Return commands for a hierarchy in which removed memory cells stay, without area."""
     if not design.without_memories:
         return f"{_read(design.top)}synth\n"
     return (
@@ -338,7 +336,7 @@ def _statistics(design: Design, library: Library, kind: str) -> str:
 
 
 def memories_of(rtlil: str) -> dict[str, int]:
-    """Bits of the memories of a design, by the names of their modules."""
+    """Return the bits of the memories of a design, by the names of their modules."""
     found: dict[str, int] = {}
     for name, body in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
         for width, size in re.findall(r"^  memory width (\d+) size (\d+)", body, re.M):
@@ -347,7 +345,7 @@ def memories_of(rtlil: str) -> dict[str, int]:
 
 
 def chip_areas(text: str) -> dict[str, float]:
-    """Areas by module, as ``stat -liberty`` prints them; submodules are not included.
+    """Read areas by module from ``stat -liberty``; submodules are not included.
 
     Raises CassandraError if none was printed: some runs die inside abc and end with status 0.
     """
@@ -358,7 +356,7 @@ def chip_areas(text: str) -> dict[str, float]:
 
 
 def block_areas(text: str, gate: float, label: Callable[[str], str]) -> dict[str, float]:
-    """Gate equivalents of the modules that ``stat -liberty`` printed, summed by their labels."""
+    """Sum the gate equivalents of the modules in ``stat -liberty``, by their labels."""
     blocks: dict[str, float] = {}
     for module, area in chip_areas(text).items():
         name = label(module)
@@ -367,23 +365,22 @@ def block_areas(text: str, gate: float, label: Callable[[str], str]) -> dict[str
 
 
 def count_cells(text: str, names: Iterable[str]) -> int:
-    """Cells of these types, as ``stat`` counts them."""
+    """Count the cells of these types in the output of ``stat``."""
     wanted = "|".join(map(re.escape, sorted(names)))
     return sum(int(count) for count in re.findall(rf"^\s+(?:{wanted})\s+(\d+)$", text, re.M))
 
 
 def add_buffers(netlist: Path, top: str, library: Library, flow: Flow) -> None:
-    """Give a netlist its buffer trees, and then what its timing asks for.
+    """Give a netlist its buffer trees, then buffers and sizes for its timing.
 
     Raises CassandraError if OpenSTA is missing or fails.
     """
     cells = Cells.of(library)
     text, _ = buffer_registers(netlist.read_text(), cells)
-    if flow.repaired:
-        text = repair(text, Timer(top, library, flow.period, netlist.parent), cells)
-    netlist.write_text(text)
+    timer = Timer(top, library, flow.period, netlist.parent)
+    netlist.write_text(repair(text, timer, cells))
 
 
 def gates_of(netlist: str, library: Library) -> float:
-    """Gate equivalents of a netlist."""
+    """Return the gate equivalents of a netlist."""
     return sum(library.areas[cell] for cell, _ in instances_of(netlist).values()) / library.gate

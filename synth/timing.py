@@ -1,4 +1,4 @@
-"""Tools of the area, timing and power report: Yosys, OpenSTA, a liberty file, what they print."""
+"""Tools of the area, timing and power report: runs Yosys and OpenSTA, reads liberty files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from cassandra_spec.report.programs import run_program
 from cassandra_spec.synth.liberty import groups
 
 ACTIVITY = 0.1
-"""Assumed transitions of every input in a clock cycle, OpenSTA's own default."""
+"""Assumed transitions of every input per clock cycle, OpenSTA's default."""
 
 LEAD = 0.4
-"""Time in ns from the clock to the flip-flops behind a clock gate. In a balanced tree the gate's
-own clock comes early by it, so an enable has this much less time."""
+"""Delay in ns from a clock gate's clock to the flip-flops behind it. In a balanced tree the gate's
+own clock comes early by this delay, so an enable has this much less time.
+"""
 
 DEFAULT_LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
-"""Where Debian's qflow-tech-osu018 puts its library."""
+"""Path of the library in Debian's qflow-tech-osu018."""
 
 _PACKAGES = {"yosys": "yosys", "yosys-abc": "yosys", "sta": "opensta", "cadical": "cadical"}
 
@@ -42,7 +43,7 @@ class Library:
 
     @classmethod
     def chosen(cls, path: Path | None) -> Library:
-        """The library of a path, else the one that LIBERTY names, else osu018.
+        """Load the library at a path, else the one that LIBERTY names, else osu018.
 
         Raises CassandraError as :meth:`load` does.
         """
@@ -52,7 +53,7 @@ class Library:
     def load(cls, path: Path) -> Library:
         """Read a liberty file.
 
-        Raises CassandraError if there is none, or if it has no two-input NAND or no flip-flop.
+        Raises CassandraError if it is missing, or has no two-input NAND or no flip-flop.
         """
         try:
             text = path.read_text(errors="replace")
@@ -76,7 +77,7 @@ class Library:
 
 
 def cell_areas(text: str) -> tuple[dict[str, float], frozenset[str]]:
-    """Areas by cell, and the cells with an ``ff`` group, of the text of a liberty file."""
+    """Return areas by cell, and the cells with an ``ff`` group, from the text of a liberty file."""
     areas: dict[str, float] = {}
     flip_flops = set()
     for name, body in groups(text, "cell"):
@@ -94,9 +95,9 @@ def run_tool(
     limit: float | None = None,
     statuses: Collection[int] = (0,),
 ) -> str:
-    """Run a tool in ``folder``, at most ``limit`` seconds; returns what it prints.
+    """Run a tool in ``folder`` for at most ``limit`` seconds; return its output.
 
-    Raises CassandraError if the tool is not there or ends with a status that is not among those.
+    Raises CassandraError if the tool is missing or ends with another status than those allowed.
     """
     program = shutil.which(tool)
     if program is None:
@@ -129,12 +130,12 @@ class CriticalPath:
 
     @property
     def depth(self) -> int:
-        """Cells between the two ends."""
+        """Number of cells between the two ends."""
         return sum(not pin.pin.endswith(("/CLK", "/Q", "/D")) for pin in self.steps)
 
 
 ENDS = ("[concat [all_registers -edge_triggered -data_pins] [all_outputs]]",)
-"""Where paths end that no clock gate is at the end of."""
+"""Path ends without those at clock gates."""
 
 
 def constraints(
@@ -143,18 +144,16 @@ def constraints(
     library: Library,
     period: float,
     *,
-    wires: str = "",
     lead: float = LEAD,
 ) -> str:
-    """OpenSTA commands: a netlist, one clock, ideal, ports timed as registers without delay.
+    """Return OpenSTA commands: a netlist, one ideal clock, ports timed as registers without delay.
 
-    ``wires`` is a SPEF file, ``lead`` the time that an enable has less at a clock gate.
+    An enable has ``lead`` ns less at a clock gate.
     """
     return f"""\
 read_liberty {library.path}
 read_verilog {netlist}
 link_design {top}
-{f"read_spef {wires}" if wires else ""}
 create_clock -name clk -period {period} [get_ports clk]
 set_input_delay 0 -clock clk [all_inputs]
 set_output_delay 0 -clock clk [all_outputs]
@@ -168,17 +167,16 @@ def timing_script(
     library: Library,
     period: float,
     ends: Sequence[str] = (),
-    wires: str = "",
 ) -> str:
-    """OpenSTA commands: :func:`constraints`, then paths and power.
+    """Return OpenSTA commands: :func:`constraints`, then paths and power.
 
-    ``ends`` are pins (Tcl): for each the worst path is reported, at a clock gate with
-    :data:`LEAD` less time. Default: flip-flops and ports together.
+    ``ends`` are pins (Tcl): for each the worst path is reported, at a clock gate with :data:`LEAD`
+    less time. Default: flip-flops and ports together.
     """
     reports = "".join(
         f"report_checks -to {end} -path_delay max -format full -digits 3\n" for end in ends or ENDS
     )
-    head = constraints(netlist, top, library, period, wires=wires)
+    head = constraints(netlist, top, library, period)
     return f"""\
 {head}{reports}set_power_activity -input -activity {ACTIVITY} -duty 0.5
 report_power -digits 6
@@ -187,7 +185,7 @@ exit
 
 
 def registers(netlist: str, flip_flops: frozenset[str]) -> dict[str, str]:
-    """Name of the register that each flip-flop of a netlist holds, by instance."""
+    """Return the name of the register that each flip-flop of a netlist holds, by instance."""
     names = "|".join(map(re.escape, sorted(flip_flops)))
     cell = re.compile(rf"^\s*(?:{names}) (\S+) \((.*?)\);", re.M | re.S)
     found = {}
@@ -199,14 +197,14 @@ def registers(netlist: str, flip_flops: frozenset[str]) -> dict[str, str]:
 
 
 def split_paths(text: str) -> list[str]:
-    """What OpenSTA printed, cut before each path; all of it if there is none."""
+    """Cut OpenSTA's output before each path; return all of it if it has no path."""
     return re.split(r"^(?=Startpoint: )", text, flags=re.M)[1:] or [text]
 
 
 def parse_path(text: str, names: Mapping[str, str]) -> CriticalPath:
-    """The path that ``report_checks`` printed; ``names`` are those of :func:`registers`.
+    """Parse the path that ``report_checks`` printed; ``names`` are from :func:`registers`.
 
-    Raises CassandraError if there is none.
+    Raises CassandraError if the text has no path.
     """
     ends = re.findall(r"^(?:Start|End)point: (\S+)", text, re.M)
     arrival = re.search(r"([\d.]+)\s+data arrival time", text)
@@ -228,21 +226,21 @@ def parse_path(text: str, names: Mapping[str, str]) -> CriticalPath:
 class Power:
     """Power in W at the clock period of the report, in the library's process and voltage."""
 
-    internal: float  # of the cells, the clock pins of flip-flops among them
+    internal: float  # of the cells, including the clock pins of flip-flops
     switching: float  # of the nets, as loads of pins without wires
     leakage: float  # while nothing switches
-    activity: str  # which activity it is of
+    activity: str  # the assumed activity
 
     @property
     def total(self) -> float:
-        """All together."""
+        """Total power."""
         return self.internal + self.switching + self.leakage
 
 
 def parse_power(text: str, activity: str) -> Power:
-    """The last line of the table that ``report_power`` printed.
+    """Parse the last line of the table that ``report_power`` printed.
 
-    Raises CassandraError if there is none.
+    Raises CassandraError if the table is missing.
     """
     found = re.search(r"^Total +([\d.e+-]+) +([\d.e+-]+) +([\d.e+-]+) ", text, re.M)
     if found is None:
@@ -253,5 +251,5 @@ def parse_power(text: str, activity: str) -> Power:
 
 
 def version_of(tool: str, folder: Path) -> str:
-    """What ``yosys`` or ``sta`` says about itself, in a line."""
+    """Return the version line of ``yosys`` or ``sta``."""
     return run_tool(tool, ["-V" if tool == "yosys" else "-version"], folder).strip()

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from cassandra_spec.report.documents import block_names, fill
 from cassandra_spec.report.tables import Table
-from cassandra_spec.system.checks.events import events_table
-from cassandra_spec.system.checks.scalesim import comparison, recorded
 from cassandra_spec.system.costs import Bits
 from cassandra_spec.system.decoding import Estimate, Setup
 from cassandra_spec.system.device import Device
 from cassandra_spec.system.errors import unknown
+from cassandra_spec.system.events import events_table
 from cassandra_spec.system.figures.beyond import (
     break_even,
     limits,
@@ -192,9 +191,8 @@ def everything(
     yield "Figure 3", [figure_3()]
     yield "Figure 12", list(figure_12())
     yield "Figure 13", [figure_13(gpqa_speedup())]
-    yield "Figure 14", list(figure_14())
+    yield "Figure 14", [figure_14()]
     yield "Table V", list(table_5(synthesis))
-    yield "Systolic array", [comparison(*recorded())]
     yield "Decoder buffers", [events_table()]
     yield "Beyond: our schemes", list(_our_tables(measured))
     yield "Beyond: sensitivity", [tornado(setup) for setup in tornado_setups()]

@@ -2,7 +2,7 @@
 
 A product is cut into folds that fill the array; every fold loads what stays in the array, streams
 what does not, and drains. Folds are independent, so several arrays share them. The forms are those
-of SCALE-Sim, whose counts they are held to (:mod:`cassandra_spec.system.checks.scalesim`).
+of SCALE-Sim; a test holds them to its recorded counts.
 """
 
 from __future__ import annotations

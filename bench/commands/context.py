@@ -14,7 +14,7 @@ EPILOG = """\
 examples:
   casspec bench context smollm2 --llama-python bench/bin/python
   casspec bench context smollm2 --contexts 2048 8000 --beside ../before
-  casspec bench context smollm2 --reply 4000 --rounds 2 --json context.json --figures docs/software
+  casspec bench context smollm2 --reply 4000 --rounds 2 --json context.json --figures docs/results
 
 Contenders reply to the same prompts in turn, each in a process of its own, as in
 `casspec bench decode`: plain decoding, the draft view, the hybrid, and llama.cpp in BF16 with flash

@@ -12,19 +12,19 @@ from cassandra_spec.report import flags
 EPILOG = """\
 examples:
   casspec bench decode smollm2 --llama-python bench/bin/python
-  casspec bench decode smollm2 --weights dequantised dithered --figure docs/software/decode.svg \\
-      --document docs/software/native.md
+  casspec bench decode smollm2 --weights dequantised dithered --figure docs/results/decode.svg \\
+      --document docs/results/decoding.md#amx
   casspec bench decode smollm2 --contenders "native plain*" "*hybrid*" --rounds 4
   casspec bench decode smollm2 --context 1536 --rounds 4 --contenders "native*"
   casspec bench decode smollm2 --contenders "*hybrid*" --beside ../before
-  casspec bench decode --shape 1b 3b --document docs/software/native.md
+  casspec bench decode --shape 1b 3b --document docs/results/decoding.md
 
 Contenders take turns, each in a process of its own that is stopped while others have theirs; before
 every turn the speed of memory is measured. Figures are medians over rounds with their quartiles;
 ratios are taken round by round. Speculative replies must be those of plain decoding, and the
 command fails if one is not. llama.cpp takes part if --llama-python names a Python that has
 llama-cpp-python (the extra `bench`). What was measured is kept in OUT: run the command again to go
-on. docs/software/native.md, section Speed, has the figures and what they mean.
+on. docs/results/decoding.md has the figures and describes the method.
 """
 
 

@@ -11,7 +11,7 @@ EPILOG = """\
 examples:
   casspec bench draft-cache packed --questions question.jsonl
   casspec bench draft-cache packed --questions question.jsonl --categories rag summarization \\
-      --contexts 4096 8000 --windows 512 1024 --document docs/software/kv.md
+      --contexts 4096 8000 --windows 512 1024 --document docs/results/kv.md
 
 The draft is forced along the target's own continuation behind questions that are joined to prompts
 of each length; the table has the share of positions at which its best token is the target's, with

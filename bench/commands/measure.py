@@ -39,7 +39,7 @@ examples:
 
 Packs the model in one setting after another and follows each draft along the target's greedy
 replies. Intervals are of 95 %, by drawing prompts anew. `best` is the gamma with the least traffic.
-docs/software/acceptance.md defines the figures and names the settings.
+docs/results/acceptance.md defines the figures and names the settings.
 """
 
 SMALL_EPILOG = """\
@@ -72,7 +72,7 @@ examples:
 Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 128 rows.
 `GB/s` counts stored bytes of weights for one row: the median over rounds, with the least and the
 most. `of reading` is that over the speed of plain reading in the same round; `N rows` is the time
-of such a pass over that of one row. native.md, section Layouts and kernels, has the forms.
+of such a pass over that of one row. docs/software/kernels.md has the forms.
 """
 
 LEVELS_EPILOG = """\

@@ -40,7 +40,7 @@ examples:
 
 The native engine replies to the prompts plainly; then each table is asked at every place of the
 replies for what comes next, with its orders up to 1, 2 and 3. These are counts, the same on a busy
-machine. docs/software/table.md says what the columns mean.
+machine. docs/results/table.md explains the columns.
 """
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cassandra_spec.bench.compare.questions import ALL
 from cassandra_spec.bench.compare.run import Figures
 from cassandra_spec.model.output import write_file, write_json
-from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.documents import fill_file, provenance
 from cassandra_spec.report.page import Page
 from cassandra_spec.report.tables import Table
 
@@ -133,4 +133,4 @@ def save(
     if document:
         shown = [table for table in tables(found) if table.title != CLAIMS]
         text = "\n\n".join(table.markdown() for table in shown)
-        fill_file(document, {block: text})
+        fill_file(document, {block: f"{provenance()}\n\n{text}"})

@@ -38,7 +38,7 @@ PLANS = {
 """How models are packed; the head as the layers, or with one bit more."""
 
 MIN_MARGIN = 0.75
-"""As `casspec tune` finds it on the development prompts (docs/software/acceptance.md)."""
+"""As `casspec tune` finds it on the development prompts (docs/results/acceptance.md)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def _speculative(
 
 CONTENDERS = (
     _native("plain, BF16", same_as=None),
-    # rounds otherwise where a matrix has escapes: docs/software/native.md
+    # rounds otherwise where a matrix has escapes: docs/software/kernels.md
     _native("plain, 12-bit", same_as=None, target="packed12"),
     _native("plain, mx", same_as=None, plan="mx-4", target="packed12"),
     _speculative("exact, 4 bits", "model"),

@@ -11,7 +11,7 @@ from typing import Any
 from cassandra_spec.bench.decode.results import Figure, Summary
 from cassandra_spec.model.output import file_place, write_json
 from cassandra_spec.report.documents import block as block_of
-from cassandra_spec.report.documents import fill_file
+from cassandra_spec.report.documents import fill_file, labelled, provenance
 from cassandra_spec.report.tables import text_table
 
 _COLUMNS = (
@@ -101,7 +101,8 @@ def check_outputs(*files: Path | None, document: Path | None = None, block: str 
     for file in filter(None, files):
         file_place(file)
     if document:
-        block_of(document.read_text(encoding="utf-8"), block)
+        page, name = labelled(document, block)
+        block_of(page.read_text(encoding="utf-8"), name)
 
 
 def save(
@@ -110,12 +111,13 @@ def save(
     blocks: Mapping[str, str],
     document: Path | None,
 ) -> None:
-    """Write dataclasses as JSON, and tables as code into blocks of a document, where asked for."""
+    """Write dataclasses as JSON, and tables with their origin into blocks of a document."""
     if json_file:
         plain = {name: list(map(dataclasses.asdict, some)) for name, some in body.items()}
         write_json(json_file, plain, indent=None)
     if document:
-        fill_file(document, {name: indent(text, "    ") for name, text in blocks.items()})
+        texts = {name: f"{provenance()}\n\n{indent(t, '    ')}" for name, t in blocks.items()}
+        fill_file(document, texts)
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:

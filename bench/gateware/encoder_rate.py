@@ -1,5 +1,5 @@
 """The rate that an encoder of keys and values must have: ``python -m
-cassandra_spec.bench.gateware.encoder_rate`` (docs/hardware/encoder.md).
+cassandra_spec.bench.gateware.encoder_rate`` (docs/results/rate.md).
 
 Most keys and values are made while prompts are read. The products of the linear layers bound how
 fast that goes: two operations for each weight and token.

@@ -215,7 +215,7 @@ def _run(args: argparse.Namespace) -> int:
         for mode in MODES
     ]
     text = markdown(runs, library.path.stem)
-    publish(text, args.document, "gated" if flow.gated else "synthesis")
+    publish(text, args.document, "energy" + " gated" * flow.gated)
     if args.into:
         report["values"] = {
             mode: {run.scheme: run.energy.total * 1e-12 for run in runs if run.mode == mode}

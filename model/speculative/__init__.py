@@ -1,4 +1,4 @@
-"""Self-speculative decoding of packed models in torch (docs/software/runtime.md).
+"""Self-speculative decoding of packed models in torch (docs/software/lossless.md).
 
 Settings, drafters and figures are those of :mod:`cassandra_spec.drafting`.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -370,9 +369,6 @@ class CassandraForCausalLM:
         ``seed``, samples follow torch's own. ``report`` of this object holds the figures
         afterwards. What is not supported is refused: :class:`CassandraError` names it.
         """
-        if "least_lead" in arguments:
-            warnings.warn("least_lead is now min_margin", FutureWarning, stacklevel=2)
-            min_margin = arguments.pop("least_lead")
         if (inputs is None) == (input_ids is None):
             raise CassandraError("input_ids must be given, once")
         request = read_request(

@@ -26,7 +26,7 @@ class Products(Protocol):
 
     Every row of a result must depend on the same row of ``x`` alone, and be the same whenever the
     shape of ``x`` and the place of the row in it are: verification is lossless because of that
-    (docs/software/runtime.md).
+    (docs/software/lossless.md).
     """
 
     def draft(self, x: torch.Tensor) -> torch.Tensor:

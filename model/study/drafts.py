@@ -63,7 +63,7 @@ class KeyValueBytes:
 
 
 class SealedSequences(Sequences):
-    """What a draft sees of sequences whose whole blocks are sealed (docs/software/runtime.md)."""
+    """What a draft sees of sequences whose whole blocks are sealed (docs/software/lossless.md)."""
 
     def __init__(
         self, written: Sequences, kv: KeyValueFormat, prompts: Sequence[Sequence[int]]

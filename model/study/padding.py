@@ -66,7 +66,7 @@ def measure(kv: KeyValueFormat, width: int, kind: str, seed: int = 1) -> Padding
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table of docs/software/kv.md."""
+    """Print the table of docs/results/kv.md."""
     argparse.ArgumentParser(
         prog="cassandra_spec.model.study.padding", description=__doc__
     ).parse_args(argv)

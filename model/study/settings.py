@@ -70,7 +70,7 @@ SETTINGS = (
     _setting("exact-3-sure", head={"truncated": 4}, **_SURE, **_EXACT_3),
     _setting("exact-4-sure", head=_EXACT_HEAD, **_SURE, **_EXACT_4),
 )
-"""The paper's two, and the best of each scheme (docs/software/acceptance.md).
+"""The paper's two, and the best of each scheme (docs/results/acceptance.md).
 
 ``-kv``: the draft reads keys and values whole; else truncated by 4. ``-head``: the draft's head has
 one bit more than its layers (and is not pruned); else it is BF16's. ``-sure``: so is the head, and

@@ -38,9 +38,6 @@ EQ_2_GAMMA = 5
 MARGINS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Values of ``min_margin`` that are tried."""
 
-OLD_NAMES = {"least_lead": "min_margin"}
-"""Keys of scores in files of version 0.1."""
-
 _TARGET_BITS = 16
 _COARSE: Mapping[str, tuple[tuple[float, int], ...]] = {  # (prune, truncated)
     "unary": ((0.0, 4), (0.0, 5), (0.2, 4), (0.2, 5), (0.4, 4), (0.4, 5)),
@@ -137,7 +134,6 @@ class Score:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Score:
         """The inverse of :meth:`to_dict`."""
-        body = {OLD_NAMES.get(name, name): value for name, value in body.items()}
         return cls(**{**body, "candidate": Candidate(**body["candidate"])})
 
 

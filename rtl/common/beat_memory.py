@@ -1,4 +1,4 @@
-"""A memory of words with ports of their own for writing and reading."""
+"""A memory of words with separate ports for writing and reading."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from amaranth.lib.wiring import In, Out
 
 
 class BeatMemory(wiring.Component):
-    """One write port and some read ports; what silicon would make of compiled memory.
+    """A memory with one write port and several read ports; in silicon, a compiled memory.
 
-    A word written in cycle c can be read from cycle c + 1 on; an address given in cycle c with
-    ``enable`` set shows its word from cycle c + 1 until the next enabled one. Reading an address in
-    the cycle in which it is written is illegal (the word is then arbitrary). No reset: what was
-    never written reads as zero in simulation and is arbitrary in silicon.
+    A word written in cycle c can be read from cycle c + 1 on. An address given in cycle c with
+    ``enable`` set shows its word from cycle c + 1 until the next enabled address. Reading an
+    address in the cycle in which it is written is illegal (the word is then arbitrary). There is no
+    reset: a word that was never written reads as zero in simulation and is arbitrary in silicon.
 
     Members
     -------
     write_address, write_data, write_enable : In
-    read_address, read_enable : In(one for each port), read_data : Out(likewise)
+    read_address, read_enable : In(one per port), read_data : Out(one per port)
     """
 
     def __init__(self, *, width: int, depth: int, ports: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Layouts of what travels between the blocks of the decoder."""
+"""Configurations of decoder and encoder, and layouts of the streams between their blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cassandra_spec.rtl.common.mantissa import HIGH_PLANES, LOW_PLANES
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 
 TargetRate = Literal["half", "full"]
-"""Beats of a target in a cycle: one in two, or one in each."""
+"""Rate of target beats: one in two cycles, or one per cycle."""
 
 COMMAND_WIDTH = 32
 """Bits of a command word on the bus."""
@@ -27,14 +27,15 @@ CommandLayout = data.StructLayout({field.name: field.width for field in COMMAND_
 
 
 def ErrorLayout(*causes: str) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """One bit for each of some causes of an error; by default for all of them."""
+    """One bit per error cause; by default for all causes."""
     return data.StructLayout(dict.fromkeys(causes or ERROR_CAUSES, 1))
 
 
 NARROW = 4
-"""The least t with which the upper planes of ``sign_high`` rest: the paper's drafts have it."""
+"""The smallest t for which the upper planes of ``sign_high`` are not clocked; the paper's drafts
+use it."""
 
-_RATES: dict[int, TargetRate] = {1: "half", 2: "full"}  # by the lead of the format
+_RATES: dict[int, TargetRate] = {1: "half", 2: "full"}  # by the format's lead
 
 _MARKS = {
     "window": "w{}",
@@ -47,24 +48,25 @@ _MARKS = {
     "segment": "n{}",
     "values_per_cycle": "c{}",
 }
-"""How the name of a module says that a field is not as usual."""
+"""Suffix of the module name for each field that differs from its default."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """What is fixed when a decoder or an encoder is elaborated; all else comes with the command.
+    """Parameters that are fixed when a decoder or encoder is elaborated; the rest comes with the
+    command.
 
     Raises CassandraError that names the field, the value and what was expected.
     """
 
-    lanes: int = 16  # values in a cycle; the format's beat
+    lanes: int = 16  # values per cycle; the format's beat
     schemes: tuple[Scheme, ...] = SCHEMES
-    codebook: int = 16  # entries of the codebook = longest code
-    window: int = 2  # rows of a unary-coded stream in a cycle
+    codebook: int = 16  # codebook entries = longest code
+    window: int = 2  # rows of a unary-coded stream per cycle
     superblock: int = 128  # bytes
 
     kind: ClassVar[str]
-    """What it is: decoder or encoder."""
+    """The kind of engine: decoder or encoder."""
 
     def __post_init__(self) -> None:
         Format(
@@ -81,7 +83,7 @@ class EngineConfig:
 
     @property
     def module_name(self) -> str:
-        """Name of the exported top; one for each configuration."""
+        """Name of the exported top, unique per configuration."""
         parts = [f"cassandra_{self.kind}_l{self.lanes}", *self.schemes, f"b{self.codebook}"]
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -91,17 +93,17 @@ class EngineConfig:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The fields that decoders and encoders have in common."""
+        """The fields that decoders and encoders share."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(EngineConfig)}
 
     def has(self, scheme: Scheme) -> bool:
-        """Whether this scheme is built in."""
+        """Return True if the scheme is built in."""
         return scheme in self.schemes
 
     def selects(self, scheme: Value, name: Scheme) -> Value:
-        """1 if ``scheme``, a field of a command, is the one called ``name``.
+        """Return 1 if ``scheme``, a field of a command, is the one called ``name``.
 
-        A constant where the choice is built in. Commands for schemes that are not built in are
+        The result is a constant if only one scheme is built in. Commands for other schemes are
         rejected elsewhere.
         """
         if self.schemes == (name,):
@@ -113,14 +115,14 @@ class EngineConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderConfig(EngineConfig):
-    """What is fixed when a decoder is elaborated; all else comes with the command word.
+    """Parameters that are fixed when a decoder is elaborated; the rest comes with the command word.
 
     Raises CassandraError that names the field, the value and what was expected.
     """
 
     target_rate: TargetRate = "half"
-    coded: bool = False  # pruned exponents may be coded, beside raw
-    truncated: tuple[int, int] = (0, LOW_PLANES)  # least and most t of a command
+    coded: bool = False  # pruned exponents may be coded as well as raw
+    truncated: tuple[int, int] = (0, LOW_PLANES)  # smallest and largest t of a command
 
     kind = "decoder"
 
@@ -139,11 +141,11 @@ class DecoderConfig(EngineConfig):
 
     @classmethod
     def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> DecoderConfig:
-        """The decoder that reads ``fmt`` (and, with ``schemes``, other schemes besides).
+        """Return the configuration that reads ``fmt`` (with ``schemes``, these as well).
 
-        Raises CassandraError for formats that the gateware does not decode: leads above 2, and
-        coded pruned exponents with a lead of 2. Of a narrow significand it decodes the draft. A
-        lead of 1 asks for a target at half rate, 2 for full.
+        A lead of 1 gives targets at half rate, a lead of 2 at full rate. Raises CassandraError for
+        formats that the gateware does not decode: leads above 2, and coded pruned exponents with a
+        lead of 2. A narrow significand is decoded as a draft only.
         """
         if fmt.lead not in _RATES:
             raise CassandraError(f"lead must be 1 or 2 for the gateware, not {fmt.lead!r}")
@@ -159,62 +161,62 @@ class DecoderConfig(EngineConfig):
 
     @property
     def lead(self) -> int:
-        """The lead of the formats that it reads (docs/format.md, section 6)."""
+        """The lead of the formats that this decoder reads (docs/format.md, section 6)."""
         return next(lead for lead, rate in _RATES.items() if rate == self.target_rate)
 
     @property
     def high_planes(self) -> int:
-        """Most planes of ``sign_high``: the sign, and the bits of magnitude that a draft reads."""
+        """Maximum number of planes of ``sign_high``: the sign and a draft's magnitude bits."""
         bits = HIGH_PLANES - (self.schemes == ("unary",))
         return bits - self.truncated[0]
 
     @property
     def narrow_planes(self) -> int:
-        """Most planes of ``sign_high`` in segments that are not :meth:`wide`."""
+        """Maximum number of planes of ``sign_high`` in segments that are not :meth:`wide`."""
         return self.high_planes + self.truncated[0] - max(NARROW, self.truncated[0])
 
     def wide(self, command: data.View) -> Value:
-        """Whether a segment may have more planes of ``sign_high``: a t below :data:`NARROW`."""
+        """Return 1 if a segment's t is below :data:`NARROW`: ``sign_high`` has more planes."""
         return self.truncated_of(command) < NARROW
 
     @property
     def low_planes(self) -> int:
-        """Most planes of ``low``."""
+        """Maximum number of planes of ``low``."""
         return self.truncated[1]
 
     def truncated_of(self, command: data.View) -> Value:
-        """The t of a command; bits in which all that are built in agree are constants."""
+        """Return the t of a command; bits that are the same for every t built in are constants."""
         least, most = self.truncated
         free = (least ^ most).bit_length()
         return Cat(command.truncated[:free], Const(least >> free, 3 - free))
 
     @property
     def verification_rows(self) -> int:
-        """Rows in a word of the verification bus: a full rate needs twice as many."""
+        """Rows in a word of the verification bus; full rate needs twice as many."""
         return BUS_ROWS * (2 if self.target_rate == "full" else 1)
 
 
 def _is_range(pair: object, most: int) -> bool:
-    """Whether it is two integers from 0 to ``most``, the first not above the second."""
+    """Return True if ``pair`` is two integers from 0 to ``most`` in ascending order."""
     if not isinstance(pair, tuple) or len(pair) != 2 or any(type(one) is not int for one in pair):
         return False
     return 0 <= pair[0] <= pair[1] <= most
 
 
 def ChoicesLayout(lanes: int, places: int) -> data.StructLayout:  # noqa: N802 (a layout)
-    """What the levels of an expansion choose by, by their distance (networks.py, ``expand``)."""
+    """Selection bits of each level of an expansion, by distance (networks.py, ``expand``)."""
     halves = [places >> level for level in range(1, places.bit_length())]
     return data.StructLayout({f"by_{half}": max(half, lanes) for half in halves})
 
 
 def SpeculationBeat(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """One beat as the speculation path hands it on.
+    """One beat at the output of the speculation path.
 
-    ``high`` are planes of ``sign_high`` (zero past the last), ``exponent`` the exponents of unary
-    values; both arbitrary in lanes that are not ``kept``. ``shared`` is the exponent of the group
-    (mx, exact). ``begins`` says that the beat takes a new block of ``sign_high``, and so one of
-    ``low``; ``choices``, which values of two blocks its lanes take (arbitrary in drafts).
-    ``abort`` ends the segment: nothing else counts.
+    ``high`` has the planes of ``sign_high`` (zero past the last), ``exponent`` the exponents of
+    unary values; both are arbitrary in lanes that are not ``kept``. ``shared`` is the exponent of
+    the group (mx, exact). ``begins`` marks a beat that takes a new block of ``sign_high``, and
+    therefore one of ``low``. ``choices`` selects the values of two blocks that the lanes take
+    (arbitrary in drafts). ``abort`` ends the segment; the other fields then do not count.
     """
     lanes = config.lanes
     return data.StructLayout(
@@ -235,7 +237,7 @@ def ValueBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
     """One beat of decoded values.
 
     ``present`` marks the lanes that have a value, contiguous from lane 0. ``last`` ends the
-    segment; ``error`` says that it broke the format (then no lane is present).
+    segment. ``error`` marks a segment that broke the format (then no lane is present).
     """
     return data.StructLayout(
         {
@@ -248,6 +250,6 @@ def ValueBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
 
 
 def present_lanes(command: data.View, last: Value, lanes: int) -> Value:
-    """Lanes that have a value: all but in the last beat of a segment, there those of its tail."""
+    """Return the lanes that have a value: all, or those of the tail in the last beat."""
     tail = command.count[: (lanes - 1).bit_length()]
     return Cat(Const(1, 1), *(~last | (tail >= lane) for lane in range(1, lanes)))

@@ -1,4 +1,4 @@
-"""Verilog and RTLIL of Amaranth components, with a quick search for combinational cycles.
+"""Verilog and RTLIL of Amaranth components, with a fast search for combinational cycles.
 
 Amaranth visits every bit of every cell and, from each, every input that the bit depends on. For
 wide shifters and comparisons that is quadratic in their width and takes four fifths of a
@@ -18,12 +18,12 @@ from amaranth.hdl._nir import AsyncReadPort, Cell, Matches, Net, Netlist, Operat
 
 _BITWISE = ("~", "&", "|", "^", "m")
 
-# Every bit of an output, or the whole output of a cell whose bits depend on the same inputs.
+# One bit of an output, or the whole output of a cell whose bits depend on the same inputs.
 _Node = int | tuple[int]
 
 
 def verilog_of(design: Elaboratable, name: str, *, strip_attributes: bool = False) -> str:
-    """Verilog of a component and everything below it, in one text."""
+    """Convert a component and everything below it to Verilog, as one text."""
     with quick_cycle_check():
         text: str = verilog.convert(
             design, name=name, emit_src=False, strip_internal_attrs=strip_attributes
@@ -32,7 +32,7 @@ def verilog_of(design: Elaboratable, name: str, *, strip_attributes: bool = Fals
 
 
 def rtlil_of(design: Elaboratable, name: str) -> str:
-    """RTLIL of a component and everything below it, for Yosys and proofs."""
+    """Convert a component and everything below it to RTLIL, for Yosys and proofs."""
     with quick_cycle_check():
         text: str = rtlil.convert(design, name=name, emit_src=False)
     return text
@@ -40,7 +40,7 @@ def rtlil_of(design: Elaboratable, name: str) -> str:
 
 @contextlib.contextmanager
 def quick_cycle_check() -> Iterator[None]:
-    """While it is entered, conversions find cycles as fast as the netlist is long.
+    """Make conversions find cycles in linear time while this context is open.
 
     A netlist with a cycle goes to Amaranth's own check, which names the signals on it.
     """
@@ -55,7 +55,10 @@ def quick_cycle_check() -> Iterator[None]:
 
 
 def _has_cycle(netlist: Netlist) -> bool:
-    """Depth first from every signal: a cell is made after its inputs, so a cycle has a signal."""
+    """Search depth first from every signal.
+
+    Cells are created after their inputs, so every cycle contains a signal.
+    """
     done: set[_Node] = set()
     for start in netlist.connections:
         path: dict[_Node, Iterator[_Node]] = {}
@@ -74,7 +77,7 @@ def _has_cycle(netlist: Netlist) -> bool:
 
 
 def _sources(netlist: Netlist, node: _Node) -> Sequence[_Node]:
-    """What a node depends on within a cycle of the clock."""
+    """Return the nodes that a node depends on within a clock cycle."""
     if isinstance(node, tuple):
         return _inputs(netlist.cells[node[0]], 0)
     net = Net(node)
@@ -91,7 +94,7 @@ def _inputs(cell: Any, bit: int) -> Sequence[_Node]:
 
 
 def _depends_on_all(cell: Cell) -> bool:
-    """Every bit of the output depends on every bit of the inputs."""
+    """Return True if every bit of the output depends on every bit of the inputs."""
     if isinstance(cell, Operator):
         return cell.operator not in _BITWISE
     return isinstance(cell, Part | Matches | AsyncReadPort)

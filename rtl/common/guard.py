@@ -1,9 +1,8 @@
-"""What keeps bursts inside their regions although a bit of state has changed (integration.md).
+"""Parts that keep bursts inside their regions after a soft error (docs/hardware/integration.md).
 
-A flip-flop or a bit of a memory may change by itself (a soft error). Where a region is and how
-far it has been accessed is therefore kept with one more bit, by which a single wrong bit shows;
-queues keep their pointers twice; and what drives the address channel is corrected, because it may
-neither change nor go away before it is taken.
+A soft error flips one flip-flop or memory bit. Therefore regions and progress counts have a parity
+bit, which reveals a single flip; queues keep their pointers twice; and the state that drives the
+address channel is corrected, because a valid address may neither change nor be withdrawn.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from amaranth.lib.wiring import In, Out
 
 
 def check_of(*values: ValueLike) -> Value:
-    """The bit that goes with values: the number of ones, its own among them, is odd."""
+    """Return the check bit of some values: with it, the number of ones is odd."""
     return ~Cat(values).xor()
 
 
 def _inverse(width: int) -> Signal:
-    """A register that is a second one of something, inverted; synthesis must not merge the two."""
+    """Return a register for an inverted copy that synthesis must not merge with the original."""
     return Signal(width, init=(1 << width) - 1, attrs={"keep": 1})
 
 
 class GuardedQueue(wiring.Component):
-    """A queue that closes, until reset, when a bit of its pointers has changed.
+    """A queue that closes, until reset, when a bit of its pointers has flipped.
 
-    Each pointer is kept a second time, inverted. So an entry is never handed out twice, nor one
-    that was not put in. The entries have no check of their own.
+    Each pointer is stored a second time, inverted. The queue therefore never hands out an entry
+    twice, nor an entry that was not written. The entries have no check of their own.
 
-    Latency: one cycle. Throughput: an entry in each cycle. Buffering: ``depth`` entries, a power
-    of two. Entries that are written while ``w_rdy`` is 0 are lost.
+    Latency: one cycle. Throughput: one entry per cycle. Buffering: ``depth`` entries, a power of
+    two. Entries that are written while ``w_rdy`` is 0 are lost.
 
     Members
     -------
@@ -85,7 +84,7 @@ class GuardedQueue(wiring.Component):
 
 
 class Corrector(wiring.Component):
-    """The value of a word, its inverse and its check, of which one bit may be wrong. No latency.
+    """Correct a single wrong bit in a word, its inverse and its check. Combinational.
 
     Members
     -------
@@ -106,10 +105,10 @@ class Corrector(wiring.Component):
 
 
 class GuardedRegister(wiring.Component):
-    """A register that corrects itself: a bit that changes is wrong nowhere outside.
+    """A register that corrects itself: a flipped bit never shows outside.
 
-    Latency: one cycle. The value is kept twice, once inverted, and with a check; it is written
-    back, corrected, in every cycle. Zero after reset.
+    Latency: one cycle. The value is stored twice, once inverted, with a check, and is corrected and
+    written back in every cycle. It is zero after reset.
 
     Members
     -------

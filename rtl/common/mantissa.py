@@ -1,4 +1,4 @@
-"""Mantissa concatenation (paper, V.A steps 1 and A): high bits, and low bits or fill."""
+"""Mantissa concatenation (paper, V.A steps 1 and A): high bits, then low bits or fill."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 HIGH_PLANES = 9
-"""Most planes of ``sign_high``: the sign and 8 bits of magnitude."""
+"""Maximum number of planes of ``sign_high``: the sign and 8 bits of magnitude."""
 
 LOW_PLANES = 7
-"""Most planes of ``low``."""
+"""Maximum number of planes of ``low``."""
 
 
 class MantissaConcat(wiring.Component):
     """Join the fields of one lane to a sign and an 8-bit magnitude.
 
-    Combinational; every input is legal. Because planes have fixed places in the number, this is
-    an AND-OR. The magnitude is the 7-bit mantissa and, in bit 7, a one (unary), or the aligned
-    significand or window (mx, exact). ``truncated`` has the least t and the most.
+    Combinational; every input is legal. Planes have fixed places in the number, so this is an
+    AND-OR. The magnitude is the 7-bit mantissa with a one in bit 7 (unary), or the aligned
+    significand or window (mx, exact). ``truncated`` is the range of t.
 
     Members
     -------
     high : In(planes)
         Planes of ``sign_high``; those past the last must be zero.
     low : In(most)
-        Planes of ``low``; those from ``truncated`` on may be anything.
+        Planes of ``low``; those from ``truncated`` on are ignored.
     unary, target, midpoint : In(1); truncated : In(3)
     sign : Out(1), magnitude : Out(8)
     """

@@ -1,14 +1,14 @@
 """Combinational networks that the blocks share: prefix sums, rotation, expansion, compaction.
 
-All functions take the module ``m`` they add their nodes to, and return lists of signals. Depth is
-logarithmic in the number of elements.
+All functions take the module ``m`` that they add their nodes to, and return lists of signals. Depth
+is logarithmic in the number of elements.
 
 ``expand`` and ``compact`` are butterflies. Elements are numbered by a running sequence number, and
-an element of number ``s`` sits at place ``s mod 2^k`` of a circular store. In a half-block of
-``h = 2^b`` places whose first lane wants number ``S``, place ``p`` must hold the number ``s`` with
-``S <= s < S + h`` and ``s = p (mod h)``; its bit ``b`` is ``S[b]`` if ``p >= S mod h``, else the
-opposite. So one level selects by ``S[b] xor (p < S[b-1:0])``, and rotation and expansion cost one
-network of ``log2`` levels together.
+element ``s`` is stored at place ``s mod 2^k`` of a circular store. In a half-block of ``h = 2^b``
+places whose first lane wants number ``S``, place ``p`` must hold the number ``s`` with ``S <= s < S
++ h`` and ``s = p (mod h)``; its bit ``b`` is ``S[b]`` if ``p >= S mod h``, else the opposite. One
+level therefore selects by ``S[b] xor (p < S[b-1:0])``, and rotation and expansion cost one network
+of ``log2`` levels together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _signal(m: Module, value: ValueLike, name: str, width: int | None = None) ->
 
 
 def popcount(bits: Value) -> Value:
-    """Number of ones in ``bits`` as a balanced tree of adders."""
+    """Count the ones in ``bits`` with a balanced tree of adders."""
     terms: list[Value] = [bits[i] for i in range(len(bits))]
     while len(terms) > 1:
         paired = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
@@ -37,7 +37,7 @@ def popcount(bits: Value) -> Value:
 
 
 def prefix_sums(m: Module, terms: Sequence[Value], width: int, name: str) -> list[Signal]:
-    """Inclusive prefix sums modulo ``2^width`` (Sklansky: logarithmic depth)."""
+    """Return inclusive prefix sums modulo ``2^width`` (Sklansky: logarithmic depth)."""
     sums: list[Signal] = [_signal(m, term, f"{name}_{i}", width) for i, term in enumerate(terms)]
     span = 1
     while span < len(terms):
@@ -54,10 +54,9 @@ def prefix_sums(m: Module, terms: Sequence[Value], width: int, name: str) -> lis
 def prefix_sums_from(
     m: Module, base: Value, terms: Sequence[Value], width: int, name: str
 ) -> list[Signal]:
-    """As :func:`prefix_sums`, with ``base`` added to each.
+    """Return :func:`prefix_sums` with ``base`` added to each sum.
 
-    Where two sums meet in the last level, the base joins them by carry-save, so that no carry chain
-    comes behind another one for its sake.
+    The base joins by carry-save where two sums meet in the last level, so it adds no carry chain.
     """
     half = 1 << max((len(terms) - 1).bit_length() - 1, 0)
     low = prefix_sums(m, terms[:half], width, f"{name}_low")
@@ -75,9 +74,9 @@ def _majority(a: Value, b: Value, c: Value) -> Value:
 
 
 def choose(m: Module, items: Sequence[Value], index: Value, name: str) -> Value:
-    """Item number ``index``; zero past the last item.
+    """Return item ``index``; zero past the last item.
 
-    Two bits of the index at a time, decoded: an AND-OR of four takes fewer gates than three
+    Two bits of the index are decoded at a time: an AND-OR of four takes fewer gates than three
     multiplexers.
     """
     nodes, width = list(items), len(items[0])
@@ -96,7 +95,7 @@ def choose(m: Module, items: Sequence[Value], index: Value, name: str) -> Value:
 
 
 def one_of(choices: Iterable[tuple[Value, Value]]) -> Value:
-    """The value whose flag, the first of each pair, is set: an AND-OR; zero if none is."""
+    """Return the value whose flag (first of each pair) is set; zero if no flag is. An AND-OR."""
     return _either(value & flag.replicate(len(value)) for flag, value in choices)
 
 
@@ -105,14 +104,14 @@ def _either(terms: Iterable[Value]) -> Value:
 
 
 def select_bit(start: Value, bit: int, place: int) -> Value:
-    """Bit ``bit`` of the number at ``place`` of a half-block whose first number is ``start``."""
+    """Return bit ``bit`` of the number at ``place`` of a half-block that starts at ``start``."""
     if place == (1 << bit) - 1:
         return start[bit]
     return start[bit] ^ (start[:bit] > place)
 
 
 def rotate(m: Module, store: Sequence[Value], head: Value, outputs: int, name: str) -> list[Value]:
-    """Elements ``head``, ``head + 1``, ... (``outputs`` of them) of a circular store of ``2^k``."""
+    """Return ``outputs`` elements of a circular store of ``2^k``, starting at ``head``."""
     nodes = list(store)
     for bit in reversed(range(len(head))):
         needed = min(len(store), outputs + (1 << bit) - 1)
@@ -135,15 +134,15 @@ def shift(
     name: str,
     most: int | None = None,
 ) -> list[Value]:
-    """Items ``amount``, ``amount + 1``, ... (``outputs`` of them); zero past the last item.
+    """Return ``outputs`` items starting at ``amount``; zero past the last item.
 
     Arbitrary if ``amount`` is above ``most``.
     """
     nodes = list(items)
-    left = (1 << len(amount)) - 1 if most is None else most  # the most that is still to go
+    left = (1 << len(amount)) - 1 if most is None else most  # maximum of the remaining shift
     for bit in reversed(range(left.bit_length())):
         step = 1 << bit
-        moved = outputs + left - step  # nodes that count if this bit is set
+        moved = outputs + left - step  # nodes that matter if this bit is set
         higher: list[ValueLike] = [*nodes[step:], *([0] * step)]
         chosen = [
             _signal(m, Mux(amount[bit], higher[i], nodes[i]), f"{name}_{bit}_{i}")
@@ -155,17 +154,17 @@ def shift(
 
 
 def expand(m: Module, store: Sequence[Value], starts: Sequence[Value], name: str) -> list[Value]:
-    """Lane ``i`` gets element number ``starts[i]`` of a circular store.
+    """Give lane ``i`` element ``starts[i]`` of a circular store.
 
-    ``store`` has ``2^k`` places, at least as many as there are lanes; ``starts[i]`` has at least
+    ``store`` has ``2^k`` places, at least as many as there are lanes. ``starts[i]`` has at least
     ``k`` bits and grows by at most one from lane to lane. A lane whose number equals that of the
-    next lane (it takes no element) gets an arbitrary one.
+    next lane takes no element and gets an arbitrary one.
     """
     return expand_by(m, store, choices(len(store), starts), name)
 
 
 def choices(places: int, starts: Sequence[Value]) -> list[list[Value]]:
-    """What each level of :func:`expand` chooses by, one bit for each node, first level first."""
+    """Return the selection bits of :func:`expand`, level by level, one bit per node."""
     levels = []
     half = places // 2
     while half:
@@ -179,7 +178,7 @@ def choices(places: int, starts: Sequence[Value]) -> list[list[Value]]:
 def expand_by(
     m: Module, store: Sequence[Value], levels: Sequence[Sequence[Value]], name: str
 ) -> list[Value]:
-    """:func:`expand` by the bits that :func:`choices` gives."""
+    """Expand by the selection bits of :func:`choices`; see :func:`expand`."""
     nodes = list(store)
     half = len(store) // 2
     for level, bits in enumerate(levels):
@@ -199,13 +198,13 @@ def compact(
     name: str,
     first: int = 1,
 ) -> list[Value]:
-    """Element ``i`` goes to place ``starts[i] mod n``; the mirror of :func:`expand`.
+    """Move element ``i`` to place ``starts[i] mod n``; the mirror of :func:`expand`.
 
-    ``inputs`` has ``n = 2^k`` elements; ``starts[i]`` grows by one after each element that counts
-    and stays after one that does not. Places that no element goes to hold the other ones.
+    ``inputs`` has ``n = 2^k`` elements. ``starts[i]`` grows by one after each element that counts
+    and stays the same after one that does not. Places that receive no element hold arbitrary ones.
 
-    With ``first``, a part of the levels: in each block of ``first`` inputs the elements are in
-    their places modulo ``first`` already. Only the starts of such blocks are looked at.
+    ``first`` builds only some of the levels: in each block of ``first`` inputs the elements are at
+    their places modulo ``first`` already, and only the starts of such blocks are used.
     """
     nodes = list(inputs)
     half = first

@@ -1,4 +1,4 @@
-"""Queues in memory, as streams: one item at a time, or two."""
+"""Queues in memory with stream ports, for one item or two items at a time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from amaranth.lib.wiring import In, Out
 
 
 def PairLayout(item: data.Layout) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """The first of these, or with ``two`` both; else the second is arbitrary."""
+    """One or two items: with ``two`` set both count, else the second is arbitrary."""
     return data.StructLayout({"items": data.ArrayLayout(item, 2), "two": 1})
 
 
 class Queue(wiring.Component):
-    """A queue in a memory, as two streams.
+    """A queue in a memory, with two streams as ports.
 
-    Latency: two cycles. Throughput: an item in each cycle, each way. Buffering: ``depth`` items.
+    Latency: two cycles. Throughput: one item per cycle, each way. Buffering: ``depth`` items.
     """
 
     def __init__(self, shape: data.Layout, depth: int) -> None:
@@ -41,17 +41,16 @@ class Queue(wiring.Component):
 
 
 class PairQueue(wiring.Component):
-    """A queue in two memories that take turns: up to two items in a cycle, each way.
+    """A queue in two alternating memories: up to two items per cycle, each way.
 
-    Latency: two cycles. Buffering: ``depth`` items; two that come together wait until there is room
-    for one in each memory.
+    Latency: two cycles. Buffering: ``depth`` items. Two items that come together wait until each
+    memory has room for one.
 
     Members
     -------
     write : In(stream of PairLayout(shape))
     read, following : Out(stream of shape)
-        The next item, and the one behind it. ``following`` may be taken only together with
-        ``read``.
+        The next item, and the one after it. ``following`` may be taken only together with ``read``.
     """
 
     def __init__(self, shape: data.Layout, depth: int) -> None:
@@ -75,7 +74,7 @@ class PairQueue(wiring.Component):
         return m
 
     def _write(self, m: Module, banks: list[Queue]) -> None:
-        """The first item goes to the memory whose turn it is, the second to the other one."""
+        """Write the first item to the memory whose turn it is, the second to the other memory."""
         turn, pair = Signal(), self.write.payload
         rooms = [bank.write.ready for bank in banks]
         m.d.comb += self.write.ready.eq(Mux(pair.two, rooms[0] & rooms[1], Mux(turn, *rooms[::-1])))

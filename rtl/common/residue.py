@@ -1,4 +1,4 @@
-"""Unpacking of the residue: fields of 0 to 7 bits each, value by value, a beat at a time."""
+"""Residue unpacking: cuts a beat's rows into one field of 0 to 7 bits per lane."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.networks import prefix_sums, prefix_sums_from, shift
 
 FIELD_MAX = 7
-"""Most bits of a residue field: the shift of a window of 8 bits that is not zero."""
+"""Maximum width of a residue field: the shift of a nonzero window of 8 bits."""
 
 _SHIFTED = 4
-"""Lanes whose fields are cut from the rows at once; more cost gates, fewer are late."""
+"""Lanes whose fields are cut by one shift; more lanes cost gates, fewer lanes cost delay."""
 
 
 def total(terms: Sequence[ValueLike]) -> Value:
-    """Sum of ``2^k`` terms as a balanced tree."""
+    """Sum ``2^k`` terms with a balanced tree."""
     left = [Value.cast(term) for term in terms]
     while len(left) > 1:
         left = [a + b for a, b in zip(left[::2], left[1::2], strict=True)]
@@ -26,27 +26,27 @@ def total(terms: Sequence[ValueLike]) -> Value:
 
 
 def sums_layout(lanes: int) -> data.ArrayLayout:
-    """Sums of the widths of the first four of each eight lanes, and of all eight, in turn."""
+    """Sums of widths: for each eight lanes, the sum of the first four and the sum of all."""
     size, most = min(_SHIFTED, lanes), min(2 * _SHIFTED, lanes)
     return data.ArrayLayout(range(FIELD_MAX * most + 1), lanes // size)
 
 
 def sums_of(widths: Sequence[Value]) -> list[Value]:
-    """These sums, of widths in the order of lanes."""
+    """Compute the sums of :func:`sums_layout` from widths in lane order."""
     size = min(_SHIFTED, len(widths))
     parts = [total(widths[lane : lane + size]) for lane in range(0, len(widths), size)]
     return [parts[i - 1] + part if i % 2 else part for i, part in enumerate(parts)]
 
 
 def need_of(sums: Sequence[Value]) -> Value:
-    """Sum of all widths."""
+    """Return the sum of all widths."""
     return total(sums[1::2] or sums)
 
 
 class ResidueDemand(wiring.Component):
-    """How many rows of the residue a beat takes; the rule ``packed`` of the format.
+    """Count the residue rows that a beat takes; the format's rule ``packed``.
 
-    Combinational, but for the number of bits that beats before it have left. Every input is legal.
+    Combinational, except for the number of bits left by earlier beats. Every input is legal.
 
     Members
     -------
@@ -56,9 +56,9 @@ class ResidueDemand(wiring.Component):
         The beat takes its rows.
     clear : In(1)
     level : Out(range(lanes)), wanted : Out(range(8))
-        Bits that are left, and rows that are taken.
+        Bits left over, and rows taken.
     need : Out(range(7 * lanes + 1)), rest : Out(range(8 * lanes))
-        Bits that the beat needs in all, and bits that it leaves.
+        Bits that the beat needs in total, and bits that it leaves.
     """
 
     def __init__(self, *, lanes: int) -> None:
@@ -91,19 +91,19 @@ class ResidueDemand(wiring.Component):
 
 
 class ResidueUnpack(wiring.Component):
-    """Cut a run of bits into one field for each lane.
+    """Cut a run of bits into one field per lane.
 
-    Combinational. Each four lanes have a shift of their own, by what is before them. In these, a
-    binary tree: the left half of the lanes takes the first bits, the right half what is left after
-    a shift by the left half's total. Every input is legal.
+    Combinational; every input is legal. Each group of four lanes has its own shift, by the total
+    width before it. Inside a group, a binary tree splits: the left half takes the first bits, the
+    right half the rest after a shift by the left half's total.
 
     Members
     -------
     bits : In(8 * lanes - 1), skip : In(range(lanes))
-        The fields, lane 0 in the least significant bits, behind some bits to skip.
+        ``skip`` unused bits, then the fields, lane 0 first.
     widths : In(array of lanes, 3)
     needs : In(sums_layout(lanes))
-        Sums of the widths, which are known a cycle earlier.
+        Sums of the widths, known a cycle earlier.
     fields : Out(array of lanes, 7)
         Zero-extended.
     """
@@ -130,7 +130,7 @@ class ResidueUnpack(wiring.Component):
         return m
 
     def _starts(self, m: Module) -> list[Value]:
-        """Where the fields of each four lanes begin."""
+        """Return where the fields of each group of four lanes begin."""
         width = ((FIELD_MAX + 1) * self.lanes - 1).bit_length()
         eights, fours = list(self.needs)[1::2], list(self.needs)[::2]
         before = [Const(0, 1), *prefix_sums(m, eights, width, "before")]

@@ -8,24 +8,24 @@ from amaranth.lib.wiring import In, Out
 
 
 class DynamicShifter(wiring.Component):
-    """``value(s, E, A)`` of docs/format.md, section 4.2, without the sign.
+    """Compute ``value(s, E, A)`` of docs/format.md, section 4.2, without the sign.
 
-    Combinational. ``shared`` must be at least 1; 0 gives an arbitrary result (the speculation
-    path rejects it before).
+    Combinational. ``shared`` must be at least 1; 0 gives an arbitrary result (the speculation path
+    rejects it earlier).
 
     Members
     -------
     shared : In(8)
         E, the exponent of the group.
     own : In(8)
-        E again; or any exponent, which the result has if bit 7 of the magnitude is set.
+        E, or another exponent to use when bit 7 of the magnitude is set.
     magnitude : In(8)
         A (mx) or the window (exact).
     exponent : Out(8), mantissa : Out(7)
         The BF16 number ``magnitude * 2^(shared - 134)``.
     shift : Out(3)
-        By how much the magnitude was shifted to become the significand: its leading zeros, but
-        no more than ``shared - 1``; arbitrary if it is zero.
+        Left shift that made the magnitude a significand: its leading zeros, but at most ``shared -
+        1``; arbitrary if the magnitude is zero.
     subnormal : Out(1)
         The magnitude is not zero and the number is subnormal.
     """
@@ -44,7 +44,7 @@ class DynamicShifter(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """A one at bit ``8 - shared`` stops the count of zeros where numbers become subnormal."""
+        """Count leading zeros up to a one at bit ``8 - shared``, where numbers become subnormal."""
         m = Module()
         guard = Signal(8)
         for bit in range(8):

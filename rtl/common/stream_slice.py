@@ -9,10 +9,10 @@ from amaranth.lib.wiring import In, Out
 
 
 class StreamSlice(wiring.Component):
-    """Payloads leave in the order in which they came.
+    """Pass payloads on in order, through registers.
 
-    Latency: one cycle. Throughput: one payload in each cycle. Buffering: two payloads. ``ready``
-    of the input and ``valid`` of the output depend on registers alone; every input is legal.
+    Latency: one cycle. Throughput: one payload per cycle. Buffering: two payloads. ``ready`` of the
+    input and ``valid`` of the output depend on registers only; every input is legal.
 
     Members
     -------
@@ -27,7 +27,7 @@ class StreamSlice(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        spare, waiting = Signal(self.shape), Signal()  # what came while the output was held
+        spare, waiting = Signal(self.shape), Signal()  # payload that came during a stall
         before, after = self.before, self.after
         m.d.comb += before.ready.eq(~waiting)
         with m.If(~after.valid | after.ready):

@@ -1,4 +1,4 @@
-"""The superblock reader: a region as a sequential burst, handed out in rows."""
+"""The superblock reader: receives a region as a burst and hands it out in rows."""
 
 from __future__ import annotations
 
@@ -13,44 +13,45 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.networks import rotate
 
 BUS_ROWS = 8
-"""Rows in a word of the bus."""
+"""Rows in a bus word."""
 
 WORDS = 3
-"""Words that a reader holds, unless it is told otherwise."""
+"""Default number of words that a reader holds."""
 
 
 class SuperblockReader(wiring.Component):
-    """Rows of one region, as many as the demand schedule asks for in a cycle.
+    """Hand out the rows of a region, as many per cycle as the demand schedule takes.
 
     Latency: a word accepted in cycle c can be taken from cycle c + 1. Throughput: one word
-    (``word_rows`` rows, a power of two) in and up to ``take_max`` rows out in each cycle, at most
-    all words but one, less one row. Buffering: ``depth`` words.
-    ``words.ready`` depends on registers alone; if the reader is ``eager``, also on ``sure``: a
-    word is accepted in the cycle in which the last row of the one in its place is taken.
+    (``word_rows`` rows, a power of two) in and up to ``take_max`` rows out per cycle; ``take_max``
+    is at most the rows of all words but one, minus one. Buffering: ``depth`` words. ``words.ready``
+    depends on registers only. In an ``eager`` reader it also depends on ``sure``: a word is
+    accepted in the cycle in which the last row of the word in its place is taken.
 
     A packet on ``words`` is a region. When the schedule is complete, ``finish`` makes the reader
-    discard what is left of the packet; ``drained`` pulses when that is done, with ``finish`` if
-    nothing is left, and the next packet is taken from the cycle after. Illegal input: a packet that
-    ends early shows as ``ended`` with too few rows; one that is a superblock or more too long
-    raises ``overlong`` with ``drained``.
+    discard the rest of the packet. ``drained`` pulses when that is done, together with ``finish``
+    if nothing is left, and the next packet is taken from the following cycle. Illegal input: a
+    packet that ends early shows as ``ended`` with too few rows; a packet that is a superblock or
+    more too long raises ``overlong`` with ``drained``.
 
     Members
     -------
     words : In(stream of {data: word_rows * lanes, last: 1})
     rows : Out(array of take_max, lanes)
-        The next rows; only the first ``level`` are meaningful.
+        The next rows; only the first ``level`` are valid.
     level : Out(range(depth * word_rows + 1))
-        Rows that are present.
+        Number of rows present.
     ended : Out(1)
-        The last word of the packet is inside: no more rows will come.
+        The last word of the packet has arrived: no more rows will come.
     take : In(range(take_max + 1))
-        Rows used up in this cycle, at most ``level``.
+        Rows consumed in this cycle, at most ``level``.
     sure : In(range(take_max + 1))
-        Of an eager reader: a lower bound of ``take`` that is known early.
+        Eager readers only: a lower bound of ``take`` that is known early.
     wide : In(1)
-        If it ``rests``: more rows than a word has may be taken. Else the others are zero.
+        Readers with ``rests`` only: if set, more than one word of rows may be taken; otherwise the
+        rows beyond are zero.
     finish : In(1)
-        One cycle: the schedule has all its rows. ``take`` must be zero.
+        Pulse: the schedule has all its rows. ``take`` must be zero.
     drained, overlong : Out(1)
     """
 
@@ -91,7 +92,7 @@ class SuperblockReader(wiring.Component):
         draining, accept = Signal(), Signal()
         discard = draining | self.finish
         room = self.level <= (self.depth - 1) * self.word_rows
-        leaves = Signal()  # the last row of a word is surely taken
+        leaves = Signal()  # the last row of a word is certainly taken
         m.d.comb += [
             self.words.ready.eq(~self.ended & (discard | room | leaves)),
             accept.eq(self.words.valid & self.words.ready),
@@ -105,11 +106,11 @@ class SuperblockReader(wiring.Component):
         return m
 
     def _store(self, m: Module, accept: Value) -> Value:
-        """The ring of words; returns the place of the next row in its word."""
+        """Build the ring of words; return the place of the next row in its word."""
         size = self.word_rows * self.lanes
         stored = [Signal(size, name=f"word_{i}", reset_less=True) for i in range(self.depth)]
         words = [self._phase(word) for word in stored]
-        first, fill = Signal(self.depth, init=1), Signal(self.depth, init=1)  # a bit for each word
+        first, fill = Signal(self.depth, init=1), Signal(self.depth, init=1)  # one bit per word
         row = Signal(range(self.word_rows))
         end = Signal(range(self.word_rows + self.take_max))
         m.d.comb += end.eq(row + self.take)
@@ -130,20 +131,20 @@ class SuperblockReader(wiring.Component):
         return row
 
     def _phase(self, word: Value) -> Value:
-        """A word as it is stored, and back: inverted, if its rows are chosen from twice.
+        """Convert between a word and its stored form: inverted, if its rows pass two multiplexers.
 
-        Cells choose among inverted inputs for less: one inverter for each bit of the bus then
-        takes the place of one behind each register.
+        Inverting multiplexers are smaller: one inverter per bit of the bus then replaces one behind
+        each register.
         """
         return ~word if self.take_max > self.word_rows else word
 
     def _next_rows(
         self, m: Module, words: Sequence[Value], first: Value, row: Value
     ) -> list[Value]:
-        """The rows from ``row`` of the word ``first`` on.
+        """Return the rows from ``row`` of the word ``first`` on.
 
-        Each place of a word takes its row from that word, or from the next one if ``row`` is past
-        it. A rotation by ``row`` then puts them in order. Later rows are those of later words.
+        Each place of a word takes its row from that word, or from the next word if ``row`` is past
+        it. A rotation by ``row`` then puts them in order. Later rows come from later words.
         """
         rows: list[Value] = []
         for later in range(-(-self.take_max // self.word_rows)):
@@ -159,7 +160,7 @@ class SuperblockReader(wiring.Component):
         return rows
 
     def _row_of(self, words: Sequence[Value], chosen: Value, place: int) -> Value:
-        """The row at a place of the word that a bit of ``chosen`` stands for."""
+        """Return the row at a place of the word that the one-hot ``chosen`` selects."""
         terms = [
             word.word_select(place, self.lanes) & bit.replicate(self.lanes)
             for word, bit in zip(words, chosen, strict=True)
@@ -167,7 +168,7 @@ class SuperblockReader(wiring.Component):
         return functools.reduce(operator.or_, terms)
 
     def _turn(self, m: Module, first: Signal, words: Value) -> None:
-        """The word of the next row, when the rows of some words have been taken."""
+        """Advance to the word of the next row after ``words`` words have been consumed."""
         for count in range(1, (self.word_rows - 1 + self.take_max) // self.word_rows + 1):
             with m.If(words == count):
                 m.d.sync += first.eq(first.rotate_left(count % self.depth))

@@ -1,4 +1,4 @@
-"""Wires between parts, and between parts and the AXI channels of a top."""
+"""Connections between parts, and between parts and the AXI channels of a top."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from cassandra_spec.rtl.common.command import VALUE
 
 
 def drive(m: Module, target: object, source: object, *names: str) -> None:
-    """Drive the ports of these names of ``target`` by those of ``source``."""
+    """Drive the named ports of ``target`` from those of ``source``."""
     m.d.comb += [getattr(target, name).eq(getattr(source, name)) for name in names]
 
 
 def axi_channel(name: str, flow: type[In] | type[Out], **fields: int) -> dict[str, object]:
-    """Ports of an AXI channel that flows this way: its fields, then ``valid`` and ``ready``.
+    """Return the ports of an AXI channel in this direction: its fields, then ``valid`` and
+    ``ready``.
 
     All begin with ``name``, which for an AXI4-Stream ends in ``_t``.
     """
@@ -36,7 +37,7 @@ def handshake(m: Module, top: Any, name: str, port: stream.Interface) -> None:
 
 
 def values_in(m: Module, top: Any, values: stream.Interface) -> None:
-    """``s_axis_values`` to a stream of TensorWord; ``tkeep`` has two equal bits for each lane."""
+    """Connect ``s_axis_values`` to a TensorWord stream; ``tkeep`` has two equal bits per lane."""
     handshake(m, top, "s_axis_values_t", values)
     m.d.comb += [
         Value.cast(values.payload.values).eq(top.s_axis_values_tdata),
@@ -46,7 +47,7 @@ def values_in(m: Module, top: Any, values: stream.Interface) -> None:
 
 
 def values_out(m: Module, top: Any, values: stream.Interface) -> None:
-    """A stream of ValueBeat to ``m_axis_values``."""
+    """Connect a stream of ValueBeat to ``m_axis_values``."""
     handshake(m, top, "m_axis_values_t", values)
     beat = values.payload
     m.d.comb += [

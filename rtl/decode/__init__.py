@@ -1,1 +1,1 @@
-"""The decoder's parts: the two paths, their blocks, and the exported top."""
+"""The decoder's parts: both paths, their blocks, and the exported top."""

@@ -1,4 +1,4 @@
-"""Concatenation and shift: the fields of a beat, with their low bits, become values."""
+"""Concatenation and shift: turns the fields and low bits of a beat into values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def AlignedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
     return data.StructLayout(
         {
             "values": data.ArrayLayout(VALUE, lanes),
-            "widths": data.ArrayLayout(3, lanes),  # residue bits of the lane
-            "raw": lanes,  # with a residue bit: unless that, a zero flag, is set
+            "widths": data.ArrayLayout(3, lanes),  # residue bits of each lane
+            "raw": lanes,  # if the lane has a residue bit: raw unless that bit, a zero flag, is set
             "needs": sums_layout(lanes),  # of the widths
-            "most": range(VALUE + 1),  # rows of ``pruned``, if no zero flag is set
+            "most": range(VALUE + 1),  # rows of ``pruned`` if no zero flag is set
             "last": 1,
         }
     )
@@ -98,10 +98,10 @@ class Align(wiring.Component):
         escape: Signal,
         bad: Signal,
     ) -> Value:
-        """Normalise; in exact targets read the residue's width off the window.
+        """Normalise; in exact targets, derive the residue's width from the window.
 
-        A unary magnitude has its implicit one, so it stays as it is. So does a full window: it
-        has no residue.
+        A unary magnitude has its implicit one and stays as it is. So does a full window, which has
+        no residue.
         """
         m.submodules[f"shifter_{lane}"] = shifter = DynamicShifter()
         m.d.comb += [
@@ -128,5 +128,5 @@ class Align(wiring.Component):
 
 
 def _rows_of(count: Value, lanes: int) -> Value:
-    """Rows that hold ``count`` pruned values; a row that is not full counts."""
+    """Return the number of rows that hold ``count`` pruned values, rounded up."""
     return (count + 1) >> 1 if lanes > VALUE else count * (VALUE // lanes)

@@ -1,4 +1,4 @@
-"""Bitmap-based de-sparsification (paper, V.A steps 5 and F): stored values to their lanes."""
+"""Bitmap-based de-sparsification (paper, V.A steps 5 and F): moves stored values to their lanes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cassandra_spec.rtl.common.networks import choices, expand, expand_by, prefi
 
 
 class BitmapExpand(wiring.Component):
-    """Hand element 0, 1, 2, ... to the set lanes of a bitmap, lowest lane first.
+    """Give elements 0, 1, 2, ... to the set lanes of a bitmap, lowest lane first.
 
     Combinational, no buffering; every input is legal.
 
@@ -46,22 +46,22 @@ class BitmapExpand(wiring.Component):
 
 
 class LanePlaces(wiring.Component):
-    """Which elements of a stream the lanes of a beat take, of those that a circular store holds.
+    """Find the elements of a circular store that the lanes of a beat take.
 
     Element ``n`` of the stream is at place ``n`` modulo ``places``, a power of two and at least as
-    many as there are lanes. Combinational, but for the number of the next element. Every input is
-    legal.
+    many as there are lanes. Combinational, except for the number of the next element. Every input
+    is legal.
 
     Members
     -------
     lane_mask : In(lanes)
         Lanes that take an element, lowest lane first.
     advance : In(1), clear : In(1)
-        The elements of ``lane_mask`` are used up; a new stream begins.
+        ``advance``: the elements of ``lane_mask`` are consumed. ``clear``: a new stream begins.
     head : Out(range(places))
         Place of the next element.
     choices : Out(ChoicesLayout)
-        What :func:`expanded` takes.
+        Selection bits for :func:`expanded`.
     """
 
     def __init__(self, *, lanes: int, places: int) -> None:
@@ -92,33 +92,33 @@ class LanePlaces(wiring.Component):
 
 
 def expanded(m: Module, store: Sequence[Value], choices: data.View, name: str) -> list[Value]:
-    """The element of each lane; arbitrary if it takes none.
+    """Return the element of each lane; arbitrary if the lane takes none.
 
-    ``choices`` may be those of a larger store: of its levels, the last ones count.
+    ``choices`` may be those of a larger store; then its last levels are used.
     """
     layout = ChoicesLayout(len(choices.by_1), len(store))
     return expand_by(m, store, [list(choices[level]) for level in layout.members], name)
 
 
 class BlockBuffer(wiring.Component):
-    """Buffer of a blocked stream: whole blocks in, the values of a beat out, in their lanes.
+    """Buffer of a blocked stream: takes whole blocks, gives each lane its value.
 
     Latency: a block loaded in cycle c can be used from cycle c + 1; reading is combinational.
-    Throughput: one block and one beat in each cycle. Buffering: two blocks of ``lanes`` values.
-    There is no back-pressure: the driver loads by the demand schedule, only when fewer
-    values than the next beat needs are left.
+    Throughput: one block and one beat per cycle. Buffering: two blocks of ``lanes`` values. There
+    is no back-pressure: the driver follows the demand schedule, so it loads only when fewer values
+    are left than the next beat needs.
 
     Members
     -------
     block : In(array of planes, lanes)
         ``block[j]`` is row j: bit k belongs to value k.
     load : In(1), clear : In(1)
-        A block comes; a new segment begins.
+        ``load``: a block arrives. ``clear``: a new segment begins.
     wide : In(1)
-        If there are fewer ``narrow`` planes: the segment has the others as well. Else they are not
-        clocked, and arbitrary.
+        If set, the segment has all planes. Otherwise the planes beyond ``narrow`` are not clocked,
+        and arbitrary.
     choices : In(ChoicesLayout)
-        Which values of the segment the lanes take, by :class:`LanePlaces`.
+        The values of the segment that the lanes take, from :class:`LanePlaces`.
     fields : Out(array of lanes, planes)
         Bit j of a lane's field comes from plane j; arbitrary in lanes that take no value.
     """
@@ -141,7 +141,7 @@ class BlockBuffer(wiring.Component):
         places = range(2 * self.lanes)
         store = [Signal(self.planes, name=f"value_{i}", reset_less=True) for i in places]
         half = Signal()
-        for i, value in enumerate(store):  # inverted, as cells choose among such for less
+        for i, value in enumerate(store):  # stored inverted: smaller multiplexers
             planes = ~Cat(self.block[j][i % self.lanes] for j in range(self.planes))
             here = self.load & (half == i // self.lanes)
             with m.If(here):

@@ -1,4 +1,4 @@
-"""The codebook: ranks to exponents, loaded at run time."""
+"""The codebook: a table from ranks to exponents, loaded at run time."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.rtl.common.networks import choose
 
 ENTRY = data.StructLayout({"exponent": 8, "last": 1})
-"""A word that loads an entry of a codebook."""
+"""A word that loads a codebook entry."""
 
 POSSIBLY_EMPTY = data.StructLayout({"exponent": 8, "last": 1, "empty": 1})
-"""The same for a codebook that may have no entries: ``empty`` words load none."""
+"""A word that loads an entry of a codebook that may be empty: ``empty`` words load none."""
 
 
 class Codebook(wiring.Component):
-    """A table of exponents with one read port for each lane (paper, V.A step 4).
+    """A table of exponents with one read port per lane (paper, V.A step 4).
 
-    Reads are combinational; a load takes one cycle for each entry and never stalls while
-    ``enable`` is set. Entries are stored inverted, as cells choose among inverted inputs for less.
-    Illegal input: a rank without an entry raises ``missing`` for its lane; entries past the
-    ``size``-th of a packet are taken and ignored.
+    Reads are combinational. A load takes one cycle per entry and never stalls while ``enable`` is
+    set. Entries are stored inverted, because inverting multiplexers are smaller. Illegal input: a
+    rank without an entry raises ``missing`` for its lane; entries past the ``size``-th of a packet
+    are taken and ignored.
 
     Members
     -------
     load : In(stream of {exponent: 8, last: 1}, with ``may_be_empty`` also {empty: 1})
-        Exponents in the order of rank; the first of a packet empties the codebook. An ``empty``
-        word has no exponent.
+        Exponents in rank order; the first of a packet empties the codebook. An ``empty`` word has
+        no exponent.
     enable : In(1)
-        Loading is allowed. A packet that has begun must be finished before ``idle``.
+        Loading is allowed. Once a packet has begun, keep this set until ``idle``.
     idle : Out(1)
         No packet is being loaded or waiting.
     ranks : In(array of lanes, range(size)), exponents : Out(array of lanes, 8)
     missing : Out(lanes)
         The lane's rank has no entry.
     count : Out(range(size + 1))
-        Entries of the codebook.
+        Number of entries.
     """
 
     def __init__(self, *, lanes: int, size: int, may_be_empty: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Unary exponents at a fixed rate: windows in, ranks out, decoupled by a queue of ranks."""
+"""Unary exponents at a fixed rate: takes windows, gives ranks, decoupled by a rank queue."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cassandra_spec.rtl.zero_counter import CHUNK, ParallelZeroCounter
 
 
 def places_written(lanes: int, window: int) -> int:
-    """Places of the rank queue that a window is written to, whatever number of codes it has."""
+    """Return the places of the rank queue that each window writes, whatever its number of codes."""
     return 1 << (window * lanes - 1).bit_length()
 
 
 def queue_entries(lanes: int, window: int) -> int:
-    """Places of the rank queue, a power of two.
+    """Return the size of the rank queue, a power of two.
 
-    The schedule leaves at most ``lanes - 1`` ranks before it takes a window, and the beat before
+    The schedule leaves at most ``lanes - 1`` ranks before it takes a window, and the previous beat
     may still have its ``lanes`` ranks in the queue. A window is written to as many places as it
     could have codes, rounded up to a power of two.
     """
@@ -29,12 +29,13 @@ def queue_entries(lanes: int, window: int) -> int:
 
 
 class ExponentPath(wiring.Component):
-    """Ranks of the kept values of a beat from the ``exponent`` stream (paper, V.A steps 3 and 4).
+    """Decode the ranks of a beat's kept values from the ``exponent`` stream (paper, V.A steps 3,
+    4).
 
     Latency: a window taken in cycle c is counted in cycle c + 1 and its ranks can be used from
-    cycle c + 2. Throughput: one window and one beat in each cycle. Buffering: one window and
-    ``queue_entries`` ranks; the driver counts ranks by the demand schedule, which bounds the
-    queue, so there is no back-pressure.
+    cycle c + 2. Throughput: one window and one beat per cycle. Buffering: one window and
+    ``queue_entries`` ranks. There is no back-pressure: the driver counts ranks by the demand
+    schedule, which bounds the queue.
 
     Illegal input (a run of ``limit`` zeros) raises ``overflow``, which stays until ``clear``.
 
@@ -43,7 +44,7 @@ class ExponentPath(wiring.Component):
     window : In(window * lanes), window_valid : In(1)
         A window of the stream.
     choices : In(ChoicesLayout)
-        Which ranks of the stream the lanes of the beat take, by
+        The ranks that the lanes take, from a
         :class:`cassandra_spec.rtl.decode.bitmap_expand.LanePlaces` of ``queue_entries`` places.
     ranks : Out(array of lanes, range(limit))
         Rank of each lane; arbitrary in lanes that take none, and after an illegal code;
@@ -55,7 +56,7 @@ class ExponentPath(wiring.Component):
     busy : Out(1)
         A window is waiting to be counted.
     tail : Out(range(queue_entries))
-        The place behind the last rank in the queue.
+        The place after the last rank in the queue.
     """
 
     def __init__(self, *, lanes: int, window: int, limit: int) -> None:
@@ -108,10 +109,10 @@ class ExponentPath(wiring.Component):
         self._write(m, queue, starts, counter)
 
     def _starts(self, m: Module, held: Signal, tail: Signal) -> tuple[list[Value], Value]:
-        """The place of each code of the window in the queue, and the place after the last one.
+        """Return the queue place of each code of the window, and the place after the last one.
 
-        The codes of each chunk are counted before the window is held, so that only the places
-        within a chunk wait for a count.
+        The codes of each chunk are counted before the window is held, so only the places within a
+        chunk wait for a count.
         """
         width = len(tail)
         bases: list[Value] = [tail]
@@ -136,14 +137,14 @@ class ExponentPath(wiring.Component):
         starts: list[Value],
         counter: ParallelZeroCounter,
     ) -> None:
-        """Compact the ranks of the window to their places, from ``starts[0]``, the tail, on.
+        """Compact the ranks of the window to their places, starting at ``starts[0]``, the tail.
 
-        What is no code comes to the places behind them, where the queue has room for it.
+        Outputs without a code go to the places behind the codes, where the queue has room.
         """
         size, tail, width = len(starts), starts[0], len(starts[0])
-        rank = (self.limit - 1).bit_length()  # bits of a legal one
+        rank = (self.limit - 1).bit_length()  # bits of a legal rank
         runs = [counter.runs[min(i, self.window_bits - 1)][:rank] for i in range(size)]
-        low = size.bit_length() - 1  # bits of a place that the network sorts by
+        low = size.bit_length() - 1  # place bits that the network sorts by
         for i, item in enumerate(compact(m, runs, starts, "ranks")):
             turn = Signal(max(width - low, 1), name=f"turn_{i}")  # which of the places i mod size
             after = tail[:low] > i if i < size - 1 else 0

@@ -1,4 +1,4 @@
-"""The verification pipeline at full rate: a beat in each cycle, targets and drafts."""
+"""The verification pipeline at full rate: one beat per cycle, targets and drafts."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from cassandra_spec.rtl.decode.segment import pipeline_ports
 
 
 def take_max(config: DecoderConfig) -> int:
-    """Most rows that are taken in a cycle."""
+    """Return the maximum number of rows taken in a cycle."""
     return VALUE + config.low_planes + FIELD_MAX
 
 
 class FullRateSchedule(wiring.Component):
-    """The demand schedule of the verification region of formats with ``lead`` 2: a slot at once.
+    """The demand schedule of the verification region for ``lead`` 2: a whole slot per cycle.
 
-    A slot takes low bits for one beat, residues for the beat two before it and pruned values for
-    the beat two before that; in the reader the pruned values come first, then low bits and residue.
+    A slot takes low bits for one beat, residues for the beat two before it, and pruned values for
+    the beat two before that. In the reader the pruned values come first, then low bits and residue.
 
-    Invariant: all beats in flight move together (``step``), when the beat, all rows of the slot
-    and room for the beat that leaves are there; every count of rows comes from registers.
+    Invariant: all beats in flight move together (``step``), when the beat, all rows of the slot and
+    room for the leaving beat are present. Every count of rows comes from registers.
 
-    Latency: none. Throughput: a slot in each cycle. A slot whose rows will never come raises
+    Latency: none. Throughput: one slot per cycle. A slot whose rows will never come raises
     ``short``.
 
     Members
     -------
     low_rows, residue_rows, pruned_rows : In(range)
-        Rows that the slot takes, by stream.
+        Number of rows that the slot takes, by stream.
     ready : In(1)
-        Beat and room are there.
+        The beat and the room for it are present.
     region, ended : In(1), level : In(range)
-        The segment has a region; no more rows will come; rows in the reader.
+        ``region``: the segment has a region. ``ended``: no more rows will come. ``level``: rows in
+        the reader.
     low, residue, pruned : Out(array of lanes)
         The rows of each stream.
     """
@@ -70,7 +71,7 @@ class FullRateSchedule(wiring.Component):
         m = Module()
         planes, rows = self.config.low_planes, list(self.rows)
         wanted, enough = Signal(range(len(rows) + 1)), Signal()
-        level = Mux(self.region, self.level, 0)  # else the rows are the next segment's
+        level = Mux(self.region, self.level, 0)  # otherwise the rows are the next segment's
         rest = shift(m, rows, self.pruned_rows, planes + FIELD_MAX, "rest")
         m.d.comb += [
             wanted.eq(self.pruned_rows + (self.low_rows + self.residue_rows)),
@@ -86,20 +87,20 @@ class FullRateSchedule(wiring.Component):
 
 
 class FullRatePipeline(wiring.Component):
-    """Five beats in flight that move together, a slot of the schedule at a time.
+    """Five beats in flight that move together, one slot of the schedule at a time.
 
-    From the queue's head (its low bits are taken) over ``placed`` (low bits are in their lanes),
-    ``aligned`` (residue is taken) and ``joining`` (residue joins) to ``leaving`` (pruned values
-    join).
+    A beat moves from the queue's head (its low bits are taken) over ``placed`` (low bits are in
+    their lanes), ``aligned`` (residue is taken) and ``joining`` (residue joins) to ``leaving``
+    (pruned values join).
 
-    Latency: five cycles. Throughput: one beat in each cycle in both modes, as long as the bus
-    brings the rows; twice as many in a word as at half rate. Buffering: two blocks of low bits and
-    six beats; four words of the region in the reader. Illegal input raises a bit of ``faults``.
+    Latency: five cycles. Throughput: one beat per cycle in both modes, while the bus brings the
+    rows; a word has twice as many as at half rate. Buffering: two blocks of low bits and six beats;
+    four words of the region in the reader. Illegal input raises a bit of ``faults``.
 
     Members: :func:`~cassandra_spec.rtl.decode.segment.pipeline_ports`.
     """
 
-    depth = 4  # words of the region that are held
+    depth = 4  # words of the region in the reader
     eager = False
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -122,7 +123,7 @@ class FullRatePipeline(wiring.Component):
         aligned, full_aligned = Signal(AlignedBeat(lanes)), Signal()
         joining, full_joining = Signal(AlignedBeat(lanes)), Signal()
         leaving, full_leaving = Signal(JoinedBeat(lanes)), Signal()
-        taken = Signal(data.ArrayLayout(lanes, FIELD_MAX))  # rows of residue of ``joining``
+        taken = Signal(data.ArrayLayout(lanes, FIELD_MAX))  # residue rows of ``joining``
         truncated = self.config.truncated_of(self.active)
         begins = offers & self.active.target & head.begins & truncated.any()
         residue_rows = self._residue_rows(m, aligned, step & full_aligned)
@@ -181,7 +182,7 @@ class FullRatePipeline(wiring.Component):
         return m
 
     def _residue_rows(self, m: Module, aligned: data.View, moves: Value) -> Value:
-        """Rows of residue that the aligned beat takes."""
+        """Return the number of residue rows that the aligned beat takes."""
         m.submodules.demand = demand = ResidueDemand(lanes=self.config.lanes)
         m.d.comb += [
             demand.needs.eq(aligned.needs),

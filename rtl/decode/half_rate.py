@@ -1,4 +1,4 @@
-"""The verification pipeline at half rate: a target beat in two cycles, a draft beat in each."""
+"""The verification pipeline at half rate: a target beat in two cycles, a draft beat in one."""
 
 from __future__ import annotations
 
@@ -19,49 +19,52 @@ from cassandra_spec.rtl.decode.pruned_exponents import PrunedBytes, PrunedExpone
 from cassandra_spec.rtl.decode.segment import SegmentState, pipeline_ports
 
 TAKE_MAX = max(VALUE, LOW_PLANES + FIELD_MAX)
-"""Most rows that are taken in a cycle."""
+"""Maximum number of rows taken in a cycle."""
 
 
 CodesState = data.StructLayout(
     {"coded": 1, "counting": 1, "starved": 1, "prefetch": 1, "bad_code": 1, "bad_rank": 1}
 )
-"""Coded exponents of pruned values: whether the segment has them, and what
-:class:`PrunedExponents` says of those of the waiting beat. All zero if they are not built in."""
+"""Coded exponents of pruned values: whether the segment has them, and the outputs of
+:class:`PrunedExponents` for the waiting beat. All zero if they are not built in.
+"""
 
 
 class HalfRateSchedule(wiring.Component):
-    """The demand schedule of the verification region in two phases that alternate (targets).
+    """The demand schedule of the verification region, in two alternating phases (targets).
 
     Phase Q takes the low bits of the *offered* beat and the residue of the *waiting* one; with
     coded pruned exponents also a window, before the low bits. Phase P takes the pruned values of
     the waiting beat, which leaves, and the offered beat becomes the waiting one. Windows by which
-    the waiting beat starves come in cycles of their own before phase Q.
+    the waiting beat starves take cycles of their own before phase Q.
 
     Invariant: rows leave the reader in the order of docs/format.md, section 6. A phase begins when
-    the reader holds as many rows as the phase takes at most, or all that will come; so no phase
+    the reader holds as many rows as the phase takes at most, or all that will come, so no phase
     depends on a count that is summed in the same cycle. Phase P also waits until the output
-    register is empty, which it is in time if values are taken in phase Q; so no row depends on
+    register is empty, which happens in time if values are taken in phase Q; so no row depends on
     ``values.ready``.
 
-    Latency: none. Throughput: a phase in each cycle. A phase that takes more rows than there are
-    raises ``short``.
+    Latency: none. Throughput: one phase per cycle. A phase that takes more rows than exist raises
+    ``short``.
 
     Members
     -------
     offered, begins, last : In(1)
-        There is an offered beat; it begins a block of low bits; it is the last.
+        Flags of the offered beat: it exists, it begins a block of low bits, it is the last.
     waiting : In(1), need : In(range), most : In(range)
-        There is a waiting beat; its bits of residue, and rows of pruned values at most.
+        The waiting beat: whether it exists, its bits of residue, and its maximum number of rows of
+        pruned values.
     residue_rows, pruned_rows : In(range)
         Rows that the waiting beat needs.
     level : In(range), ended : In(1), empty : In(1)
-        Of the reader and the output register.
+        Outputs of the reader and the output register.
     in_q, in_p, starves : Out(1)
-        Phase Q or P takes place in this cycle, or a window for the waiting beat is taken.
+        The step of this cycle: phase Q, phase P, or a window for the waiting beat.
     take_low : Out(1), low_done : Out(1)
-        The offered beat takes a block of low bits; the last beat has passed phase Q.
+        ``take_low``: the offered beat takes a block of low bits. ``low_done``: the last beat has
+        passed phase Q.
     take, sure : Out(range), short : Out(1)
-        Rows that are taken, and how many of them are known early.
+        Rows taken, and a lower bound that is known early.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -90,11 +93,11 @@ class HalfRateSchedule(wiring.Component):
         m = Module()
         active, state, codes = self.active, self.state, self.codes
         window, truncated = self.config.window, self.config.truncated_of(active)
-        in_q = Signal(init=1)  # phase Q is next, else P
-        joined = Signal()  # there is a waiting beat, and it has its residue
+        in_q = Signal(init=1)  # next phase: Q, else P
+        joined = Signal()  # the waiting beat exists and has its residue
         go, fire = Signal(), Signal()
         wanted, most = Signal(range(TAKE_MAX + 1)), Signal(range(TAKE_MAX + 1))  # most in phase Q
-        enough = Signal()  # rows for phase Q
+        enough = Signal()  # enough rows for phase Q
         low_rows = Mux(self.take_low & ~codes.starved, truncated, 0)
         window_rows = Mux(codes.starved | codes.prefetch, window, 0)
         residue_rows = Mux(self.waiting, self.residue_rows, 0)
@@ -127,7 +130,10 @@ class HalfRateSchedule(wiring.Component):
         return m
 
     def _most_in_q(self) -> Value:
-        """Most rows of phase Q, whatever is left of a row of residue: two rows of it, or all."""
+        """Return the maximum number of rows of phase Q, whatever is left of a residue row.
+
+        The residue counts as two rows, or as all of its rows.
+        """
         few = self.need < 2 * self.config.lanes
         residue = Mux(self.waiting, Mux(few, 2, FIELD_MAX), 0)
         windows = Mux(self.codes.coded, self.config.window, 0)
@@ -137,22 +143,23 @@ class HalfRateSchedule(wiring.Component):
 
 
 class HalfRatePipeline(wiring.Component):
-    """A target beat passes phases Q and P of a schedule; a draft beat passes in one cycle.
+    """Pass a target beat through phases Q and P of a schedule, a draft beat in one cycle.
 
-    Beats in flight: the offered one, still on ``beats``, and, of a target, the waiting one.
-    Invariant: in target mode both move in phase P alone, so whether a beat is taken never depends
-    on a count of rows. In draft mode no beat waits, and no register of the waiting one is clocked.
+    Beats in flight: the offered one, still on ``beats``, and, for a target, the waiting one.
+    Invariant: in target mode both move in phase P only, so whether a beat is taken never depends on
+    a count of rows. In draft mode no beat waits, and no register of the waiting beat is clocked.
 
-    Latency: none of a draft, two cycles of a target. Throughput: one beat in each cycle in draft
-    mode, one in two in target mode, if the bus keeps up. Buffering: two blocks of low bits and a
-    beat; three words of the region in the reader. Illegal input raises a bit of ``faults``.
+    Latency: none for a draft, two cycles for a target. Throughput: one beat per cycle in draft
+    mode, one in two cycles in target mode, while the bus keeps up. Buffering: two blocks of low
+    bits and a beat; three words of the region in the reader. Illegal input raises a bit of
+    ``faults``.
 
-    Members: :func:`~cassandra_spec.rtl.decode.segment.pipeline_ports`, and ``sure``, how many of
-    the rows are surely taken, for an eager reader.
+    Members: :func:`~cassandra_spec.rtl.decode.segment.pipeline_ports`, and ``sure``, a lower bound
+    of the rows taken, for an eager reader.
     """
 
     take_max = TAKE_MAX
-    depth = WORDS  # words of the region that are held
+    depth = WORDS  # words of the region in the reader
     eager = True  # a word may come in the cycle in which the one in its place leaves
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -174,7 +181,7 @@ class HalfRatePipeline(wiring.Component):
         pruned = PrunedBytes(config) if config.coded else Pruned(config)
         m.submodules.pruned = pruned
         target, moves_on = self.active.target, Signal()
-        enters, join, leaves = Signal(), Signal(), Signal()  # of the waiting beat
+        enters, join, leaves = Signal(), Signal(), Signal()  # events of the waiting beat
         joined = residue.joined.values.as_value()
         codes = Signal(CodesState)
         ranks: Value = Const(0, 1)
@@ -233,7 +240,7 @@ class HalfRatePipeline(wiring.Component):
         return m
 
     def _leave(self, m: Module, waiting: data.View, pruned: data.View, offered: data.View) -> None:
-        """The values that leave: of a draft those offered, else waiting or pruned ones."""
+        """Select the values that leave: offered ones in a draft, else waiting or pruned ones."""
         target = self.active.target
         for lane in range(self.config.lanes):
             raw = waiting.raw[lane]
@@ -245,7 +252,7 @@ class HalfRatePipeline(wiring.Component):
             m.d.comb += self.beat.values[lane].eq(one_of(ways))
 
     def _drive(self, m: Module, schedule: HalfRateSchedule, waiting: data.View) -> None:
-        """What the schedule knows of the segment, the beats in flight and the reader."""
+        """Connect the schedule to the segment, the beats in flight and the reader."""
         drive(m, schedule, self, "active", "state", "begin", "level", "ended", "empty")
         drive(m, schedule, self.beats.payload, "begins", "last")
         drive(m, schedule, waiting, "most")
@@ -260,10 +267,10 @@ class HalfRatePipeline(wiring.Component):
         residue: Residue,
         prefetch: Value,
     ) -> None:
-        """The rows of phase Q: a window, if there is one, low bits, residue.
+        """Route the rows of phase Q: a window, if there is one, low bits, residue.
 
-        A decoder has coded exponents or residues in a segment, never both: the rows of the residue
-        begin behind the low bits alone.
+        A segment has coded exponents or residues, never both, so the residue's rows begin right
+        after the low bits.
         """
         rows: list[Value] = [self.rows[i] for i in range(self.take_max)]
         window, planes, take_low = self.config.window, self.config.low_planes, schedule.take_low
@@ -286,7 +293,7 @@ class HalfRatePipeline(wiring.Component):
         waits: Signal,
         escapes: Value,
     ) -> Value:
-        """Coded exponents of pruned values: their state; returns ranks in place of exponents."""
+        """Build the coded exponents of pruned values: set their state, return the ranks."""
         m.submodules.codes = codes = PrunedExponents(self.config)
         wiring.connect(m, wiring.flipped(self.codebook), pruned.load)
         join = schedule.in_q & waits

@@ -1,4 +1,4 @@
-"""Residues and pruned values join the values of a beat."""
+"""Joining of residues and pruned values with the values of a beat."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def JoinedBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
 
 
 class Residue(wiring.Component):
-    """Join the residue to a beat. Combinational, but for what is left of a row.
+    """Join the residue to a beat. Combinational, except for the rest of a row.
 
-    Rows come from the reader; the last one is kept while bits of it are left for the next beat.
+    Rows come from the reader; the last one is kept while the next beat needs its remaining bits.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -57,7 +57,7 @@ class Residue(wiring.Component):
         m.d.comb += [
             demand.needs.eq(beat.needs),
             self.wanted.eq(demand.wanted),
-            unpack.bits.eq(Cat(*rows)[1:]),  # of the held row, only the latest bits are left
+            unpack.bits.eq(Cat(*rows)[1:]),  # of the held row, only the latest bits remain
             unpack.skip.eq(~demand.level),
             self.joined.last.eq(beat.last),
         ]
@@ -73,7 +73,7 @@ class Residue(wiring.Component):
 
 
 class Pruned(wiring.Component):
-    """Bring pruned values and escapes to their lanes. Combinational, but for half a row.
+    """Bring pruned values and escapes to their lanes. Combinational, except for half a row.
 
     With 32 lanes a row holds two values, and one may be left for the next beat. ``values`` are
     arbitrary in lanes that are not ``raw``.

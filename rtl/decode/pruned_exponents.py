@@ -1,4 +1,4 @@
-"""Pruned values with coded exponents: the stream of ranks, and the bytes that go with them."""
+"""Pruned values with coded exponents: the stream of ranks, and the values' bytes."""
 
 from __future__ import annotations
 
@@ -16,46 +16,44 @@ from cassandra_spec.rtl.decode.exponent_path import ExponentPath
 _BYTE = 8
 _VALUE = 16
 _PLACE = 7
-"""Where the exponent of a BF16 value begins; a rank waits there for its exponent."""
+"""Lowest bit of the exponent of a BF16 value; a rank waits there for its exponent."""
 
 
 class PrunedExponents(wiring.Component):
-    """Ranks of the pruned values of a beat from the ``pruned_exponent`` stream.
+    """Decode the ranks of a beat's pruned values from the ``pruned_exponent`` stream.
 
-    Says which windows the schedule takes (docs/format.md, section 6) and hands out the ranks of
-    the beat that waits for its pruned values. The exponents are looked up later, by
-    :class:`PrunedBytes`.
+    Requests the windows that the schedule takes (docs/format.md, section 6) and hands out the ranks
+    of the beat that waits for its pruned values. :class:`PrunedBytes` looks the exponents up later.
 
-    Latency: the ranks of a window that is taken in cycle c can be used from cycle c + 2; until
-    then ``waiting`` is set. Throughput: a window in two cycles, a beat in each. Buffering: that of
+    Latency: the ranks of a window that is taken in cycle c can be used from cycle c + 2; until then
+    ``waiting`` is set. Throughput: one window in two cycles, one beat per cycle. Buffering: that of
     :class:`cassandra_spec.rtl.decode.exponent_path.ExponentPath`.
 
-    Illegal input (a code that is too long, a rank past the escape) raises ``bad_code``, which
-    stays until ``clear``, or ``bad_rank``, for ranks that are asked for.
+    Illegal input (a code that is too long, a rank past the escape) raises ``bad_code``, which stays
+    until ``clear``, or ``bad_rank``, for ranks that are requested.
 
     Members
     -------
     entries : In(range(codebook))
-        Of the codebook of pruned values; this rank is the escape.
+        Entries of the codebook of pruned values, which is also the escape's rank.
     lane_mask : In(lanes)
-        Pruned values of the beat, none if there is no beat.
+        Lanes with a pruned value; zero if there is no beat.
     more : In(1)
         Another beat follows.
     starved : Out(1)
         The beat needs another window before it can go on.
     prefetch : Out(1)
-        A window is to be taken when the beat goes on.
+        A window must be taken when the beat goes on.
     waiting : Out(1)
-        A window is being counted: the two above, and the ranks, are not known yet.
+        A window is being counted: ``starved``, ``prefetch`` and the ranks are not valid yet.
     window : In(window * lanes), take : In(1)
         A window of the stream.
     ranks : Out(array of lanes, 7 + 8 bits)
-        The rank of each lane of ``lane_mask``, where the exponent of its value will be; 0 in the
-        others.
+        The rank of each lane of ``lane_mask``, in the place of its exponent; 0 in the others.
     escapes : Out(lanes)
         Lanes whose exponent is stored beside the value.
     advance : In(1), clear : In(1)
-        The beat goes on; a new segment begins.
+        ``advance``: the beat goes on. ``clear``: a new segment begins.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -82,7 +80,7 @@ class PrunedExponents(wiring.Component):
         m.submodules.places = places = LanePlaces(lanes=config.lanes, places=path.entries)
         drive(m, places, self, "lane_mask", "advance", "clear")
         drive(m, path, self, "window", "clear")
-        level = Signal.like(path.tail)  # ranks in the queue, those of the beat included
+        level = Signal.like(path.tail)  # ranks in the queue, including those of the beat
         m.d.comb += [
             path.choices.eq(places.choices),
             level.eq(path.tail - places.head),
@@ -116,24 +114,22 @@ class PrunedExponents(wiring.Component):
 class PrunedBytes(wiring.Component):
     """Bring pruned values and escapes to their lanes, stored whole or with coded exponents.
 
-    Combinational, but for what is left of a row. A value takes one byte or two of the ``pruned``
-    stream: sign and mantissa, and the exponent of an escape; or the 16 bits of the value.
-    Latency and throughput: a beat in each cycle. Buffering: less than a row of bytes. Every input
-    is legal.
+    Combinational, except for the rest of a row. A value takes one byte or two of the ``pruned``
+    stream: sign and mantissa, and the exponent of an escape; or the 16 bits of the value. Latency
+    and throughput: one beat per cycle. Buffering: less than a row of bytes. Every input is legal.
 
     Members
     -------
     coded : In(1)
         Exponents are coded: a lane that takes one byte has a rank in place of its exponent.
     beat_values : In(array of lanes, 16), raw : In(lanes), long : In(lanes)
-        The beat. ``raw`` lanes take their value from ``rows``; those that are ``long`` take two
-        bytes.
+        The beat. ``raw`` lanes take their value from ``rows``, two bytes if ``long``.
     load : In(stream of {exponent: 8, last: 1, empty: 1}), load_enable : In(1), idle : Out(1)
         The codebook of pruned values, see :class:`cassandra_spec.rtl.decode.codebook.Codebook`.
     entries : Out(range(codebook))
-        Of the codebook.
+        Entries of the codebook.
     enable : In(1), clear : In(1)
-        The beat moves on; a new segment begins.
+        ``enable``: the beat moves on. ``clear``: a new segment begins.
     wanted : Out(range(17))
         Rows that the beat needs.
     values : Out(array of lanes, 16)
@@ -178,11 +174,11 @@ class PrunedBytes(wiring.Component):
         return m
 
     def _bytes(self, m: Module) -> list[Value]:
-        """Two bytes for each lane, as far as it takes them.
+        """Return two bytes for each lane, of which it takes none, the first or both.
 
-        Bytes are numbered so that the first of the rows is 0. What is left of the row before,
-        ``level`` bytes, has the numbers before it, and stays where it was in its row: in the place
-        of the last row, whose end cannot be needed as well.
+        Bytes are numbered so that the first byte of the rows is 0. The ``level`` bytes left from
+        the previous row have the numbers before it and keep their place in the row: they replace
+        the end of the last row, which cannot be needed in the same cycle.
         """
         lanes = self.config.lanes
         per_row = lanes // _BYTE
@@ -199,9 +195,9 @@ class PrunedBytes(wiring.Component):
         return expand(m, store, [first, *counts[:-1]], "byte")
 
     def _keep(self, m: Module, store: list[Value], used: Value) -> Value:
-        """Hold the last row that was taken; returns how many of its bytes are not used up.
+        """Hold the last row taken; return how many of its bytes are unused.
 
-        These, its last ones, take the places of the same bytes of the last row in ``store``.
+        These bytes, its last ones, replace the same bytes of the last row in ``store``.
         """
         per_row = self.config.lanes // _BYTE
         if per_row == 1:
@@ -225,5 +221,5 @@ class PrunedBytes(wiring.Component):
 
 
 def _cut(row: Value) -> list[Value]:
-    """Bytes of a row."""
+    """Return the bytes of a row."""
     return [row[place : place + _BYTE] for place in range(0, len(row), _BYTE)]

@@ -1,4 +1,4 @@
-"""Segments of the verification path: their control, the output register, and what joins them."""
+"""Segments of the verification path: their control, the output register, and shared ports."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.decode.codebook import POSSIBLY_EMPTY
 
 _RESTING = NARROW - 1
-"""Last bits of a draft that are zero, if t is at least :data:`NARROW`: below a midpoint."""
+"""Low bits below a midpoint, which are zero in drafts with t of at least :data:`NARROW`."""
 
 CAUSES = ("short", "long", "window", "code", "rank")
-"""Causes of an error that the verification path finds."""
+"""Error causes that the verification path finds."""
 
 Faults = data.StructLayout({"short": 1, "window": 1, "code": 1, "rank": 1, "abort": 1})
-"""What a pipeline finds wrong in a cycle; ``abort``: the speculation path gave the segment up."""
+"""Faults that a pipeline finds in a cycle; ``abort``: the speculation path gave the segment up."""
 
 SegmentState = data.StructLayout({"running": 1, "giving_up": 1, "region": 1, "beats_done": 1})
-"""The segment in hand. ``giving_up``: it is illegal, and its beats are dropped. ``region``: it has
-a region, which must be drained. ``beats_done``: its last beat has been taken."""
+"""The current segment. ``giving_up``: it is illegal, and its beats are dropped. ``region``: it has
+a region, which must be drained. ``beats_done``: its last beat has been taken.
+"""
 
 
 def LeavingBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
@@ -39,30 +40,30 @@ def LeavingBeat(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
 
 
 def codebook_ports(config: DecoderConfig) -> dict[str, Member]:
-    """The codebook of pruned values, if they may be coded; it is loaded between segments."""
+    """Return the ports of the pruned codebook, if coded exponents are built in."""
     if not config.coded:
         return {}
     return {"codebook": In(stream.Signature(POSSIBLY_EMPTY)), "codebook_idle": Out(1)}
 
 
 def pipeline_ports(config: DecoderConfig, *, take_max: int, words: int) -> dict[str, Member]:
-    """Members of a pipeline that takes up to ``take_max`` rows from a reader of ``words`` words.
+    """Return the members of a pipeline, for a reader of ``words`` words.
 
     Members
     -------
     active : In(CommandLayout), state : In(SegmentState), begin : In(1)
-        The segment in hand; ``begin`` comes in the cycle before its first.
+        The current segment; ``begin`` comes in the cycle before its first.
     beats : In(stream of SpeculationBeat)
     taken, taken_last : Out(1)
-        A beat is taken, and whether it is the last of its segment.
+        A beat is taken; it is the last of its segment.
     rows : In(array of take_max, lanes), level : In(range), ended : In(1), take : Out(range)
-        Rows of the reader, how many there are, whether more will come, and how many are taken.
+        The reader's rows, their number, the end of the region, and the number taken.
     beat : Out(LeavingBeat), move : Out(1)
         A beat moves to the output register.
     room, empty : In(1)
-        The output register can take a beat; it has none.
+        The output register can take a beat; it is empty.
     faults : Out(Faults)
-        What is wrong in this cycle. With ``short``, the beat that moves has no values.
+        Faults of this cycle. With ``short``, the beat that moves has no values.
     """
     lanes = config.lanes
     return {
@@ -134,7 +135,7 @@ class SegmentControl(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         state, faults = self.state, self.faults
-        over = Signal()  # the last beat is in the output register, or was
+        over = Signal()  # the last beat has reached the output register
         finished, sent = Signal(), Signal()  # ``finish`` and ``error_beat`` were given
         command = self.command.payload
         held = Signal(CommandLayout, reset_less=True)
@@ -172,7 +173,7 @@ class SegmentControl(wiring.Component):
         return m
 
     def _report(self, m: Module) -> None:
-        """Each cause of the first fault, and a region that is too long."""
+        """Report each cause of the first fault, and a region that is too long."""
         found, first = self.faults, ~self.state.giving_up
         m.d.comb += [
             self.errors.short.eq(found.short),
@@ -184,24 +185,24 @@ class SegmentControl(wiring.Component):
 
 
 class OutputRegister(wiring.Component):
-    """The beat that leaves. The last one waits until the region is drained.
+    """The output register. It holds a segment's last beat until the region is drained.
 
-    Latency: one cycle. Throughput: a beat in each cycle. Buffering: one beat. Invariant: a pipeline
+    Latency: one cycle. Throughput: one beat per cycle. Buffering: one beat. Invariant: a pipeline
     moves a beat only if there is ``room``; an error beat comes only when no beat moves.
 
     Members
     -------
     beat : In(LeavingBeat), move : In(1), void : In(1)
-        A beat moves in; one that is ``void`` lacks rows and is dropped.
+        A beat moves in; a ``void`` beat lacks rows and is dropped.
     begin : In(1)
-        A segment begins. In drafts with a t of at least :data:`NARROW`, the last bits of values are
-        zero: they are clocked for its first beat alone.
+        A segment begins. In drafts with t of at least :data:`NARROW`, the last bits of values are
+        zero and clocked for the first beat only.
     error_beat : In(1)
-        A last beat with an error comes instead.
+        A last beat with an error moves in instead.
     room, full : Out(1)
-        A beat may move in; there is one.
+        ``room``: a beat may move in. ``full``: the register holds one.
     active : In(CommandLayout), closed : In(1), too_long : In(1)
-        The segment, whether its region is drained and whether that was too long.
+        The segment; its region is drained; its region was too long.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -222,7 +223,7 @@ class OutputRegister(wiring.Component):
         m = Module()
         held = Signal(LeavingBeat(self.config.lanes), reset_less=True)
         error = Signal()
-        first = Signal()  # no beat of the segment has moved in
+        first = Signal()  # no beat of the segment has moved in yet
         lower = first | self.active.target | self.config.wide(self.active)
         offered = self.values.payload
         present = present_lanes(self.active, held.last, self.config.lanes)

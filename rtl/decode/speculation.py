@@ -103,7 +103,7 @@ class SpeculationControl(wiring.Component):
         return m
 
     def _bad_command(self, command: data.View) -> Value:
-        """What is not built in, and what the format does not allow."""
+        """Return 1 if a command's settings are not built in, or the format forbids them."""
         config = self.config
         scheme_ok = command.scheme.matches(*(SCHEMES.index(name) for name in config.schemes))
         low = (config.lanes - 1).bit_length()
@@ -116,19 +116,19 @@ class SpeculationControl(wiring.Component):
 
 
 class SpeculationPath(wiring.Component):
-    """Everything that a draft reads, up to fields in their lanes (paper, Figure 8, decoder).
+    """Read the draft's data, up to fields in their lanes (paper, Figure 8, decoder).
 
     Four parts: a superblock reader, a schedule, a pipeline and the control of segments.
 
-    Latency: three cycles from the rows of a beat to the beat. Throughput: one beat in each cycle
-    while rows are there and the exponents do not starve; four cycles between segments. Buffering:
-    three words of the region, and that of the pipeline. A command is taken when the segment before
-    it is done.
+    Latency: three cycles from the rows of a beat to the beat. Throughput: one beat per cycle while
+    rows are present and the exponents do not starve; four cycles between segments. Buffering: three
+    words of the region, and that of the pipeline. A command is taken when the previous segment is
+    done.
 
     Illegal input ends the segment with a beat that has ``abort`` and ``last`` set, pulses a bit of
     ``errors``, and drains the region. ``last`` beats wait until the region is drained. Without
-    unary there is no codebook, and words of one are taken at any time and ignored. ``active`` is
-    the command that was taken last.
+    unary there is no codebook, and its words are taken at any time and ignored. ``active`` is the
+    command that was taken last.
     """
 
     causes = ("short", "long", "code", "rank", "group", "command")

@@ -1,4 +1,4 @@
-"""The pipeline of the speculation path: the fields of a beat to their lanes, ranks to exponents."""
+"""The pipeline of the speculation path: moves fields to their lanes, turns ranks into exponents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CARRIED = (*_ALWAYS, "shared")
 
 
 def SlotLayout(config: DecoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """What a slot of the schedule gives the pipeline, each with a bit that says it is there."""
+    """The parts of a slot that the schedule gives the pipeline, each with a valid bit."""
     lanes = config.lanes
     return data.StructLayout(
         {
@@ -57,28 +57,29 @@ def _beat_layout(config: DecoderConfig) -> data.StructLayout:
 class SpeculationPipeline(wiring.Component):
     """Two stages from the parts of a slot to a beat.
 
-    Stage 1 finds fields and ranks of the beat, stage 2 exponents. Invariant: after an abort is in
-    stage 2 (``kill``) nothing but that beat is in the pipeline, and it is the last.
+    Stage 1 finds fields and ranks of the beat, stage 2 exponents. Invariant: once an abort is in
+    stage 2 (``kill``), the pipeline holds only that beat, and it is the last.
 
-    Latency: two cycles. Throughput: one beat in each cycle. Buffering: a window, the rank queue,
-    two blocks of fields and two beats. Illegal input makes the beat the last of its segment, with
+    Latency: two cycles. Throughput: one beat per cycle. Buffering: a window, the rank queue, two
+    blocks of fields and two beats. Illegal input makes the beat the last of its segment, with
     ``abort``, and pulses a bit of ``errors``.
 
     Members
     -------
     active : In(CommandLayout), start : In(1)
-        The segment in hand; ``start`` comes in the cycle before its first.
+        The current segment; ``start`` comes in the cycle before its first.
     slot : In(SlotLayout), enable : Out(1)
-        A beat is taken if ``enable``; windows and blocks always.
+        The slot's beat is taken if ``enable`` is set, its windows and blocks always.
     abort : In(1)
-        A last beat with ``abort`` comes in place of others.
+        A last beat with ``abort`` replaces the others.
     closed : In(1), failed : In(1)
-        The region is drained, so a last beat may leave; the segment is illegal.
+        ``closed``: the region is drained, so a last beat may leave. ``failed``: the segment is
+        illegal.
     codebook : In(stream of ENTRY), codebook_idle : Out(1), idle : In(1)
-        A codebook is loaded only while the path is ``idle``. Without scheme unary words of one are
+        A codebook is loaded only while the path is ``idle``. Without scheme unary, its words are
         taken at any time and ignored.
     kill : Out(1), empty : Out(1)
-        The segment is given up by a fault of this beat; there is no beat.
+        ``kill``: a fault of this beat ends the segment. ``empty``: the pipeline holds no beat.
     """
 
     causes = ("code", "rank", "group")
@@ -94,7 +95,7 @@ class SpeculationPipeline(wiring.Component):
             self.exponents = ExponentPath(
                 lanes=config.lanes, window=config.window, limit=config.codebook
             )
-            places = self.exponents.entries  # which are more
+            places = self.exponents.entries  # at least as many as the block buffer has
         self.places = LanePlaces(lanes=config.lanes, places=places)
         super().__init__(
             {
@@ -152,7 +153,7 @@ class SpeculationPipeline(wiring.Component):
                 second.abort.eq(first.abort | overflow),
             ]
         unary = config.selects(self.active.scheme, "unary")
-        # The codebook behind a lane without a kept value has nothing to do if its rank stays.
+        # A lane without a kept value keeps its rank, so the codebook behind it does not switch.
         for lane, kept in enumerate(first.kept):
             with m.If(room & unary & kept):
                 m.d.sync += second.ranks[lane].eq(ranks[lane])
@@ -168,7 +169,7 @@ class SpeculationPipeline(wiring.Component):
                 m.d.sync += held[narrow:].eq(found[narrow:])
         with m.If(room & self.active.target):
             m.d.sync += second.choices.eq(high.choices)
-        # Not by ``beats.valid``: that a beat is found bad comes late, and kills what comes behind.
+        # Not ``beats.valid``: a beat is found bad late, and that kills the beats behind it.
         m.d.comb += room.eq(~second_valid | (self.beats.ready & (~second.last | self.closed)))
         self._finish(m, second, second_valid)
         with m.If(self.kill):
@@ -178,7 +179,7 @@ class SpeculationPipeline(wiring.Component):
         return m
 
     def _ranks(self, m: Module, choices: data.View) -> tuple[Sequence[Value], Value]:
-        """Ranks of the stage-1 beat, and whether its stream had an illegal code (unary)."""
+        """Return the stage-1 beat's ranks, and whether its stream had an illegal code (unary)."""
         path = self.exponents
         if path is None:
             return [Const(0)] * self.config.lanes, Const(0, 1)
@@ -192,7 +193,7 @@ class SpeculationPipeline(wiring.Component):
         return list(path.ranks), path.overflow & unary
 
     def _finish(self, m: Module, beat: data.View, valid: Value) -> None:
-        """The beat that is handed on: ranks become exponents; errors of the beat."""
+        """Offer the beat: look ranks up, report the beat's errors."""
         unary, leaving = self.config.selects(self.active.scheme, "unary"), self.beats.payload
         mx = self.config.selects(self.active.scheme, "mx")
         wide = self.config.wide(self.active)
@@ -220,7 +221,9 @@ class SpeculationPipeline(wiring.Component):
         ]
 
     def _codebook(self, m: Module, ranks: Value) -> tuple[Value, Value]:
-        """Exponents of some ranks, and which have none. Without unary, codebooks are ignored."""
+        """Return the exponents of ranks, and which ranks have none. Without unary, ignore
+        codebooks.
+        """
         if not self.config.has("unary"):
             m.d.comb += [self.codebook.ready.eq(1), self.codebook_idle.eq(1)]
             return Const(0), Const(0)

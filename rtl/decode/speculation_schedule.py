@@ -1,4 +1,4 @@
-"""The demand schedule of the speculation region, and what it counts."""
+"""The demand schedule of the speculation region, and its counters."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cassandra_spec.rtl.common.wires import drive
 
 
 class BeatCounter(wiring.Component):
-    """Beats of a segment that are still to come.
+    """Count the beats of a segment that are still to come.
 
-    Invariant: ``more`` and ``final`` say whether a beat comes after the one in hand, and whether
-    that is the last; ``remaining`` come after it. Latency: none. Every input is legal.
+    Invariant: ``more`` tells whether a beat follows the current one, ``final`` whether that beat is
+    the last; ``remaining`` beats follow it. Latency: none. Every input is legal.
 
     Members
     -------
     start : In(1), behind : In(bits)
-        A segment begins, and how many beats it has behind the first.
+        A segment begins; ``behind`` beats follow its first.
     step : In(1), inside : In(1)
-        The slot leaves; it has a beat.
+        ``step``: the slot leaves. ``inside``: it has a beat.
     more, final : Out(1), number : Out(5)
-        ``number`` is that of the beat in hand, modulo the longest group.
+        ``number`` is the current beat's, modulo the longest group.
     """
 
     def __init__(self, bits: int) -> None:
@@ -40,7 +40,7 @@ class BeatCounter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        remaining = Signal.like(self.behind, reset_less=True)  # behind the next one
+        remaining = Signal.like(self.behind, reset_less=True)  # beats after the next one
         with m.If(self.step & self.inside):
             m.d.sync += self.number.eq(self.number + 1)
         with m.If(self.step & self.more):
@@ -60,21 +60,21 @@ class BeatCounter(wiring.Component):
 
 
 class RankCounter(wiring.Component):
-    """Ranks that were taken and not used yet: ``q`` of docs/format.md.
+    """Count the ranks that were taken and not used yet: ``q`` of docs/format.md.
 
-    Invariant: q (``total``) is what was ``left`` before the latest window and the codes of each row
-    of that window (``new``), which are added a cycle after it was taken. Every input is legal.
+    Invariant: q (``total``) is the number ``left`` before the latest window plus the codes of each
+    row of that window (``new``), which are added a cycle after it was taken. Every input is legal.
 
     Members
     -------
     clear : In(1), enable : In(1)
-        A segment begins; it has codes.
+        ``clear``: a segment begins. ``enable``: it has codes.
     rows : In(array of window, lanes), take : In(1)
-        The window, and whether it is taken.
+        The window; ``take``: it is taken.
     count : In(range(lanes + 1)), step : In(1)
-        Ranks that the beat in hand uses, and whether it leaves.
+        Ranks that the current beat uses; ``step``: it leaves.
     starved : Out(1), spare : Out(range)
-        There are not enough for it; else how many it leaves.
+        ``starved``: the beat needs more ranks. Otherwise ``spare`` ranks are left.
     total, left : Out(range), new : Out(array of window)
     """
 
@@ -110,19 +110,20 @@ class RankCounter(wiring.Component):
 
 
 class SharedExponent(wiring.Component):
-    """Group exponents: one row serves group / 8 beats, a byte for each group.
+    """Group exponents: one row serves group / 8 beats, one byte per group.
 
-    Combinational, but for the row in use. Invariant: a row is taken exactly for the first of these
-    beats. Every input is legal.
+    Combinational, except for the row in use. Invariant: a row is taken exactly for the first of
+    these beats. Every input is legal.
 
     Members
     -------
     enable : In(1), log2_group : In(range), number : In(5)
-        The segment has groups and the slot a beat; the size of its groups; the beat.
+        ``enable``: the segment has groups and the slot a beat. Then its group size and the beat's
+        number.
     row : In(lanes), step : In(1)
-        The row that would be taken; the slot leaves.
+        ``row``: the row that would be taken. ``step``: the slot leaves.
     take : Out(1), shared : Out(8)
-        The beat takes a row; its exponent.
+        ``take``: the beat takes a row. ``shared``: its exponent.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -153,7 +154,7 @@ class SharedExponent(wiring.Component):
         for group in range(1, groups):
             with m.If(place[: (groups - 1).bit_length()] == group):
                 m.d.comb += self.shared.eq(held.word_select(group, 8))
-        with m.If(self.take):  # for the first of its groups
+        with m.If(self.take):  # for the first group of the row
             m.d.comb += self.shared.eq(self.row[:8])
         with m.If(self.step & self.take):
             m.d.sync += held.eq(self.row)
@@ -163,30 +164,31 @@ class SharedExponent(wiring.Component):
 class SpeculationSchedule(wiring.Component):
     """The demand schedule of the speculation region (docs/format.md, section 6), slot by slot.
 
-    Takes rows from the reader's head and says what they are: the mask first, then a window or
-    shared exponents, then a block of ``sign_high``. Slot -1 has no beat in hand.
+    Takes rows from the reader's head and sorts them: the mask first, then a window or shared
+    exponents, then a block of ``sign_high``. Slot -1 has no current beat.
 
     Invariants: a slot begins when the reader holds as many rows as any slot of the segment takes,
-    or all that will come; all decisions come from registers. ``fields`` is avail of the format:
+    or all that will come; all decisions come from registers. ``fields`` is the format's ``avail``:
     values of blocks taken and not used, less than ``lanes`` between slots. A window for which the
     exponents starve comes first, without the rest of the slot.
 
-    Latency: none. Throughput: one slot in each cycle, and one cycle more for each window by which
-    the exponents starve. A slot that takes more rows than there are raises ``short``.
+    Latency: none. Throughput: one slot per cycle, plus one cycle for each window by which the
+    exponents starve. A slot that takes more rows than exist raises ``short``.
 
     Members
     -------
     start : In(1), next : In(CommandLayout), command : In(CommandLayout)
-        A segment starts; its command; the one in hand, from the cycle after.
+        A segment starts; ``next`` is its command, ``command`` the current one, from the following
+        cycle on.
     rows : In(array of take_max, lanes), level : In(8), ended : In(1), take : Out(range)
-        Of the reader.
+        Ports of the reader.
     enable : In(1), stop : In(1)
-        The next stage takes a beat; the segment is given up.
+        ``enable``: the next stage takes a beat. ``stop``: the segment is given up.
     beat_valid, begins, last : Out(1), kept : Out(lanes), shared : Out(8)
-        The beat in hand leaves; it takes a block; it is the last; its kept lanes and exponent.
+        The current beat: it leaves, it takes a block, it is the last; its kept lanes and exponent.
     running : Out(1), short : Out(1)
     unary, inside : Out(1), count, fields : Out(range)
-        Of the segment and the beat in hand: its scheme, whether there is one, its kept values.
+        The scheme of the segment; whether there is a current beat, and its kept values.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -226,7 +228,7 @@ class SpeculationSchedule(wiring.Component):
         m.submodules.ranks = ranks = self.ranks
         m.submodules.shared = shared = SharedExponent(self.config)
         go, starve, step = Signal(), Signal(), Signal()
-        fields, fields_short = Signal.like(self.fields), Signal()  # after the beat in hand
+        fields, fields_short = Signal.like(self.fields), Signal()  # after the current beat
         take_mask, take_window, take_block = Signal(), Signal(), Signal()
         drive(m, beats, self, "start", "inside")
         m.d.comb += [
@@ -269,7 +271,7 @@ class SpeculationSchedule(wiring.Component):
         return m
 
     def _demand(self, m: Module, go: Signal, rows: Value, takes: Value) -> None:
-        """Whether the reader holds enough rows for any slot, and what this cycle takes."""
+        """Decide whether the reader holds enough rows for any slot, and what this cycle takes."""
         wanted = Signal(range(self.take_max + 1))
         most = Signal(range(self.take_max + 1), reset_less=True)
         longest = Mux(self.config.selects(self.next.scheme, "unary"), self.config.window + 8, 1 + 9)
@@ -285,7 +287,7 @@ class SpeculationSchedule(wiring.Component):
             m.d.sync += most.eq(self.next.mask + longest - truncated)
 
     def _route(self, m: Module, behind: Value, amount: Value, planes: Value) -> Signal:
-        """Rows of the window (or of shared exponents; the first is returned) and of the block."""
+        """Route the rows of the window (or shared exponents; return the first) and the block."""
         rows: list[Value] = [self.rows[i] for i in range(self.take_max)]
         names = [f"first_{i}" for i in range(self.config.window)]
         first = [Signal(self.config.lanes, name=name) for name in names]
@@ -299,7 +301,7 @@ class SpeculationSchedule(wiring.Component):
         return first[0]
 
     def _next_beat(self, m: Module, step: Value, beats: BeatCounter) -> None:
-        """The beat in hand, and the end of the segment."""
+        """Update the current beat, and detect the end of the segment."""
         lanes, kept = self.config.lanes, Signal(self.config.lanes)
         held = Signal(lanes, reset_less=True)
         present = present_lanes(self.command, beats.final, lanes)

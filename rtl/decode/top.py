@@ -1,4 +1,4 @@
-"""The exported top: the decoder with flat AXI4-Stream names (microarchitecture.md)."""
+"""The exported top: the decoder with flat AXI4-Stream names (decoder.md)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S*) *= 0;$", re.MULTIL
 
 
 class DecoderTop(wiring.Component):
-    """:class:`cassandra_spec.rtl.decoder.Decoder` behind AXI4-Stream ports; it has no logic of its
-    own.
-    """
+    """:class:`cassandra_spec.rtl.decoder.Decoder` with AXI4-Stream ports; adds no logic."""
 
     def __init__(self, config: DecoderConfig | None = None) -> None:
         self.config = config = config or DecoderConfig()
@@ -53,7 +51,7 @@ class DecoderTop(wiring.Component):
 
     @property
     def module_name(self) -> str:
-        """Name of the Verilog module, one for each configuration."""
+        """Name of the Verilog module, unique per configuration."""
         return self.config.module_name
 
     def elaborate(self, platform: object) -> Module:
@@ -84,7 +82,7 @@ class DecoderTop(wiring.Component):
 
 
 class Top(Protocol):
-    """A component that is exported: it has a module name of its own."""
+    """A component that is exported as a module with a name of its own."""
 
     @property
     def module_name(self) -> str:
@@ -98,20 +96,19 @@ class Top(Protocol):
 
 
 def to_verilog(top: Top) -> str:
-    """Verilog of a top and everything below it, in one text."""
+    """Convert a top and everything below it to Verilog, as one text."""
     text = verilog_of(top, top.module_name, strip_attributes=True)
     return "".join(_start_blocks(module) for module in re.split(r"(?m)^(?=module )", text))
 
 
 def _start_blocks(module: str) -> str:
-    """Let every ``always @*`` of a module run at time zero.
+    """Make every ``always @*`` of a module run at time zero.
 
-    Yosys lets longer blocks look at a variable whose initial value starts them, but gives that
-    value in the declaration, which in SystemVerilog is no event; and it forgets the blocks of one
-    line, which assign some bits of a variable. If the inputs of a block never change, its outputs
-    then stay X in simulators that follow the letter of the standard (Icarus Verilog does,
-    Verilator does not). Here all blocks look at the variable, and it gets its value after they
-    have begun to.
+    Yosys makes longer blocks read a variable so that its initial value starts them. But it gives
+    that value in the declaration, which is no event in SystemVerilog, and it skips one-line blocks
+    that assign some bits of a variable. If the inputs of a block never change, its outputs then
+    stay X in simulators that follow the letter of the standard (Icarus Verilog does, Verilator does
+    not). Here all blocks read the variable, and it gets its value after they have started.
     """
     found = _STARTER.search(module)
     if not _BLOCK.search(module) and not found:
@@ -128,5 +125,5 @@ def _start_blocks(module: str) -> str:
 
 
 def to_rtlil(top: Top) -> str:
-    """RTLIL of a top, for Yosys and proofs."""
+    """Convert a top to RTLIL, for Yosys and proofs."""
     return rtlil_of(top, top.module_name)

@@ -1,4 +1,4 @@
-"""The verification path: low bits, residues and pruned values join the fields of each beat."""
+"""The verification path: joins low bits, residues and pruned values with the fields of a beat."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from cassandra_spec.rtl.decode.segment import (
 
 
 class VerificationPath(wiring.Component):
-    """Target values from the fields of a beat and the verification region; drafts pass through.
+    """Decode target values from a beat's fields and the verification region; pass drafts through.
 
     Four parts: a superblock reader, a pipeline at half or full rate
     (:class:`~cassandra_spec.rtl.decode.half_rate.HalfRatePipeline`,
     :class:`~cassandra_spec.rtl.decode.full_rate.FullRatePipeline`), the output register, and the
     control of segments.
 
-    Latency, throughput and buffering: those of the pipeline, and one cycle and one beat more for
-    the output register. Illegal input ends the segment with a beat that has ``error`` and ``last``
-    set, pulses a bit of ``errors`` and drains the region and the beats that are still to come. The
-    last beat waits until the region is drained, so a good last beat means a good segment.
+    Latency, throughput and buffering: those of the pipeline, plus one cycle and one beat for the
+    output register. Illegal input ends the segment with a beat that has ``error`` and ``last`` set,
+    pulses a bit of ``errors``, and drains the region and the remaining beats. The last beat waits
+    until the region is drained, so a good last beat means a good segment.
     """
 
     causes = CAUSES

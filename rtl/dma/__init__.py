@@ -1,1 +1,1 @@
-"""The decoder as a peripheral: registers, a read master and one or more decoders."""
+"""Decoder and encoder as peripherals: registers, DMA, and one or more engines."""

@@ -1,4 +1,4 @@
-"""Flat AXI names of the exported tops, and what connects them to streams."""
+"""Flat AXI names of the exported tops, and their connection to streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INCR = 0b01
 
 
 def lite_ports() -> dict[str, object]:
-    """The register port, AXI4-Lite."""
+    """Return the register port, AXI4-Lite."""
     return {
         **axi_channel("s_axil_aw", In, addr=ADDRESS_BITS, prot=3),
         **axi_channel("s_axil_w", In, data=32, strb=4),
@@ -46,7 +46,7 @@ def connect_lite(m: Module, top: Any, port: RegisterFile) -> None:
 
 
 def _address_ports(channel: str, config: BusConfig, id_bits: int) -> dict[str, object]:
-    """The address channel ``ar`` or ``aw`` of AXI4."""
+    """Return the address channel ``ar`` or ``aw`` of AXI4."""
     widths = {
         "id": id_bits,
         "addr": config.address,
@@ -64,7 +64,7 @@ def _address_ports(channel: str, config: BusConfig, id_bits: int) -> dict[str, o
 def _connect_address(
     m: Module, top: Any, channel: str, bursts: stream.Interface, words: Value, address: Value
 ) -> None:
-    """Connect the ports of :func:`_address_ports` to bursts: ``words`` from ``address``."""
+    """Connect the ports of :func:`_address_ports` to bursts of ``words`` from ``address``."""
     low = top.config.word_bits
     values = {
         "id": bursts.payload.id,
@@ -80,7 +80,7 @@ def _connect_address(
 
 
 def read_ports(config: DmaConfig) -> dict[str, object]:
-    """The read channels of AXI4."""
+    """Return the read channels of AXI4."""
     words = {"id": config.id_bits, "data": 8 * config.bus, "resp": 2, "last": 1}
     return _address_ports("ar", config, config.id_bits) | axi_channel("m_axi_r", In, **words)
 
@@ -99,7 +99,7 @@ def connect_reads(m: Module, top: Any, reads: ReadMaster) -> None:
 
 
 def write_ports(config: StoreConfig) -> dict[str, object]:
-    """The write channels of AXI4."""
+    """Return the write channels of AXI4."""
     return {
         **_address_ports("aw", config, 1),
         **axi_channel("m_axi_w", Out, data=8 * config.bus, strb=config.bus, last=1),

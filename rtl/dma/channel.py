@@ -1,4 +1,4 @@
-"""One decoder with its loader, its regions and the flags of its segments."""
+"""A decoder with its loader, its regions and the error flags of its segments."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, DmaConfig
 
 
 class Channel(wiring.Component):
-    """A decoder whose segments are flagged when a read of theirs failed.
+    """A decoder that flags a segment if one of its reads failed.
 
-    A segment has a tag, counted modulo ``IN_FLIGHT`` in the order of its commands; as many
-    segments may be inside, counted from their order to the last beat of their values. The regions
-    of a segment are whole (or cut short by an error) when that beat is offered, so a fault always
-    comes before it.
+    A segment has a tag, counted modulo ``IN_FLIGHT`` in the order of the commands. At most
+    ``IN_FLIGHT`` segments are inside, from their order to the last beat of their values. When that
+    beat is offered, the regions of the segment are complete (or cut short by an error), so a fault
+    always arrives before it.
 
     Latency and throughput: those of the decoder. Buffering: ``IN_FLIGHT`` orders.
 
@@ -35,9 +35,9 @@ class Channel(wiring.Component):
     fault : In(range(IN_FLIGHT)), fault_valid : In(1) for the two regions
         A read of the segment with this tag failed.
     errors : Out(ErrorLayout())
-        Pulses.
+        Pulses of the error causes.
     flying : Out(range(IN_FLIGHT + 1))
-        Segments inside.
+        Number of segments inside.
     """
 
     def __init__(self, config: DmaConfig) -> None:
@@ -72,14 +72,14 @@ class Channel(wiring.Component):
         drive(m, loader, self, "written", "slot", "ends", "exponent")
         drive(m, self, loader, "read_slot", "read_entry")
         m.d.comb += [
-            decoder.clear_error.eq(1),  # so that causes are pulses
+            decoder.clear_error.eq(1),  # makes causes pulses
             self.errors.eq(decoder.error),
         ]
         self._flag(m, self._count(m))
         return m
 
     def _count(self, m: Module) -> Signal:
-        """Segments inside; returns whether one has gone."""
+        """Count the segments inside; return 1 when one has left."""
         orders, loader = self.orders, self.loader.orders
         begun = orders.valid & orders.ready
         gone = Signal()
@@ -97,7 +97,7 @@ class Channel(wiring.Component):
 
     def _flag(self, m: Module, gone: Signal) -> None:
         flags = Signal(IN_FLIGHT)
-        leaving = Signal(range(IN_FLIGHT))  # the tag of the segment whose values come out
+        leaving = Signal(range(IN_FLIGHT))  # tag of the segment whose values leave
         beat, failed = self.decoder.values.payload, Signal()
         with m.If(gone):
             m.d.sync += leaving.eq(leaving + 1)

@@ -1,4 +1,4 @@
-"""Codebooks that descriptors name, and what brings them to a decoder before its command."""
+"""Codebooks that descriptors name, and the loader that sends them ahead of a command."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from cassandra_spec.rtl.dma.config import IN_FLIGHT
 def order_layout(
     books: int, command: data.StructLayout = CommandLayout, *, coded: bool = False
 ) -> data.StructLayout:
-    """A command for a decoder or encoder, and which of ``books`` it needs in unary.
+    """A command for a decoder or encoder, and the number of its codebook in unary.
 
-    With ``coded`` also the one for pruned values.
+    With ``coded``, also that of the codebook for pruned values.
     """
     slots = ("slot", "pruned_slot") if coded else ("slot",)
     return data.StructLayout({"command": command, **dict.fromkeys(slots, range(max(books, 2)))})
 
 
 BookEnd = data.StructLayout({"entry": 5, "empty": 1})
-"""The last entry of a codebook; ``empty``: it has none."""
+"""The last entry of a codebook; ``empty``: the codebook has no entries."""
 
 
 class Codebooks(wiring.Component):
-    """``books`` codebooks of at most ``entries``, a read port for each of ``readers``.
+    """``books`` codebooks of at most ``entries``, with one read port per reader.
 
-    Latency: reads are combinational, a write shows in the next cycle. Throughput: a write in each
-    cycle. Illegal input: entries and slots that do not exist are not written.
+    Latency: reads are combinational, a write shows in the next cycle. Throughput: one write per
+    cycle. Illegal input: writes to entries and slots that do not exist are ignored.
 
     Members
     -------
     write : In(1), slot : In(4), entry : In(5), exponent : In(8), last : In(1), empty : In(1)
-        Writes an entry. ``last`` makes the slot defined, with as many entries, or with none;
-        other writes undefine it.
+        Writes an entry. ``last`` makes the slot defined, with the entries written so far (none if
+        ``empty``); other writes make it undefined.
     defined : Out(16)
         Slots that hold a codebook.
     ends : Out(BookEnd) for each slot
@@ -92,13 +92,15 @@ class Codebooks(wiring.Component):
 
 
 class CodebookLoader(wiring.Component):
-    """Hands commands to a decoder or encoder, each after the codebooks that it needs, unless these
-    are loaded. ``command`` is the layout of a command; without ``unary`` none needs a codebook,
-    with ``coded`` a target whose pruned exponents are coded needs a second one.
+    """Hand commands to a decoder or encoder, each after the codebooks that it needs.
 
-    Latency: two cycles. Throughput: a command in two cycles; a codebook takes a cycle for each
-    entry. Buffering: ``IN_FLIGHT`` commands. A slot that is written is loaded again when it is
-    next asked for.
+    A codebook that is loaded already is not sent again. ``command`` is the layout of a command.
+    Without ``unary`` no command needs a codebook; with ``coded``, a target with coded pruned
+    exponents needs a second one.
+
+    Latency: two cycles. Throughput: one command in two cycles; a codebook takes one cycle per
+    entry. Buffering: ``IN_FLIGHT`` commands. A slot that has been written is loaded again when it
+    is needed next.
 
     Members
     -------
@@ -170,7 +172,7 @@ class CodebookLoader(wiring.Component):
         return m
 
     def _needed(self, order: data.View) -> list[tuple[Value, Value]]:
-        """The slot of each codebook that a command may need, and whether it does."""
+        """Return the slot of each codebook that a command may need, and whether it needs it."""
         if not self._unary:
             return [(order.slot, Const(0, 1))]
         command, unary = order.command, order.command.scheme == SCHEMES.index("unary")
@@ -179,11 +181,11 @@ class CodebookLoader(wiring.Component):
         return [(order.slot, unary), (order.pruned_slot, unary & command.coded & command.target)]
 
     def _ends(self) -> Value:
-        """A codebook has been handed over."""
+        """Return 1 when a codebook has been sent."""
         return self.codebook.valid & self.codebook.ready & self.codebook.payload.last
 
     def _book(self, m: Module, slot: Value, loading: Signal, place: int) -> Value:
-        """Load a codebook when it is its turn; returns whether that of the slot is inside."""
+        """Load a codebook when it is its turn; return 1 if the slot's codebook is loaded."""
         word, ends = self.codebook.payload, Array(self.ends)[slot]
         loaded, inside = Signal(name=f"loaded_{place}"), Signal.like(slot, name=f"inside_{place}")
         with m.If(loading[place] & ~loading[:place].any()):

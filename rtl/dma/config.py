@@ -1,4 +1,4 @@
-"""What is fixed when a decoder or an encoder with its DMA is elaborated."""
+"""Configurations of decoder and encoder with their DMA."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
 PAGE = 4096
-"""Bytes; no burst crosses a multiple of it (AXI)."""
+"""Page size in bytes; no burst crosses a multiple of it (AXI)."""
 
 LENGTH_BITS = 24
 """Bits of the length of a region in bytes; the longest segment needs 19."""
 
 IN_FLIGHT = 4
-"""Segments that an engine may have between the queue and the last beat of values or its entry."""
+"""Maximum number of segments in an engine, between the queue and the last beat or the entry."""
 
 MAX_DECODERS = 8
 
 REGIONS = ("speculation", "verification")
-"""Regions of a segment. The place of a region is the low bit of the AXI ID of its bursts."""
+"""Regions of a segment. The index of a region is the low bit of the AXI ID of its bursts."""
 
 _MAX_BUS = 128  # bytes: the widest data bus of AXI
-_MAX_BEATS = 256  # in a burst
+_MAX_BEATS = 256  # beats of a burst
 _MAX_BUFFER = 1 << 16  # bytes
-_MAX_REORDER = 4096  # beats of the output in the buffer of a decoder
+_MAX_REORDER = 4096  # output beats in the buffer of a decoder
 _CHOICES = {
     "decoders": (1, 2, 4, MAX_DECODERS),
     "bus": (8, 16, 32, 64, _MAX_BUS),
@@ -44,16 +44,16 @@ _CHOICES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BusConfig(abc.ABC):
-    """What every engine (decoders or an encoder) behind an AXI4 master has in common.
+    """Parameters that decoders and an encoder behind an AXI4 master share.
 
     Raises CassandraError that names the field, the value and what was expected.
     """
 
-    bus: int = 0  # bytes of the AXI data bus; 0: what the engine moves in a cycle, at most 128
+    bus: int = 0  # bytes of the AXI data bus; 0: as many as the engine moves per cycle, at most 128
     burst: int = 256  # bytes of the longest burst
-    buffer: int = 2048  # bytes of each region that may wait between engine and memory
+    buffer: int = 2048  # bytes per region between engine and memory
     queue: int = 8  # descriptors
-    books: int = 4  # codebooks that are kept for descriptors to name
+    books: int = 4  # codebooks that descriptors can name
     address: int = 64  # bits of an address
 
     def __post_init__(self) -> None:
@@ -76,17 +76,17 @@ class BusConfig(abc.ABC):
 
     @property
     def beat_values(self) -> int:
-        """Values in a beat of the stream of values."""
+        """Values in a beat of the value stream."""
         return self.engine.lanes
 
     @property
     def widest(self) -> int:
-        """Bytes that the engine moves in a cycle of one region: of verification, at most."""
+        """Maximum number of bytes that the engine moves per cycle of one region, verification."""
         return self.engine.lanes
 
     @property
     def _keeps_up(self) -> int:
-        """Bytes of a bus that brings as much for every beat of values."""
+        """Bytes of a bus that supplies or takes one such word per beat of values."""
         return self.beat_values // self.engine.lanes * self.widest
 
     @property
@@ -106,22 +106,22 @@ class BusConfig(abc.ABC):
 
     @property
     def depth(self) -> int:
-        """Bus words of each region that may wait between engine and memory."""
+        """Bus words per region in the buffer between engine and memory."""
         return self.buffer // self.bus
 
     @property
     @abc.abstractmethod
     def _marks(self) -> dict[str, str]:
-        """Fields, and the letters that name them in a module if they are not as usual."""
+        """Fields, and their letters in the module name if they differ from the default."""
 
     @property
     @abc.abstractmethod
     def _kind(self) -> str:
-        """What the module is called where its engine is called decoder or encoder."""
+        """Name of the kind of module."""
 
     @functools.cached_property
     def module_name(self) -> str:
-        """Name of the exported top; one for each configuration."""
+        """Name of the exported top, unique per configuration."""
         name = self.engine.module_name.replace(self.engine.kind, self._kind, 1)
         usual = {field.name: field.default for field in dataclasses.fields(self)}
         parts = [
@@ -140,7 +140,7 @@ class DmaConfig(BusConfig):
     """
 
     decoder: DecoderConfig = dataclasses.field(default_factory=DecoderConfig)
-    decoders: int = 1  # that share the read master
+    decoders: int = 1  # decoders that share the read master
     reorder: int = Format().segment  # values that each decoder may be ahead of the output
 
     def __post_init__(self) -> None:
@@ -149,17 +149,17 @@ class DmaConfig(BusConfig):
 
     @property
     def engine(self) -> DecoderConfig:
-        """One of the decoders."""
+        """The configuration of each decoder."""
         return self.decoder
 
     @property
     def widest(self) -> int:
-        """Bytes of a word of verification: at full rate twice as many as of speculation."""
+        """Bytes of a verification word: at full rate twice as many as of a speculation word."""
         return self.decoder.lanes * self.decoder.verification_rows // BUS_ROWS
 
     @property
     def regions(self) -> int:
-        """Regions that are read at once; each has an AXI ID of its own."""
+        """Regions that are read at once; each has its own AXI ID."""
         return len(REGIONS) * self.decoders
 
     @property
@@ -191,12 +191,12 @@ class StoreConfig(BusConfig):
 
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     buffer: int = 1024
-    outstanding: int = 8  # bursts of each region that may wait for their response
+    outstanding: int = 8  # bursts per region without a response
     results: int = 8  # results that may wait for software
 
     @property
     def engine(self) -> EncoderConfig:
-        """The encoder."""
+        """The encoder's configuration."""
         return self.encoder
 
     @property
@@ -222,7 +222,7 @@ def _require(condition: bool, field: str, expected: str, value: object) -> None:
 
 
 def _require_power(field: str, value: int, unit: int, most: int) -> None:
-    """``value`` is ``unit`` times a power of two: every address of a memory has a word."""
+    """Require that ``value`` is ``unit`` times a power of two, so addresses have no gaps."""
     times = value // unit
     fits = value == times * unit and 0 < value <= most and times & (times - 1) == 0
     _require(fits, field, f"{unit} times a power of two, at most {most}", value)

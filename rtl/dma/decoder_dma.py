@@ -1,4 +1,4 @@
-"""The exported top of decoders: registers, a read master and an interrupt around them."""
+"""The exported top of decoders with registers, a read master and an interrupt."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from cassandra_spec.rtl.dma.read_master import ReadMaster
 
 
 class CassandraDma(Peripheral):
-    """Decoders that fetch their segments: AXI4-Lite registers, AXI4 reads, AXI4-Stream out.
+    """Decoders that fetch their segments: AXI4-Lite registers, AXI4 reads, AXI4-Stream output.
 
     Software writes a segment's command word and the address and length of its regions, and starts
-    it (registers.md); descriptors queue up. The regions are read in bursts ahead of the
-    decoder, and the values leave as packets, in the order of the descriptors, whatever the number
-    of decoders.
+    it (registers.md); descriptors queue up. The read master reads the regions in bursts ahead of
+    the decoder. The values leave as packets in the order of the descriptors, whatever the number of
+    decoders.
 
-    Latency: about 25 cycles, beside that of the memory, from START to the first beat. Throughput:
-    that of the decoders together, while the memory keeps up; a segment follows another without a
-    pause of its own. Buffering: see :class:`DmaConfig`.
+    Latency: about 25 cycles plus that of the memory, from START to the first beat. Throughput: that
+    of the decoders together, while the memory keeps up; the DMA adds no pause between segments.
+    Buffering: see :class:`DmaConfig`.
 
     Illegal input: a segment that breaks the format ends as it does in the decoder. A read that is
-    answered with an error flags its segment (the last beat has ``tuser`` set and ``tkeep`` zero)
-    and nothing else. Descriptors that are not legal are not queued. ERROR has the causes.
+    answered with an error flags only its own segment (the last beat has ``tuser`` set and ``tkeep``
+    zero). Illegal descriptors are not queued. ERROR has the causes.
 
     Members
     -------
     s_axil_* : AXI4-Lite, 32 bits of data
     m_axi_ar*, m_axi_r* : AXI4, the read channels
-    m_axis_values_* : AXI4-Stream, as of the decoder
+    m_axis_values_* : AXI4-Stream, as in the decoder
     irq : Out(1)
-        High while an interrupt waits that is enabled.
+        High while an enabled interrupt is pending.
     """
 
     top = "decode"

@@ -1,4 +1,4 @@
-"""The queue of descriptors, and how they reach decoders in turn, or the encoder."""
+"""The queue of descriptors, and its dispatch to decoders or to the encoder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from cassandra_spec.rtl.encode.types import EncodeCommandLayout
 def descriptor_layout(config: DmaConfig) -> data.StructLayout:
     """A segment: its order, and its regions in bus words; ``second``: both regions are read.
 
-    The check of a region is of its address and words, and of ``second`` in the second one.
+    The check of a region covers its address and words; that of the second region also covers
+    ``second``.
     """
     return data.StructLayout(
         {
@@ -33,7 +34,7 @@ def descriptor_layout(config: DmaConfig) -> data.StructLayout:
 
 
 def encode_descriptor_layout(config: StoreConfig) -> data.StructLayout:
-    """A segment: its order, and where its regions go."""
+    """A segment: its order, and the places of its regions."""
     return data.StructLayout(
         {
             "order": order_layout(config.books, EncodeCommandLayout),
@@ -43,10 +44,10 @@ def encode_descriptor_layout(config: StoreConfig) -> data.StructLayout:
 
 
 class _Queue(wiring.Component):
-    """Descriptors wait here until all that a segment needs is ready, and leave in one cycle.
+    """A queue that hands a descriptor out in one cycle, when all its receivers are ready.
 
-    Latency: one cycle. Throughput: a descriptor in each cycle. Buffering: ``depth`` descriptors.
-    ``drop`` while ``enable`` is set does nothing.
+    Latency: one cycle. Throughput: one descriptor per cycle. Buffering: ``depth`` descriptors.
+    ``drop`` has no effect while ``enable`` is set.
     """
 
     def __init__(self, layout: data.StructLayout, depth: int, members: dict[str, object]) -> None:
@@ -67,7 +68,7 @@ class _Queue(wiring.Component):
         layout = self._layout
         m.submodules.queue = queue = GuardedQueue(width=layout.size, depth=self._depth)
         head = data.View(layout, queue.r_data)
-        doomed = Signal(7)  # descriptors at the head that are dropped
+        doomed = Signal(7)  # descriptors at the head to drop
         go = Signal()
         ready = self._hand_out(m, head, go)
         m.d.comb += [
@@ -87,20 +88,21 @@ class _Queue(wiring.Component):
 
     @abc.abstractmethod
     def _hand_out(self, m: Module, head: data.View, go: Signal) -> Value:
-        """Hand the head out when ``go`` says so; returns whether all is ready for it."""
+        """Hand the head out when ``go`` is set; return 1 if all receivers are ready."""
 
 
 class Dispatcher(_Queue):
-    """Segment k goes to decoder k modulo ``config.decoders``, its regions to the read master.
+    """Send segment k to decoder k modulo ``config.decoders``, its regions to the read master.
 
-    Latency: one cycle. Throughput: a descriptor in each cycle. Buffering: ``config.queue``
-    descriptors. Order and regions leave in the same cycle, when all are ready.
+    Latency: one cycle. Throughput: one descriptor per cycle. Buffering: ``config.queue``
+    descriptors. Order and regions leave in the same cycle, when all receivers are ready.
 
     Members
     -------
     descriptors : In(stream of descriptor_layout)
     enable : In(1), drop : In(1)
-        Descriptors leave the queue; what is in it is dropped (not while enabled).
+        ``enable``: descriptors leave the queue. ``drop``: its content is dropped (not while
+        enabled).
     orders : Out(stream of order_layout), tags : In(range(IN_FLIGHT)) for each decoder
     regions : Out(stream of region_layout) for each region
     waiting : Out(7)
@@ -150,16 +152,16 @@ class Dispatcher(_Queue):
 
 
 class EncoderDispatcher(_Queue):
-    """The orders of segments go to the encoder, their places to the store.
+    """Send the orders of segments to the encoder, their places to the store.
 
-    Latency: one cycle. Throughput: a descriptor in each cycle. Buffering: ``config.queue``
-    descriptors. Order and places leave in the same cycle, when both are ready.
+    Latency: one cycle. Throughput: one descriptor per cycle. Buffering: ``config.queue``
+    descriptors. Order and places leave in the same cycle, when both receivers are ready.
 
     Members
     -------
     descriptors : In(stream of encode_descriptor_layout)
     enable, drop, waiting, wrong
-        As of :class:`Dispatcher`.
+        As in :class:`Dispatcher`.
     orders : Out(stream of order_layout)
     places : Out(stream of {place_layout for each region})
     """

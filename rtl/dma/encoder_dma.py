@@ -1,4 +1,4 @@
-"""The exported top of an encoder: registers, a write master and an interrupt around it."""
+"""The exported top of an encoder with registers, a write master and an interrupt."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from cassandra_spec.rtl.encoder import Encoder
 
 
 class CassandraEncoderDma(Peripheral):
-    """An encoder that stores its segments: AXI4-Stream in, AXI4-Lite registers, AXI4 writes.
+    """An encoder that stores its segments: AXI4-Stream input, AXI4-Lite registers, AXI4 writes.
 
     Software writes a segment's command word and the address and room of its regions, and starts it
-    (registers.md); descriptors queue up. The values of the segments come as packets, in the
-    order of the descriptors. When both regions of a segment are in memory, its directory entry
-    waits in a queue of results, and an interrupt says so.
+    (registers.md); descriptors queue up. The values of the segments come as packets, in the order
+    of the descriptors. When both regions of a segment are in memory, its directory entry waits in a
+    queue of results, and an interrupt is raised.
 
     Latency: that of the encoder and the memory. Throughput: that of the encoder, while the memory
-    takes what it emits; a segment follows another without a pause of its own. Buffering: see
-    :class:`StoreConfig`. While results are not popped the store comes to rest and values wait.
+    takes its output; the DMA adds no pause between segments. Buffering: see :class:`StoreConfig`.
+    While results are not popped, the store stops and values wait.
 
-    Illegal input: the result flags a segment that the encoder cannot obey, or whose packet has
-    another length. A write that is answered with an error flags its segment and nothing else; so
-    does a region that does not fit its room, and no byte is written beyond the room. Descriptors
-    that are not legal are not queued. ERROR has the causes.
+    Illegal input: the result flags a segment whose command is refused, or whose packet has another
+    length. A write that is answered with an error flags only its own segment, as does a region that
+    does not fit its room; no byte is written beyond the room. Illegal descriptors are not queued.
+    ERROR has the causes.
 
     Members
     -------
     s_axil_* : AXI4-Lite, 32 bits of data
-    s_axis_values_* : AXI4-Stream, as of the encoder
+    s_axis_values_* : AXI4-Stream, as in the encoder
     m_axi_aw*, m_axi_w*, m_axi_b* : AXI4, the write channels
     irq : Out(1)
-        High while an interrupt waits that is enabled.
+        High while an enabled interrupt is pending.
     """
 
     top = "encode"
@@ -123,7 +123,9 @@ class CassandraEncoderDma(Peripheral):
         return {"encoder_vector": self.config.encoder.vector - 1}
 
     def _results(self, m: Module, store: Store) -> Signal:
-        """Entries wait for software, which reads the oldest and pops it; whether one comes."""
+        """Queue entries for software, which reads the oldest and pops it; return 1 when one
+        arrives.
+        """
         layout, registers, entries = entry_layout(), self.registers, store.entries
         m.submodules.results = queue = fifo.SyncFIFO(width=layout.size, depth=self.config.results)
         head = data.View(layout, queue.r_data)

@@ -1,4 +1,4 @@
-"""The values of several decoders as one stream, segment after segment."""
+"""Merging of the values of several decoders into one stream, segment after segment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cassandra_spec.rtl.dma.config import DmaConfig
 
 
 class Widen(wiring.Component):
-    """One beat for each decoder, side by side, from one decoder; the first is lowest.
+    """Join as many beats of one decoder as there are decoders into a word, the first lowest.
 
-    Latency: one cycle from the beat that completes a word. Throughput: a beat in each cycle.
+    Latency: one cycle from the beat that completes a word. Throughput: one beat per cycle.
     Buffering: one word. The last word of a segment may be partial; a flagged one has no lane.
 
     Members
@@ -60,14 +60,14 @@ class Widen(wiring.Component):
 
 
 class InOrder(wiring.Component):
-    """Segments of decoders that take turns, in the order of their commands.
+    """Put the segments of several decoders into the order of their commands.
 
-    Every decoder fills a buffer at its own pace; one buffer at a time is emptied, a word in each
-    cycle, to the end of a segment. With buffers of ``(1 - 1 / decoders)`` of a segment no decoder
-    ever waits for its turn. One decoder is passed through, without a buffer.
+    Every decoder fills a buffer at its own pace. One buffer at a time is emptied, one word per
+    cycle, to the end of a segment. With buffers of ``(1 - 1 / decoders)`` of a segment, no decoder
+    ever waits for its turn. A single decoder passes through without a buffer.
 
-    Latency: three cycles and what the segments before it take. Throughput: a word in each cycle.
-    Buffering: ``config.reorder`` values for each decoder.
+    Latency: three cycles, and the time of the earlier segments. Throughput: one word per cycle.
+    Buffering: ``config.reorder`` values per decoder.
 
     Members
     -------
@@ -104,10 +104,10 @@ class InOrder(wiring.Component):
         return m
 
     def _buffer(self, m: Module, place: int) -> fifo.SyncFIFOBuffered:
-        """The buffer of one decoder, filled."""
+        """Build and fill the buffer of one decoder."""
         config = self.config
         width = ValueBeat(config.beat_values).size
-        depth = config.reorder // config.beat_values + 1  # one is in its output register
+        depth = config.reorder // config.beat_values + 1  # one of them in the output register
         m.submodules[f"widen_{place}"] = widen = Widen(config)
         m.submodules[f"buffer_{place}"] = buffer = fifo.SyncFIFOBuffered(width=width, depth=depth)
         wiring.connect(m, wiring.flipped(self.beats[place]), widen.beats)

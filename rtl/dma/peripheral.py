@@ -1,4 +1,4 @@
-"""What the exported tops with registers have in common: the shell around decoders or an encoder."""
+"""The shell that all exported tops with registers share."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from cassandra_spec.rtl.dma.registers import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Activity:
-    """What the registers of a peripheral report of its engine, cycle by cycle."""
+    """The signals of an engine that the registers report, cycle by cycle."""
 
     flying: Value  # segments between queue and output
     done: Value  # a segment leaves (encoder: its entry goes to the results)
-    flagged: Value  # it is flagged
-    causes: dict[str, Value]  # bits of ERROR that are set, by name
+    flagged: Value  # the segment is flagged
+    causes: dict[str, Value]  # bits of ERROR to set, by name
     faults: Sequence[data.View]  # bursts that were answered with an error: {address, decode, ...}
-    fault_valid: Value  # which of them are valid
-    wrong: Value  # a region is not accessed any more because what is known of it has changed
-    steps: dict[str, Value]  # what each 64-bit counter is increased by, by name
+    fault_valid: Value  # which of ``faults`` are valid
+    wrong: Value  # a soft error in a region's state: the region is not accessed any more
+    steps: dict[str, Value]  # increment of each 64-bit counter, by name
 
 
 class RegionCheck(wiring.Component):
-    """Whether a region can be read or written: whole bus words at addresses that exist.
+    """Check that a region consists of whole bus words at addresses that exist.
 
-    A region may end with the address space, not beyond it: bursts would go on from address 0. The
+    A region may end with the address space, not beyond it: bursts would continue at address 0. The
     end is beyond it if the sum of the low bits of base and length carries into high bits that are
     all ones, so no adder is as wide as an address. Latency: none.
 
@@ -63,7 +63,7 @@ class RegionCheck(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         low, width = self.config.word_bits, self.config.address
-        end = Signal(LENGTH_BITS + 1)  # in the part of the address that the length reaches
+        end = Signal(LENGTH_BITS + 1)  # in the address bits that the length reaches
         m.d.comb += end.eq(self.base[:LENGTH_BITS] + self.length[:LENGTH_BITS])
         carried = end[LENGTH_BITS] & self.base[LENGTH_BITS:width].all()
         wrong = Cat(
@@ -80,16 +80,16 @@ class RegionCheck(wiring.Component):
 class Peripheral(wiring.Component):
     """Registers, codebooks, a queue of descriptors and an interrupt around an engine.
 
-    A subclass makes the engine and reports its activity. Exported names and registers are the same
-    for both, except for what only one engine has.
+    A subclass builds the engine and reports its activity. Exported names and registers are the same
+    for both engines, except for what only one engine has.
     """
 
     top: ClassVar[Top]
-    """Which part of the register map it has."""
+    """The engine's name in the register map."""
     commands: ClassVar[tuple[str, ...]]
     """Registers with the fields of a command word."""
     readers: int = 1
-    """Read ports of the codebooks."""
+    """Number of read ports of the codebooks."""
 
     def __init__(self, config: BusConfig, ports: dict[str, object]) -> None:
         self._bus = config
@@ -98,13 +98,13 @@ class Peripheral(wiring.Component):
         self.codebooks = Codebooks(
             books=config.books, entries=config.engine.codebook, readers=self.readers
         )
-        self.busy = Signal()  # a segment is in the queue or on its way
-        self.number = Signal(32)  # of the next segment that is done
-        self.intact = Signal()  # no bit of what describes a segment has changed by itself
+        self.busy = Signal()  # a segment is in the queue or in flight
+        self.number = Signal(32)  # number of the next segment to complete
+        self.intact = Signal()  # no soft error in the registers of a descriptor
 
     @property
     def module_name(self) -> str:
-        """Name of the Verilog module, one for each configuration."""
+        """Name of the Verilog module, unique per configuration."""
         return self._bus.module_name
 
     def elaborate(self, platform: object) -> Module:
@@ -127,18 +127,18 @@ class Peripheral(wiring.Component):
 
     @abc.abstractmethod
     def _engine(self, m: Module, queue: Any) -> Activity:
-        """All behind the queue, up to the flat ports."""
+        """Build everything behind the queue, up to the flat ports."""
 
     @abc.abstractmethod
     def _describe(self, m: Module, descriptor: data.View, checks: Sequence[RegionCheck]) -> Value:
-        """Fill the regions that are checked into a descriptor; returns whether it is legal."""
+        """Fill the regions to be checked into a descriptor; return 1 if it is legal."""
 
     @abc.abstractmethod
     def _built(self) -> dict[str, int]:
-        """Read-only fields that no other engine has, and what they read."""
+        """Return the read-only fields that only this engine has, and their values."""
 
     def _constants(self, m: Module) -> None:
-        """Registers that say what was built."""
+        """Drive the registers that describe the configuration."""
         config, engine = self._bus, self._bus.engine
         master = {"decode": "fetch", "encode": "store"}[self.top]
         values = {
@@ -170,7 +170,7 @@ class Peripheral(wiring.Component):
         ]
 
     def _read_codebook(self, m: Module, loader: CodebookLoader | Channel, place: int) -> None:
-        """Give a loader the read port ``place`` of the codebooks, and say which slot is written."""
+        """Give a loader read port ``place`` of the codebooks, and tell it which slot is written."""
         codebooks = self.codebooks
         drive(m, loader, codebooks, "ends", "slot")
         m.d.comb += [
@@ -181,7 +181,7 @@ class Peripheral(wiring.Component):
         ]
 
     def _descriptor(self, m: Module, queue: Any) -> None:
-        """START makes a descriptor of the registers, if it is legal."""
+        """Make a descriptor of the registers at START, if it is legal."""
         registers = self.registers
         descriptor = Signal.like(queue.descriptors.payload)
         command = descriptor.order.command
@@ -217,13 +217,13 @@ class Peripheral(wiring.Component):
         ]
 
     def _slots(self, queue: Any) -> dict[str, Value]:
-        """The slots that an order names."""
+        """Return the codebook slots that an order names."""
         slots = {"slot": self.registers.book_slot, "pruned_slot": self.registers.book_pruned}
         named = queue.descriptors.payload.order.shape().members
         return {name: slot for name, slot in slots.items() if name in named}
 
     def _has_codebooks(self, queue: Any, command: data.View) -> Value:
-        """Whether the codebooks of a command are defined, if it needs any."""
+        """Return 1 if the codebooks that a command needs are defined."""
         if not self._bus.engine.has("unary"):
             return Const(1, 1)
         slots, defined = self._slots(queue), Array(self.codebooks.defined)
@@ -252,7 +252,7 @@ class Peripheral(wiring.Component):
         m.d.sync += self.irq.eq(waits.any())
 
     def _errors(self, m: Module, activity: Activity, closed: Value) -> None:
-        """Sticky causes, the first segment that was flagged, the first burst that failed."""
+        """Record sticky causes, the first flagged segment and the first failed burst."""
         registers, faults = self.registers, activity.faults
         valid, fault = activity.fault_valid, Signal.like(faults[0])
         for place in reversed(range(len(faults))):
@@ -275,7 +275,7 @@ class Peripheral(wiring.Component):
         self._note(m, valid.any(), halves)
 
     def _note(self, m: Module, event: Value, sources: dict[str, Value]) -> None:
-        """Registers take their sources at the first event since ERROR was written."""
+        """Load registers from their sources at the first event after ERROR was written."""
         noted = Signal()
         with m.If(self.registers.error_written):
             m.d.sync += noted.eq(0)

@@ -1,4 +1,4 @@
-"""The read master: regions of memory as streams of words (AXI4, read channels alone)."""
+"""The read master: regions of memory as streams of words (AXI4, read channels only)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def region_layout(config: DmaConfig) -> data.StructLayout:
 
 
 def burst_layout(config: DmaConfig) -> data.StructLayout:
-    """A burst: the address of its first bus word, and its bus words."""
+    """A burst: the address of its first bus word, and its number of bus words."""
     return data.StructLayout(
         {
             "address": config.address - config.word_bits,
@@ -42,7 +42,7 @@ def beat_layout(config: DmaConfig) -> data.StructLayout:
 
 
 def fault_layout(config: DmaConfig) -> data.StructLayout:
-    """A burst that failed: the address of its first byte in bus words, how, and whose."""
+    """A failed burst: its address in bus words, the kind of error, and the segment's tag."""
     return data.StructLayout(
         {
             "address": config.address - config.word_bits,
@@ -53,25 +53,25 @@ def fault_layout(config: DmaConfig) -> data.StructLayout:
 
 
 class BurstIssuer(wiring.Component):
-    """Cuts regions into bursts, while the buffer has room for what they bring.
+    """Cut regions into bursts, while the buffer has room for their words.
 
-    Bursts end at multiples of ``config.burst``, so none crosses a page, and all but the first and
-    the last of a region have that length.
+    Bursts end at multiples of ``config.burst``, so none crosses a page. All but the first and the
+    last of a region have that length.
 
-    Latency: two cycles from a region to its first burst. Throughput: a burst in two cycles; a
-    region follows another without a pause. Buffering: one region. A burst is offered only while as
-    many words are free in the buffer behind it as it will bring: what comes back is always taken.
-    A region of no words is not legal. A burst that is not the next one of its region, because a bit
-    of this block or of the region has changed, is not offered, nor is one after it.
+    Latency: two cycles from a region to its first burst. Throughput: one burst in two cycles; no
+    pause between regions. Buffering: one region. A burst is offered only while the buffer has room
+    for all its words, so every returned word is accepted. A region of no words is illegal. After a
+    soft error in this block or in the region, a burst that does not continue its region is not
+    offered, nor is any later one.
 
     Members
     -------
     regions : In(stream of region_layout)
     bursts : Out(stream of burst_layout)
     released : In(range(3))
-        Bus words that have left the buffer, or will not come to it.
+        Bus words that have left the buffer, or will never reach it.
     wrong : Out(1)
-        A burst is not offered because it is not the next one.
+        A burst is withheld because it does not continue its region.
     """
 
     def __init__(self, config: DmaConfig) -> None:
@@ -90,9 +90,9 @@ class BurstIssuer(wiring.Component):
         config = self.config
         longest, room = config.burst // config.bus, config.buffer // config.bus
         burst = self.bursts.payload
-        left = Signal(config.count_bits)  # words of the region that no burst has brought
+        left = Signal(config.count_bits)  # words of the region not yet requested
         check = Signal(init=1)  # of the address and of ``left``
-        known = Signal()  # the length of the next burst is in ``burst``
+        known = Signal()  # ``burst`` has the length of the next burst
         free = Signal(range(room + 1), init=room)
         to_border, words = Signal(range(longest + 1)), Signal(range(longest + 1))
         address, rest = Signal.like(burst.address), Signal.like(left)  # after the burst
@@ -131,23 +131,23 @@ class BurstIssuer(wiring.Component):
 
 
 class RegionReceiver(wiring.Component):
-    """Beats of the R channel that belong to one ID, back to regions.
+    """Turn the R beats of one ID back into regions.
 
-    The words of a region become a packet. A beat whose response is an error ends the packet early,
-    and what else comes for the region is dropped: a decoder then finds its region too short, and
-    the reader of ``faults`` knows why.
+    The words of a region become a packet. A beat with an error response ends the packet early, and
+    the rest of the region is dropped. The decoder then finds its region too short, and ``faults``
+    tells why.
 
-    Latency: none. Throughput: a beat in each cycle. Buffering: ``IN_FLIGHT`` regions that wait for
-    their first beat. Beats for which no region is waiting are not legal.
+    Latency: none. Throughput: one beat per cycle. Buffering: ``IN_FLIGHT`` regions that wait for
+    their first beat. Beats without a waiting region are illegal.
 
     Members
     -------
     regions : In(stream of region_layout)
-        Ready while it has room.
+        Ready while there is room for another region.
     beat : In(beat_layout), beat_valid : In(1)
     word : Out({data, last}), word_valid : Out(1)
     dropped : Out(1)
-        The beat is not passed on.
+        The beat is dropped.
     fault : Out(fault_layout), fault_valid : Out(1)
         The first beat of a region with an error.
     """
@@ -168,7 +168,7 @@ class RegionReceiver(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        region = Signal(region_layout(self.config))  # words: those to come; 0: no region
+        region = Signal(region_layout(self.config))  # words left to come; 0: no region
         dropping, bad, final = Signal(), Signal(), Signal()
         m.d.comb += [
             bad.eq(self.beat.resp[RESPONSE_ERROR]),
@@ -189,7 +189,7 @@ class RegionReceiver(wiring.Component):
         return m
 
     def _next_region(self, m: Module, region: data.View, final: Signal) -> Signal:
-        """Returns the address of the first word of a region."""
+        """Load the next region; return the address of its first word."""
         layout = region_layout(self.config)
         m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
         first = Signal(self.config.address - self.config.word_bits)
@@ -205,7 +205,7 @@ class RegionReceiver(wiring.Component):
         return first
 
     def _fault(self, m: Module, region: data.View, first: Signal, bad: Signal) -> None:
-        """The burst began at the border before this word, or with the region."""
+        """Report the failed burst: it began at the border before this word, or with the region."""
         low = (self.config.burst // self.config.bus - 1).bit_length()
         begins = region.address[low:] == first[low:]
         m.d.comb += [
@@ -217,10 +217,10 @@ class RegionReceiver(wiring.Component):
 
 
 class Narrow(wiring.Component):
-    """Bus words to words of a decoder, ``size`` bytes each, least significant first.
+    """Split bus words into words of a decoder, ``size`` bytes each, least significant first.
 
-    Latency: none. Throughput: a word of the decoder in each cycle. Buffering: none; the bus word is
-    taken with its last part.
+    Latency: none. Throughput: one decoder word per cycle. Buffering: none; the bus word is taken
+    with its last part.
 
     Members
     -------
@@ -260,8 +260,8 @@ class Narrow(wiring.Component):
 class _Region(wiring.Component):
     """One region of one decoder: issuer, receiver, buffer and width conversion.
 
-    Latency: three cycles from a beat to its first word. Throughput: a bus word in and a word out in
-    each cycle. Buffering: ``config.buffer`` bytes, and ``IN_FLIGHT`` regions.
+    Latency: three cycles from a beat to its first word. Throughput: one bus word in and one word
+    out per cycle. Buffering: ``config.buffer`` bytes, and ``IN_FLIGHT`` regions.
     """
 
     def __init__(self, config: DmaConfig, size: int) -> None:
@@ -295,7 +295,7 @@ class _Region(wiring.Component):
         return m
 
     def _regions(self, m: Module) -> None:
-        """A region goes to the receiver at once and waits here for the issuer."""
+        """Send a region to the receiver at once and hold it for the issuer."""
         layout = region_layout(self.config)
         m.submodules.waiting = waiting = GuardedQueue(width=layout.size, depth=IN_FLIGHT)
         receiver, issuer = self.receiver.regions, self.issuer.regions
@@ -315,7 +315,7 @@ class _Region(wiring.Component):
         receiver, wide = self.receiver, self.narrow.wide
         depth = self.config.buffer // self.config.bus
         size = receiver.word_layout.size
-        # one word is in its output register, a power of two in its memory
+        # One word is in the output register, a power of two in the memory.
         m.submodules.buffer = buffer = fifo.SyncFIFOBuffered(width=size, depth=depth + 1)
         taken = Signal()
         m.d.comb += [
@@ -330,29 +330,29 @@ class _Region(wiring.Component):
 
 
 class ReadMaster(wiring.Component):
-    """Reads the regions of all decoders over one AXI4 port.
+    """Read the regions of all decoders over one AXI4 port.
 
-    Region 2 i is the speculation region of decoder i, region 2 i + 1 its verification region; the
-    number is the ID of its bursts, so the memory may answer them in any order and interleaved.
-    Bursts of one ID are answered in order, as AXI asks. ``RREADY`` is always high: a burst is
-    requested when the buffer has room for it.
+    Region 2 i is the speculation region of decoder i, region 2 i + 1 its verification region. The
+    number is the ID of its bursts, so the memory may answer different regions in any order and
+    interleaved. Bursts of one ID are answered in order, as AXI requires. ``RREADY`` is always high:
+    a burst is requested only when the buffer has room for it.
 
-    Latency: five cycles from a region to ARVALID, four from a beat to a decoder's word.
-    Throughput: an address in each cycle (round robin), a beat in each cycle. Buffering: see the
-    configuration. The base of a region and its length are multiples of the bus word.
+    Latency: five cycles from a region to ARVALID, four from a beat to a decoder's word. Throughput:
+    one address per cycle (round robin), one beat per cycle. Buffering: see the configuration. The
+    base and the length of a region are multiples of the bus word.
 
     Members
     -------
     regions : In(stream of region_layout) for each region
     speculation, verification : Out(stream of {data, last: 1}) for each decoder
-        Words of its regions, as it takes them.
+        Words of the decoder's regions.
     fault : Out(fault_layout), fault_valid : Out(1) for each region
     ar : Out(stream of {burst: burst_layout, id})
     r : In(beat_layout), r_valid : In(1)
     reading : Out(1)
         A beat is being taken.
     wrong : Out(1)
-        A region is not read on because a bit of what is known of it has changed.
+        A soft error in a region's state has stopped its reads.
     """
 
     def __init__(self, config: DmaConfig) -> None:
@@ -401,7 +401,7 @@ class ReadMaster(wiring.Component):
         return m
 
     def _arbitrate(self, m: Module) -> None:
-        """The address register takes a burst from the first unit after the last that has one."""
+        """Fill the address register from the first issuer after the last one that has a burst."""
         count = len(self.units)
         layout = data.StructLayout({"valid": 1, "payload": self.ar_layout})
         m.submodules.address = register = GuardedRegister(layout.size)

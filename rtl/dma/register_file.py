@@ -1,4 +1,4 @@
-"""The register map as gateware: an AXI4-Lite port in front of the table of registers."""
+"""The register map as gateware: an AXI4-Lite port for the table of registers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class RegisterFile(wiring.Component):
     """Registers behind AXI4-Lite.
 
     Latency: two cycles from the later of address and data to the response; two from a read's
-    address to its data. Throughput: an access in two cycles, reads beside writes. Buffering: an
-    address and a word of data in each direction. Illegal input: an address without a register is
-    answered with SLVERR and does nothing; writes to read-only fields do nothing. Byte strobes are
-    obeyed: a write without any does nothing, one to a ``whole`` register needs all.
+    address to its data. Throughput: one access in two cycles, reads in parallel with writes.
+    Buffering: one address and one data word in each direction. Illegal input: an access to an
+    address without a register is answered with SLVERR and has no effect; writes to read-only fields
+    have no effect. Byte strobes are obeyed: a write without strobes has no effect, a write to a
+    ``whole`` register needs all of them.
 
-    The upper half of a read-only 64-bit number reads what it was when its own lower half was last
-    read, whatever was read since; zero before that.
+    The upper half of a read-only 64-bit number returns its value from the last read of its own
+    lower half, whatever was read since; zero before the first.
 
-    A write of which a bit has changed between its port and its register is answered with SLVERR,
-    does nothing, and sets ``unsound``. A ``guarded`` register knows whether a bit of it has
-    changed.
+    If a bit of a write flips between port and register, the write is answered with SLVERR, has no
+    effect, and sets ``unsound``. A ``guarded`` register detects a flipped bit.
 
     Members
     -------
@@ -34,14 +34,13 @@ class RegisterFile(wiring.Component):
     b : Out(stream of response), r : Out(stream of {data, response})
     REGISTER_FIELD
         ro: In. rw: Out. w1c: Out, and In ``REGISTER_FIELD_set``; a bit that is set and cleared in
-        the same cycle stays set. wo: Out, what is being written, in the cycle in which it is; else
-        zero.
-    REGISTER_written : Out(1) of registers with w1c or wo fields
-        The register is being written, with a strobe.
-    REGISTER_intact : Out(1) of registers that are guarded
-        No bit of the register has changed since it was written.
+        the same cycle stays set. wo: Out, the value in the cycle of a write; otherwise zero.
+    REGISTER_written : Out(1), registers with w1c or wo fields
+        The register is being written, with at least one strobe.
+    REGISTER_intact : Out(1), guarded registers
+        No bit of the register has flipped since it was written.
     unsound : Out(1)
-        A bit of a write had changed, at some time since reset.
+        A bit of a write has flipped, at some time since reset.
     """
 
     def __init__(self, registers: tuple[Register, ...] = REGISTERS) -> None:
@@ -78,7 +77,7 @@ class RegisterFile(wiring.Component):
         return m
 
     def _guard(self, m: Module, register: Register, write: _Write, selected: Signal) -> None:
-        """A check for each byte: bytes are written one by one."""
+        """Keep a check for each byte, because bytes are written one by one."""
         fields = Signal(32, name=f"bits_of_{register.name}")
         kept = 0
         for field, low in register.places():
@@ -99,9 +98,9 @@ class RegisterFile(wiring.Component):
         return Cat(place == register.offset // 4 for register in self.registers).any()
 
     def _write_port(self, m: Module) -> _Write:
-        """Address and data wait for each other, and for the response before them to be taken.
+        """Accept address and data in any order, after the previous response has been taken.
 
-        Each has a check, which is wrong again when it has been used: so neither is used twice.
+        Each has a check, which is made wrong after use, so neither is used twice.
         """
         write, answers = _Write(), Signal(name="write")
         word = Signal(self.write_layout)
@@ -166,7 +165,7 @@ class RegisterFile(wiring.Component):
             m.d.sync += [place.eq(self.ar.payload[2:]), addressed.eq(1)]
 
     def _value(self, register: Register) -> Value:
-        """What a read of the register gives."""
+        """Return the value that a read of the register gives."""
         parts: list[Value] = []
         for field, low in register.places():
             below = sum(len(part) for part in parts)
@@ -195,7 +194,7 @@ class _Write:
     """A write, in the cycle in which it is answered."""
 
     def __init__(self) -> None:
-        self.acts = Signal()  # no bit of it has changed on the way
+        self.acts = Signal()  # no bit of the write has flipped on the way
         self.place = Signal(ADDRESS_BITS - 2)
         self.bits, self.strobe = Signal(32), Signal(4)
         self.mask = Signal(32)  # bits that are written

@@ -1,6 +1,6 @@
-"""The register map: one table that makes the gateware, the documentation and the C header.
+"""The register map: one table that defines the gateware, the documentation and the C header.
 
-A register is 32 bits at a multiple of four bytes. Its fields have one access each:
+A register is 32 bits at a multiple of four bytes. Each field has one kind of access:
 
 ``ro``   read only
 ``rw``   read and write; zero after reset
@@ -29,16 +29,16 @@ Access = Literal["ro", "rw", "w1c", "wo"]
 Top = Literal["decode", "encode"]
 
 TOPS: tuple[Top, ...] = ("decode", "encode")
-"""What has registers: decoders with their DMA (dma, array), the encoder with its (encoder-dma)."""
+"""Tops with registers: decoders with their DMA (dma, array), the encoder with its (encoder-dma)."""
 
 ADDRESS_BITS = 8
-"""Bits of an address of the register port."""
+"""Bits of a register port address."""
 
 ID = int.from_bytes(b"CASS", "big")
-"""What the register ``id`` reads."""
+"""The value of the register ``id``."""
 
 VERSION = (0, 4, 0)
-"""Of the register map: major (incompatible), minor (additions), patch."""
+"""Version of the register map: major (incompatible), minor (additions), patch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ class Register:
     offset: int
     meaning: str
     fields: tuple[Field, ...]
-    tops: tuple[Top, ...] = TOPS  # that have it
-    latched: bool = False  # the upper half of a number: reads what it was when the lower was read
-    whole: bool = False  # acts when all of its bytes are written, else not at all
-    guarded: bool = False  # of rw fields; START does nothing if a bit of it has changed by itself
+    tops: tuple[Top, ...] = TOPS  # tops that have it
+    latched: bool = False  # upper half: keeps its value from the last read of the lower half
+    whole: bool = False  # acts only when all of its bytes are written
+    guarded: bool = False  # for rw fields; START has no effect after a soft error in it
 
     def places(self) -> Iterator[tuple[Field, int]]:
-        """Fields with their lowest bit."""
+        """Yield the fields with their lowest bit."""
         low = 0
         for field in self.fields:
             low += field.skip
@@ -81,7 +81,7 @@ class Register:
 def _fields(
     access: Access, *entries: tuple[str, int, str] | tuple[str, int, str, int]
 ) -> tuple[Field, ...]:
-    """Fields of one access: name, width, meaning, and how many reserved bits are below."""
+    """Make fields of one access: name, width, meaning, and the number of reserved bits below."""
     made = []
     for name, width, meaning, *skip in entries:
         field = Field(name=name, width=width, access=access, meaning=meaning, skip=sum(skip))
@@ -90,7 +90,7 @@ def _fields(
 
 
 def _bits(access: Access, *names_and_meanings: tuple[str, str]) -> tuple[Field, ...]:
-    """Fields of one bit."""
+    """Make fields of one bit."""
     return _fields(access, *((name, 1, meaning) for name, meaning in names_and_meanings))
 
 
@@ -103,7 +103,7 @@ def _register(
     whole: bool = False,
     guarded: bool = False,
 ) -> Register:
-    """A register of named fields."""
+    """Make a register of named fields."""
     return Register(
         name=name,
         offset=offset,
@@ -124,7 +124,7 @@ def _whole(
     only: Top | None = None,
     guarded: bool = False,
 ) -> Register:
-    """A register that is one field."""
+    """Make a register that is one field."""
     fields = _fields(access, ("value", 32, meaning))
     return _register(name, offset, meaning, fields, only=only, guarded=guarded)
 
@@ -132,7 +132,7 @@ def _whole(
 def _pair(
     name: str, offset: int, access: Access, meaning: str, *, guarded: bool = False
 ) -> tuple[Register, Register]:
-    """A 64-bit number in two registers."""
+    """Make two registers for a 64-bit number."""
     halves = (("low", f"{meaning}, bits 31:0"), ("high", f"{meaning}, bits 63:32"))
     low, high = (
         _whole(f"{name}_{part}", offset + 4 * place, access, text, guarded=guarded)
@@ -147,7 +147,7 @@ DMA_CAUSES = (
     ("descriptor", "a descriptor was not legal and is not queued"),
     ("overflow", "a descriptor was written while the queue was full and is lost"),
 )
-"""Causes of an error that the decoder does not know."""
+"""Error causes of the DMA."""
 
 ENCODE_CAUSES = (
     *(
@@ -156,7 +156,7 @@ ENCODE_CAUSES = (
     ),
     ("room", "encoder: a region did not fit its room; what did not fit is not written"),
 )
-"""Causes of an error that only the encoder knows."""
+"""Error causes that only the encoder has."""
 
 _GUARD = (
     "guard",
@@ -181,19 +181,19 @@ _FIRST_BITS = 27
 
 
 def _command(fields: Iterable[CommandField]) -> tuple[Field, ...]:
-    """The fields of a command word."""
+    """Return the fields of a command word."""
     return _fields("rw", *((field.name, field.width, field.meaning) for field in fields))
 
 
 def _encode_command() -> tuple[tuple[Field, ...], tuple[Field, ...]]:
-    """The fields of the encoder's command word, cut between two of them."""
+    """Return the fields of the encoder's command word, split into two registers."""
     ends = list(itertools.accumulate(field.width for field in ENCODE_COMMAND_FIELDS))
     cut = ends.index(_FIRST_BITS) + 1
     return _command(ENCODE_COMMAND_FIELDS[:cut]), _command(ENCODE_COMMAND_FIELDS[cut:])
 
 
 def _engine(command: str, lanes: str, *more: tuple[str, int, str]) -> tuple[Field, ...]:
-    """What a decoder or encoder is built for."""
+    """Return the fields that describe a decoder or encoder."""
     return _fields(
         "ro",
         ("lanes", 8, lanes),
@@ -205,7 +205,7 @@ def _engine(command: str, lanes: str, *more: tuple[str, int, str]) -> tuple[Fiel
 
 
 def _master(lengths: str) -> tuple[Field, ...]:
-    """How the read or write master is built."""
+    """Return the fields that describe the read or write master."""
     return _fields(
         "ro",
         ("bus", 8, f"bytes of a bus word: bases and {lengths} are multiples of it"),
@@ -453,11 +453,11 @@ REGISTERS = (
         for place, (name, meaning) in enumerate(_RESULTS)
     ),
 )
-"""The map."""
+"""The register map."""
 
 
 def registers_for(top: Top) -> tuple[Register, ...]:
-    """The registers that a top has."""
+    """Return the registers that a top has."""
     return tuple(register for register in REGISTERS if top in register.tops)
 
 
@@ -478,20 +478,20 @@ def check(registers: tuple[Register, ...] = REGISTERS) -> None:
 
 
 def register_of(name: str) -> Register:
-    """The register of a name; KeyError if there is none."""
+    """Return the register with this name; raise KeyError if it does not exist."""
     return {register.name: register for register in REGISTERS}[name]
 
 
 def guarded_of(top: Top) -> list[str]:
-    """Names of the registers of a top that say which memory is accessed."""
+    """Return the names of a top's registers that determine which memory is accessed."""
     return [register.name for register in registers_for(top) if register.guarded]
 
 
 def names_of(name: str) -> list[str]:
-    """The names of the fields of a register, from bit 0 up."""
+    """Return the names of the fields of a register, from bit 0 up."""
     return [field.name for field in register_of(name).fields]
 
 
 def field_of(register: str, field: str) -> tuple[Field, int]:
-    """A field and its lowest bit; KeyError if there is none."""
+    """Return a field and its lowest bit; raise KeyError if it does not exist."""
     return {found.name: (found, low) for found, low in register_of(register).places()}[field]

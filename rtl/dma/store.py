@@ -1,4 +1,4 @@
-"""Segments on their way to memory: their places, their ends and their entries."""
+"""The store: tracks segments on their way to memory, from their places to their entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFFSET_BITS = 32
 
 
 def entry_layout() -> data.StructLayout:
-    """A segment that is in memory: its directory entry (docs/format.md, section 5) and its causes.
+    """An entry: a stored segment's directory entry (docs/format.md, section 5) and its causes.
 
     ``failed``: a write was answered with an error. ``room``: a region did not fit.
     """
@@ -36,30 +36,29 @@ def entry_layout() -> data.StructLayout:
 
 
 class Store(wiring.Component):
-    """Writes what an encoder emits, and emits an entry for each segment that is in memory.
+    """Write an encoder's output to memory, and make an entry for each stored segment.
 
-    The entry of a segment comes when every byte of both regions has been answered. Its offsets
-    count superblocks from the last place that did not follow another. A region may be written while
-    the other, or the result of the segment before, is still on its way.
+    The entry of a segment comes when every byte of both regions has been acknowledged. Its offsets
+    count superblocks from the last place without ``follow``. A region may be written while the
+    other one, or the result of the previous segment, is still on its way.
 
     Latency: the memory's, and four cycles. Throughput: that of :class:`WriteMaster`. Buffering:
-    ``IN_FLIGHT`` segments, counted from their place to the taking of their entry: no place is taken
-    beyond, so nothing that is queued for a segment can overflow, however long entries wait. Illegal
-    input: a result that says of a region that it is empty when it has words, or the other way
-    round, is not legal.
+    ``IN_FLIGHT`` segments, counted from their place until their entry is taken. No further place is
+    taken, so no queue can overflow, however long entries wait. Illegal input: a result that calls a
+    region empty although it has words, or the other way round.
 
     Members
     -------
     places : In(stream of {regions: place_layout for each, ...})
     words : In(stream of {data: 8 * lanes, last: 1}) for each region
-        A packet for each region that is not empty.
+        One packet per region that is not empty.
     results : In(stream of EncodeResult)
-        One for each segment, valid before the first word of the next one is.
+        One per segment, valid before the first word of the next segment.
     entries : Out(stream of entry_layout)
     aw, w, b, writing, wrong, fault, fault_valid
-        As of :class:`WriteMaster`.
+        As in :class:`WriteMaster`.
     flying : Out(range(IN_FLIGHT + 1))
-        Segments inside.
+        Number of segments inside.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -95,14 +94,14 @@ class Store(wiring.Component):
                 self.fault_valid[place].eq(master.fault_valid[place]),
             ]
         m.submodules.follows, m.submodules.results = self._follows, self._waiting
-        taken = Signal()  # an entry
+        taken = Signal()  # an entry is taken
         self._begin(m, taken)
         self._learn(m)
         self._finish(m, taken)
         return m
 
     def _begin(self, m: Module, taken: Signal) -> None:
-        """Take a segment's places while all that may follow from it has room."""
+        """Take a segment's places while everything that may follow from it has room."""
         places = self.master.places
         begun = self.places.valid & self.places.ready
         m.d.comb += [
@@ -118,7 +117,7 @@ class Store(wiring.Component):
         m.d.sync += self.flying.eq(self.flying + begun - taken)
 
     def _learn(self, m: Module) -> None:
-        """Results wait for ends of regions; the master learns at once which regions are empty."""
+        """Queue results until their regions end; tell the master which regions are empty."""
         waiting, known, taken = self._waiting, self.master.known, Signal()
         m.d.comb += [
             taken.eq(self.results.valid & self.results.ready),
@@ -134,7 +133,7 @@ class Store(wiring.Component):
             ]
 
     def _finish(self, m: Module, taken: Signal) -> None:
-        """Both ends and the result of the oldest segment make its entry."""
+        """Make the entry of the oldest segment from both ends and the result."""
         result = data.View(EncodeResult(), self._waiting.r_data)
         entry, ends = self.entries.payload, self.master.ends
         complete = Cat(self._waiting.r_rdy, self._follows.r_rdy, *(end.valid for end in ends)).all()
@@ -148,7 +147,7 @@ class Store(wiring.Component):
             entry.room.eq(Cat(end.payload.room for end in ends).any()),
         ]
         for place, name in enumerate(REGIONS):
-            previous = Signal(OFFSET_BITS, name=f"previous_{name}")  # where the last segment ended
+            previous = Signal(OFFSET_BITS, name=f"previous_{name}")  # end of the last segment
             offset, length = entry.offsets[place], entry.lengths[place]
             m.d.comb += [
                 ends[place].ready.eq(taken),
@@ -160,19 +159,19 @@ class Store(wiring.Component):
 
 
 class CassandraStore(wiring.Component):
-    """The store by itself: regions of any encoder in, AXI4 writes out.
+    """The store alone: takes the regions of any encoder, makes AXI4 writes.
 
     Latency, throughput, buffering and illegal input: see :class:`Store`.
 
     Members
     -------
-    s_axis_speculation_*, s_axis_verification_* : AXI4-Stream, a packet for each region with words
-    s_axis_place_* : AXI4-Stream, ``place_layout`` of both regions, one for each segment
-    s_axis_result_* : AXI4-Stream, ``EncodeResult``, one for each segment
-    m_axis_entry_* : AXI4-Stream, ``entry_layout``, one for each segment
+    s_axis_speculation_*, s_axis_verification_* : AXI4-Stream, one packet per region with words
+    s_axis_place_* : AXI4-Stream, ``place_layout`` of both regions, one per segment
+    s_axis_result_* : AXI4-Stream, ``EncodeResult``, one per segment
+    m_axis_entry_* : AXI4-Stream, ``entry_layout``, one per segment
     m_axi_aw*, m_axi_w*, m_axi_b* : AXI4, the write channels
     fault, decode : Out(1)
-        A write is answered with an error, with DECERR; ``fault_address``: of its burst.
+        A write is answered with an error; ``decode``: with DECERR. ``fault_address``: its burst.
     """
 
     def __init__(self, config: StoreConfig | None = None) -> None:
@@ -202,7 +201,7 @@ class CassandraStore(wiring.Component):
 
     @property
     def module_name(self) -> str:
-        """Name of the Verilog module, one for each configuration."""
+        """Name of the Verilog module, unique per configuration."""
         return self.config.module_name.replace("encoder_dma", "store", 1)
 
     def elaborate(self, platform: object) -> Module:

@@ -1,4 +1,4 @@
-"""The write master: the regions of segments into memory (AXI4, write channels alone)."""
+"""The write master: regions of segments into memory (AXI4, write channels only)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ RESPONSE_ERROR = 1
 
 
 def place_layout(config: StoreConfig) -> data.StructLayout:
-    """Where a region goes, in bus words; ``follow``: behind the one before it, instead.
+    """The place of a region, in bus words; ``follow``: behind the previous region instead.
 
-    ``check`` is of the others; all but ``follow`` are not looked at if that is set.
+    ``check`` covers the other fields; with ``follow`` set, only that field is used.
     """
     return data.StructLayout(
         {
@@ -29,25 +29,25 @@ def place_layout(config: StoreConfig) -> data.StructLayout:
 
 
 def write_burst_layout(config: StoreConfig) -> data.StructLayout:
-    """A burst whose words have all come; ``words`` may be 0 at the end of a region."""
+    """A burst whose words have all arrived; ``words`` may be 0 at the end of a region."""
     return data.StructLayout(
         {
             "address": config.address - config.word_bits,
             "words": range(config.longest + 1),
-            "end": 1,  # the region's last
-            "room": 1,  # at its end: the region did not fit
-            "check": 1,  # of address and words
+            "end": 1,  # the region's last burst
+            "room": 1,  # at the end: the region did not fit
+            "check": 1,  # covers address and words
         }
     )
 
 
 def end_layout() -> data.StructLayout:
-    """How the writing of a region went."""
+    """The outcome of writing a region."""
     return data.StructLayout({"failed": 1, "room": 1})
 
 
 def write_fault_layout(config: StoreConfig) -> data.StructLayout:
-    """A burst that was answered with an error: its address in bus words, and how."""
+    """A burst that was answered with an error: its address in bus words, and the kind of error."""
     return data.StructLayout({"address": config.address - config.word_bits, "decode": 1})
 
 
@@ -57,11 +57,12 @@ def word_layout(size: int) -> data.StructLayout:
 
 
 class Gather(wiring.Component):
-    """Words of an encoder to bus words, the first in the lowest bits.
+    """Combine words of an encoder into bus words, the first in the lowest bits.
 
-    Latency: one cycle from the word that completes a bus word (none if they are of one size).
-    Throughput: a word in each cycle. Buffering: a bus word. A region whose last word does not
-    complete a bus word (none is: a superblock is a whole number of them) is completed with zeros.
+    Latency: one cycle from the word that completes a bus word (none if both have one size).
+    Throughput: one word per cycle. Buffering: one bus word. A region whose last word does not
+    complete a bus word would be completed with zeros; this does not occur, because a superblock is
+    a whole number of bus words.
 
     Members
     -------
@@ -107,31 +108,31 @@ class Gather(wiring.Component):
 
 
 class BurstFormer(wiring.Component):
-    """Cuts regions into bursts as their words come; the last word tells how long a region is.
+    """Cut regions into bursts as their words arrive; the last word tells the region's length.
 
-    Bursts end at multiples of ``config.burst``, so none crosses a page. A burst is handed on when
-    its last word is, so whoever writes it never waits for data. The words of a region that do not
-    fit its room are dropped, and its end says so.
+    Bursts end at multiples of ``config.burst``, so none crosses a page. A burst is handed on
+    together with its last word, so its writer never waits for data. Words that do not fit the
+    region's room are dropped, and the region's end reports that.
 
-    A region without words has no packet. So the region of a place is begun when a word waits, or
-    passed over when ``known`` says that it is empty; the result of a segment is known before a word
-    of a later one waits (``pending``: it is just coming). The end of each region, empty or not, is
-    a burst with ``end`` set, of no words if need be.
+    A region without words has no packet. A place's region therefore begins when a word waits, or is
+    skipped when ``known`` says that it is empty. The result of a segment is known before a word of
+    a later one waits (``pending``: it is just arriving). The end of each region, empty or not, is a
+    burst with ``end`` set, of no words if need be.
 
-    Latency: none for words, one cycle for a burst. Throughput: a word in each cycle; three cycles
-    between regions. Buffering: none. A room of 0 drops everything. It stops, until reset, when a
-    bit of a place, or of what it knows of the region, has changed.
+    Latency: none for words, one cycle for a burst. Throughput: one word per cycle; three cycles
+    between regions. Buffering: none. A room of 0 drops everything. After a soft error in a place or
+    in the region's state, the block stops until reset.
 
     Members
     -------
     places : In(stream of place_layout)
-        Where the next region goes; taken at its end.
+        The place of the next region; taken at the region's end.
     known : In(stream of 1), pending : In(1)
-        Whether the region is empty, in order; taken at its end.
+        1 if the region is empty, in order; taken at the region's end.
     words : In(stream of {data: 8 * bus, last: 1})
     beats : Out(stream of 8 * bus), bursts : Out(stream of write_burst_layout)
     wrong : Out(1)
-        It has stopped.
+        The block has stopped.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -151,11 +152,11 @@ class BurstFormer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         place = self.places.payload
-        burst = Signal(write_burst_layout(self.config))  # the one that is being formed
+        burst = Signal(write_burst_layout(self.config))  # the burst being formed
         room = Signal(self.config.count_bits)
         check = Signal(init=1)  # of the burst's address and words, and of the room
         overrun = Signal()
-        load, fresh = Signal(), Signal(init=1)  # fresh: the place has not been loaded
+        load, fresh = Signal(), Signal(init=1)  # fresh: the place has not been loaded yet
         placed = place.check == check_of(place.address, place.room, place.follow)
         given = self.places.valid & placed & fresh
         with m.FSM():
@@ -211,10 +212,10 @@ class BurstFormer(wiring.Component):
         overrun: Signal,
         fresh: Signal,
     ) -> None:
-        """Pass words on; a burst goes out with the word that completes it."""
+        """Pass words on; send a burst with the word that completes it."""
         words, longest = self.words, self.config.longest
         fits, closes, moved, right = Signal(), Signal(), Signal(), Signal()
-        after = Signal.like(burst.address)  # of this word
+        after = Signal.like(burst.address)  # after this word
         offered = self.bursts.payload
         m.d.comb += [
             right.eq((check == check_of(burst.address, burst.words, room)) & ~fresh),
@@ -252,12 +253,12 @@ class BurstFormer(wiring.Component):
 
 
 class RegionStore(wiring.Component):
-    """One region of each segment, up to the bursts that wait to be written, and to their ends.
+    """One region of each segment, up to its queued bursts and its end.
 
-    Latency: three cycles from a word to its burst. Throughput: a word in, a beat out in each cycle.
-    Buffering: ``config.buffer`` bytes, ``config.outstanding`` bursts that wait to be written and as
-    many that wait for their response, and ``IN_FLIGHT`` places, lengths and ends. The end of a
-    region is held until it is taken; the responses that would bring more ends wait meanwhile.
+    Latency: three cycles from a word to its burst. Throughput: one word in and one beat out per
+    cycle. Buffering: ``config.buffer`` bytes, ``config.outstanding`` bursts that wait to be written
+    and as many that wait for their response, and ``IN_FLIGHT`` places, lengths and ends. The end of
+    a region is held until it is taken; responses that would bring more ends wait meanwhile.
 
     Members
     -------
@@ -265,14 +266,14 @@ class RegionStore(wiring.Component):
         See :class:`BurstFormer`.
     words : In(stream of {data: 8 * lanes, last: 1})
     bursts : Out(stream of write_burst_layout), beats : Out(stream of 8 * bus)
-        What is to be written; bursts have words.
+        The data to write; every burst has words.
     responses : In(stream of 2)
-        BRESP of its bursts, in their order.
+        BRESP of the region's bursts, in order.
     ends : Out(stream of end_layout)
-        One for each place.
+        One per place.
     fault : Out(write_fault_layout), fault_valid : Out(1)
     wrong : Out(1)
-        Nothing more is written because a bit of what is known of the region has changed.
+        A soft error in the region's state has stopped its writes.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -303,7 +304,7 @@ class RegionStore(wiring.Component):
             _queue_into(m, name, getattr(self, name), getattr(former, name))
             for name in ("places", "known")
         ]
-        # one beat is in the output register of its buffer, a power of two in its memory
+        # One beat is in the output register, a power of two in the memory.
         buffer = fifo.SyncFIFOBuffered(width=8 * config.bus, depth=config.depth + 1)
         m.submodules.buffer = buffer
         pass_through(m, former.beats, buffer, self.beats)
@@ -313,9 +314,9 @@ class RegionStore(wiring.Component):
         return m
 
     def _follow(self, m: Module) -> Value:
-        """Bursts to the memory, then to where they wait for their response.
+        """Send bursts to the memory, then queue them for their response.
 
-        Returns whether a burst is not written because a bit of it has changed.
+        Returns 1 if a burst is withheld because one of its bits has flipped.
         """
         layout = write_burst_layout(self.config)
         formed, sent = Signal(layout), Signal(layout)
@@ -324,7 +325,7 @@ class RegionStore(wiring.Component):
         m.submodules.sent = waiting = fifo.SyncFIFO(width=layout.size, depth=depth)
         m.submodules.ends_queue = ends = fifo.SyncFIFO(width=end_layout().size, depth=IN_FLIGHT)
         bare, answered, leaves, bad = Signal(), Signal(), Signal(), Signal()
-        failed = Signal()  # an earlier burst of the region
+        failed = Signal()  # an earlier burst of the region failed
         right = ready.r_rdy & (formed.check == check_of(formed.address, formed.words))
         m.d.comb += [
             ready.w_data.eq(self.former.bursts.payload),
@@ -361,28 +362,28 @@ class RegionStore(wiring.Component):
 
 
 class WriteMaster(wiring.Component):
-    """Writes the regions of segments over one AXI4 port.
+    """Write the regions of segments over one AXI4 port.
 
-    The place of a region in ``REGIONS`` is the ID of its bursts: responses of the two may come in
-    any order. A burst is requested when all of its words have come. Its words follow at once,
-    in the order of the addresses. A response that would end a region while ``IN_FLIGHT`` ends wait
-    is held, and with it those behind: whoever hands out places must not have more than
-    ``IN_FLIGHT`` of them without an end (:class:`cassandra_spec.rtl.dma.store.Store` does not).
+    The index of a region in ``REGIONS`` is the ID of its bursts, so the responses of the two may
+    come in any order. A burst is requested when all of its words have arrived. Its words follow at
+    once, in the order of the addresses. A response that would end a region while ``IN_FLIGHT`` ends
+    wait is held, together with those behind it. So no more than ``IN_FLIGHT`` places may be handed
+    out without an end (:class:`cassandra_spec.rtl.dma.store.Store` ensures that).
 
-    Latency: five cycles from the last word of a burst to AWVALID. Throughput: a beat in each cycle;
-    the regions take turns, burst by burst. Buffering: see :class:`RegionStore`. The base of a
-    region is a multiple of the bus word. Responses to bursts that were not written are not legal.
+    Latency: five cycles from the last word of a burst to AWVALID. Throughput: one beat per cycle;
+    the regions alternate, burst by burst. Buffering: see :class:`RegionStore`. The base of a region
+    is a multiple of the bus word. Responses to bursts that were not written are illegal.
 
     Members
     -------
     places, known, pending, words, ends, fault, fault_valid
-        As of :class:`RegionStore`, for each region.
+        As in :class:`RegionStore`, for each region.
     aw : Out(stream of {address, words, id}), w : Out(stream of {data, last})
     b : In(stream of {id, resp})
     writing : Out(1)
         A beat leaves.
     wrong : Out(1)
-        A region is not written on because a bit of what is known of it has changed.
+        A soft error in a region's state has stopped its writes.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -428,13 +429,13 @@ class WriteMaster(wiring.Component):
         return m
 
     def _write(self, m: Module) -> None:
-        """Address and words of one burst after another."""
+        """Write address and words of one burst after another."""
         asked = data.StructLayout({"valid": 1, "payload": self.aw_layout})
         course = data.StructLayout({"left": range(self.config.longest + 1), "latest": 1})
         m.submodules.address = address = GuardedRegister(asked.size)
         m.submodules.course = current = GuardedRegister(course.size)
         now, after = data.View(asked, address.value), Signal(asked)
-        at, then = data.View(course, current.value), Signal(course)  # words of the burst; whose
+        at, then = data.View(course, current.value), Signal(course)  # words of the burst; region
         chosen, granted = Signal(), Signal()
         final, free = Signal(), Signal()
         first, second = (unit.bursts for unit in self.units)
@@ -444,7 +445,7 @@ class WriteMaster(wiring.Component):
             self.w.payload.last.eq(at.left == 1),
             final.eq((at.left == 1) & self.writing),
             free.eq((~self.aw.valid | self.aw.ready) & ((at.left == 0) | final)),
-            chosen.eq(Mux(at.latest, ~first.valid, second.valid)),  # the other one first
+            chosen.eq(Mux(at.latest, ~first.valid, second.valid)),  # the other region first
             granted.eq(free & (first.valid | second.valid)),
             self.writing.eq(self.w.valid & self.w.ready),
             address.load.eq(granted | self.aw.ready),
@@ -480,7 +481,7 @@ def pass_through(
     queue: fifo.FIFOInterface | GuardedQueue,
     sink: stream.Interface,
 ) -> None:
-    """A stream through a FIFO."""
+    """Pass a stream through a FIFO."""
     m.d.comb += [
         queue.w_data.eq(source.payload),
         queue.w_en.eq(source.valid & queue.w_rdy),
@@ -494,7 +495,7 @@ def pass_through(
 def _queue_into(
     m: Module, name: str, source: stream.Interface, sink: stream.Interface
 ) -> GuardedQueue:
-    """A stream through a queue of its own."""
+    """Pass a stream through a guarded queue."""
     queue = GuardedQueue(width=len(Value.cast(source.payload)), depth=IN_FLIGHT)
     m.submodules[f"{name}_queue"] = queue
     pass_through(m, source, queue, sink)

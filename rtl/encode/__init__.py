@@ -1,1 +1,1 @@
-"""The encoder's parts: its front end, its back end, and what travels between them."""
+"""The encoder's parts: its front end, its back end, and the streams between them."""

@@ -1,4 +1,4 @@
-"""Values to significands, windows and residues (docs/format.md, sections 4.2 and 4.3)."""
+"""Alignment: values to significands, windows and residues (docs/format.md, sections 4.2, 4.3)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 OUT = 9
-"""A distance at which nothing of a significand is left, not even by rounding."""
+"""The distance from which on nothing of a significand is left, even after rounding."""
 
 _ESCAPE = 255
 
 
 class Distance(wiring.Component):
-    """How far a value's exponent is below its group's, at most ``OUT``.
+    """Compute how far a value's exponent is below its group's, at most ``OUT``.
 
-    Combinational. ``shared`` is at least the effective exponent; else the result is arbitrary.
+    Combinational. ``shared`` must be at least the effective exponent; otherwise the result is
+    arbitrary.
 
     Members
     -------
@@ -38,9 +39,9 @@ class Distance(wiring.Component):
 
 
 class Aligner(wiring.Component):
-    """The magnitude of a lane and its residue, once the distance is known.
+    """Compute the magnitude of a lane and its residue from the distance.
 
-    Combinational. A distance from 0 to ``OUT``; others give an arbitrary result.
+    Combinational. The distance is from 0 to ``OUT``; others give an arbitrary result.
 
     Members
     -------
@@ -49,13 +50,13 @@ class Aligner(wiring.Component):
     distance : In(4), saturated : In(1)
         ``saturated`` (exact): the window is 255.
     round : In(1)
-        mx: to nearest, ties to even; else the low bits are cut off.
+        Round to nearest, ties to even (mx); otherwise truncate.
     field : Out(8)
         The aligned significand, or the window.
     escape : Out(1)
         exact: the value is stored whole.
     residue : Out(7), width : Out(3)
-        exact: what was cut off, zero from bit ``width`` on; or a zero flag.
+        exact: the bits shifted out, zero from bit ``width`` on; or a zero flag.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class Aligner(wiring.Component):
         m = Module()
         significand, shifted = Signal(8), Signal(9)  # the lowest bit of ``shifted`` is half a unit
         window = Signal(8)
-        below = Signal(7)  # bits under the unit
+        below = Signal(7)  # bits below the unit
         m.d.comb += [
             significand.eq(Cat(self.magnitude[:7], self.magnitude[7:] != 0)),
             shifted.eq(Cat(0, significand) >> self.distance),
@@ -88,7 +89,7 @@ class Aligner(wiring.Component):
         return m
 
     def _round(self, m: Module, significand: Value, shifted: Value, window: Value) -> None:
-        sticky = Signal()  # something below half a unit
+        sticky = Signal()  # any bit below half a unit
         m.d.comb += sticky.eq(
             (significand & Cat(self.distance > bit + 1 for bit in range(8))).any()
         )

@@ -1,4 +1,4 @@
-"""How many units of each stream can wait in the encoder's memories (docs/hardware/encoder.md)."""
+"""Depths of the encoder's memories, in units (docs/hardware/encoder-microarchitecture.md)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from cassandra_spec.rtl.common.residue import FIELD_MAX
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
-_SLACK = 4  # units on their way: in the queue's output, in hand of packer and schedule
+_SLACK = 4  # units in queue outputs, packers and schedules
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Depths:
-    """Entries of the memories between packers and schedules.
+    """Depths of the memories between packers and schedules.
 
-    With these, a segment that is cut off from its region by a unit that is not complete always
-    comes to its end: the packers are never held up by a memory that cannot be emptied first.
-    ``encoder.md`` has the argument, ``tests/verif/test_encoder_regions.py`` the worst cases.
+    With these depths, a segment always ends although one of its units stays incomplete: no memory
+    that the waiting schedule must empty first can stop the packers.
+    ``encoder-microarchitecture.md`` has the argument, ``tests/verif/test_encoder_regions.py`` runs
+    the worst cases.
     """
 
     beats: int  # beats of a segment
@@ -29,15 +30,15 @@ class Depths:
 
     @classmethod
     def of(cls, config: EncoderConfig) -> Depths:
-        """The depths that a configuration needs."""
+        """Return the depths for a configuration."""
         lanes, window = config.lanes, config.window
         beats = -(-config.segment // lanes)
         grouped = config.has("mx") or config.has("exact")
-        # Of codes that are not complete, and up to two that wait with their slot.
+        # Windows of incomplete codes, and up to two that wait with their slot.
         windows = config.codebook // window + 2 if config.has("unary") else 0
         shared = beats * 8 // lanes if grouped else 0
         neighbours = (lanes // 8 - 1) * config.group // lanes if grouped else 0
-        halves = lanes > 16  # of rows of pruned values can be missing
+        halves = lanes > 16  # with 32 lanes a row of pruned values can be half full
         words = -(-beats * FIELD_MAX // BUS_ROWS) if halves else 3
         return cls(
             beats=beats + _SLACK,

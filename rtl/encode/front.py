@@ -1,4 +1,4 @@
-"""The front end of the encoder: from vectors of values to records, one for each beat."""
+"""The front end of the encoder: turns vectors of values into records, one per beat."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from cassandra_spec.rtl.encode.vector_buffer import VectorBuffer
 
 
 class EncoderFront(wiring.Component):
-    """Chooses, ranks and aligns: commands, a codebook and values in, records out.
+    """Select, rank and align values: takes commands, a codebook and values, gives records.
 
-    A beat of the front end has ``pace`` values: the format's, or a piece of one. But for what a
-    command may ask for, nothing in here knows the difference.
+    A beat of the front end has ``pace`` values: the format's beat or a piece of it. Only the checks
+    of commands distinguish the two.
 
-    Latency: a vector and a group, and about ten cycles; with top-k about two turns more for each
-    digit (see :class:`cassandra_spec.rtl.encode.topk.RadixSelect`). Throughput: a beat in each
-    cycle if all is kept; else a vector in as many turns as there are digits, 16 cycles for 64
-    values in 16 lanes. Buffering: four vectors, two groups. Illegal input is named in ``errors`` of
-    the segment's last record (docs/hardware/encoder.md).
+    Latency: a vector and a group, and about ten cycles; with top-k about two more turns per digit
+    (see :class:`cassandra_spec.rtl.encode.topk.RadixSelect`). Throughput: one beat per cycle if
+    everything is kept; otherwise a vector takes as many turns as there are digits, 16 cycles for 64
+    values in 16 lanes. Buffering: four vectors, two groups. Illegal input sets a bit of ``errors``
+    in the segment's last record (docs/hardware/encoder.md).
 
     Members
     -------
@@ -37,7 +37,7 @@ class EncoderFront(wiring.Component):
         Those of :class:`cassandra_spec.rtl.encoder.Encoder`.
     records : Out(stream of RecordBeat)
     busy : Out(1)
-        A segment has been begun whose last record has not been taken.
+        A segment has begun and its last record has not been taken.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -75,8 +75,8 @@ class EncoderFront(wiring.Component):
         return m
 
     def _flight(self, m: Module, vectors: VectorBuffer, codebook: RankMap) -> None:
-        """Segments in flight; the codebook changes between them."""
-        flight = Signal(8)  # more than the buffers have beats
+        """Count the segments in flight; allow a codebook change between them."""
+        flight = Signal(8)  # counts more segments than the buffers have beats
         begun = self.command.valid & self.command.ready
         done = self.records.valid & self.records.ready & self.records.payload.last
         m.d.sync += flight.eq(flight + begun - done)

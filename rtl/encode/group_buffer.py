@@ -1,4 +1,4 @@
-"""Groups of beats: held until the exponent that their values share is known."""
+"""The group buffer: holds the beats of a group until their shared exponent is known."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cassandra_spec.rtl.common.beat_memory import BeatMemory
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encode.vector_buffer import CHOICE_LATENCY, StoredBeat
 
-_SUBNORMAL_FLOOR = 9  # least exponent of a group with a kept subnormal (docs/format.md, 4.3)
+_SUBNORMAL_FLOOR = 9  # smallest exponent of a group with a kept subnormal (docs/format.md, 4.3)
 _NOT_FINITE = 255
 _LARGEST = 254
 
 
 def GroupBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """A beat with the lanes that are chosen, and the exponent of its group."""
+    """A beat with its selected lanes and the exponent of its group."""
     return data.StructLayout(
         {
             "stored": StoredBeat(config),
@@ -30,21 +30,21 @@ def GroupBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layo
 
 
 def larger(one: Value, other: Value) -> Value:
-    """The larger of two numbers."""
+    """Return the larger of two numbers."""
     return Mux(one > other, one, other)
 
 
 class GroupBuffer(wiring.Component):
-    """Beats in, with ``chosen`` two cycles after the beat; beats out, with the group's exponent.
+    """Attach the group exponent to beats; ``chosen`` arrives two cycles after its beat.
 
-    The exponent is the default of golden: the largest of the chosen lanes, but 1 at least; in exact
-    of finite values only, and 9 at least with a chosen subnormal. It uses that a vector's chosen
-    values are its largest: if some finite lane of a beat is chosen, so is the one with the beat's
-    largest finite exponent, so the maximum need not wait for the choice. In unary it is of no use.
+    The exponent is golden's default: the largest of the selected lanes, at least 1; in exact of
+    finite values only, and at least 9 with a selected subnormal. A vector's selected values are its
+    largest, so if a finite lane of a beat is selected, the lane with the beat's largest finite
+    exponent is, too. The maximum therefore need not wait for the selection. Unary does not use it.
 
-    Latency: five cycles after the last beat of a group. Throughput: a beat in each cycle.
-    Buffering: two groups of the largest size (at least 16 beats). ``grant`` bounds what is on its
-    way, so nothing is lost; beats without it are illegal and overwrite others.
+    Latency: five cycles after the last beat of a group. Throughput: one beat per cycle. Buffering:
+    two groups of the largest size (at least 16 beats). ``grant`` bounds the beats on their way, so
+    none is lost; beats without it are illegal and overwrite others.
 
     Members
     -------
@@ -53,9 +53,9 @@ class GroupBuffer(wiring.Component):
     grant : Out(1)
     valid : In(1), beat : In(StoredBeat)
     chosen : In(lanes)
-        Of the beat ``CHOICE_LATENCY`` cycles ago.
+        Selected lanes of the beat ``CHOICE_LATENCY`` cycles ago.
     again : Out(array of lanes, 16)
-        The values of the beat that was taken last, for the stage after: the memory holds them.
+        The values of the beat that was taken last, for the next stage; the memory holds them.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -96,7 +96,7 @@ class GroupBuffer(wiring.Component):
         return value
 
     def _write(self, m: Module) -> None:
-        """The beat at once, the chosen lanes when they are known."""
+        """Write the beat at once, the selected lanes when they are known."""
         place, chosen_place = Signal(range(self.depth)), Signal(range(self.depth))
         late = self._delayed(m, self.valid, "choice_valid", CHOICE_LATENCY)
         m.d.comb += [
@@ -110,9 +110,9 @@ class GroupBuffer(wiring.Component):
         m.d.sync += [place.eq(place + self.valid), chosen_place.eq(chosen_place + late)]
 
     def _exponents(self, m: Module) -> Signal:
-        """The exponent of each group, stored at the place of the group's first beat.
+        """Compute the exponent of each group and store it at the place of the group's first beat.
 
-        Returns where the groups end whose exponent is stored.
+        Returns the position up to which groups have their exponent stored.
         """
         lanes = self.config.pace
         exact = self.config.selects(self.beat.scheme, "exact")
@@ -142,7 +142,7 @@ class GroupBuffer(wiring.Component):
         return self._accumulate(m, candidate, floored, valid, ends)
 
     def _largest(self, m: Module, keys: Sequence[Value]) -> Signal:
-        """The largest key, ``CHOICE_LATENCY`` cycles later: half of the levels in each."""
+        """Return the largest key, ``CHOICE_LATENCY`` cycles later: half of the tree per cycle."""
         nodes = list(keys)
         while len(nodes) > 4:
             nodes = [larger(a, b) for a, b in zip(nodes[::2], nodes[1::2], strict=True)]
@@ -156,7 +156,7 @@ class GroupBuffer(wiring.Component):
     def _accumulate(
         self, m: Module, candidate: Signal, floored: Signal, valid: Signal, ends: Signal
     ) -> Signal:
-        """Over the beats of a group; its end makes the group readable."""
+        """Accumulate over the beats of a group; the end of the group makes it readable."""
         place, first = Signal(range(2 * self.depth)), Signal(range(self.depth))
         most, low = Signal(8), Signal()
         joined, any_low = Signal(8), Signal()
@@ -179,7 +179,7 @@ class GroupBuffer(wiring.Component):
         return committed
 
     def _read(self, m: Module, committed: Signal) -> None:
-        """Beats of whole groups leave; the memories hold the one that waits."""
+        """Send the beats of complete groups; the memories hold the one that waits."""
         place, held = Signal(range(2 * self.depth)), Signal(range(self.depth + 1))
         move, ended, shared = Signal(), Signal(init=1), Signal(8, reset_less=True)
         taken, shown = Signal(), Signal(range(self.depth))

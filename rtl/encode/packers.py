@@ -1,8 +1,9 @@
-"""From the lanes of a piece to units of a stream: blocks, windows, rows and words, in stream order.
+"""Packers: turn the lanes of pieces into units of a stream, in stream order.
 
-What the decoder takes apart (docs/format.md, section 3), these put together. A unit leaves when it
-is complete; what is left at the end of a segment is completed with zeros, or ones in a unary code.
-None of them drops or repeats a bit whatever the other end of its output does.
+Units are blocks, windows, rows and words; the decoder takes them apart again (docs/format.md,
+section 3). A unit leaves when it is complete. At the end of a segment, the last unit is completed
+with zeros, or with ones in a unary code. No packer drops or repeats a bit, whatever the ready
+pattern of its output.
 """
 
 from __future__ import annotations
@@ -30,28 +31,27 @@ def _of_bits(starts: Sequence[Value]) -> list[Value]:
 
 
 def WindowLayout(bits: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """A window of a unary code and how many ones it has; ``last`` ends its segment."""
+    """A window of a unary code and its number of ones; ``last`` ends its segment."""
     return data.StructLayout({"bits": bits, "ones": range(bits + 1), "last": 1})
 
 
 class BlockPacker(wiring.Component):
-    """Put the chosen values of each piece behind each other and cut them into blocks of ``lanes``.
+    """Concatenate the selected values of all pieces and cut them into blocks of ``lanes``.
 
     A piece has ``pace`` values: a beat, or part of one. Latency: none; a block leaves in the cycle
-    of the piece that completes it. Throughput: a piece in each cycle, and one more cycle at the end
-    of a segment whose last block is not full. Buffering: ``lanes - 1`` values. Every input is
-    legal.
+    of the piece that completes it. Throughput: one piece per cycle, plus one cycle at the end of a
+    segment whose last block is not full. Buffering: ``lanes - 1`` values. Every input is legal.
 
     Members
     -------
     beats : In(stream of {fields: array of pace, width; chosen: pace; last: 1})
-        Fields of lanes that are not chosen are arbitrary; ``last`` ends a segment.
+        Fields of lanes that are not selected are arbitrary; ``last`` ends a segment.
     blocks : Out(stream of array of lanes, width)
-        Zero past the last value of a segment. A segment without a chosen value has no block.
+        Zero past the last value of a segment. A segment without a selected value has no block.
     begun : Out(array of lanes, width), level : Out(range(lanes))
-        The block that is not complete, and how many values it has; arbitrary past these.
+        The incomplete block and its number of values; arbitrary past these.
     flushing : Out(1)
-        The block that is offered ends a segment whose last piece has been taken already.
+        The offered block ends a segment whose last piece has already been taken.
     """
 
     def __init__(self, *, lanes: int, pace: int, width: int) -> None:
@@ -77,7 +77,7 @@ class BlockPacker(wiring.Component):
         counts = prefix_sums(m, [beat.chosen[i] for i in range(pace)], bits + 1, "lane")
         starts = [level] + [(level + count)[:bits] for count in counts[:-1]]
         placed = compact(m, [beat.fields[i] for i in range(pace)], starts, "field")
-        end = Signal(bits + 1)  # of the values in hand, and with it whether a block is full
+        end = Signal(bits + 1)  # end of the held values; the top bit: a block is full
         full, move = end[bits], Signal()
         m.d.comb += [
             end.eq(level + counts[-1]),
@@ -103,11 +103,11 @@ class BlockPacker(wiring.Component):
 
 
 class ResiduePacker(wiring.Component):
-    """Put fields of 0 to 7 bits behind each other and cut them into words of eight rows.
+    """Concatenate fields of 0 to 7 bits and cut them into words of eight rows.
 
-    Latency: two cycles from the piece (``pace`` values) that completes a word. Throughput: a piece
-    in each cycle, and one more cycle at the end of a segment whose last word is not full.
-    Buffering: a piece and less than a word.
+    Latency: two cycles from the piece (``pace`` values) that completes a word. Throughput: one
+    piece per cycle, plus one cycle at the end of a segment whose last word is not full. Buffering:
+    a piece and less than a word.
 
     A field must be zero from its width on; then every input is legal.
 
@@ -115,7 +115,7 @@ class ResiduePacker(wiring.Component):
     -------
     beats : In(stream of {fields: array of pace, 7; widths: array of pace, 3; last: 1})
     need : Out(range(7 * pace + 1))
-        Bits of the piece that ``beats`` shows; combinational.
+        Residue bits of the offered piece; combinational.
     words : Out(stream of 8 * lanes)
         Zero past the last field of a segment. A segment without a bit has no word.
     """
@@ -148,7 +148,7 @@ class ResiduePacker(wiring.Component):
         return m
 
     def _starts(self, m: Module) -> tuple[list[Signal], Value]:
-        """Where the field of each lane begins in its word, and the bits of the piece."""
+        """Return where each lane's field begins in its word, and the piece's number of bits."""
         beat, level = self.beats.payload, Signal(self.place)
         widths = [beat.widths[lane] for lane in range(self.pace)]
         ends = prefix_sums(m, widths, Shape.cast(range(self.most + 1)).width, "end")
@@ -160,7 +160,7 @@ class ResiduePacker(wiring.Component):
         return starts, ends[-1]
 
     def _stage(self, m: Module, starts: Sequence[Value], need: Value) -> _PlacedFields:
-        """A register in the middle of the way."""
+        """Register the placed fields, halfway."""
         beat, stage = self.beats.payload, _PlacedFields(self.pace, self.place)
         m.d.comb += self.beats.ready.eq(~stage.valid | stage.ready)
         with m.If(self.beats.ready):
@@ -173,7 +173,7 @@ class ResiduePacker(wiring.Component):
         return stage
 
     def _turned(self, m: Module, stage: _PlacedFields) -> list[Value]:
-        """Each field in eight places, turned to where it begins; the others are zero."""
+        """Put each field into eight places and rotate it to its start; the others are zero."""
         turned: list[Value] = []
         for lane, begin in enumerate(stage.begins):
             places = list(Cat(stage.fields[lane], 0))
@@ -181,14 +181,14 @@ class ResiduePacker(wiring.Component):
         return turned
 
     def _cut(self, m: Module, stage: _PlacedFields, placed: Value) -> None:
-        """Chunks of ``pace`` bits (rows, of whole beats) stay in the word when they are whole.
+        """Keep complete chunks of ``pace`` bits (rows, for whole beats) in the word.
 
-        A piece's last chunk is completed by the next piece. A piece has less than eight chunks:
-        those of ``placed`` come round, and behind the place where it ends in the word they are zero
-        or, from the ninth on, of no use.
+        The next piece completes a piece's last chunk. A piece has less than eight chunks: those of
+        ``placed`` wrap around. Behind the end of the piece they are zero or, from the ninth on,
+        unused.
         """
         pace, chunks = self.pace, self.size // self.pace
-        flushing, row = Signal(), Signal(range(chunks))  # where the held bits end
+        flushing, row = Signal(), Signal(range(chunks))  # end of the held bits
         full = stage.end[self.place]
         move = stage.valid & stage.ready
         m.d.comb += [
@@ -204,7 +204,7 @@ class ResiduePacker(wiring.Component):
             )
             with m.If(move & (full | (row <= i))):
                 m.d.sync += held.eq(new | Mux((row == i) & ~full, held, 0))
-            if i == 0:  # where the next segment begins
+            if i == 0:  # start of the next segment
                 with m.If(flushing & self.words.ready):
                     m.d.sync += held.eq(0)
         with m.If(move):
@@ -222,15 +222,15 @@ class _PlacedFields:
     def __init__(self, pace: int, place: int) -> None:
         self.fields = Signal(data.ArrayLayout(FIELD_MAX, pace), reset_less=True)
         self.begins = Signal(data.ArrayLayout(place, pace), reset_less=True)
-        self.end = Signal(place + 1, reset_less=True)  # of the last one
+        self.end = Signal(place + 1, reset_less=True)  # end of the last field
         self.valid, self.ready, self.last = Signal(), Signal(), Signal(reset_less=True)
 
 
 class UnaryPacker(wiring.Component):
     """Code the ranks of the kept lanes in unary and cut the code into windows.
 
-    Latency: one cycle from the piece (``pace`` values) that completes a window. Throughput: a piece
-    and two windows in each cycle, so a piece of more than two windows of code stays longer; one
+    Latency: one cycle from the piece (``pace`` values) that completes a window. Throughput: one
+    piece and two windows per cycle, so a piece with more than two windows of code stays longer; one
     more cycle at the end of a segment. Buffering: a piece and less than a window. Every input is
     legal.
 
@@ -238,10 +238,10 @@ class UnaryPacker(wiring.Component):
     -------
     beats : In(stream of {ranks: array of pace; kept: pace; last: 1})
     windows : Out(stream of PairLayout(WindowLayout))
-        The first window, or with ``two`` both. The last of each segment comes alone; it is
-        completed with ones, and is nothing but ones where the codes end with the window before it.
+        The next window, or with ``two`` the next two. The last window of a segment comes alone and
+        is completed with ones; it is all ones where the codes end with the previous window.
     busy : Out(1)
-        A piece is in hand, or the end of a segment.
+        A piece is being cut, or a segment ended.
     """
 
     def __init__(self, *, lanes: int, pace: int, window: int, limit: int) -> None:
@@ -268,10 +268,10 @@ class UnaryPacker(wiring.Component):
         return m
 
     def _place(self, m: Module) -> _PlacedRanks:
-        """Behind which place each lane has its one, counted from the window that is filled."""
+        """Find the place before each lane's one, counted from the window being filled."""
         pace, beat, size = self.pace, self.beats.payload, self.window_bits
         most = pace * self.limit
-        # What has been written is at zero or below: modulo ``2^reach`` that is behind all windows.
+        # Codes already written are at zero or below: modulo ``2^reach`` that is behind all windows.
         reach = Shape.cast(range(most + 4 * size)).width
         terms = [Mux(beat.kept[i], beat.ranks[i] + 1, 0) for i in range(pace)]
         total = prefix_sums(m, terms, reach, "sum")[-1]
@@ -293,7 +293,7 @@ class UnaryPacker(wiring.Component):
         return hand
 
     def _cut(self, m: Module, hand: _PlacedRanks, flushing: Signal) -> None:
-        """Up to two windows leave at once; a beat stays as long as it has more than two."""
+        """Send up to two windows at once; keep a beat as long as it has more than two."""
         size, (one, two) = self.window_bits, self.windows.payload.items
         full = hand.end >= size
         held = Signal(size - 1)  # of a window that is not full
@@ -320,14 +320,14 @@ class UnaryPacker(wiring.Component):
             m.d.sync += [held.eq(0), flushing.eq(0), hand.origin.eq(0)]
 
     def _ones(self, m: Module, hand: _PlacedRanks, flushing: Signal) -> tuple[Value, Signal, Value]:
-        """The ones in the window that is filled and in the two behind it.
+        """Return the ones in the window being filled and in the two after it.
 
-        A beat that is not long has no ones a pair of windows apart. So those of the third window
-        come out in the first, before the place where the beat begins. At the end of a segment, what
-        is behind its codes is filled with ones.
+        A beat with at most two windows of code has no ones a pair of windows apart. So the ones of
+        the third window appear in the first one, before the place where the beat begins. At the end
+        of a segment, the bits behind its codes are filled with ones.
         """
         size = self.window_bits
-        fine = 2 if size % 2 == 0 else 0  # a place is decoded in two parts
+        fine = 2 if size % 2 == 0 else 0  # low bits, decoded apart from the rest
         places = (2 * size) >> fine
         lines: list[list[Value]] = [[] for _ in range(2 * size)]
         for kept, place in zip(hand.kept, hand.places, strict=True):
@@ -346,7 +346,7 @@ class UnaryPacker(wiring.Component):
 
 
 class _PlacedRanks:
-    """The piece in hand: which lanes are kept, and where their codes end."""
+    """The current piece: its kept lanes, and where their codes end."""
 
     def __init__(self, pace: int, reach: int, size: int) -> None:
         self.valid, self.ready = Signal(), Signal()
@@ -354,22 +354,21 @@ class _PlacedRanks:
             Signal(reach, name=f"place_{i}", reset_less=i < pace - 1) for i in range(pace)
         ]
         self.kept, self.last = Signal(pace, reset_less=True), Signal()
-        self.end = self.places[-1]  # all lanes count in the last sum
-        self.level = Signal(range(size))  # of the window that its last code begins
-        self.origin = Signal(range(size))  # where the beat begins, or the codes have ended
-        self.long = Signal()  # it has more than two windows
+        self.end = self.places[-1]  # the last sum counts all lanes
+        self.level = Signal(range(size))  # bits of the window that its last code begins
+        self.origin = Signal(range(size))  # start of the beat, or end of the codes
+        self.long = Signal()  # spans more than two windows
 
 
 class SharedPacker(wiring.Component):
-    """Put the exponents of groups behind each other, ``lanes / 8`` in a row.
+    """Concatenate the exponents of groups, ``lanes / 8`` in a row.
 
-    Latency: none. Throughput: a beat in each cycle. Buffering: less than a row. Every input is
-    legal.
+    Latency: none. Throughput: one beat per cycle. Buffering: less than a row. Every input is legal.
 
     Members
     -------
     beats : In(stream of {shared: 8, begins: 1, last: 1})
-        ``begins`` says that the beat is the first of a group, whose exponent is ``shared``.
+        ``begins`` marks the first beat of a group with the exponent ``shared``.
     rows : Out(stream of lanes bits)
         The last row of a segment is completed with zeros.
     """

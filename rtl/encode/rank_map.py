@@ -1,4 +1,4 @@
-"""Exponents to ranks: the codebook, read backwards."""
+"""The rank map: a codebook searched for exponents, which gives their ranks."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 AT_ONCE = 8
-"""Entries of a part, which are compared with the lanes in a cycle."""
+"""Entries of a part, which are compared with the lanes in one cycle."""
 
 MORE = 4
 """Entries behind the first part that are compared in every cycle. Longer codes are rare."""
 
 
 class RankMap(wiring.Component):
-    """The rank of each lane's exponent in a codebook that is loaded at run time.
+    """Find the rank of each lane's exponent in a codebook that is loaded at run time.
 
-    Looking up is combinational: the entries of one part of the codebook, and ``MORE`` behind the
-    first part, are compared with every lane. A load takes one cycle for each entry and never stalls
-    while ``enable`` is set. Illegal input: of an exponent that the codebook has twice the ranks are
+    Lookup is combinational: the entries of one part of the codebook, and ``MORE`` behind the first
+    part, are compared with every lane. A load takes one cycle per entry and never stalls while
+    ``enable`` is set. Illegal input: for an exponent that the codebook has twice, the ranks are
     ORed; entries past the ``size``-th of a packet are taken and ignored.
 
     Members
     -------
     load : In(stream of {exponent: 8, last: 1})
-        Exponents in the order of rank; the first of a packet empties the codebook.
+        Exponents in rank order; the first of a packet empties the codebook.
     enable : In(1)
-        Loading is allowed. A packet that has begun must be finished before ``idle``.
+        Loading is allowed. Once a packet has begun, keep this set until ``idle``.
     idle : Out(1)
         No packet is being loaded or waiting.
     part : In(range(parts)), at least one bit
-        The part that is looked at: entries ``AT_ONCE * part`` and so on.
+        The part to search: entries from ``AT_ONCE * part`` on.
     exponents : In(array of lanes, 8)
     ranks : Out(array of lanes, range(size)), found : Out(lanes)
         ``ranks`` is arbitrary in lanes whose exponent is not found.
@@ -80,7 +80,7 @@ class RankMap(wiring.Component):
 
     def _load(self, m: Module, entries: list[Signal], used: Signal) -> None:
         inside = Signal()
-        place = Signal(self.size)  # one-hot; nothing past the last entry
+        place = Signal(self.size)  # one-hot; zero past the last entry
         m.d.comb += [
             self.load.ready.eq(self.enable),
             self.idle.eq(~inside & ~self.load.valid),
@@ -102,7 +102,7 @@ class RankMap(wiring.Component):
 
 
 def _rank(hits: Signal, part: Value) -> Value:
-    """The rank of the entry that is hit, of a part or of those behind the first one."""
+    """Return the rank of the entry that matches, from the given part or those behind the first."""
     low = [Cat(hit for i, hit in enumerate(hits) if i >> bit & 1).any() for bit in range(3)]
     high = Mux(hits[AT_ONCE:].any(), 1, part)
     return Cat(*low, high)

@@ -1,4 +1,4 @@
-"""From beats with their group's exponent to records: ranks, alignment, and what is stored whole."""
+"""The record path: ranks, alignment and escapes turn beats with a group exponent into records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CONTROL = ("last", "abort", "scheme", "truncated", "mask")
 
 
 def _middle(config: EncoderConfig) -> data.StructLayout:
-    """What the second stage knows of a beat."""
+    """The fields of a beat that reach the second stage."""
     step = max(4, (config.codebook - 1).bit_length())
     return data.StructLayout(
         {
@@ -46,21 +46,21 @@ def _middle(config: EncoderConfig) -> data.StructLayout:
 
 
 class RecordPath(wiring.Component):
-    """The exponent paths of all schemes, in two stages.
+    """Compute the exponent fields of all schemes, in two stages.
 
-    Latency: two cycles. Throughput: a beat in each cycle; in unary one more for each further part
-    of the codebook that is looked at, until all chosen lanes are found. Buffering: a beat in each
-    stage; both wait if the second is not taken. Every input is legal; causes of errors are
+    Latency: two cycles. Throughput: one beat per cycle; in unary one more cycle for each further
+    part of the codebook that is searched, until all selected lanes are found. Buffering: one beat
+    per stage; both wait if the second is not taken. Every input is legal; error causes are
     collected until the segment's last record.
 
     Members
     -------
     again : In(array of lanes, 16)
-        The values of the beat that was taken last, as long as no other is.
+        The values of the beat that was taken last, until another is taken.
     exponents : Out(array of lanes, 8), part : Out
-        To the codebook: what is looked for, and in which of its parts.
+        To the codebook: the exponents to search for, and the part to search.
     ranks : In(array of lanes), found : In(lanes)
-        From the codebook, in the same cycle; ``ranks`` are looked at where ``found`` is set.
+        From the codebook, in the same cycle; ``ranks`` count where ``found`` is set.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -99,14 +99,14 @@ class RecordPath(wiring.Component):
     def _look_up(self, m: Module, stage: data.View, moves: Value) -> Signal:
         """First stage: saturation (mx), rank (unary), distance to the group's exponent.
 
-        Returns whether the beat stays, because another part of the codebook is looked at.
+        Returns 1 if the beat stays because another part of the codebook must be searched.
         """
         config = self.config
         beat, stored = self.beats.payload, self.beats.payload.stored
         mx = config.selects(stored.scheme, "mx")
         unary = config.selects(stored.scheme, "unary")
         infinite, kept = Signal(config.pace), Signal(config.pace)
-        known, missing = Signal(config.pace), Signal(config.pace)  # in the codebook, and not yet
+        known, missing = Signal(config.pace), Signal(config.pace)  # found so far; still missing
         first, more = self.part == 0, Signal()
         following = Signal(stage.shape())
         for lane in range(config.pace):
@@ -148,7 +148,7 @@ class RecordPath(wiring.Component):
         return more
 
     def _finish(self, m: Module, stage: data.View, move: Value) -> None:
-        """Second stage: the record. Rank and width are never of use together."""
+        """Second stage: build the record. No scheme uses both rank and width."""
         config = self.config
         exact = config.selects(stage.scheme, "exact")
         unary = config.selects(stage.scheme, "unary")
@@ -195,7 +195,7 @@ class RecordPath(wiring.Component):
         self._unfold(m, step, lowest)
 
     def _unfold(self, m: Module, step: data.View, lowest: Value) -> None:
-        """Rank or width of each lane, and the residue: the bits of the value below the width."""
+        """Return rank or width of each lane, and the residue: the value's bits below the width."""
         record = self.records.payload
         for lane in range(self.config.pace):
             width = step[lane]
@@ -207,7 +207,9 @@ class RecordPath(wiring.Component):
             ]
 
     def _collect(self, m: Module, stage: data.View, record: Value, move: Value) -> None:
-        """Causes and replaced values of the whole segment, up to the last record."""
+        """Collect error causes and the count of replaced values of a segment, up to its last
+        record.
+        """
         errors, saturated = Signal(EncodeErrorLayout), Signal(COUNT_WIDTH)
         m.d.comb += [
             record.errors.eq(errors.as_value() | stage.errors.as_value()),

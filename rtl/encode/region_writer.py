@@ -1,4 +1,4 @@
-"""From rows to the words of a region: eight rows each, completed to whole superblocks."""
+"""The region writer: rows to words of eight rows, completed to whole superblocks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LENGTH_WIDTH = 16
 
 
 def RegionWord(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """A word of a region on the bus; ``last`` ends the region."""
+    """A bus word of a region; ``last`` ends the region."""
     return data.StructLayout({"data": BUS_ROWS * lanes, "last": 1})
 
 
 def RowsLayout(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """Up to eight rows of a region; ``end`` says that no more come."""
+    """Up to eight rows of a region; ``end`` marks the end of the region."""
     return data.StructLayout(
         {
             "rows": data.ArrayLayout(lanes, BUS_ROWS),  # arbitrary from ``count`` on
@@ -34,7 +34,7 @@ def RowsLayout(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like t
 def append_rows(
     m: Module, first: Sequence[Value], count: Value, then: Sequence[Value], name: str
 ) -> list[Value]:
-    """``count`` rows of ``first``, then those of ``then``; zero past the last."""
+    """Concatenate ``count`` rows of ``first`` with the rows of ``then``; zero past the last."""
     size = len(first) + len(then)
     bits = len(first).bit_length()
     gap = [*[Const(0, len(then[0]))] * ((1 << bits) - 1), *then]
@@ -56,17 +56,17 @@ class PieceSender:
         self._m = m
 
     def rows(self, rows: Sequence[Value]) -> list[Value]:
-        """The eight rows to send now."""
+        """Return the eight rows to send now."""
         rest = [*rows[BUS_ROWS:], *[Const(0)] * BUS_ROWS][:BUS_ROWS]
         return [Mux(self.second, rest[i], rows[i]) for i in range(BUS_ROWS)]
 
     @property
     def size(self) -> Value:
-        """How many of them count."""
+        """Return how many of them count."""
         return Mux(self.second, self.count - BUS_ROWS, Mux(self.final, self.count, BUS_ROWS))[:4]
 
     def moves(self, move: Value) -> Value:
-        """``move``: the eight are taken. Returns whether the slot is done."""
+        """Advance when ``move`` is set (the eight rows are taken); return 1 if the slot is done."""
         with self._m.If(move):
             self._m.d.sync += self.second.eq(~self.final)
         return move & self.final
@@ -76,18 +76,17 @@ class RegionWriter(wiring.Component):
     """Collect rows into words, and complete the region with zeros to whole superblocks.
 
     Latency: two cycles, and a word waits until it is known whether more rows follow. Throughput:
-    eight rows in each cycle in which no word waits for its taker. Buffering: two words. Every input
-    is legal.
+    eight rows per cycle while no word is stalled. Buffering: two words. Every input is legal.
 
     Members
     -------
     words : Out(stream of RegionWord)
         A region without rows has no word.
     ended : Out(1), length : Out(16)
-        The region is complete, all of its words are taken, and its number of superblocks. Stays
-        so, and no row is taken, until ``next``.
+        The region is complete and all its words are taken; ``length`` is its number of superblocks.
+        Both hold, and no row is taken, until ``next``.
     next : In(1)
-        Begin another region; only while ``ended``.
+        Begin another region; legal only while ``ended``.
     """
 
     def __init__(self, *, lanes: int, superblock: int) -> None:
@@ -105,7 +104,7 @@ class RegionWriter(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        level = Signal(range(BUS_ROWS + 1))  # rows that are held: none, or 1 to 8
+        level = Signal(range(BUS_ROWS + 1))  # rows held: none, or 1 to 8
         flushing, done = Signal(), Signal()
         place = Signal(range(self.words_per_superblock))
         final = place == self.words_per_superblock - 1
@@ -134,7 +133,7 @@ class RegionWriter(wiring.Component):
                 place.eq(Mux(final, 0, place + 1)),
                 self.length.eq(self.length + final),
             ]
-            with m.If(flushing):  # nothing but zeros follow
+            with m.If(flushing):  # only zeros follow
                 m.d.sync += [level.eq(0), flushing.eq(~final), done.eq(final)]
         with m.If(self.next):
             m.d.sync += [done.eq(0), self.length.eq(0), level.eq(0)]
@@ -143,7 +142,7 @@ class RegionWriter(wiring.Component):
     def _words(
         self, m: Module, level: Signal, flushing: Signal, move: Value, over: Value, send: Value
     ) -> None:
-        """The rows are turned to their places behind those that are held."""
+        """Rotate the rows to their places behind the held ones."""
         lanes, rows = self.lanes, self.rows.payload.rows
         word = Signal(BUS_ROWS * lanes, reset_less=True)
         turned = rotate(m, [rows[i] for i in range(BUS_ROWS)], (-level)[:3], BUS_ROWS, "row")

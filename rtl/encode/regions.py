@@ -2,8 +2,8 @@
 
 Units of each stream are packed first (:mod:`cassandra_spec.rtl.encode.packers`) and wait in
 memories until the demand schedule comes to them (docs/format.md, section 6), because a unit often
-holds bits of later beats than the one that demands it. encoder.md says how much can wait, and
-why nothing deadlocks.
+holds bits of later beats than the one that demands it. encoder-microarchitecture.md derives the
+depths of the memories and explains why nothing deadlocks.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from cassandra_spec.rtl.encode.types import (
 )
 from cassandra_spec.rtl.encode.verification_writer import VerificationRecord, VerificationWriter
 
-_SUMMARIES = 8  # segments that may be between their last record and their result
+_SUMMARIES = 8  # segments between their last record and their result
 
 
 def EncodeResult() -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """What became of a segment: lengths of its regions in superblocks, and what it met."""
+    """The result of a segment: lengths of its regions in superblocks, mask flag, causes, count."""
     return data.StructLayout(
         {
             "speculation": LENGTH_WIDTH,
@@ -54,14 +54,14 @@ def _summary_layout() -> data.StructLayout:
 
 
 def region_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
-    """What leaves an encoder: two regions and a result for each segment; and whether it is busy."""
+    """Return the outputs of an encoder: two regions and a result per segment, and ``busy``."""
     words = Out(stream.Signature(RegionWord(config.lanes)))
     results = Out(stream.Signature(EncodeResult()))
     return {"speculation": words, "verification": words, "results": results, "busy": Out(1)}
 
 
 def _beat_layout(config: EncoderConfig) -> data.StructLayout:
-    """What is gathered of the pieces of a beat."""
+    """The counts that are gathered over the pieces of a beat."""
     back = VerificationRecord(config).members
     return data.StructLayout(
         {
@@ -77,7 +77,7 @@ _Takers = list[tuple[Signal, Value]]
 
 
 def _taker(takers: _Takers, name: str, ready: Value) -> Signal:
-    """``valid`` of another packer, which takes a record when it is ``ready``."""
+    """Return ``valid`` for another packer, which takes a record when it is ``ready``."""
     valid = Signal(name=f"{name}_valid")
     takers.append((valid, ready))
     return valid
@@ -91,15 +91,14 @@ def _memory(m: Module, name: str, shape: object, depth: int) -> Queue:
 class EncoderRegions(wiring.Component):
     """Packers, memories, both schedules and both region writers.
 
-    Latency: about six cycles from a record to its rows, when nothing that comes before them has to
-    wait for later records; rows of a slot leave together, when all of them are there. Throughput: a
-    record in each cycle, less where a record has more rows than the bus (eight in each cycle and
-    region), more than two windows of codes, or more than one pruned value beside other rows; a few
-    cycles at the end of a segment. Buffering: a segment; see
-    :class:`cassandra_spec.rtl.encode.depths.Depths`.
+    Latency: about six cycles from a record to its rows, if no earlier unit has to wait for later
+    records; the rows of a slot leave together, when all of them are present. Throughput: one record
+    per cycle, less where a record has more rows than the bus (eight per cycle and region), more
+    than two windows of codes, or more than one pruned value beside other rows; a few cycles at the
+    end of a segment. Buffering: a segment; see :class:`cassandra_spec.rtl.encode.depths.Depths`.
 
     Segments may follow each other without a gap. The regions are written independently, but a
-    region begins only when the result of the segment before it waits in ``results``.
+    region begins only when the result of the previous segment waits in ``results``.
 
     Members
     -------
@@ -127,7 +126,7 @@ class EncoderRegions(wiring.Component):
         one, first_busy = self._speculation(m, front, exponents, high)
         two, second_busy = self._verification(m, back, low, stored, pruned, residue)
         self._results(m, one, two, summary)
-        # From its last record on until its result a segment has a summary.
+        # A segment's summary is valid from its last record until its result is sent.
         m.d.comb += self.busy.eq(
             self.records.valid | ~summary.empty | self.results.valid | first_busy | second_busy
         )
@@ -136,7 +135,7 @@ class EncoderRegions(wiring.Component):
     # -- from records to memories -----------------------------------------------------------------
 
     def _fork(self, m: Module, takers: _Takers) -> None:
-        """A record is gone when each packer has had it; those that had it do not see it again."""
+        """Take a record when each packer has had it; a packer that had it does not see it again."""
         had = Signal(len(takers))
         now = Signal(len(takers))
         for i, (valid, ready) in enumerate(takers):
@@ -146,12 +145,12 @@ class EncoderRegions(wiring.Component):
             m.d.sync += had.eq(Mux(now.all(), 0, now))
 
     def _exponents(self, m: Module, takers: _Takers) -> PairQueue:
-        """Windows of unary codes, or rows of shared exponents, which share a memory."""
+        """Pack windows of unary codes, or rows of shared exponents, into one memory."""
         config, record = self.config, self.records.payload
         layout = WindowLayout(config.window * config.lanes)
         m.submodules.exponents = memory = PairQueue(layout, self.depths.exponents)
         unary = config.selects(record.scheme, "unary")
-        busy: Value = Const(0, 1)  # with windows of the segment before
+        busy: Value = Const(0, 1)  # with windows of the previous segment
         if config.has("unary"):
             busy = self._codes(m, takers, memory, unary & ~record.abort)
         if config.schemes != ("unary",):
@@ -192,7 +191,7 @@ class EncoderRegions(wiring.Component):
             ]
 
     def _kept(self, m: Module, takers: _Takers) -> tuple[Queue, Queue]:
-        """Blocks of kept values: the planes from the sign down, and the planes from bit 0 up."""
+        """Pack blocks of kept values: planes from the sign down, and planes from bit 0 up."""
         lanes, pace, record = self.config.lanes, self.config.pace, self.records.payload
         unary = self.config.selects(record.scheme, "unary")
         m.submodules.kept = packer = BlockPacker(lanes=lanes, pace=pace, width=9)
@@ -222,7 +221,7 @@ class EncoderRegions(wiring.Component):
         return high, low
 
     def _coded(self, m: Module, packer: BlockPacker, unary: Value) -> Value:
-        """Whether the block that is offered has mantissas."""
+        """Return 1 if the offered block has mantissas."""
         if isinstance(unary, Const):
             return unary
         before = Signal()
@@ -231,7 +230,7 @@ class EncoderRegions(wiring.Component):
         return Mux(packer.flushing, before, unary)
 
     def _stored(self, m: Module, takers: _Takers) -> tuple[BlockPacker, Queue]:
-        """Blocks of whole values: those that are pruned, and escapes."""
+        """Pack blocks of whole values: pruned ones and escapes."""
         lanes, record = self.config.lanes, self.records.payload
         m.submodules.stored = packer = BlockPacker(lanes=lanes, pace=self.config.pace, width=16)
         pruned = _memory(m, "pruned", data.ArrayLayout(16, lanes), self.depths.pruned)
@@ -245,7 +244,7 @@ class EncoderRegions(wiring.Component):
         return packer, pruned
 
     def _residue(self, m: Module, takers: _Takers) -> tuple[Queue | None, Value]:
-        """Words of residue, and the number of bits of the piece at hand."""
+        """Pack words of residue; also return the residue bits of the current piece."""
         lanes, record = self.config.lanes, self.records.payload
         exact = self.config.selects(record.scheme, "exact")
         if not self.config.has("exact"):
@@ -264,7 +263,7 @@ class EncoderRegions(wiring.Component):
         return memory, Mux(exact, packer.need, 0)
 
     def _beats(self, m: Module, takers: _Takers, need: Value) -> tuple[Queue, Queue]:
-        """What the schedules need to know of each beat."""
+        """Queue the counts of each beat for both schedules."""
         config, record = self.config, self.records.payload
         unary = config.selects(record.scheme, "unary")
         beat, ends = self._gathered(m, need)
@@ -289,12 +288,12 @@ class EncoderRegions(wiring.Component):
         return memories
 
     def _gathered(self, m: Module, need: Value) -> tuple[data.View, Value]:
-        """The beat up to the piece at hand, and whether it ends with it."""
+        """Return the counts of the beat so far, and 1 if the current piece ends it."""
         config, record = self.config, self.records.payload
         layout = _beat_layout(config)
         pieces, beat = config.lanes // config.pace, Signal(layout)
-        held = Signal(layout)  # pieces that are gone
-        place = Signal(range(max(pieces, 2)))  # and how many
+        held = Signal(layout)  # earlier pieces of the beat
+        place = Signal(range(max(pieces, 2)))  # number of earlier pieces
         ends = record.last | (place == pieces - 1)
         for i in range(pieces):
             here = held.kept.word_select(i, config.pace) | Mux(place == i, record.kept, 0)
@@ -311,7 +310,7 @@ class EncoderRegions(wiring.Component):
         return beat, ends
 
     def _summary(self, m: Module, takers: _Takers) -> Queue:
-        """What the result says of a segment, from its last record."""
+        """Queue the fields of the result that come from a segment's last record."""
         record = self.records.payload
         memory = _memory(m, "summary", _summary_layout(), _SUMMARIES)
         summary = memory.write
@@ -329,7 +328,7 @@ class EncoderRegions(wiring.Component):
     def _speculation(
         self, m: Module, beats: Queue, exponents: PairQueue, blocks: Queue
     ) -> tuple[RegionWriter, Value]:
-        """The speculation region: its writer, and whether its schedule is busy."""
+        """Build the writer of the speculation region; also return whether its schedule is busy."""
         config = self.config
         writer = RegionWriter(lanes=config.lanes, superblock=config.superblock)
         m.submodules.speculation_schedule = schedule = SpeculationWriter(config)
@@ -352,7 +351,7 @@ class EncoderRegions(wiring.Component):
         pruned: Queue,
         residue: Queue | None,
     ) -> tuple[RegionWriter, Value]:
-        """The verification region, likewise."""
+        """Build the writer of the verification region; also return whether its schedule is busy."""
         config = self.config
         writer = RegionWriter(lanes=config.lanes, superblock=config.superblock)
         m.submodules.verification_schedule = schedule = VerificationWriter(config)
@@ -371,7 +370,7 @@ class EncoderRegions(wiring.Component):
         return writer, schedule.busy
 
     def _results(self, m: Module, one: RegionWriter, two: RegionWriter, summaries: Queue) -> None:
-        """The result of a segment, when both of its regions have been taken."""
+        """Offer the result of a segment when both of its regions have been taken."""
         result, summary = self.results.payload, summaries.read
         take = Signal()
         m.d.comb += [

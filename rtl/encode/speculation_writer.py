@@ -1,8 +1,8 @@
-"""The demand schedule of the speculation region (docs/format.md, section 6), as it is written.
+"""The demand schedule of the speculation region (docs/format.md, section 6), on the writing side.
 
-Three parts: :class:`WindowPair` shows the next two windows of codes, :class:`SpeculationDemand`
-counts what is left of units that were taken and decides what a slot takes, and
-:class:`SpeculationWriter` puts the units together and sends their rows.
+Three parts: :class:`WindowPair` shows the next two windows of codes. :class:`SpeculationDemand`
+counts the rest of the units taken and decides what a slot takes. :class:`SpeculationWriter`
+collects the units and sends their rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cassandra_spec.rtl.encode.types import EncoderConfig
 
 
 def SpeculationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """What the schedule of the speculation region needs to know of a beat."""
+    """The fields of a beat that the speculation region's schedule needs."""
     return data.StructLayout(
         {
             "kept": config.lanes,
@@ -30,21 +30,21 @@ def SpeculationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N802
             "abort": 1,
             "unary": 1,
             "mask": 1,
-            "planes": range(HIGH_PLANES + 1),  # of a block
+            "planes": range(HIGH_PLANES + 1),  # planes of a block
         }
     )
 
 
 def _windows(config: EncoderConfig) -> wiring.Member:
-    """A stream of windows that comes in."""
+    """Return an input stream of windows."""
     return In(stream.Signature(WindowLayout(config.window * config.lanes)))
 
 
 class WindowPair(wiring.Component):
-    """The next two windows of codes of a segment; behind the last one, windows of ones.
+    """The next two windows of codes of a segment; after the last one, windows of ones.
 
-    Invariant: a window is taken from ``following`` only with the one before it, and nothing of the
-    next segment before ``begin``. Combinational but for one flag; every input is legal.
+    Invariant: a window is taken from ``following`` only together with the previous one, and nothing
+    of the next segment before ``begin``. Combinational except for one flag; every input is legal.
 
     Members
     -------
@@ -55,9 +55,9 @@ class WindowPair(wiring.Component):
     take, take_both : In(1)
         The first window leaves, or both.
     take_row, drop : In(1)
-        What is at the head of ``exponents`` leaves: a row of shared exponents, a window unused.
+        The head of ``exponents`` leaves: as a row of shared exponents, or as an unused window.
     present : Out(2), ends : Out(2)
-        Each of the windows is there; it, or one before it, is the last.
+        ``present``: the window exists. ``ends``: it, or an earlier one, is the last.
     exhausted : Out(1)
         The last window has been taken.
     ones, next_ones : Out(range)
@@ -116,35 +116,37 @@ class WindowPair(wiring.Component):
 
 
 class SpeculationDemand(wiring.Component):
-    """What a slot of the speculation region takes, from what is left of units taken before it.
+    """Decide what a slot of the speculation region takes, from the rest of earlier units.
 
     Invariants, with ``q`` and ``avail`` of docs/format.md: ``missing`` is the number of values of
-    the beat in hand less q, the ranks of windows taken and not used (so it is positive exactly
-    while the exponents starve); ``fields`` is avail, values of ``sign_high`` blocks taken and not
-    used, less than ``lanes`` between slots; ``shared`` is the number of exponents left in the
+    the current beat minus q, the ranks of windows taken and not used (so it is positive exactly
+    while the exponents starve). ``fields`` is avail: the values of ``sign_high`` blocks taken and
+    not used, less than ``lanes`` between slots. ``shared`` is the number of exponents left in the
     latest row.
 
-    Latency: none. Throughput: a slot in each cycle. Every input is legal.
+    Latency: none. Throughput: one slot per cycle. Every input is legal.
 
     Members
     -------
     beat : In(SpeculationRecord)
         The next beat.
     begin : In(1), done : In(1), step : In(1)
-        A segment begins with the beat; what was shown has left; and that was a slot.
+        ``begin``: a segment begins with the beat. ``done``: the units shown have left. ``step``:
+        they were a slot.
     ones, next_ones : In(range)
         Ranks of the next two windows.
     unary : Out(1), planes : Out(range), more : Out(1)
-        Of the segment; there is a beat after the one in hand.
+        Scheme and planes of the segment; ``more``: a beat follows the current one.
     starve, alone : Out(1)
-        A window leaves for which the exponents starve, before the slot; it leaves alone.
+        ``starve``: a window by which the exponents starve leaves before the slot. ``alone``: it
+        leaves in a cycle of its own.
     take_mask, take_window, take_shared, take_block : Out(1)
         What the slot takes.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config
-        # Whether two windows, the mask and all planes are two pieces at most.
+        # True if two windows, the mask and all planes are at most two pieces.
         self.pairs = 2 * config.window + HIGH_PLANES <= 2 * BUS_ROWS
         ones = In(range(config.window * config.lanes + 1))
         flags = ("unary", "more", "starve", "alone")
@@ -163,9 +165,9 @@ class SpeculationDemand(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lanes, window, beat = self.config.lanes, self.config.window, self.beat
-        inside, begins, last = Signal(), Signal(), Signal()  # there is a beat in hand; its flags
+        inside, begins, last = Signal(), Signal(), Signal()  # the current beat; its flags
         count = Signal(range(lanes + 1))  # its kept values
-        mask = Signal()  # of the segment
+        mask = Signal()  # the segment has a mask
         missing = Signal(range(-(2 + window) * lanes, lanes + 1))
         fields, shared = Signal(range(2 * lanes)), Signal(range(max(lanes // 8, 2)))
         ends = Signal()  # the window of the slot is due
@@ -204,17 +206,17 @@ class SpeculationDemand(wiring.Component):
 class SpeculationWriter(wiring.Component):
     """The schedule of the speculation region: takes units from the memories, slot by slot.
 
-    Latency: none. Throughput: a slot in each cycle, or in two if it has more than eight rows. A
-    window for which the exponents starve leaves with its slot, but in a cycle of its own if another
-    one must follow it (or always, where a window has more than three rows); two cycles between
-    segments. Buffering: one beat. A beat with ``abort`` ends the region without rows.
+    Latency: none. Throughput: one slot per cycle, or in two cycles if it has more than eight rows.
+    A window by which the exponents starve leaves with its slot, but in a cycle of its own if
+    another one must follow (or always, where a window has more than three rows). Two cycles pass
+    between segments. Buffering: one beat. A beat with ``abort`` ends the region without rows.
 
     Members
     -------
     exponents : In(stream of WindowLayout)
-        Windows of a unary segment, up to and with its last; rows of shared exponents of others.
+        Windows of a unary segment, including its last; rows of shared exponents for other schemes.
     following : In(stream of WindowLayout), if the encoder has scheme unary
-        The one behind it, if that is there; taken only with it.
+        The window after it, if present; taken only together with it.
     blocks : In(stream of array of 9, lanes)
         Planes of ``sign_high``, the sign first.
     rows : Out(stream of RowsLayout)
@@ -275,7 +277,7 @@ class SpeculationWriter(wiring.Component):
         running: Signal,
         dropping: Signal,
     ) -> None:
-        """The rows that leave now, when all their units are there: codes, then the block."""
+        """Send the rows of a slot when all its units are present: codes, then the block."""
         window, payload, more = self.config.window, self.rows.payload, demand.more & ~demand.alone
         starve, take_window, take_shared = demand.starve, demand.take_window, demand.take_shared
         codes = Mux(both, 2 * window, Mux(starve | take_window, window, take_shared))
@@ -307,10 +309,10 @@ class SpeculationWriter(wiring.Component):
         ]
 
     def _head(self, windows: WindowPair, demand: SpeculationDemand) -> list[Value]:
-        """Rows of codes; the mask comes before those of the slot, behind those it starves for."""
+        """Return the rows of codes; the mask follows the windows by which the slot starves."""
         window, mask = self.config.window, self.beats.payload.kept
         codes = list(windows.rows)
-        first = [mask, *codes]  # the order of a slot that does not starve
+        first = [mask, *codes]  # order of a slot that does not starve
         between = [*codes[:window], mask, *codes[window:]]
         masked = [Mux(demand.starve, *rows) for rows in zip(between, first, strict=True)]
         plain = [*codes, Const(0, 1)]

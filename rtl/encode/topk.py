@@ -1,10 +1,10 @@
-"""Exact selection of the k largest values of a vector, digit by digit.
+"""Exact selection of the k largest values of a vector, digit by digit (radix select).
 
-The k-th largest magnitude is found from its most significant digit on: a pass over the vector
-counts, for each digit, how many of the values that agree with the digits found so far have at least
-that one; the largest digit that still leaves k of them is the next digit of the threshold. What is
-larger has been counted and is taken off k. After the last digit the threshold T is known, and k has
-become the number of values equal to T that are kept: the first ones.
+The k-th largest magnitude is found from its most significant digit on. For each digit, a pass over
+the vector counts how many of the values that agree with the digits found so far have at least each
+digit value. The largest digit that still leaves k values is the next digit of the threshold. The
+larger values have been counted, and their number is subtracted from k. After the last digit the
+threshold T is known, and k is the number of values equal to T that are kept: the first ones.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAGNITUDE = 15
 """Bits of a magnitude: exponent and mantissa."""
 
 NARROW = (3,) * 5
-"""Widths of digits that need half the counters of the usual ones, and a pass more."""
+"""Digit widths that need half the counters of the default, and one more pass."""
 
-_CONTEXTS = 2  # vectors that are worked on in turn
-_TURN = 4  # least cycles of a pass: two turns are longer than a count and a decision take
+_CONTEXTS = 2  # vectors that are searched alternately
+_TURN = 4  # minimum cycles of a pass: two turns outlast a count and a decision
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class SelectShape:
     """Sizes of a selection, and the layouts that follow from them."""
 
     lanes: int
-    beats: int  # most beats of a vector
-    slots: int = 4  # vectors that the memory holds
+    beats: int  # maximum beats of a vector
+    slots: int = 4  # vectors in the memory
     digits: tuple[int, ...] = (3, 4, 4, 4)  # widths, most significant first
 
     @property
@@ -43,52 +43,52 @@ class SelectShape:
 
     @property
     def counter(self) -> Shape:
-        """A number of values of a vector."""
+        """Shape of a number of values of a vector."""
         return Shape.cast(range(self.lanes * self.beats + 1))
 
     @property
     def kept(self) -> Shape:
-        """A number of values of a vector that is less than all of them."""
+        """Shape of a number of values that is less than the whole vector."""
         return Shape.cast(range(self.lanes * self.beats))
 
     @property
     def beat(self) -> Shape:
-        """Number of a beat in its vector."""
+        """Shape of a beat's number in its vector."""
         return Shape.cast(range(self.beats))
 
     @property
     def vector(self) -> data.StructLayout:
-        """A vector that is to be searched: its place, its last beat, and what is asked for."""
+        """A vector to search: its place, its last beat, and the number of values to keep."""
         return self._layout(keep=self.kept)  # from 1 to one less than the values
 
     @property
     def threshold(self) -> data.StructLayout:
-        """What was found: values above ``value`` are kept, and the first ``ties`` equal to it."""
+        """A result: keep the values above ``value``, and the first ``ties`` equal to it."""
         return self._layout(value=self.magnitude, ties=self.kept)
 
     def _layout(self, **fields: Shape | int) -> data.StructLayout:
-        """A vector's place, its last beat, these fields, and whether all or nothing is kept."""
+        """Layout of a vector's place and last beat, these fields, and flags for all and nothing."""
         slot = Shape.cast(range(self.slots))
         return data.StructLayout({"slot": slot, "final": self.beat, **fields, "all": 1, "none": 1})
 
     @property
     def read(self) -> data.StructLayout:
-        """A beat as the memory gives it: lanes that are not present do not count."""
+        """A beat as the memory gives it; lanes that are not present do not count."""
         return data.StructLayout(
             {"magnitudes": data.ArrayLayout(self.magnitude, self.lanes), "present": self.lanes}
         )
 
 
 class RadixSelect(wiring.Component):
-    """Threshold of the k largest of each vector, vectors in order.
+    """Find the threshold of the k largest values of each vector, vectors in order.
 
-    Two vectors are worked on in turn, a pass of one, a pass of the other, so that the decision of
-    a pass is made while the other vector is read. The beats of a vector must be in the memory when
-    it is asked for, and stay until its threshold is taken.
+    Two vectors are searched alternately, a pass of one, a pass of the other, so that the decision
+    of a pass is made while the other vector is read. The beats of a vector must be in the memory
+    when the search is requested, and stay until its threshold is taken.
 
-    Latency: two turns for each digit (a turn is as many cycles as the vector has beats, at least
-    four) and a few cycles. Throughput: a vector in as many turns as there are digits, 16 cycles for
-    64 values in 16 lanes; vectors of which all or nothing is kept take a cycle each. Buffering: two
+    Latency: two turns per digit (a turn is as many cycles as the vector has beats, at least four)
+    and a few cycles. Throughput: a vector in as many turns as there are digits, 16 cycles for 64
+    values in 16 lanes; vectors that are kept or pruned whole take one cycle each. Buffering: two
     vectors' states and two thresholds; no data. Illegal input (``keep`` of 0, or more than the
     values) gives an arbitrary threshold and no hang.
 
@@ -122,10 +122,10 @@ class RadixSelect(wiring.Component):
         return m
 
     def _take(self, m: Module) -> None:
-        """A vector goes to the context whose turn it is, as soon as that is free."""
+        """Assign a vector to the context whose turn it is, as soon as that is free."""
         turn = Signal()
         payload = self.vectors.payload
-        shared = ("slot", "final", "all", "none")  # fields of a vector and its threshold
+        shared = ("slot", "final", "all", "none")  # fields that a vector and its threshold share
         trivial = payload.all | payload.none
         taken = self.vectors.valid & self.vectors.ready
         for i, context in enumerate(self._contexts):
@@ -148,7 +148,7 @@ class RadixSelect(wiring.Component):
         m.d.sync += turn.eq(turn ^ taken)
 
     def _give(self, m: Module) -> None:
-        """Thresholds leave in the order in which vectors came."""
+        """Offer the thresholds in the order of their vectors."""
         turn = Signal()
         given = self.thresholds.valid & self.thresholds.ready
         for i, context in enumerate(self._contexts):
@@ -162,7 +162,7 @@ class RadixSelect(wiring.Component):
         m.d.sync += turn.eq(turn ^ given)
 
     def _issue(self, m: Module) -> _Tag:
-        """Turns, and the addresses of a pass; the tag is that of the beat that is read now.
+        """Time the turns and read the beats of a pass; return the tag of the beat read now.
 
         The last pass of a vector waits until there is room for its threshold.
         """
@@ -193,7 +193,7 @@ class RadixSelect(wiring.Component):
         return tag
 
     def _match(self, m: Module, tag: _Tag) -> tuple[list[Signal], Signal, _Tag]:
-        """Digit of each value, and whether it agrees with the digits found so far."""
+        """Return the digit of each value, and whether it agrees with the digits found so far."""
         shape = self.shape
         prefix, number = Signal(shape.magnitude), Signal(range(len(shape.digits)))
         m.d.comb += [
@@ -220,7 +220,7 @@ class RadixSelect(wiring.Component):
     def _count(
         self, m: Module, digits: list[Signal], active: Signal, tag: _Tag
     ) -> tuple[list[Signal], _Tag]:
-        """For each digit but 0, how many of the vector's active values have at least that."""
+        """Count, for each digit except 0, the vector's active values with at least that digit."""
         bounds = range(1, 1 << max(self.shape.digits))
         count = Shape.cast(range(self.shape.lanes + 1))
         in_beat = [Signal(count, name=f"in_beat_{i}", reset_less=True) for i in bounds]
@@ -232,11 +232,11 @@ class RadixSelect(wiring.Component):
         return totals, added.later(m, "counted")
 
     def _decide(self, m: Module, totals: list[Signal], tag: _Tag) -> None:
-        """The next digit of the threshold, and what is still wanted below it."""
+        """Decide the next digit of the threshold, and how many values are still needed below it."""
         shape = self.shape
         wanted, left = Signal(shape.kept), Signal(shape.kept)
         m.d.comb += wanted.eq(Array(context.wanted for context in self._contexts)[tag.context])
-        reached = Signal(len(totals))  # a thermometer
+        reached = Signal(len(totals))  # thermometer code
         m.d.comb += reached.eq(Cat(total >= wanted for total in totals))
         steps = [~reached[0], *(reached[i] & ~reached[i + 1] for i in range(len(totals) - 1))]
         above = _any([Mux(step, total, 0) for step, total in zip(steps, totals, strict=True)])
@@ -267,14 +267,14 @@ class RadixSelect(wiring.Component):
 
 
 class _Context:
-    """A vector that is worked on, and the threshold of the one before it."""
+    """A vector being searched, and the threshold of the one before it."""
 
     def __init__(self, shape: SelectShape, index: int) -> None:
         final = len(shape.digits) - 1
         self.busy = Signal(name=f"busy_{index}")
         self.slot = Signal(range(shape.slots), name=f"slot_{index}", reset_less=True)
         self.final = Signal(shape.beat, name=f"final_{index}", reset_less=True)
-        # Digits found so far:
+        # Digits found so far.
         self.prefix = Signal(shape.magnitude, name=f"prefix_{index}", reset_less=True)
         self.wanted = Signal(shape.kept, name=f"wanted_{index}", reset_less=True)
         self.number = Signal(range(len(shape.digits)), name=f"pass_{index}")
@@ -286,7 +286,7 @@ class _Context:
 
 
 def _parts(shape: SelectShape, magnitude: Value) -> list[Value]:
-    """The digits of a magnitude, most significant first."""
+    """Return the digits of a magnitude, most significant first."""
     parts, end = [], shape.magnitude
     for width in shape.digits:
         parts.append(magnitude[end - width : end])
@@ -295,7 +295,7 @@ def _parts(shape: SelectShape, magnitude: Value) -> list[Value]:
 
 
 def _any(terms: list[Value]) -> Value:
-    """The OR of all terms as a balanced tree."""
+    """OR all terms with a balanced tree."""
     while len(terms) > 1:
         paired = [a | b for a, b in zip(terms[::2], terms[1::2], strict=False)]
         terms = paired + ([terms[-1]] if len(terms) % 2 else [])
@@ -303,7 +303,7 @@ def _any(terms: list[Value]) -> Value:
 
 
 class _Tag:
-    """What goes with a beat from stage to stage."""
+    """The flags that accompany a beat from stage to stage."""
 
     def __init__(self, name: str) -> None:
         self.valid = Signal(name=f"{name}_valid")
@@ -312,7 +312,7 @@ class _Tag:
         self.last = Signal(name=f"{name}_last")
 
     def later(self, m: Module, name: str) -> _Tag:
-        """The tag a cycle later."""
+        """Return the tag one cycle later."""
         tag = _Tag(name)
         m.d.sync += [
             tag.valid.eq(self.valid),
@@ -324,17 +324,17 @@ class _Tag:
 
 
 class ThresholdChoice(wiring.Component):
-    """Lanes that a threshold keeps, beat after beat of a vector.
+    """Select the lanes that a threshold keeps, beat by beat.
 
-    Latency: two cycles. Throughput: a beat in each cycle. Buffering: two stages, no back-pressure.
+    Latency: two cycles. Throughput: one beat per cycle. Buffering: two stages, no back-pressure.
     Every input is legal; a beat that is not valid changes nothing.
 
     Members
     -------
     valid, first : In(1)
-        A beat is there; it is the first of its vector.
+        ``valid``: a beat is present. ``first``: it is the first of its vector.
     chosen : Out(lanes)
-        Of the beat of two cycles ago.
+        Selected lanes of the beat two cycles ago.
     """
 
     def __init__(self, shape: SelectShape) -> None:
@@ -374,7 +374,7 @@ class ThresholdChoice(wiring.Component):
         return m
 
     def _ties(self, m: Module, valid: Signal, above: Signal, equal: Signal, before: Value) -> None:
-        """The first of those equal to the threshold, as many as are left."""
+        """Select the first lanes equal to the threshold, as many as are still to be kept."""
         lanes = self.shape.lanes
         left = Signal(self.shape.kept)
         m.d.comb += left.eq(before)

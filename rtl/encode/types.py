@@ -1,4 +1,4 @@
-"""What travels between the blocks of the encoder, and what is fixed when it is elaborated."""
+"""Configuration of the encoder, and layouts of the streams between its blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENCODE_COMMAND_WIDTH = 64
 """Bits of a command word on the bus."""
 
 COUNT_WIDTH = 17
-"""Bits of a number of values of a segment, 0 to 65,536."""
+"""Bits of a segment's number of values, 0 to 65,536."""
 
 _VECTOR_MAX = 256
 _GROUP_MAX = 256
@@ -31,20 +31,21 @@ EncodeCommandLayout = data.StructLayout(
 """The command word that starts a segment."""
 
 EncodeErrorLayout = data.StructLayout(dict.fromkeys(ENCODE_ERROR_CAUSES, 1))
-"""One bit for each cause of an error."""
+"""One bit per error cause."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(EngineConfig):
-    """What is fixed when an encoder is elaborated; all else comes with the command word.
+    """Parameters that are fixed when an encoder is elaborated; the rest comes with the command
+    word.
 
     Raises CassandraError that names the field, the value and what was expected.
     """
 
-    vector: int = 128  # most values in a vector
-    group: int = 128  # most values in a group
-    segment: int = 16384  # most values in a segment; sizes the memories of the back end
-    values_per_cycle: int | None = None  # that go in; as many as lanes if None
+    vector: int = 128  # maximum values in a vector
+    group: int = 128  # maximum values in a group
+    segment: int = 16384  # maximum values in a segment; sizes the back end's memories
+    values_per_cycle: int | None = None  # input values per cycle; None: one per lane
 
     kind = "encoder"
 
@@ -67,7 +68,7 @@ class EncoderConfig(EngineConfig):
 
     @classmethod
     def of(cls, fmt: Format, *, schemes: tuple[Scheme, ...] | None = None) -> EncoderConfig:
-        """The encoder that writes ``fmt`` (and, with ``schemes``, other schemes besides).
+        """Return the configuration that writes ``fmt`` (with ``schemes``, these as well).
 
         Raises CassandraError for formats that the gateware does not handle.
         """
@@ -80,7 +81,7 @@ class EncoderConfig(EngineConfig):
 
     @property
     def pace(self) -> int:
-        """Values that go in in a cycle: a beat, or a piece of one. A beat is a run of pieces."""
+        """Input values per cycle: a beat, or a piece of one. A beat is a whole number of pieces."""
         return self.values_per_cycle or self.lanes
 
     @property
@@ -90,27 +91,27 @@ class EncoderConfig(EngineConfig):
 
 
 def TensorWord(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout, like the others)
-    """A beat of BF16 values as it comes in; ``keep`` has one bit for each lane."""
+    """A beat of BF16 values at the input; ``keep`` has one bit per lane."""
     return data.StructLayout({"values": data.ArrayLayout(16, lanes), "keep": lanes, "last": 1})
 
 
 def RecordBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """A piece of a segment (``pace`` lanes), ready to be packed: what each stream gets of a lane.
+    """A piece of a segment (``pace`` lanes), ready to be packed: each lane's bits for each stream.
 
     The fields of the command (``scheme``, ``truncated``, ``mask``) are the same in all pieces of a
     segment. Lanes that are not ``kept`` have arbitrary ``field`` and ``rank``, and in exact
     ``width`` 0; in other schemes ``residue`` and ``width`` are arbitrary. Lanes that are not
     ``present`` are neither ``kept`` nor ``stored``.
 
-    ``abort`` comes alone: a segment of a command that the encoder cannot obey is one record with
-    ``last`` and ``abort`` set and no lane present; it has no regions, only a result.
+    ``abort`` comes alone: a segment whose command is refused is one record with ``last`` and
+    ``abort`` set and no lane present. It has a result but no regions.
     """
     lanes = config.pace
     return data.StructLayout(
         {
             "raw": data.ArrayLayout(16, lanes),  # the value (saturated in mx); bit 15 is its sign
             "field": data.ArrayLayout(8, lanes),  # mantissa (7 bits), significand or window
-            "rank": data.ArrayLayout(range(config.codebook), lanes),  # unary: of the exponent
+            "rank": data.ArrayLayout(range(config.codebook), lanes),  # unary: rank of the exponent
             "residue": data.ArrayLayout(7, lanes),  # exact: zero from bit ``width`` on
             "width": data.ArrayLayout(3, lanes),  # exact: bits of residue, 1 for a zero flag
             "kept": lanes,  # the row of ``mask``
@@ -125,6 +126,6 @@ def RecordBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
             "truncated": 3,
             "mask": 1,  # the segment gets a ``mask`` stream
             "errors": EncodeErrorLayout,  # of the segment; valid in its last piece
-            "saturated": COUNT_WIDTH,  # values that were replaced; valid in the last piece
+            "saturated": COUNT_WIDTH,  # values replaced; valid in the last piece
         }
     )

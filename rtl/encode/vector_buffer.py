@@ -1,4 +1,4 @@
-"""Vectors of a segment: in as they come, out with the lanes that a draft sees."""
+"""Vectors of a segment: stored as they come, sent with the lanes that a draft sees."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from cassandra_spec.rtl.encode.types import (
 )
 
 CHOICE_LATENCY = 2
-"""Cycles from a beat to the lanes that are chosen of it."""
+"""Cycles from a beat to its selected lanes."""
 
 _SLOTS = 4  # vectors: two are searched, one comes in, one goes out
 
 
 def StoredBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """A beat of values and what the stages after the vector buffer must know of its segment."""
+    """A beat of values, and the segment's settings that later stages need."""
     return data.StructLayout(
         {
             "values": data.ArrayLayout(16, config.pace),
             "present": config.pace,
             "ends": 1,  # last beat of its group
             "last": 1,  # last beat of its segment
-            "abort": 1,  # stands for a segment whose command cannot be obeyed
+            "abort": 1,  # stands for a segment whose command is refused
             "short": 1,
             "long": 1,
             "scheme": 2,
@@ -48,7 +48,7 @@ def StoredBeat(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a lay
 
 
 def select_shape(config: EncoderConfig) -> SelectShape:
-    """The selection of an encoder: with less than a beat in a cycle it counts fewer digits."""
+    """Return the selection's sizes; an encoder that takes pieces counts fewer digits."""
     beats = max(config.vector // config.pace, 2)
     digits = SelectShape.digits if config.pace == config.lanes else NARROW
     return SelectShape(lanes=config.pace, beats=beats, slots=_SLOTS, digits=digits)
@@ -57,12 +57,12 @@ def select_shape(config: EncoderConfig) -> SelectShape:
 class _State(enum.Enum):
     IDLE = 0
     LOAD = 1
-    ABORT = 2  # a beat that says so, then DRAIN
+    ABORT = 2  # send a beat with ``abort``, then DRAIN
     DRAIN = 3
 
 
 def _input_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
-    """Commands and values; a command may be taken while ``enable`` is set."""
+    """Return the ports for commands and values; a command may be taken while ``enable`` is set."""
     return {
         "command": In(stream.Signature(EncodeCommandLayout)),
         "values": In(stream.Signature(TensorWord(config.pace))),
@@ -71,14 +71,14 @@ def _input_ports(config: EncoderConfig) -> dict[str, wiring.Member]:
 
 
 class VectorLoader(wiring.Component):
-    """Commands and words to beats of vectors in their slots.
+    """Turn commands and words into beats of vectors in their slots.
 
     Latency: a word is written in the cycle in which it is taken; its vector is announced two cycles
-    after its last word. Throughput: a word in each cycle while a slot is free. Buffering: what is
-    known of the vectors that are announced.
+    after its last word. Throughput: one word per cycle while a slot is free. Buffering: the
+    descriptions of the announced vectors.
 
-    A packet that is too short ends its segment there, one that is too long is drained; a command
-    that cannot be obeyed becomes one beat with ``abort``, and its packet is drained.
+    A packet that is too short ends its segment there, one that is too long is drained. A command
+    that is refused becomes one beat with ``abort``, and its packet is drained.
 
     Members
     -------
@@ -86,9 +86,9 @@ class VectorLoader(wiring.Component):
     enable : In(1)
         A command may be taken.
     slot, place, beat, write : Out
-        Where and what to write.
+        Address and data of a write.
     free : In(1)
-        A slot, the oldest, has become free.
+        The oldest slot has become free.
     idle : Out(1)
         No segment is being loaded.
     """
@@ -112,7 +112,7 @@ class VectorLoader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         segment, used = _Segment(), Signal(range(_SLOTS + 1))
-        room = Signal()  # a slot for a new vector
+        room = Signal()  # a slot is free for a new vector
         m.d.comb += [room.eq(used != _SLOTS), self.idle.eq(segment.state == _State.IDLE)]
         self._sequence(m, segment, room)
         self._fill(m, segment)
@@ -122,7 +122,7 @@ class VectorLoader(wiring.Component):
         return m
 
     def _legal(self, command: Value) -> Value:
-        """The command can be obeyed."""
+        """Return 1 if the encoder can execute the command."""
         config = self.config
         lanes_log2 = (config.lanes - 1).bit_length()
         group_log2 = (config.group - 1).bit_length()
@@ -141,12 +141,12 @@ class VectorLoader(wiring.Component):
         )
 
     def _only(self, command: Value) -> Value:
-        """The command asks for the one scheme that is built in."""
+        """Return 1 if the command asks for the one scheme that is built in."""
         names = ("unary", "mx", "exact")
         return command.scheme == names.index(self.config.schemes[0])
 
     def _sequence(self, m: Module, segment: _Segment, room: Signal) -> None:
-        """From command to command."""
+        """Run the state machine from command to command."""
         word, word_taken = self.values.payload, Signal()
         lanes = self.config.pace
         with m.Switch(segment.state):
@@ -179,11 +179,11 @@ class VectorLoader(wiring.Component):
                     m.d.sync += segment.state.eq(_State.IDLE)
 
     def _fill(self, m: Module, segment: _Segment) -> None:
-        """The beat: which of its lanes exist, and what ends with it."""
+        """Build the beat: its present lanes, and the ends that it marks."""
         word, lanes = self.values.payload, self.config.pace
         abort = segment.state == _State.ABORT
         wanted, given = Signal(lanes), Signal(lanes)
-        final = Signal()  # of the segment, by the command
+        final = Signal()  # last beat of the segment, by the command
         short = Signal()
         m.d.comb += final.eq(segment.remaining <= lanes)
         for lane in range(lanes):
@@ -205,7 +205,7 @@ class VectorLoader(wiring.Component):
         ]
 
     def _place(self, m: Module, segment: _Segment) -> Signal:
-        """Slots, beats of a vector, and beats of a group; returns whether a vector ends."""
+        """Count slots, beats of a vector and beats of a group; return 1 if a vector ends."""
         lanes_log2, pace_log2 = (
             (number - 1).bit_length() for number in (self.config.lanes, self.config.pace)
         )
@@ -229,7 +229,7 @@ class VectorLoader(wiring.Component):
         return vector_ends
 
     def _announce(self, m: Module, segment: _Segment, vector_ends: Signal) -> None:
-        """A queue of vectors; it has room for one in each slot."""
+        """Queue the announced vectors; the queue has room for one per slot."""
         shape, lanes = self.shape, self.config.pace
         ended = Signal()
         slot = Signal(range(_SLOTS), reset_less=True)
@@ -263,33 +263,33 @@ class VectorLoader(wiring.Component):
 
 
 class _Segment:
-    """The segment that is loaded."""
+    """The segment being loaded."""
 
     def __init__(self) -> None:
         self.state = Signal(_State)
         self.held = Signal(EncodeCommandLayout, reset_less=True)  # its command
-        self.remaining = Signal(COUNT_WIDTH)  # values
+        self.remaining = Signal(COUNT_WIDTH)  # values left
         self.ends = Signal(name="segment_ends")  # with this beat
 
 
 class VectorBuffer(wiring.Component):
-    """Vectors in their slots, the search for their thresholds, and the lanes that these choose.
+    """Vectors in their slots, the search for their thresholds, and the lanes that these select.
 
-    Latency: three cycles after a threshold is found. Throughput: a beat in each cycle while vectors
-    are kept whole; else a vector in four turns of
-    :class:`cassandra_spec.rtl.encode.topk.RadixSelect`. Buffering: four vectors. Illegal input:
-    see :class:`VectorLoader`.
+    Latency: three cycles after a threshold is found. Throughput: one beat per cycle while vectors
+    are kept whole; otherwise a vector in as many turns of
+    :class:`cassandra_spec.rtl.encode.topk.RadixSelect` as it has digits. Buffering: four vectors.
+    Illegal input: see :class:`VectorLoader`.
 
     Members
     -------
     command, values, enable, idle
-        As of :class:`VectorLoader`.
+        As in :class:`VectorLoader`.
     grant : In(1)
-        The taker of beats has room for one more.
+        The receiver has room for one more beat.
     issued : Out(1)
-        A beat is on its way: ``beat`` has it in the next cycle.
+        ``beat`` has a beat in the next cycle.
     chosen : Out(lanes)
-        Of the beat ``CHOICE_LATENCY`` cycles ago.
+        Selected lanes of the beat ``CHOICE_LATENCY`` cycles ago.
     """
 
     def __init__(self, config: EncoderConfig) -> None:

@@ -1,7 +1,7 @@
-"""The demand schedule of the verification region (docs/format.md, section 6), as it is written.
+"""The demand schedule of the verification region (docs/format.md, section 6), on the writing side.
 
-:class:`PrunedRows` and :class:`ResidueRows` show the rows of their streams that may go now;
-:class:`VerificationWriter` puts slots together from these and the low bits, and sends them.
+:class:`PrunedRows` and :class:`ResidueRows` show the rows of their streams that may leave now.
+:class:`VerificationWriter` combines these and the low bits into slots and sends them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.encode.region_writer import PieceSender, RowsLayout
 from cassandra_spec.rtl.encode.types import EncoderConfig
 
-_VALUE_ROWS = 16  # of a block of pruned values: lanes values of 16 bits, in rows of lanes bits
+_VALUE_ROWS = 16  # rows of a block of pruned values: lanes values of 16 bits
 
 
 def VerificationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N802 (a layout)
-    """What the schedule of the verification region needs to know of a beat."""
+    """The fields of a beat that the verification region's schedule needs."""
     count = Shape.cast(range(config.lanes + 1))
     return data.StructLayout(
         {
@@ -37,7 +37,7 @@ def VerificationRecord(config: EncoderConfig) -> data.StructLayout:  # noqa: N80
 
 
 def RingLayout(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
-    """Eight rows of a unit: ``count`` of them go, from ``head`` on and round, once ``present``."""
+    """Eight rows of a unit: ``count`` of them leave, cyclically from ``head``, once ``present``."""
     return data.StructLayout(
         {
             "rows": data.ArrayLayout(lanes, BUS_ROWS),
@@ -49,28 +49,27 @@ def RingLayout(lanes: int) -> data.StructLayout:  # noqa: N802 (a layout)
 
 
 _State = data.StructLayout({"running": 1, "more": 1, "follows": 1, "truncated": 3})
-"""The segment in hand: whether there is one, whether there is a beat for low bits and one for
-residue, and the number of its planes of low bits."""
+"""The current segment: valid; beat for low bits; beat for residue; number of planes of ``low``."""
 
 
 class PrunedRows(wiring.Component):
-    """The rows of pruned values that may go now: of the half block in hand.
+    """The rows of pruned values that may leave now, from the current half block.
 
     Invariant: ``left`` rows of the beat are still to go; the next one is row ``head`` of the block
     at the head of ``pruned``, which leaves with its last row or, unused, at the end of a segment.
 
-    Latency: none. Throughput: up to eight rows of a half block in each cycle. Buffering: none.
+    Latency: none. Throughput: up to eight rows of a half block per cycle. Buffering: none.
 
     Members
     -------
     pruned : In(stream of array of lanes, 16), begun : In(array), begun_count : In(range)
         See :class:`VerificationWriter`.
     stored : In(range), load : In(1)
-        Values of the next beat, whose rows are to go from the next cycle on.
+        Values of the next beat, whose rows leave from the next cycle on.
     move : In(1), finish : In(1)
-        The rows of ``ring`` leave; the segment ends.
+        ``move``: the rows of ``ring`` leave. ``finish``: the segment ends.
     any, single : Out(1)
-        Rows are left; they are those of a single value.
+        ``any``: rows are left. ``single``: they belong to a single value.
     dropping : Out(1)
         The rest of a block waits to be dropped.
     """
@@ -94,7 +93,7 @@ class PrunedRows(wiring.Component):
         m = Module()
         lanes, whole = self.config.lanes, self.pruned.valid
         bits = Mux(whole, Value.cast(self.pruned.payload), Value.cast(self.begun))
-        begun_rows = (self.begun_count * 16)[(lanes - 1).bit_length() :]  # complete ones
+        begun_rows = (self.begun_count * 16)[(lanes - 1).bit_length() :]  # complete rows
         left, head, half = Signal(range(_VALUE_ROWS + 1)), Signal(range(_VALUE_ROWS)), Signal()
         ring, room, ends = self.ring, Signal(range(BUS_ROWS + 1)), Signal()
         after = (head + ring.count)[:4]
@@ -125,12 +124,12 @@ class PrunedRows(wiring.Component):
 
 
 class ResidueRows(wiring.Component):
-    """The rows of residue that go with a slot: of the word in hand, and behind it of the next.
+    """The rows of residue that leave with a slot: from the current word, then from the next.
 
-    Invariant: the word in hand has rows from ``head`` on left; ``level`` bits of the last row that
-    was taken belong to later beats.
+    Invariant: the current word has rows from ``head`` on left; ``level`` bits of the last row taken
+    belong to later beats.
 
-    Latency: none. Throughput: the rows of a beat in each cycle. Buffering: a word.
+    Latency: none. Throughput: the rows of a beat per cycle. Buffering: one word.
 
     Members
     -------
@@ -138,7 +137,7 @@ class ResidueRows(wiring.Component):
     need : In(range)
         Bits of the next beat.
     step : In(1), finish : In(1)
-        The slot leaves; the segment ends.
+        ``step``: the slot leaves. ``finish``: the segment ends.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -184,15 +183,16 @@ class ResidueRows(wiring.Component):
 class VerificationWriter(wiring.Component):
     """The schedule of the verification region: takes units from the memories, slot by slot.
 
-    Invariant: in a slot the pruned values of the beat before come first, eight rows at a time, then
-    the low bits of the next beat and the residue of this one, or a single value with these;
-    ``fields`` is avail of docs/format.md, values of ``low`` blocks taken and not used.
+    Invariant: in a slot the pruned values of the previous beat come first, eight rows at a time,
+    then the low bits of the next beat and the residue of the current one, or a single value
+    together with these. ``fields`` is docs/format.md's avail: the values of ``low`` blocks taken
+    and not used.
 
-    Latency: none. Throughput: a slot in each cycle, one more for each eight rows (or part of a
-    half block) of pruned values, and one more if low bits and residue have more than eight rows.
-    The rows of a single pruned value leave with the slot if there is room in its eight rows; four
-    cycles between segments. Buffering: two beats, and a word of residue. A beat with ``abort`` ends
-    the region without rows.
+    Latency: none. Throughput: one slot per cycle, plus one cycle for each eight rows (or part of a
+    half block) of pruned values, plus one if low bits and residue have more than eight rows. The
+    rows of a single pruned value leave with the slot if its eight rows have room. Four cycles pass
+    between segments. Buffering: two beats, and a word of residue. A beat with ``abort`` ends the
+    region without rows.
 
     Members
     -------
@@ -200,12 +200,12 @@ class VerificationWriter(wiring.Component):
         Planes of ``low``, bit 0 first.
     pruned : In(stream of array of lanes, 16)
     begun : In(array of lanes, 16), begun_count : In(range(lanes))
-        Values, and how many, of the block that comes next in ``pruned``, while that is not complete
-        and ``pruned`` is empty. Without them a value would wait for ``lanes`` others.
+        The incomplete block that ``pruned`` will show next, and its number of values, while
+        ``pruned`` is empty. Without it a value would wait for ``lanes`` others.
     residue : In(stream of array of 8, lanes), if the encoder has scheme exact
     rows : Out(stream of RowsLayout)
-        Those of ``begun`` are withdrawn when their block is completed before they are taken, and
-        come again from ``pruned``: the taker of rows must not count on their staying.
+        Rows from ``begun`` are withdrawn if their block is completed before they are taken, and
+        come again from ``pruned``: the receiver must not rely on an offer to stay.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -227,8 +227,8 @@ class VerificationWriter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         beat, state = self.beats.payload, Signal(_State)
-        stored = Signal(range(self.config.lanes + 1))  # pruned values of the beat of residue
-        begin, step, finish = Signal(), Signal(), Signal()  # a segment, a slot; the last slot
+        stored = Signal(range(self.config.lanes + 1))  # pruned values of the residue's beat
+        begin, step, finish = Signal(), Signal(), Signal()  # segment begins; slot; last slot
         m.submodules.values = values = PrunedRows(self.config)
         wiring.connect(m, wiring.flipped(self.pruned), values.pruned)
         residue = self._residue(m, Mux(state.more, beat.need, 0), step, finish)
@@ -260,7 +260,7 @@ class VerificationWriter(wiring.Component):
         return m
 
     def _residue(self, m: Module, need: Value, step: Signal, finish: Signal) -> data.View:
-        """The rows of residue of this slot; none without scheme exact."""
+        """Return the residue rows of this slot; none without scheme exact."""
         if not self.config.has("exact"):
             none = Signal(RingLayout(self.config.lanes))
             m.d.comb += none.present.eq(1)
@@ -271,7 +271,7 @@ class VerificationWriter(wiring.Component):
         return rows.ring
 
     def _low_bits(self, m: Module, begin: Value, more: Value, step: Value) -> Signal:
-        """Whether the slot takes a block of low bits; counts the values that are left of them."""
+        """Return 1 if the slot takes a block of low bits; count the values left of the blocks."""
         lanes, count = self.config.lanes, self.beats.payload.count
         fields, take_block = Signal(range(2 * lanes)), Signal()
         m.d.comb += [
@@ -294,9 +294,9 @@ class VerificationWriter(wiring.Component):
         aborts: Value,
         step: Signal,
     ) -> None:
-        """Pruned values first, then low bits and residue; or a single value with these."""
+        """Send pruned values first, then low bits and residue, or a single value with these."""
         unit, payload, pieces = self.config.value_rows, self.rows.payload, PieceSender(m, "slot")
-        first, both = Signal(), Signal()  # pruned values leave now, alone; or with the slot
+        first, both = Signal(), Signal()  # pruned values leave alone; or with the slot
         low_size = Mux(take_block, state.truncated, 0)
         ready = (
             (~state.more | self.beats.valid)
@@ -328,7 +328,7 @@ class VerificationWriter(wiring.Component):
             m.d.comb += payload.rows.as_value()[: unit * self.config.lanes].eq(self._single(values))
 
     def _low(self, size: Value, behind: Value) -> list[tuple[Value, Value]]:
-        """Rows of low bits at each place, and whether they are there; or ``behind`` a value."""
+        """Return the rows of low bits at each place with valid bits; or ``behind`` a value."""
         planes = [*self.blocks.payload, *[Const(0, 1)] * BUS_ROWS][:BUS_ROWS]
         rows = [(size > i, plane) for i, plane in enumerate(planes)]
         later = [(Const(0, 1), Const(0, 1))] * self.config.value_rows + rows
@@ -338,7 +338,7 @@ class VerificationWriter(wiring.Component):
         ]
 
     def _single(self, values: PrunedRows) -> Value:
-        """The rows of a single value."""
+        """Return the rows of a single value."""
         unit, rows = self.config.value_rows, list(values.ring.rows)
         units = Array(Cat(rows[i : i + unit]) for i in range(0, BUS_ROWS, unit))
         return Value.cast(units[values.ring.head >> unit - 1])

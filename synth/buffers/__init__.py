@@ -1,1 +1,1 @@
-"""Buffers of a mapped netlist: trees behind flip-flops, and which of them the timing asks for."""
+"""Buffers of a mapped netlist: trees behind flip-flops, and repair by timing."""

@@ -1,8 +1,8 @@
-"""Buffer trees behind flip-flops: what placement tools do, on a mapped netlist of Yosys.
+"""Buffer trees behind flip-flops: what placement tools do, for a mapped netlist of Yosys.
 
-abc sizes and buffers logic between registers and takes the registers themselves as drivers of any
-strength, so a pointer that hundreds of multiplexers look at shows as one cell of many nanoseconds.
-:func:`buffer_registers` gives such nets a tree: the sinks with the longest way still to go stay
+abc sizes and buffers logic between registers but takes registers as drivers of any strength, so a
+pointer that drives hundreds of multiplexers shows up as one cell with a delay of many nanoseconds.
+:func:`buffer_registers` gives such nets a tree: the sinks with the longest remaining path stay
 closest to the register.
 """
 
@@ -18,13 +18,13 @@ from cassandra_spec.synth.buffers.cells import Cells
 from cassandra_spec.synth.buffers.netlist import INSTANCE, PIN, instance, instances_of
 
 ROOT_LOAD = 7
-"""Most that a flip-flop drives, in inputs of the smallest two-input NAND."""
+"""Maximum load of a flip-flop, in inputs of the smallest two-input NAND."""
 
 BUFFER_LOAD = 30
-"""Most that a buffer drives, in the same unit."""
+"""Maximum load of a buffer, in the same unit."""
 
 BUFFER_STEPS = 3
-"""What a buffer adds to a path, in cells of average delay."""
+"""Delay that a buffer adds to a path, in cells of average delay."""
 
 
 @dataclasses.dataclass(order=True)
@@ -38,7 +38,7 @@ class _Sink:
 
 
 def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
-    """The netlist with a tree of buffers behind every overloaded flip-flop, and their number.
+    """Return the netlist with a buffer tree behind every overloaded flip-flop, and their number.
 
     ``netlist`` is one flat module as ``write_verilog -noattr -noexpr`` writes it.
     """
@@ -56,7 +56,7 @@ def buffer_registers(netlist: str, cells: Cells) -> tuple[str, int]:
 def _sinks(
     instances: Mapping[str, tuple[str, Mapping[str, str]]], cells: Cells
 ) -> dict[str, list[_Sink]]:
-    """Loads of every net, with the way each has still to go."""
+    """Return the loads of every net, each with the length of its remaining path."""
     users: dict[str, list[tuple[str, str]]] = {}
     drives: dict[str, list[str]] = {}
     for name, (cell, pins) in instances.items():
@@ -81,7 +81,7 @@ def _steps(
     drives: Mapping[str, Sequence[str]],
     cells: Cells,
 ) -> dict[str, float]:
-    """Cells from each instance (itself included) to the farthest register behind it."""
+    """Count cells from each instance (included) to the farthest register behind it."""
     steps = {name: 0.0 for name, (cell, _) in instances.items() if cell in cells.flip_flops}
     for start in instances:
         stack = [start]

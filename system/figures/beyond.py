@@ -20,7 +20,6 @@ from cassandra_spec.system.workload import Workload, load_model
 BATCHES = (1, 2, 4, 8, 16)
 CONTEXTS = (512, 4096, 32768, 131072)
 FARTHEST = 1 << 24  # tokens of context at which a search for the limit ends
-_BAR = 24  # characters of the widest bar of a tornado
 
 
 def break_even(setup: Setup) -> float:
@@ -148,22 +147,14 @@ def tornado_setups() -> Iterator[Setup]:
 
 
 def tornado(setup: Setup) -> Table:
-    """Which inputs matter, as numbers and bars."""
-    found = swings(setup)
-    widest = found[0].width or 1.0
+    """Which inputs matter, the widest swing first."""
     rows = [
-        (
-            swing.name,
-            f"{swing.low:.3f}",
-            f"{swing.high:.3f}",
-            f"{swing.width:.3f}",
-            "#" * round(_BAR * swing.width / widest),
-        )
-        for swing in found
+        (swing.name, f"{swing.low:.3f}", f"{swing.high:.3f}", f"{swing.width:.3f}")
+        for swing in swings(setup)
     ]
     return Table(
         title=f"Sensitivity: {setup.cost.name}, {setup.model.name} on {setup.device.name}",
-        header=("input", "low end", "high end", "swing", "bar"),
+        header=("input", "low end", "high end", "swing"),
         rows=tuple(rows),
         notes=(
             f"Decoding against BF16: {estimate(setup).speedup:.3f} as it is, with acceptance"

@@ -1,7 +1,8 @@
 """Area and power of our decoders at the paper's node, from the reports of ``make synth``.
 
 Areas come as gate equivalents, so a gate's area at the node is all that is needed. Energies of a
-cycle are scaled by published factors, and by the classical rule beside them. system.md.
+cycle are scaled by published factors, and by the classical rule beside them
+(docs/results/system.md).
 """
 
 from __future__ import annotations

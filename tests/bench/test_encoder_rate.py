@@ -11,7 +11,7 @@ from cassandra_spec.report.documents import block
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.workload import load_model
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "hardware" / "encoder.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "rate.md"
 
 
 def test_the_rate_of_llama3_8b_by_hand() -> None:

@@ -205,7 +205,7 @@ def test_rtl_names_a_bad_range_of_t(capsys: Output) -> None:
     "command",
     [
         *("", "pack", "unpack", "inspect", "rtl"),
-        *("system", "system estimate", "system reproduce", "system scalesim"),
+        *("system", "system estimate", "system reproduce"),
     ],
 )
 def test_the_examples_of_the_help_are_commands(command: str, capsys: Output) -> None:

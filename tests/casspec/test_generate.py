@@ -109,17 +109,6 @@ def test_unsure_drafts_end_rounds(packed: Path, capsys: pytest.CaptureFixture[st
     assert found["report"]["drafted"] == found["report"]["rounds"]  # one in each round, at most
 
 
-def test_the_old_name_of_the_minimum_margin_works(
-    packed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    expected = run_json(packed, capsys, "--min-margin", "100", "--gamma", "4")
-    arguments = ["generate", str(packed), *PROMPTS, *TORCH, "--max-tokens", "30", "--json"]
-    assert main([*arguments, "--least-lead", "100", "--gamma", "4"]) == 0
-    found = capsys.readouterr()
-    assert json.loads(found.out)["report"]["rounds"] == expected["report"]["rounds"]
-    assert found.err == "casspec: --least-lead is now --min-margin\n"
-
-
 def test_a_stop_string_ends_a_reply(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = run_json(packed, capsys)["texts"]
     words = str(first).split()

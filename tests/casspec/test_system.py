@@ -11,8 +11,6 @@ import pytest
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import Report
 from cassandra_spec.system import Acceptance, Setup, Workload, estimate, load_device, load_model
-from cassandra_spec.system.checks import scalesim
-from cassandra_spec.system.checks.scalesim import comparison, recorded
 from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.device import known_devices
 from cassandra_spec.system.figures.plots import plots
@@ -224,25 +222,6 @@ def test_reproduce_takes_reports_and_acceptance(tmp_path: Path, capsys: Output) 
     table.write_text("{}")
     assert main(words) == 2
     assert f"{table} must have one list of rows" in capsys.readouterr().err
-
-
-def test_scalesim_compares_with_what_is_recorded(capsys: Output) -> None:
-    assert main(["system", "scalesim", "--recorded"]) == 0
-    assert capsys.readouterr().out == comparison(*recorded()).text() + "\n"
-
-
-def test_scalesim_records_its_counts_and_fails_where_they_are_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
-) -> None:
-    """The simulator is pretended: its own test runs it."""
-    array, counts = recorded()
-    wrong = [dataclasses.replace(counts[0], cycles=counts[0].cycles * 2), *counts[1:]]
-    monkeypatch.setattr(scalesim, "environment", lambda folder: folder / "python")
-    monkeypatch.setattr(scalesim, "simulate", lambda python, array, runs: wrong)
-    copy = tmp_path / "counts.json"
-    assert main(["system", "scalesim", "--record", str(copy)]) == 1
-    assert recorded(copy) == (array, wrong)
-    assert "-50.0%" in capsys.readouterr().out
 
 
 def test_reproduce_prints_and_writes_everything(tmp_path: Path, capsys: Output) -> None:

@@ -169,7 +169,7 @@ def play(
 MACHINES = {
     # a server with matrix units: rows are nearly free
     "matrix units": Machine(draft={1: 0.36, 4: 0.40, 8: 0.46}, verify={1: 1.0, 4: 1.05, 9: 1.15}),
-    # a desktop without: docs/software/native.md
+    # a desktop without: docs/results/kernels.md
     "vectors": Machine(draft={1: 0.36, 4: 0.43, 8: 0.70}, verify={1: 1.0, 4: 1.2, 9: 1.9}),
 }
 KINDS = {

@@ -88,13 +88,6 @@ def test_a_draft_sees_sinks_and_at_least_its_window(
     assert len(set(seen) - needed) < DraftCache.STEP or sinks >= cache.start(position)
 
 
-def test_the_old_name_of_the_minimum_margin_is_taken_with_a_notice() -> None:
-    with pytest.warns(FutureWarning, match="least_lead is now min_margin"):
-        settings = Settings(least_lead=0.5, gamma=2)
-    assert settings == Settings(min_margin=0.5, gamma=2)
-    assert dataclasses.replace(settings, gamma=3) == Settings(min_margin=0.5, gamma=3)
-
-
 @pytest.mark.parametrize(
     ("draft", "view", "low"),
     [

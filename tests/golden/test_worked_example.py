@@ -59,7 +59,7 @@ def test_the_values_are_what_their_bits_say() -> None:
     for _, value, pattern, sign, exponent, mantissa in VALUES:
         bits = int(pattern.strip("`"), 16)
         assert bits == int(sign) << 15 | int(exponent) << 7 | int(mantissa, 2)
-        assert rational(bits) == float(value)
+        assert rational(bits) == float(value.strip("`"))
 
 
 @pytest.mark.parametrize("scheme", ["unary", "exact"])

@@ -31,13 +31,11 @@ TARGETS = [
     "energy",
     "fpga",
     "equivalence",
-    "layout",
     "formal",
     "coverage",
     "soft-errors",
     "mutants",
     "mutate",
-    "scalesim",
     "clean",
 ]
 
@@ -59,15 +57,16 @@ def house(tmp_path: Path) -> Path:
     """A copy of the files that the set-up depends on, in a folder with a space in its name."""
     folder = tmp_path / "a house"
     (folder / "verif" / "tools").mkdir(parents=True)
-    for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-model.txt"):
+    for name in ("Makefile", "pyproject.toml", *(f.name for f in ROOT.glob("requirements*.txt"))):
         shutil.copy(ROOT / name, folder / name)
     shutil.copy(ROOT / "verif" / "tools" / "preflight.py", folder / "verif" / "tools")
     return folder
 
 
 def pretend_ready(folder: Path) -> None:
-    (folder / ".venv").mkdir()
-    (folder / ".venv" / ".ready").touch()
+    for place in (folder / ".venv", folder / "build" / "docs-env"):
+        place.mkdir(parents=True)
+        (place / ".ready").touch()
 
 
 def test_help_has_one_line_for_each_target() -> None:
@@ -166,6 +165,7 @@ def test_clean_keeps_the_environment_and_the_sources(house: Path) -> None:
         ".venv",
         "Makefile",
         "pyproject.toml",
+        "requirements-docs.txt",
         "requirements-model.txt",
         "requirements.txt",
         "verif",

@@ -20,7 +20,7 @@ from cassandra_spec.rtl.encode.regions import EncodeResult
 from cassandra_spec.rtl.encode.types import ENCODE_COMMAND_WIDTH, EncodeCommandLayout, EncoderConfig
 from cassandra_spec.rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 
-DOCUMENT = Path(__file__).parents[2] / "docs/hardware/microarchitecture.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/hardware/decoder.md"
 ENCODER = DOCUMENT.with_name("encoder.md")
 INTEGRATION = DOCUMENT.with_name("integration.md")
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassandra_spec.system.checks.events import Buffers, closed_form, events, stretch
 from cassandra_spec.system.costs import load_formats
 from cassandra_spec.system.device import known_devices
 from cassandra_spec.system.errors import SystemModelError
+from cassandra_spec.system.events import Buffers, closed_form, events, stretch
 
 
 def buffers(**changes: float) -> Buffers:

@@ -11,7 +11,7 @@ from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.figures import paper as figures
 from cassandra_spec.system.figures.figure_13 import draft_verify_share, eagle_weights
-from cassandra_spec.system.figures.figure_14 import CLOSE, capacity, search, whole_model
+from cassandra_spec.system.figures.figure_14 import capacity, whole_model
 from cassandra_spec.system.figures.paper import decode_share, overhead_for, paper_cells
 from cassandra_spec.system.figures.paper_file import paper
 from cassandra_spec.system.figures.table_5 import decoders_needed
@@ -98,21 +98,6 @@ def test_figure_14_is_within_five_percent_of_both_ratios() -> None:
     found = capacity(load_device("rtx4090"))
     assert found.over_eagle == pytest.approx(CLAIMS["tokens_eagle"], rel=0.05)
     assert found.over_llama == pytest.approx(CLAIMS["tokens_llama"], rel=0.05)
-
-
-def test_the_search_has_the_default_among_its_closest() -> None:
-    tried = search()
-    assert len(tried) == 13 * 8 * 2 * 2 * 3
-    assert tried[0].off <= CLOSE < tried[-1].off
-    default = capacity(load_device("rtx4090"))
-    place = next(
-        place
-        for place, one in enumerate(tried)
-        if (one.reserved, one.scheme, one.packed_embedding, one.drafter, one.eagle_layers)
-        == (1.0, "cassandra-1", True, "llama-3.2-3b", 1)
-    )
-    assert tried[place].found == default
-    assert place < 8
 
 
 def test_the_missing_time_of_eight_bits_brings_it_down_to_the_papers() -> None:

@@ -26,7 +26,7 @@ from cassandra_spec.verif.library.coverage import (
 )
 from cassandra_spec.verif.library.payloads import Payload
 
-DOCUMENT = Path(__file__).parents[2] / "docs/hardware/verification.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/results/verification.md"
 SMALL = (
     Intent(name="a", prose="First.", bins=("x", "y")),
     Intent(name="b", prose="Z.", bins=("z",)),

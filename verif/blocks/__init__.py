@@ -1,1 +1,1 @@
-"""cocotb suites of the blocks of the decoder; ``tests/verif/test_blocks.py`` runs them."""
+"""cocotb suites of the decoder's blocks; ``tests/verif/test_blocks.py`` runs them."""

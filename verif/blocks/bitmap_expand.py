@@ -23,12 +23,12 @@ WIDTH = 16  # bits of an element
 EXPANDS = (1, 2, 4, 8, 16, 32)  # lanes
 BUFFERS = ((1, 1), (2, 3), (8, 9), (16, 7), (32, 9))  # lanes, planes
 PLACES = ((1, 1), (1, 4), (2, 4), (8, 8), (8, 16), (16, 64), (32, 64))  # lanes, places
-BEATS = 8  # of a segment
+BEATS = 8  # beats of a segment
 RANDOM_MASKS = 1000
 
 
 def design() -> Bank:
-    """Expansions, buffers and places of all sizes."""
+    """Build expansions, buffers and places of all sizes."""
     expands = {f"expand_{n}": BitmapExpand(lanes=n, width=WIDTH) for n in EXPANDS}
     buffers = {f"buffer_{n}": BlockBuffer(lanes=n, planes=planes) for n, planes in BUFFERS}
     places = {f"places_{n}_{many}": LanePlaces(lanes=n, places=many) for n, many in PLACES}
@@ -36,7 +36,9 @@ def design() -> Bank:
 
 
 def expansions(rng: random.Random, lanes: int) -> Iterator[Case]:
-    """Every mask up to eight lanes, else no lane, all, each one, all but each, and random ones."""
+    """Yield every mask up to eight lanes, else no lane, all, each one, all but each, and random
+    ones.
+    """
     every = (1 << lanes) - 1
     if lanes <= 8:
         masks = list(range(every + 1))
@@ -53,15 +55,15 @@ def expansions(rng: random.Random, lanes: int) -> Iterator[Case]:
 def buffered_beats(
     rng: random.Random, lanes: int, planes: int, masks: list[int], step: Pace, leave: Pace
 ) -> Iterator[Case]:
-    """One segment: blocks are loaded by the rule ``blocked`` of docs/format.md, section 6.
+    """Drive one segment; the rule ``blocked`` of docs/format.md, section 6, loads its blocks.
 
-    As in the decoder, the beat in hand waits in a register while the schedule, one beat ahead,
-    loads what the next one needs. ``step`` and ``leave`` say when the two are ready to move.
+    As in the decoder, the current beat waits in a register while the schedule, one beat ahead,
+    loads the blocks that the next beat needs. ``step`` and ``leave`` set when the two may move.
     """
     yield Case({"clear": 1})
-    queue: list[int] = []  # values in the buffer, those of the beat in hand first
-    avail = used = 0  # of the format; values that have left
-    hand: int | None = None  # mask of the beat in hand
+    queue: list[int] = []  # values in the buffer, those of the current beat first
+    avail = used = 0  # ``avail`` of the format; values that have left
+    hand: int | None = None  # mask of the current beat
     waiting = list(masks)
     while waiting or hand is not None:
         advance = hand is not None and leave()
@@ -87,12 +89,12 @@ def buffered_beats(
 
 
 def choices_of(lanes: int, mask: int, used: int) -> dict[str, int]:
-    """Those of two blocks."""
+    """Return the selection bits for a store of two blocks."""
     return lane_choices(lanes, 2 * lanes, mask, used)
 
 
 def places_taken(rng: random.Random, lanes: int, places: int) -> Iterator[Case]:
-    """Streams of beats, each of which may wait."""
+    """Drive streams of beats, each of which may wait."""
     for kind, (leave, _) in itertools.product(MASKS, paces(rng)):
         yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes), "advance": rng.getrandbits(1)})
         used = 0
@@ -108,7 +110,7 @@ def places_taken(rng: random.Random, lanes: int, places: int) -> Iterator[Case]:
 
 
 def segments(rng: random.Random, lanes: int, planes: int) -> Iterator[Case]:
-    """Segments of every kind of mask under every pair of paces; some are cut short by the next."""
+    """Drive segments of every kind of mask under every pair of paces; the next cuts some short."""
     for kind, (step, leave) in itertools.product(MASKS, paces(rng)):
         masks = masks_of(rng, kind, lanes, BEATS)
         beats = buffered_beats(rng, lanes, planes, masks, step, leave)
@@ -140,13 +142,13 @@ async def buffer_under_the_demand_rule(dut: Any) -> None:
 
 @cocotb.test()
 async def planes_are_the_bits_of_a_field(dut: Any) -> None:
-    """A block of one set bit shows up in that bit of that lane alone."""
+    """A block with one bit set shows that bit in its lane only."""
     scripts = {f"buffer_{n}": single_bits(n, planes) for n, planes in BUFFERS}
     await play(dut, design(), scripts, clocked=True)
 
 
 def single_bits(lanes: int, planes: int) -> Iterator[Case]:
-    """Every bit of a block in turn."""
+    """Drive every bit of a block in turn."""
     every = (1 << lanes) - 1
     for plane, lane in itertools.product(range(planes), range(lanes)):
         yield Case({"clear": 1})

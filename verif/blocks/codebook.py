@@ -1,4 +1,4 @@
-"""The codebook: packets of every length, loaded with pauses, read all the time."""
+"""The codebook: loads packets of every length, with pauses, and reads all the time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cassandra_spec.verif.library.workloads import Pace, paces
 
 BOOKS = ((1, 1), (2, 2), (8, 16), (16, 16), (8, 32))  # lanes, entries
 LENGTHS = ("one", "full", "less", "more", "any", "far_more", "any")
-"""Lengths of packets, by the entries of the codebook; seven, so that paces meet them all."""
+"""Lengths of packets, relative to the codebook's size; seven, so that every pace meets each."""
 
 
 def design() -> Bank:
-    """Codebooks of all sizes."""
+    """Build codebooks of all sizes."""
     return Bank({_name(*book): Codebook(lanes=book[0], size=book[1]) for book in BOOKS})
 
 
@@ -31,7 +31,7 @@ def _name(lanes: int, size: int) -> str:
 def _reads(
     rng: random.Random, lanes: int, size: int, book: list[int]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Ranks of all lanes, and what the book has under them."""
+    """Return ranks of all lanes, and the model's entries at them."""
     ranks = [rng.randrange(size) for _ in range(lanes)]
     return {"ranks": ranks}, _found(book, ranks)
 
@@ -44,7 +44,7 @@ def _found(book: list[int], ranks: list[int]) -> dict[str, Any]:
 
 
 def packet_of(rng: random.Random, kind: str, size: int) -> list[int]:
-    """A packet of any entries."""
+    """Draw a packet."""
     lengths = {
         "one": 1,
         "less": max(size - 1, 1),
@@ -57,7 +57,7 @@ def packet_of(rng: random.Random, kind: str, size: int) -> list[int]:
 
 
 def loads(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
-    """Packets under every pair of paces of the source and of ``enable``; reads in each cycle."""
+    """Load packets under every pair of paces of source and ``enable``; read in each cycle."""
     book: list[int] = []
     look = functools.partial(_reads, rng, lanes, size, book)
     seen, found = look()
@@ -77,10 +77,10 @@ def load(
     sides: tuple[Pace, Pace],
     look: Callable[[], tuple[dict[str, Any], dict[str, Any]]],
 ) -> Iterator[Case]:
-    """One packet; ``book`` becomes what the block must hold.
+    """Load one packet; ``book`` becomes the expected content.
 
-    ``sides`` say when the source offers and ``enable`` is 1. ``look`` says what else the block sees
-    in a cycle, and what it must say of that by ``book``.
+    ``sides`` set when the source offers and ``enable`` is 1. ``look`` gives the block's other
+    inputs in a cycle and the outputs expected for ``book``.
     """
     offer, allow = sides
     place, offered = 0, False
@@ -99,7 +99,7 @@ def load(
 
 
 def rest(rng: random.Random, lanes: int, size: int, book: list[int]) -> Iterator[Case]:
-    """Nothing is loaded: every rank is read."""
+    """Read every rank without loading."""
     for rank in range(size):
         ranks = [(rank + lane) % size for lane in range(lanes)]
         noise = {"exponent": rng.randrange(256), "last": rng.randrange(2)}
@@ -111,7 +111,7 @@ def rest(rng: random.Random, lanes: int, size: int, book: list[int]) -> Iterator
 
 @cocotb.test()
 async def packets_of_every_length(dut: Any) -> None:
-    """Idle x enable x length; ranks without an entry are missing, also while a packet comes in."""
+    """Idle x enable x length; ranks without an entry are missing, also during a load."""
     scripts = {_name(*book): loads(rng_of("load", *book), *book) for book in BOOKS}
     await play(dut, design(), scripts, clocked=True)
 
@@ -124,7 +124,7 @@ async def a_load_never_stalls(dut: Any) -> None:
 
 
 def packet_train(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
-    """Packets without a pause."""
+    """Load packets without a pause."""
     for kind in 3 * LENGTHS:
         packet = packet_of(rng, kind, size)
         for place, exponent in enumerate(packet):

@@ -1,4 +1,4 @@
-"""The exponent path: windows in and ranks out by the demand schedule, at every pace."""
+"""The exponent path: takes windows and gives ranks by the demand schedule, at every pace."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from cassandra_spec.verif.library.workloads import MASKS, RANKS, Pace, masks_of,
 
 # Lanes, rows of a window, limit.
 PATHS = ((1, 1, 16), (2, 2, 16), (8, 1, 32), (8, 3, 16), (8, 4, 16), (16, 2, 16))
-BEATS = 8  # of a segment
-FULL_BEATS = 6  # of the segment that fills the queue
+BEATS = 8  # beats of a segment
+FULL_BEATS = 6  # beats of the segment that fills the queue
 
 Path = tuple[int, int, int]
 
 
 def design() -> Bank:
-    """Exponent paths of all sizes."""
+    """Build exponent paths of all sizes."""
     return Bank(
         {_name(*path): ExponentPath(lanes=path[0], window=path[1], limit=path[2]) for path in PATHS}
     )
@@ -42,18 +42,18 @@ def _name(lanes: int, window: int, limit: int) -> str:
 
 @dataclasses.dataclass
 class Ranks:
-    """What is in the block: the window that is being counted, and the ranks after it."""
+    """A model of the block: the window being counted, and the ranks after it."""
 
     limit: int
-    counting: list[int] | None = None  # bits of the window that was taken in the last cycle
+    counting: list[int] | None = None  # bits of the window taken in the last cycle
     queue: list[int] = dataclasses.field(default_factory=list)
     used: int = 0  # ranks that have left
     carry: int = 0
     overflow: int = 0
-    peak: int = 0  # most ranks that were inside
+    peak: int = 0  # maximum number of ranks inside
 
     def cycle(self, window: list[int] | None) -> None:
-        """A rising edge: the window in the register is counted, the next one enters it."""
+        """Model a rising edge: count the window in the register, then take the next one."""
         bits = self.counting or []
         zeros = count_zeros(bits, self.carry, self.limit)
         self.queue += [run for run, bit in zip(zeros.runs, bits, strict=True) if bit]
@@ -63,7 +63,7 @@ class Ranks:
         self.peak = max(self.peak, len(self.queue) + sum(window or []))
 
     def leave(self, count: int) -> None:
-        """A beat takes its ranks."""
+        """Remove the ranks of a beat."""
         del self.queue[:count]
         self.used += count
 
@@ -77,15 +77,15 @@ def scheduled_beats(
     step: Pace,
     leave: Pace,
 ) -> Iterator[Case]:
-    """One segment by the rules ``starve`` and ``prefetch`` of docs/format.md, section 6.
+    """Drive one segment by the rules ``starve`` and ``prefetch`` of docs/format.md, section 6.
 
-    As in the decoder, the beat in hand waits in a register while the schedule, one slot ahead,
-    takes the windows that the next one needs. ``step`` and ``leave`` say when the two may move.
+    As in the decoder, the current beat waits in a register while the schedule, one slot ahead,
+    takes the windows that the next beat needs. ``step`` and ``leave`` set when the two may move.
     """
     lanes, window, _ = path
     yield Case({"clear": 1})
     bits = itertools.chain(codes, itertools.repeat(1))
-    q, slot, hand = 0, -1, None  # q of the format; hand: mask of the beat in hand
+    q, slot, hand = 0, -1, None  # ``q`` of the format; mask of the current beat
     while slot < len(masks) or hand is not None:
         advance = hand is not None and leave()
         go = slot < len(masks) and step()
@@ -112,7 +112,7 @@ def _case(
     hand: int | None,
     taken: list[int] | None,
 ) -> Case:
-    """One cycle; without a window or a beat there is noise on the wires."""
+    """Return one cycle; without a window or a beat the wires carry noise."""
     lanes, window, _ = path
     noise = rng.getrandbits(window * lanes)
     mask = rng.getrandbits(lanes) if hand is None else hand
@@ -131,12 +131,12 @@ def _case(
 
 
 def _legal(ranks: Sequence[int | None], model: Ranks) -> list[int | None]:
-    """An illegal code has no rank."""
+    """Replace the ranks of illegal codes by None."""
     return [None if rank == model.limit else rank for rank in ranks]
 
 
 def legal_segments(rng: random.Random, path: Path) -> Iterator[Case]:
-    """Ranks x masks x paces; some segments are cut short by the next."""
+    """Drive ranks x masks x paces; the next segment cuts some short."""
     lanes, _, limit = path
     kinds = itertools.cycle(itertools.product(RANKS, MASKS))
     for step, leave in itertools.chain(paces(rng), paces(rng)):
@@ -150,7 +150,7 @@ def legal_segments(rng: random.Random, path: Path) -> Iterator[Case]:
 
 
 def illegal_segments(rng: random.Random, path: Path) -> Iterator[Case]:
-    """A code of ``limit`` zeros or more somewhere in a stream, then a legal stream."""
+    """Drive a code of ``limit`` zeros or more somewhere in a stream, then a legal stream."""
     lanes, _, limit = path
     masks = [(1 << lanes) - 1] * BEATS
     lengths = itertools.cycle((limit, limit + 1, 2 * limit + 5, 4 * limit))
@@ -165,10 +165,11 @@ def illegal_segments(rng: random.Random, path: Path) -> Iterator[Case]:
 
 
 def fullest_queue(rng: random.Random, path: Path) -> Iterator[Case]:
-    """The most ranks that the schedule can leave inside, while the beat in hand waits.
+    """Fill the queue as far as the schedule can, while the current beat waits.
 
-    From windows of ones alone, full beats find one rank less than a beat left over, if the values
-    before them leave that many. Beats of one value, in turn more, move the place of the queue.
+    With windows of ones only, a full beat leaves one rank less than a beat needs, if the earlier
+    beats use the right number. Alternating beats of one value and of more move the place of the
+    queue.
     """
     lanes, window, limit = path
     most = (lanes - 1) + window * lanes + lanes
@@ -190,7 +191,7 @@ async def legal_streams(dut: Any) -> None:
 
 @cocotb.test()
 async def illegal_codes_raise_overflow_until_clear(dut: Any) -> None:
-    """The flag comes with the window that breaks the limit, stays, and goes with ``clear``."""
+    """``overflow`` rises with the window that breaks the limit, stays, and falls with ``clear``."""
     scripts = {_name(*path): illegal_segments(rng_of("illegal", *path), path) for path in PATHS}
     await play(dut, design(), scripts, clocked=True)
 

@@ -16,7 +16,7 @@ KINDS = [(unary, target) for unary in (0, 1) for target in (0, 1)]
 
 
 def design() -> Bank:
-    """A copy for each format of the number in each mode."""
+    """Build a copy for each format of the number in each mode."""
     return Bank({_name(*kind): MantissaConcat() for kind in KINDS})
 
 
@@ -25,9 +25,9 @@ def _name(unary: int, target: int) -> str:
 
 
 def every_field(rng: random.Random, unary: int, target: int) -> Iterator[Case]:
-    """All planes of all truncations, and anything on the low planes that are not the value's.
+    """Drive all planes of all truncations, with noise on unused low planes.
 
-    A target must not care for ``midpoint``.
+    A target must ignore ``midpoint``.
     """
     for truncated in range(8):
         planes = (8 if unary else 9) - truncated
@@ -40,7 +40,7 @@ def every_field(rng: random.Random, unary: int, target: int) -> Iterator[Case]:
 
 
 def case_of(unary: int, target: int, midpoint: int, truncated: int, high: int, low: int) -> Case:
-    """One field and what it means."""
+    """Return one field and its expected number."""
     settings = {"unary": unary, "target": target, "midpoint": midpoint, "truncated": truncated}
     own = low & ((1 << truncated) - 1)
     sign, magnitude = concatenate(**settings, high=bits_of(high, 9), low=own)
@@ -50,20 +50,20 @@ def case_of(unary: int, target: int, midpoint: int, truncated: int, high: int, l
 
 @cocotb.test()
 async def every_combination(dut: Any) -> None:
-    """Exhaustive over what the speculation path can hand on."""
+    """Exhaustive over all outputs of the speculation path."""
     scripts = {_name(*kind): every_field(rng_of("mantissa", *kind), *kind) for kind in KINDS}
     await play(dut, design(), scripts, clocked=False)
 
 
 @cocotb.test()
 async def planes_join_to_the_number_they_were_cut_from(dut: Any) -> None:
-    """Cut every number at every t as section 3 says: the target is the number again."""
+    """Cut every number at every t as section 3 defines: the target is the number again."""
     scripts = {_name(unary, 1): cut_numbers(unary) for unary in (0, 1)}
     await play(dut, design(), scripts, clocked=False)
 
 
 def cut_numbers(unary: int) -> Iterator[Case]:
-    """Sign and magnitude of every number, as planes: the sign, then most significant first."""
+    """Yield sign and magnitude of every number as planes: sign, then most significant first."""
     top = 7 if unary else 8
     for truncated in range(8):
         for number in range(1 << top):

@@ -21,7 +21,7 @@ ELEMENT = 8  # bits of an element
 POPCOUNTS = (1, 2, 3, 7, 8, 9, 10)  # widths
 PREFIXES = ((1, 1), (2, 2), (3, 4), (5, 3), (8, 4), (8, 2))  # terms, bits of a sum
 ROTATES = ((1, 1), (2, 1), (2, 2), (8, 1), (8, 5), (8, 8), (32, 12), (32, 16))  # places, outputs
-# Items, bits, outputs, most.
+# Items, bits, outputs, maximum shift.
 SHIFTS = (
     *((1, 1, 1, None), (4, 2, 2, None), (5, 3, 7, None), (8, 3, 8, None), (14, 3, 7, None)),
     *((14, 3, 7, most) for most in range(8)),
@@ -32,7 +32,7 @@ COMPACTS = (1, 2, 4, 8)  # elements
 
 
 class Network(wiring.Component):
-    """A function of :mod:`cassandra_spec.rtl.common.networks` between an input and an output."""
+    """A function of :mod:`cassandra_spec.rtl.common.networks` with an input and an output port."""
 
     def __init__(
         self, members: dict[str, Any], connect: Callable[[Module, Any], list[Value]]
@@ -41,7 +41,7 @@ class Network(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
-        """The network."""
+        """Build the network."""
         m = Module()
         for place, value in enumerate(self._connect(m, self)):
             m.d.comb += self.out[place].eq(value)
@@ -115,7 +115,7 @@ MAKERS: dict[str, tuple[Callable[..., Network], tuple[Any, ...]]] = {
 
 
 def design() -> Bank:
-    """Every network in every size."""
+    """Build every network in every size."""
     return Bank(
         {_name(kind, size): make(*size) for kind, (make, sizes) in MAKERS.items() for size in sizes}
     )
@@ -126,18 +126,18 @@ def _name(kind: str, size: tuple[int | None, ...]) -> str:
 
 
 def _items(rng: random.Random, count: int) -> list[int]:
-    """Distinct elements, so that a wrong one shows."""
+    """Return distinct elements, so that a wrong one shows."""
     return rng.sample(range(1 << ELEMENT), count)
 
 
 def popcounts(rng: random.Random, width: int) -> Iterator[Case]:
-    """All numbers."""
+    """Drive all numbers."""
     for bits in range(1 << width):
         yield Case({"bits": bits}, {"out": [sum(bits_of(bits, width))]})
 
 
 def prefixes(rng: random.Random, terms: int, width: int) -> Iterator[Case]:
-    """All terms of one bit, and random larger ones; sums wrap."""
+    """Drive all terms of one bit, and random larger ones; sums wrap."""
     flags = [bits_of(number, terms) for number in range(1 << terms)]
     mixed = [[rng.randrange(1 << width) for _ in range(terms)] for _ in range(500)]
     for values in flags + mixed:
@@ -146,7 +146,7 @@ def prefixes(rng: random.Random, terms: int, width: int) -> Iterator[Case]:
 
 
 def rotations(rng: random.Random, places: int, outputs: int) -> Iterator[Case]:
-    """All heads, several times."""
+    """Drive all heads, several times."""
     for head in 4 * list(range(places)):
         items = _items(rng, places)
         expected = [items[(head + i) % places] for i in range(outputs)]
@@ -156,7 +156,7 @@ def rotations(rng: random.Random, places: int, outputs: int) -> Iterator[Case]:
 def shifts(
     rng: random.Random, items: int, bits: int, outputs: int, most: int | None
 ) -> Iterator[Case]:
-    """All amounts up to the most, several times; zeros come in."""
+    """Drive all amounts up to the maximum, several times; zeros come in."""
     amounts = 1 << bits if most is None else most + 1
     for amount in 4 * list(range(amounts)):
         values = _items(rng, items)
@@ -166,7 +166,7 @@ def shifts(
 
 
 def expansions(rng: random.Random, places: int, lanes: int) -> Iterator[Case]:
-    """All heads with all masks; past 16 places, every mask with a few heads."""
+    """Drive all heads with all masks; past 16 places, every mask with a few heads."""
     heads = range(places) if places <= 16 else None
     for mask in range(1 << lanes):
         for head in heads or rng.sample(range(places), 4):
@@ -181,7 +181,7 @@ def expansions(rng: random.Random, places: int, lanes: int) -> Iterator[Case]:
 
 
 def compactions(rng: random.Random, places: int) -> Iterator[Case]:
-    """All heads with all masks."""
+    """Drive all heads with all masks."""
     for mask in range(1 << places):
         for head in range(places):
             items = _items(rng, places)
@@ -222,7 +222,7 @@ async def rotate_starts_at_the_head(dut: Any) -> None:
 
 @cocotb.test()
 async def shift_drops_items_and_lets_zeros_in(dut: Any) -> None:
-    """Every amount, beyond the last item too."""
+    """Every amount, also past the last item."""
     await _run(dut, "shift", shifts)
 
 

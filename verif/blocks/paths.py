@@ -1,4 +1,4 @@
-"""What the suites of the two paths share: configurations, beats by the format, their bench."""
+"""Shared parts of both paths' suites: configurations, beats by the format, a bench."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ CONFIGS = {
     "l8": DecoderConfig(lanes=8, codebook=32, window=1, superblock=256, coded=True),
     "l32": DecoderConfig(lanes=32),
 }
-"""Decoders at both ends, by the name of the instance."""
+"""Decoders at both ends of the parameter ranges, by the name of the instance."""
 
 VERIFICATION_CONFIGS = {**CONFIGS, "full": DecoderConfig(lanes=8, target_rate="full")}
-"""The same, and one whose targets come at full rate."""
+"""The same, plus one with targets at full rate."""
 
 LIMIT = 100_000
-"""Cycles that no test comes near, unless something hangs."""
+"""Cycle limit for hangs; no working test comes near it."""
 
 
 def _format(config: DecoderConfig, rng: np.random.Generator, scheme: Scheme) -> Format:
-    """A random format that the decoder reads."""
+    """Draw a random format that the decoder reads."""
     return random_format(
         rng,
         lanes=config.lanes,
@@ -60,7 +60,7 @@ def _format(config: DecoderConfig, rng: np.random.Generator, scheme: Scheme) -> 
 def crossed_jobs(
     config: DecoderConfig, rng: np.random.Generator, modes: Sequence[bool]
 ) -> Iterator[tuple[str, str, list[Job]]]:
-    """Idle x back-pressure, and some jobs for each: a tensor of every kind, of any size."""
+    """Yield jobs for each pair of idle and back-pressure: tensors of every kind and size."""
     kinds = [(scheme, kind) for scheme in SCHEMES for kind in kinds_of(scheme)]
     order = itertools.cycle(rng.permutation(len(kinds)))
     for idle, pressure in itertools.product(PACES, PACES):
@@ -76,20 +76,20 @@ def crossed_jobs(
 def words_of(
     region: NDArray[np.uint8], lanes: int, rows: int = BUS_ROWS
 ) -> Iterator[dict[str, int]]:
-    """A region as payloads of the bus, ``rows`` in each: data and, above it, ``last``."""
+    """Return a region as bus payloads of ``rows`` rows: data and, above it, ``last``."""
     size = rows * lanes // 8
     for word in region_packet(region.tobytes(), size):
         yield {"payload": word["tdata"] | word["tlast"] << 8 * size}
 
 
 def cut_short(words: Sequence[dict[str, int]], count: int, lanes: int) -> list[dict[str, int]]:
-    """The first ``count`` words; the last of them ends the packet."""
+    """Return the first ``count`` words; the last of them ends the packet."""
     end = {"payload": words[count - 1]["payload"] | 1 << BUS_ROWS * lanes}
     return [*words[: count - 1], end]
 
 
 def beats_of(job: Job) -> list[dict[str, Any]]:
-    """The beats that the speculation path hands on, value by value from the tensor itself."""
+    """Compute the beats at the speculation path's output, value by value from the tensor itself."""
     payload, fmt, span = job.payload, job.payload.format, job.span
     values = [int(value) for value in payload.values[span]]
     kept = [bool(flag) for flag in payload.fate[span]]
@@ -107,9 +107,9 @@ def beats_of(job: Job) -> list[dict[str, Any]]:
 def _with_blocks(
     fmt: Format, beats: list[dict[str, Any]], *, target: bool
 ) -> Iterator[dict[str, Any]]:
-    """The rule ``blocked`` of docs/format.md, section 6: which beats begin a block.
+    """Mark the beats that begin a block by the rule ``blocked`` of docs/format.md, section 6.
 
-    In targets also which of its values the lanes take.
+    In targets also mark the values of the block that the lanes take.
     """
     available = used = 0
     for beat in beats:
@@ -122,7 +122,7 @@ def _with_blocks(
 
 
 def _lane(fmt: Format, value: int, group: int) -> tuple[int, int]:
-    """Planes of ``sign_high`` as one number, and the exponent."""
+    """Return the planes of ``sign_high`` as one number, and the exponent."""
     sign, magnitude, exponent = kept_field(fmt.scheme, value, group)
     bits = bits_of(magnitude, fmt.magnitude_bits)
     return number_of_bits([sign, *reversed(bits[fmt.truncated :])]), exponent
@@ -143,21 +143,21 @@ def _beat(fmt: Format, lanes: list[tuple[int, int] | None], shared: int) -> dict
 
 
 def noisy(rng: np.random.Generator, shape: data.StructLayout, beat: Mapping[str, Any]) -> int:
-    """The bits of a beat, with noise where it may be anything."""
+    """Return the bits of a beat, with noise where any value is allowed."""
     noise = int.from_bytes(rng.bytes(-(-shape.size // 8)), "little")
     care = care_of(shape, beat)
     return number_of(shape, beat) | noise & ~care & ((1 << shape.size) - 1)
 
 
 def mismatch(shape: data.StructLayout, got: int, expected: Mapping[str, Any]) -> str:
-    """What differs where something is expected; empty if nothing does."""
+    """Describe a difference from the expected fields; empty if there is none."""
     if not (got ^ number_of(shape, expected)) & care_of(shape, expected):
         return ""
     return f"{fields_of(shape, got)} must be {dict(expected)}"
 
 
 class _Pulses(Agent):
-    """Remembers which bits of a port were set in some cycle."""
+    """Records the bits of a port that were set in some cycle."""
 
     def __init__(self, signal: Any, names: tuple[str, ...]) -> None:
         self._signal = signal
@@ -171,7 +171,7 @@ class _Pulses(Agent):
         self._seen = 0
 
     def take(self) -> set[str]:
-        """The bits since the last time, by name."""
+        """Return the bits set since the last call, by name."""
         seen, self._seen = self._seen, 0
         return set(names_of_bits(seen, self._names))
 
@@ -179,7 +179,7 @@ class _Pulses(Agent):
 class PathBench:
     """One instance of a block: its streams by name, its errors, and the clock's loop."""
 
-    causes: tuple[str, ...] = ()  # bits of ``errors``; none: there is no such port
+    causes: tuple[str, ...] = ()  # bits of ``errors``; empty: the block has no such port
 
     def __init__(
         self,
@@ -210,18 +210,18 @@ class PathBench:
         return self
 
     def use(self, idle: str, pressure: str) -> None:
-        """Patterns of all sources, and of the sink."""
+        """Set the patterns of all sources and of the sink."""
         self._dut._log.info("idle %s, back-pressure %s", idle, pressure)
         for source in self.sources.values():
             source.use(PATTERNS[idle])
         self.sink.use(PATTERNS[pressure])
 
     async def taken(self, name: str) -> None:
-        """Until everything that was sent to this source is taken."""
+        """Wait until this source has sent everything."""
         await self.bench.until(lambda: self.sources[name].idle, LIMIT, f"the end of {name}")
 
     async def load(self, codebook: tuple[int, ...], *, wait: bool = True) -> None:
-        """Send a codebook, if there is one and it changes; until it is taken, if ``wait``."""
+        """Send a codebook if it changes; with ``wait``, until it is taken."""
         if codebook and codebook != self._codebook:
             self._codebook = codebook
             words = codebook_packet(codebook)
@@ -232,7 +232,7 @@ class PathBench:
                 await self.taken("codebook")
 
     async def compare(self, expected: Sequence[tuple[object, Mapping[str, Any]]]) -> None:
-        """Wait for as many beats as these, which must come; each has what it belongs to."""
+        """Wait for these beats and compare them; each names what it belongs to."""
         received = self.sink.received
         await self.bench.until(lambda: len(received) >= len(expected), LIMIT, "all beats")
         for (owner, beat), item in zip(expected, list(received), strict=True):
@@ -243,7 +243,7 @@ class PathBench:
     async def compare_broken(
         self, owner: object, end: Mapping[str, Any], beats: Iterable[Mapping[str, Any]]
     ) -> None:
-        """The next packet ends with ``end``; what comes before it is the first of ``beats``."""
+        """Wait for a packet that ends with ``end``, after a prefix of ``beats``."""
         packet = await self.packet()
         assert mismatch(self.shape, packet[-1], end) == "", owner
         for got, beat in zip(packet[:-1], beats, strict=False):
@@ -251,7 +251,9 @@ class PathBench:
             assert not wrong, f"{owner}: {wrong}"
 
     async def packet(self) -> list[int]:
-        """The next packet of the sink, up to a payload with ``last``. Then all is quiet."""
+        """Return the next packet of the sink, up to a payload with ``last``; then check for
+        silence.
+        """
         received, last = self.sink.received, self.shape["last"].offset
         await self.bench.until(
             lambda: bool(received) and bool(received[-1]["payload"] >> last & 1), LIMIT, "last"

@@ -1,4 +1,4 @@
-"""The bytes of pruned values, whole and coded, to their lanes; rows that beats share."""
+"""The bytes of pruned values, whole and coded: moved to their lanes, with rows shared by beats."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
 from cassandra_spec.verif.library.models import number_of_bits
 from cassandra_spec.verif.library.workloads import MASKS, masks_of
 
-LANES = (32,)  # the paths and decoders of other suites have 8 and 16
-ROWS = 16  # that a beat can need
-BEATS = 6  # of a segment
+LANES = (32,)  # the suites of paths and decoders have 8 and 16
+ROWS = 16  # maximum rows of a beat
+BEATS = 6  # beats of a segment
 
 
 def design() -> Bank:
-    """One block for each number of lanes."""
+    """Build one block for each number of lanes."""
     return Bank(
         {_name(lanes): PrunedBytes(DecoderConfig(lanes=lanes, coded=True)) for lanes in LANES}
     )
@@ -32,7 +32,7 @@ def _name(lanes: int) -> str:
 
 
 def load(book: Sequence[int]) -> Iterator[Case]:
-    """A codebook, which may be empty."""
+    """Load a codebook, which may be empty."""
     words = [{"exponent": exponent, "last": 0, "empty": 0} for exponent in book]
     words = words or [{"exponent": 0, "last": 0, "empty": 1}]
     words[-1]["last"] = 1
@@ -44,14 +44,14 @@ def load(book: Sequence[int]) -> Iterator[Case]:
 def segment(
     rng: random.Random, lanes: int, masks: Sequence[int], escapes: float, book: Sequence[int] | None
 ) -> Iterator[Case]:
-    """Beats of a segment, some of which wait for a cycle; without a ``book`` values are whole."""
+    """Drive the beats of a segment, some with a wait; without a ``book`` values are whole."""
     yield Case({"clear": 1})
-    stream, used = rng.randbytes(4 * lanes * len(masks) + 8 * lanes), 0  # more than is needed
+    stream, used = rng.randbytes(4 * lanes * len(masks) + 8 * lanes), 0  # more bytes than needed
     size = lanes // 8  # bytes of a row
     for mask in masks:
         first = -(-used // size)  # row
         inputs = _beat(rng, lanes, mask, escapes, book)
-        values: list[int | None] = [None] * lanes  # of lanes that are not raw, any
+        values: list[int | None] = [None] * lanes  # expected values; None in lanes that are not raw
         for lane in range(lanes):
             if mask >> lane & 1:
                 width = 1 + inputs["long"][lane]
@@ -70,7 +70,7 @@ def segment(
 def _beat(
     rng: random.Random, lanes: int, mask: int, escapes: float, book: Sequence[int] | None
 ) -> dict[str, Any]:
-    """Inputs of a beat; lanes that wait for their bytes have a rank."""
+    """Return the inputs of a beat; lanes that wait for their bytes have a rank."""
     raw = [mask >> lane & 1 for lane in range(lanes)]
     share = escapes if book else 1.0  # without a codebook all take two bytes
     long = [int(flag and rng.random() < share) for flag in raw]
@@ -82,7 +82,7 @@ def _beat(
 
 
 def _value(field: bytes, waiting: int, book: Sequence[int] | None) -> int:
-    """A value from its bytes, by docs/format.md, section 4.1."""
+    """Return a value from its bytes, by docs/format.md, section 4.1."""
     if book is None:
         return int.from_bytes(field, "little")
     exponent = field[1] if len(field) == 2 else book[waiting >> 7]
@@ -90,7 +90,7 @@ def _value(field: bytes, waiting: int, book: Sequence[int] | None) -> int:
 
 
 def script(lanes: int) -> Iterator[Case]:
-    """Masks x shares of escapes x codebooks, and whole values between them."""
+    """Drive masks x shares of escapes x codebooks, and whole values between them."""
     rng = rng_of(_name(lanes))
     books = [rng.sample(range(256), size) for size in (15, 1, 0)]
     for book in books:

@@ -18,12 +18,12 @@ RANDOM_BEATS = 1500
 
 
 def design() -> Bank:
-    """An unpacker for each number of lanes."""
+    """Build an unpacker for each number of lanes."""
     return Bank({f"lanes_{lanes}": ResidueUnpack(lanes=lanes) for lanes in LANES})
 
 
 def case_of(rng: random.Random, widths: list[int], ones: bool = False) -> Case:
-    """Fields of these widths, and noise behind them; ``ones`` sets every bit of the fields."""
+    """Return fields of these widths, with noise behind them; ``ones`` sets all their bits."""
     fields = [(1 << w) - 1 if ones else rng.getrandbits(w) if w else 0 for w in widths]
     used = sum(widths)
     noise = rng.getrandbits(FIELD_MAX * len(widths)) >> used << used
@@ -35,7 +35,9 @@ def case_of(rng: random.Random, widths: list[int], ones: bool = False) -> Case:
 
 
 def directed_beats(rng: random.Random, lanes: int) -> Iterator[Case]:
-    """One width in all lanes; one lane with each width among empty, full and random others."""
+    """Yield one width in all lanes, then one lane with each width among empty, full and random
+    ones.
+    """
     for width in range(FIELD_MAX + 1):
         yield case_of(rng, [width] * lanes)
         yield case_of(rng, [width] * lanes, ones=True)
@@ -47,7 +49,7 @@ def directed_beats(rng: random.Random, lanes: int) -> Iterator[Case]:
 
 
 def random_beats(rng: random.Random, lanes: int, coverage: Coverage) -> Iterator[Case]:
-    """Widths at random: all alike likely, or mostly narrow, as weights have them."""
+    """Yield random widths: uniform, or mostly narrow as in weights."""
     for _ in range(RANDOM_BEATS):
         most = rng.choice((1, 3, FIELD_MAX))
         widths = [rng.randint(0, most) for _ in range(lanes)]
@@ -58,7 +60,7 @@ def random_beats(rng: random.Random, lanes: int, coverage: Coverage) -> Iterator
 
 @cocotb.test()
 async def beats_at_the_edges(dut: Any) -> None:
-    """All empty, all full, and every lane in turn apart from the rest."""
+    """All empty, all full, and every lane in turn different from the rest."""
     scripts = {f"lanes_{n}": directed_beats(rng_of("directed", n), n) for n in LANES}
     await play(dut, design(), scripts, clocked=False)
 

@@ -11,16 +11,16 @@ from cassandra_spec.rtl.common.shifter import DynamicShifter
 from cassandra_spec.verif.library.bank import Bank, Case, play
 from cassandra_spec.verif.library.models import shared_to_bf16
 
-COPIES = 16  # each takes its share of the exponents
+COPIES = 16  # each takes a share of the exponents
 
 
 def design() -> Bank:
-    """Copies of the shifter, so that all inputs take fewer steps."""
+    """Build copies of the shifter, so that all inputs take fewer steps."""
     return Bank({f"copy_{i}": DynamicShifter() for i in range(COPIES)})
 
 
 def every_magnitude(first: int) -> Iterator[Case]:
-    """All magnitudes under the exponents ``first``, ``first + COPIES``, ...; 0 is illegal."""
+    """Drive all magnitudes under the exponents ``first``, ``first + COPIES``, ...; 0 is illegal."""
     for shared in range(first or COPIES, 256, COPIES):
         for magnitude in range(256):
             exponent, mantissa = shared_to_bf16(shared, magnitude)

@@ -1,4 +1,4 @@
-"""The speculation path: regions in, fields of each beat out, at every pace; bad regions."""
+"""The speculation path: decodes regions into beats, at every pace; rejects bad regions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from cassandra_spec.verif.library.payloads import Payload, gaussian, random_form
 from cassandra_spec.verif.library.workloads import PACES
 
 SOURCES = ("command", "codebook", "words")
-FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained
+FILL_CYCLES = 16  # cycles to fill and empty the pipeline, beside the padding that is drained
 
 
 def design() -> Together:
-    """A path of each configuration."""
+    """Build a path of each configuration."""
     return Together({name: SpeculationPath(config) for name, config in CONFIGS.items()})
 
 
 class _Path(PathBench):
-    """The path with its codebook in mind."""
+    """The path, its bench and its current codebook."""
 
     causes = SpeculationPath.causes
 
@@ -47,7 +47,7 @@ class _Path(PathBench):
         self.patient = True  # a command waits until its codebook is loaded
 
     async def command(self, request: Request) -> None:
-        """Send the codebook, if it changes, and the command; until it is taken."""
+        """Send the codebook, if it changes, and the command, until it is taken."""
         if request.format.scheme == "unary":
             await self.load(request.codebook, wait=self.patient)
         self.sources["command"].send([{"payload": request.word}])
@@ -58,7 +58,7 @@ class _Path(PathBench):
         self.sources["words"].send(words_of(request.segment.speculation, self.config.lanes))
 
     async def check(self, jobs: list[Job]) -> None:
-        """Decode jobs, commands as early as they are taken, and compare beat by beat."""
+        """Decode jobs, send commands as early as possible, and compare beat by beat."""
         for job in jobs:
             self.region(job.request)
         for job in jobs:
@@ -81,7 +81,7 @@ async def fields_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(CONFIGS))
 async def a_beat_in_each_cycle(dut: Any, instance: str) -> None:
-    """With fixed widths, and rows for no more than the bus brings, a beat costs a cycle."""
+    """With fixed widths, and no more rows than the bus brings, a beat costs a cycle."""
     path = await _Path(dut, instance).started()
     for scheme in ("mx", "exact"):
         fmt = random_format(
@@ -99,13 +99,13 @@ async def a_beat_in_each_cycle(dut: Any, instance: str) -> None:
         )
         start = path.bench.cycle
         await path.check([job])
-        padding = path.config.superblock // path.config.lanes  # most words
+        padding = path.config.superblock // path.config.lanes  # maximum words of padding
         assert path.bench.cycle - start <= 512 // fmt.beat + FILL_CYCLES + padding
 
 
 @cocotb.test()
 async def a_waiting_codebook_goes_before_a_waiting_command(dut: Any) -> None:
-    """Both are offered while the segment before them is still decoded with its own codebook."""
+    """Both are offered while the previous segment is still decoded with its own codebook."""
     path = await _Path(dut, "l32").started()
     jobs: list[Job] = []
     for place in range(6):
@@ -120,7 +120,7 @@ async def a_waiting_codebook_goes_before_a_waiting_command(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(CONFIGS), scheme=list(SCHEMES))
 async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
-    """What comes before the abort is right, wherever the region ends."""
+    """The beats before the abort are right, wherever the region ends."""
     path = await _Path(dut, instance).started()
     fmt = Format(
         scheme=scheme,
@@ -134,7 +134,7 @@ async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme)
     payload = Payload(name="cut", format=fmt, values=values, kept=kept)
     job = Job(payload=payload, index=0, target=False)
     words = list(words_of(job.request.segment.speculation, path.config.lanes))
-    padding = path.config.superblock // path.config.lanes  # most words
+    padding = path.config.superblock // path.config.lanes  # maximum words of padding
     cuts = range(1, len(words) - padding + 1)
     assert cuts
     for cut in cuts:
@@ -147,7 +147,7 @@ async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme)
 
 @cocotb.test()
 async def bad_regions_end_with_an_abort(dut: Any) -> None:
-    """Every cause is pulsed, the last beat says so, and the next segment is right."""
+    """Every cause is pulsed, the last beat is flagged, and the next segment is right."""
     path = await _Path(dut, "l32").started()
     rng, lanes = path.rng, path.config.lanes
     seen = set()

@@ -19,8 +19,7 @@ from cassandra_spec.verif.library.workloads import PACES
 
 Reader = tuple[int, int, int, int, int, bool, bool]
 
-# Lanes, most rows in a take, bytes of a superblock, rows in a word, words that are held, eager,
-# rests.
+# Lanes, maximum rows in a take, bytes of a superblock, rows in a word, words held, eager, rests.
 READERS: tuple[Reader, ...] = (
     *((8, 12, 128, 8, 3, False, True), (16, 12, 128, 8, 3, False, False)),
     *((16, 16, 256, 8, 3, True, False), (32, 16, 128, 8, 3, True, False)),
@@ -29,7 +28,7 @@ READERS: tuple[Reader, ...] = (
 
 
 def design() -> Together:
-    """Readers of all sizes."""
+    """Build readers of all sizes."""
     return Together(
         {
             _name(*reader): SuperblockReader(
@@ -52,21 +51,21 @@ def _name(*reader: int) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packet:
-    """A region, and how much of it the schedule uses."""
+    """A region, and the part of it that the schedule uses."""
 
     rows: tuple[int, ...]
-    use: int | None  # rows that are taken; None: all there are, and then more are wanted
-    most: int  # rows in a take
-    greedy: bool = False  # every take is as large as it can be, not of any size
-    pattern: Pattern  # when rows are taken
+    use: int | None  # rows taken; None: all of them, and then more are requested
+    most: int  # maximum rows in a take
+    greedy: bool = False  # every take is as large as possible
+    pattern: Pattern  # cycles in which rows are taken
 
     @property
     def spare(self) -> int:
-        """Rows that are left over."""
+        """Number of rows that are left over."""
         return 0 if self.use is None else len(self.rows) - self.use
 
     def words(self, lanes: int, word_rows: int) -> Iterator[dict[str, int]]:
-        """Payloads of the bus: data and, above it, ``last``."""
+        """Yield bus payloads: data and, above it, ``last``."""
         width = word_rows * lanes
         for place in range(0, len(self.rows), word_rows):
             part = self.rows[place : place + word_rows]
@@ -101,12 +100,12 @@ class Taker(Agent):
 
     @property
     def capacity(self) -> int:
-        """Rows that the reader holds."""
+        """Number of rows that the reader holds."""
         return self.depth * self.word_rows
 
     @property
     def done(self) -> bool:
-        """All packets are drained."""
+        """True if all packets are drained."""
         return not self.packets
 
     def _signal(self, member: str) -> Any:
@@ -119,18 +118,18 @@ class Taker(Agent):
         """Leave the inputs idle."""
         self.packets.clear()
         self._begin()
-        self._take = self._finish = -1  # not known, so that both are written
+        self._take = self._finish = -1  # unknown, so that both are written
         self._sure = 0
         self._drive(0, 0)
 
     def _begin(self) -> None:
-        """Of the packet in hand: words inside, rows taken, level, and where it is."""
+        """Start the next packet: words inside, rows taken, level, and state."""
         self._inside = self._taken = self._level = 0
         self._draining = False
         self._active: Iterator[bool] | None = None
 
     def _drive(self, take: int, finish: int, greedy: bool = False) -> None:
-        """Take or finish; an eager reader knows early of some of the rows, or of all."""
+        """Drive ``take`` or ``finish``; an eager reader knows some of the rows early, or all."""
         if self.eager:
             self._sure = take if greedy else int(self._rng.integers(take, endpoint=True))
             self._signal("sure").value = self._sure
@@ -140,7 +139,7 @@ class Taker(Agent):
         self._take, self._finish = take, finish
 
     def drive(self) -> None:
-        """Take some of what is there, or finish."""
+        """Take some of the present rows, or finish."""
         if not self.packets or self._draining:
             self._drive(0, 0)
             return
@@ -236,7 +235,7 @@ def _rows(rng: np.random.Generator, taker: Taker, words: int) -> tuple[int, ...]
 
 
 def _any_packet(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Packet:
-    """Any number of words, takes up to any number of rows, most of it or all of it used."""
+    """Draw a packet of any number of words, of which most or all are used."""
     rows = _rows(rng, taker, int(rng.integers(1, 17)))
     use = len(rows) - int(rng.integers(min(len(rows), 2 * taker.word_rows), endpoint=True))
     most = int(rng.choice([1, 2, 9, taker.take_max]))
@@ -259,7 +258,7 @@ async def packets_back_to_back(dut: Any) -> None:
 
 
 def _spare_packets(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Iterator[Packet]:
-    """Rows to spare: none, one, and around one and two superblocks; little or much is used."""
+    """Yield packets with no spare row, one, and around one and two superblocks."""
     unit = taker.superblock_rows
     for spare in (0, 1, unit - 1, unit, unit + 1, 2 * unit - 1, 2 * unit, 5 * unit):
         use = int(rng.choice([0, 1, 5, 40]))
@@ -271,7 +270,7 @@ def _spare_packets(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> 
 
 @cocotb.test()
 async def what_is_left_is_drained_and_measured(dut: Any) -> None:
-    """``overlong`` from one superblock to spare on, whether the rest is inside or still to come."""
+    """``overlong`` rises from one spare superblock on, arrived or still to come."""
     bench, pairs = await _start(dut)
     for offer, take in itertools.product(("always", "half", "burst"), PACES):
         for source, taker in pairs:
@@ -297,7 +296,7 @@ async def a_word_in_and_its_rows_out_in_each_cycle(dut: Any) -> None:
 
 @cocotb.test()
 async def reset_in_the_middle_of_a_packet(dut: Any) -> None:
-    """After reset, nothing is left of it."""
+    """After reset, nothing of the packet is left."""
     bench, pairs = await _start(dut)
     for cycles in (1, 2, 3, 5, 8, 13):
         for _, taker in pairs:

@@ -1,4 +1,4 @@
-"""The verification path: beats and regions in, values out, at every pace; bad regions."""
+"""The verification path: decodes beats and regions at every pace; rejects bad regions."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from cassandra_spec.verif.library.workloads import PACES
 
 SOURCES = ("command", "beats", "words")
 BROKEN_END = {"present": 0, "last": 1, "error": 1}
-FILL_CYCLES = 16  # to fill and empty the pipeline, beside the padding that is drained
+FILL_CYCLES = 16  # cycles to fill and empty the pipeline, beside the padding that is drained
 
 
 def design() -> Together:
-    """A path of each configuration."""
+    """Build a path of each configuration."""
     return Together(
         {name: VerificationPath(config) for name, config in VERIFICATION_CONFIGS.items()}
     )
 
 
 def value_beats(job: Job) -> Iterator[dict[str, Any]]:
-    """The beats that must come out, by golden's decoder."""
+    """Yield the expected beats, by golden's decoder."""
     values, beat = job.expected.tolist(), job.payload.format.beat
     for start in range(0, len(values), beat):
         part = values[start : start + beat]
@@ -55,7 +55,7 @@ def value_beats(job: Job) -> Iterator[dict[str, Any]]:
 
 
 class _Path(PathBench):
-    """The path, fed with beats by the format instead of those of a speculation path."""
+    """The path, fed with beats by the format in place of a speculation path."""
 
     causes = VerificationPath.causes
 
@@ -73,7 +73,7 @@ class _Path(PathBench):
         beats: Sequence[dict[str, Any]] | None = None,
         region: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Queue a segment: its command, its beats and its region, or others instead of them."""
+        """Queue a segment: its command, its beats and its region, or replacements."""
         segment = job.request.segment
         region = segment.verification if region is None else region
         request = dataclasses.replace(
@@ -100,21 +100,21 @@ class _Path(PathBench):
         self.sources["command"].send([{"payload": request.word}])
 
     async def check(self, jobs: Sequence[Job]) -> None:
-        """Decode jobs, everything queued as early as can be, and compare beat by beat."""
+        """Decode jobs, everything queued as early as possible, and compare beat by beat."""
         for job in jobs:
             await self.send(job)
         await self.compare([(job, beat) for job in jobs for beat in value_beats(job)])
         self.check_quiet(set())
 
     def check_quiet(self, causes: set[str]) -> None:
-        """These causes were pulsed, and all input is used up."""
+        """Check that these causes were pulsed, and that all input is consumed."""
         assert self.errors.take() == causes, "causes that were pulsed"
         assert all(source.idle for source in self.sources.values())
 
     async def check_broken(
         self, job: Job, cause: str, beats: Sequence[dict[str, Any]], region: NDArray[np.uint8]
     ) -> None:
-        """The segment ends with an error; what came before it is right; ``cause`` is pulsed."""
+        """The segment ends with an error after right beats; ``cause`` is pulsed."""
         await self.send(job, beats, region)
         await self.compare_broken(f"{cause}: {job}", BROKEN_END, value_beats(job))
         self.check_quiet({cause} - {"abort"})
@@ -123,7 +123,7 @@ class _Path(PathBench):
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def values_of_every_kind_of_tensor(dut: Any, instance: str) -> None:
-    """Idle x back-pressure x tensors of all schemes, drafts and targets in turn."""
+    """Idle x back-pressure x tensors of all schemes, alternating drafts and targets."""
     path = await _Path(dut, instance).started()
     for idle, pressure, jobs in crossed_jobs(path.config, path.rng, [False, True]):
         path.use(idle, pressure)
@@ -141,12 +141,12 @@ async def beats_at_the_rate_of_the_path(dut: Any, instance: str) -> None:
         await path.check([job])
         cycles = 2 if target and path.config.target_rate == "half" else 1
         beats = len(list(value_beats(job)))
-        padding = path.config.superblock // path.config.lanes  # most words
+        padding = path.config.superblock // path.config.lanes  # maximum words of padding
         assert path.bench.cycle - start <= beats * cycles + FILL_CYCLES + padding
 
 
 def dense_job(path: _Path, scheme: Scheme, target: bool) -> Job:
-    """A segment without a mask."""
+    """Return a segment without a mask."""
     config = path.config
     fmt = Format(
         scheme=scheme,
@@ -163,12 +163,12 @@ def dense_job(path: _Path, scheme: Scheme, target: bool) -> Job:
 
 
 def word_bytes(path: _Path) -> int:
-    """Bytes in a word of the region's bus."""
+    """Return the bytes in a word of the region's bus."""
     return path.config.verification_rows * path.config.lanes // 8
 
 
 def broken(path: _Path, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any], Any]]:
-    """Cause, segment, and beats and region with a fault."""
+    """Yield cause, segment, and beats and region with a fault."""
     rng, superblock = path.rng, path.config.superblock
     job = dense_job(path, scheme, target=True)
     beats, region = beats_of(job), job.request.segment.verification
@@ -186,7 +186,9 @@ def broken(path: _Path, scheme: Scheme) -> Iterator[tuple[str, Job, list[Any], A
 
 
 def coded_job(path: _Path, kept: float) -> Job:
-    """A segment with coded exponents of pruned values, three in the codebook; the rest escape."""
+    """Return a segment with coded exponents of pruned values, three in the codebook; the rest
+    escape.
+    """
     plain = dense_job(path, "unary", target=True)
     fmt = dataclasses.replace(plain.payload.format, pruned_exponent="coded")
     flags = path.rng.random(1000) < kept
@@ -197,7 +199,9 @@ def coded_job(path: _Path, kept: float) -> Job:
 
 
 def broken_codes(path: _Path) -> Iterator[tuple[str, Job, list[Any], Any]]:
-    """As ``broken``: a region that begins with a code that is too long, or a rank that is."""
+    """Yield faults as ``broken`` does: a region that begins with a code that is too long, or a bad
+    rank.
+    """
     job = coded_job(path, kept=0.0)
     beats, region = beats_of(job), job.request.segment.verification
     for cause, zeros in (("code", path.config.codebook), ("rank", 4)):
@@ -209,7 +213,7 @@ def broken_codes(path: _Path) -> Iterator[tuple[str, Job, list[Any], Any]]:
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
-    """Every cause is pulsed, nothing wrong comes before it, and the next segment is right."""
+    """Every cause is pulsed, no wrong beat comes before it, and the next segment is right."""
     path = await _Path(dut, instance).started()
     for scheme in SCHEMES:
         codes = broken_codes(path) if path.config.coded and scheme == "unary" else ()
@@ -223,7 +227,7 @@ async def bad_segments_end_with_an_error(dut: Any, instance: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def rows_belong_to_their_segment(dut: Any, instance: str) -> None:
-    """A target without a region ends with an error, though the next one's rows wait already."""
+    """A target without a region ends with an error, although later rows wait already."""
     path = await _Path(dut, instance).started()
     path.use("always", "always")
     for scheme in SCHEMES:
@@ -250,7 +254,7 @@ async def a_region_of_codes_cut_after_every_word(dut: Any) -> None:
 
 
 async def check_cuts(path: _Path, job: Job) -> None:
-    """What comes before the error is right, wherever the region of a segment ends."""
+    """The beats before the error are right, wherever the region of a segment ends."""
     region, bus = job.request.segment.verification, word_bytes(path)
     cuts = range(bus, len(region) - path.config.superblock + 1, bus)
     assert cuts
@@ -262,7 +266,7 @@ async def check_cuts(path: _Path, job: Job) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS))
 async def a_draft_gives_up_on_an_abort(dut: Any, instance: str) -> None:
-    """The beats before it are right; nothing is flagged here, as the other path has done it."""
+    """The beats before the abort are right; this path flags nothing, because the other one has."""
     path = await _Path(dut, instance).started()
     for scheme, place in itertools.product(SCHEMES, (0, 1, 5)):
         job = dense_job(path, scheme, target=False)

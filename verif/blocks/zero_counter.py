@@ -1,4 +1,4 @@
-"""Zero counters: every chunk with every carry, and windows of chunks at random and by design."""
+"""Zero counters: every chunk with every carry, and random and directed windows of chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage, legal_chunks
 from cassandra_spec.verif.library.models import bits_of, count_zeros
 
-# Width and limit of each counter of one chunk, and of each counter of several.
+# Width and limit of each counter of one chunk, and of each counter of several chunks.
 CHUNKS = [
     *((width, limit) for width in range(1, 9) for limit in (16, 32)),
     *((9, 16), (1, 1), (2, 3), (8, 8), (9, 9)),
@@ -26,7 +26,7 @@ RANDOM_WINDOWS = 600
 
 
 def design() -> Bank:
-    """All counters side by side."""
+    """Build all counters side by side."""
     chunks = {_chunk_name(w, n): ZeroCounter(w, limit=n) for w, n in CHUNKS}
     windows = {_window_name(w, n): ParallelZeroCounter(w, limit=n) for w, n in WINDOWS}
     return Bank({**chunks, **windows})
@@ -41,7 +41,7 @@ def _window_name(width: int, limit: int) -> str:
 
 
 def case_of(bits: int, carry: int, width: int, limit: int) -> Case:
-    """A chunk or window, a carry, and what the bit by bit count says."""
+    """Return a chunk or window, a carry, and the result of a count bit by bit."""
     zeros = count_zeros(bits_of(bits, width), carry, limit)
     outputs = {
         "runs": [run if bits >> place & 1 else None for place, run in enumerate(zeros.runs)],
@@ -53,14 +53,14 @@ def case_of(bits: int, carry: int, width: int, limit: int) -> Case:
 
 
 def every_chunk(width: int, limit: int) -> Iterator[Case]:
-    """All chunks with all carries."""
+    """Yield all chunks with all carries."""
     for carry in range(limit + 1):
         for bits in range(1 << width):
             yield case_of(bits, carry, width, limit)
 
 
 def directed_windows(width: int, limit: int) -> Iterator[Case]:
-    """No one, one one, all ones but one, and runs at the limit, at every place."""
+    """Yield no one, a single one, all ones but one, and runs at the limit, at every place."""
     for carry in (0, 1, limit - 1, limit):
         yield case_of(0, carry, width, limit)
         yield case_of((1 << width) - 1, carry, width, limit)
@@ -74,7 +74,7 @@ def directed_windows(width: int, limit: int) -> Iterator[Case]:
 
 
 def random_windows(rng: random.Random, width: int, limit: int) -> Iterator[Case]:
-    """Ones of every density, any carry."""
+    """Yield ones of every density, with any carry."""
     for _ in range(RANDOM_WINDOWS):
         density = rng.choice((0.03, 0.1, 0.3, 0.5, 0.9))
         bits = sum((rng.random() < density) << place for place in range(width))

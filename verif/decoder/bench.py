@@ -21,18 +21,18 @@ from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A packet of values that came out as it must."""
+    """A packet of values that arrived as expected."""
 
     item: Job | Fault
-    cycles: tuple[int, ...]  # in which its beats left
+    cycles: tuple[int, ...]  # cycles in which its beats left
 
 
 class DecoderBench(Bench):
-    """Drives segments into the decoder and compares what comes out.
+    """Drives segments into the decoder and compares its output.
 
-    Regions are offered as early as the patterns let them; a command follows the codebook that it
-    needs, and the command before it. With ``serial`` it also waits for the packet of the segment
-    before it, so that the causes of an error belong to one segment; they are then compared, and
+    Regions are offered as early as the patterns allow. A command follows the codebook that it
+    needs, and the previous command. With ``serial`` it also waits for the packet of the previous
+    segment, so that the causes of an error belong to one segment; they are then compared, and
     cleared.
     """
 
@@ -58,16 +58,16 @@ class DecoderBench(Bench):
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Causes on ``error``."""
+        """The causes on ``error``."""
         return names_of_bits(int(self.dut.error.value), ERROR_CAUSES)
 
     def use(self, patterns: dict[str, Pattern]) -> None:
-        """Move the named ports as these patterns say from now on."""
+        """Drive the named ports by these patterns from now on."""
         for name, pattern in patterns.items():
             (self.values if name == "values" else self.sources[name]).use(pattern)
 
     def submit(self, items: Sequence[Job | Fault]) -> None:
-        """Queue segments, and what must come out."""
+        """Queue segments with their expected output."""
         for item in items:
             request, segment = item.request, item.request.segment
             self._control.pending.append(request)
@@ -80,7 +80,7 @@ class DecoderBench(Bench):
             self.scoreboard.expected.append(item)
 
     async def finish(self, limit: int = 100_000) -> list[Ended]:
-        """Run until every packet is out; nothing may follow, and every input must be used up."""
+        """Run until every packet has arrived; nothing may follow, all input must be consumed."""
         if self.scoreboard.expected:
             await self.until(lambda: not self.scoreboard.expected, limit, "the last packet")
         await self.until(lambda: not int(self.dut.busy.value), 100, "the end of busy")
@@ -96,14 +96,14 @@ class DecoderBench(Bench):
 
 
 class _Control(Agent):
-    """Offers codebooks and commands in their order."""
+    """Offers codebooks and commands in order."""
 
     def __init__(self, bench: DecoderBench) -> None:
         self._bench = bench
         self.reset()
 
     def drive(self) -> None:
-        """Offer the next item when the one before it is taken."""
+        """Offer the next item when the previous one has been taken."""
         sources = self._bench.sources
         if not sources["command"].idle or not sources["codebook"].idle:
             return
@@ -113,7 +113,7 @@ class _Control(Agent):
             self._start(sources)
 
     def reset(self) -> None:
-        """Forget what was to come; no codebook is loaded."""
+        """Forget all queued items; no codebook is loaded."""
         self.pending: deque[Request] = deque()
         self._books = LoadedBooks()
         self._codebook_sent = False
@@ -146,7 +146,7 @@ class _Scoreboard(Scoreboard):
         super().__init__(bench)
 
     def drive(self) -> None:
-        """Set ``clear_error`` for the cycle after it was asked for."""
+        """Set ``clear_error`` in the cycle after a request."""
         if self.clear != self._clearing:
             self._decoder.dut.clear_error.value = int(self.clear)
             self._clearing = self.clear
@@ -158,7 +158,7 @@ class _Scoreboard(Scoreboard):
         self._decoder.dut.clear_error.value = 0
 
     def ends(self, entry: Job | Fault) -> None:
-        """Note a packet and the cycles of its beats."""
+        """Record a packet and the cycles of its beats."""
         self.ended.append(Ended(item=entry, cycles=tuple(self.cycles)))
         self.cycles.clear()
 

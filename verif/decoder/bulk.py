@@ -1,9 +1,9 @@
 """The gateware behind golden's codec interface: the Verilated decoder as a shared library.
 
-:class:`RtlCodec` packs segments into batches, hands each batch to the library
-(:mod:`cassandra_spec.verif.library.bulk`) and returns the values that came out, with counts of
-cycles and stalls. The library is built once for each configuration, under ``build/bulk``, in a
-folder named after a hash of everything that goes into it.
+:class:`RtlCodec` packs segments into batches, passes each batch to the library
+(:mod:`cassandra_spec.verif.library.bulk`) and returns the decoded values, with counts of cycles and
+stalls. The library is built once per configuration, under ``build/bulk``, in a folder named after a
+hash of all its inputs.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ _OUTCOME = np.dtype(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """One segment to decode: what the ports of the decoder are to be given."""
+    """One segment to decode: the inputs of the decoder's ports."""
 
     segment: Segment
     format: Format
     target: bool
-    codebook: tuple[int, ...] = ()  # of unary; loaded if it differs from the one in place
-    pruned_codebook: tuple[int, ...] = ()  # likewise, in targets with coded pruned exponents
-    command: int | None = None  # instead of the command word that fits (tests of bad input)
+    codebook: tuple[int, ...] = ()  # unary; loaded if it differs from the current one
+    pruned_codebook: tuple[int, ...] = ()  # the same, in targets with coded pruned exponents
+    command: int | None = None  # replaces the segment's command word (tests of bad input)
 
     @property
     def word(self) -> int:
@@ -88,20 +88,20 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How one segment ended."""
+    """The end of one segment."""
 
-    values: int  # that came out before the end
-    causes: tuple[str, ...]  # of the flag at the last beat; none: the segment is good. Unless the
-    # traffic is serial, causes of segments before it (and, rarely, of the next) are among them
-    cycle: int  # of the batch, in which the last beat left
+    values: int  # values before the end
+    causes: tuple[str, ...]  # of the flag at the last beat; empty: the segment is good. Unless
+    # traffic is serial, causes of earlier segments (seldom, of the next) are among them
+    cycle: int  # cycle of the batch in which the last beat left
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a batch gave."""
+    """The result of a batch."""
 
-    values: NDArray[np.uint16]  # all segments in turn; after a flagged one's values, zeros
-    outcomes: tuple[Outcome | None, ...]  # one for each segment; None: not reached
+    values: NDArray[np.uint16]  # all segments in turn; after a flagged segment's values, zeros
+    outcomes: tuple[Outcome | None, ...]  # one per segment; None: not reached
     statistics: Statistics
 
 
@@ -110,16 +110,16 @@ class RtlCodec:
 
     Arguments:
         config: the decoder.
-        instances: decoders that share the segments of a call, each with a thread of its own.
+        instances: decoders that share the segments of a call, each with its own thread.
         traffic: how ports are driven in :meth:`decode_draft` and :meth:`decode_target`.
-        verilog: text to simulate instead of the gateware's own: another module of the same name
-            and ports, such as a netlist from synthesis.
+        verilog: text to simulate instead of the gateware's own: another module of the same name and
+            ports, such as a netlist from synthesis.
         build: folder for the library.
-        transitions: SAIF file that each batch writes anew, with the transitions of every net: each
-            is looked at once in a cycle, settled, and starts from zero. One instance only.
+        transitions: SAIF file that each batch overwrites with the transitions of every net, sampled
+            once per cycle when settled. One instance only.
 
-    ``statistics`` sums all calls, ``latest`` is of the last one. One codec serves one thread.
-    Raises CassandraError if there is no Verilator or no C++ compiler.
+    ``statistics`` sums all calls, ``latest`` is from the last one. One codec serves one thread.
+    Raises CassandraError if Verilator or a C++ compiler is missing.
     """
 
     def __init__(
@@ -146,12 +146,12 @@ class RtlCodec:
         self.latest = self.statistics = Statistics.none()
 
     def choose_fault(self, number: int) -> None:
-        """Of a ``verilog`` with faults to choose from: all instances get this one; 0 is none."""
+        """Select a fault of a ``verilog`` with selectable faults, in all instances; 0: no fault."""
         for instance in self._instances:
             instance.choose_fault(number)
 
     def decode_draft(self, packed: Packed) -> NDArray[np.uint16]:
-        """Draft values, uint16 [count], through the gateware.
+        """Decode draft values, uint16 [count], with the gateware.
 
         Raises DecodeError if the gateware flags a segment, and GatewareError if it hangs or breaks
         a rule of its ports.
@@ -159,13 +159,14 @@ class RtlCodec:
         return self.run(requests_of(packed, target=False)).values
 
     def decode_target(self, packed: Packed) -> NDArray[np.uint16]:
-        """Target values, uint16 [count], through the gateware; errors as of decode_draft."""
+        """Decode target values, uint16 [count], with the gateware; errors as in decode_draft."""
         return self.run(requests_of(packed, target=True)).values
 
     def run(self, requests: Iterable[Request], traffic: Traffic | None = None) -> Result:
         """Decode segments of any formats that the gateware has, back to back.
 
-        With ``go_on`` flagged segments are reported in the outcomes; else they raise DecodeError.
+        With ``go_on`` flagged segments are reported in the outcomes; otherwise they raise
+        DecodeError.
         """
         work = list(requests)
         for request in work:
@@ -206,10 +207,10 @@ class RtlCodec:
 
 
 def requests_of(packed: Packed, *, target: bool) -> Iterator[Request]:
-    """The segments of a tensor, in order.
+    """Yield the segments of a tensor, in order.
 
-    Raises CassandraError if what comes beside the regions is malformed, and DecodeError in place of
-    the first segment that reaches beyond its array.
+    Raises CassandraError if the data beside the regions is malformed, and DecodeError at the first
+    segment that reaches beyond its array.
     """
     check_packed(packed)
     whole, error = whole_segments(packed, target)
@@ -226,7 +227,7 @@ def requests_of(packed: Packed, *, target: bool) -> Iterator[Request]:
 
 
 class _Instance:
-    """One decoder inside the library, and batches through it."""
+    """One decoder inside the library."""
 
     def __init__(self, library: Path, transitions: Path | None) -> None:
         self._harness = Harness(library, PORTS, _SEGMENT, _OUTCOME)
@@ -250,7 +251,7 @@ class _Instance:
 
 
 def _filled(request: Request, number: int) -> int:
-    """The command word of a request; a number sets the bits that have no meaning."""
+    """Return the command word of a request; a number sets the bits without meaning."""
     spare = number % 4 << sum(field.width for field in COMMAND_FIELDS)
     if request.command is not None:
         return request.command | spare
@@ -263,7 +264,7 @@ def _filled(request: Request, number: int) -> int:
 def _table(
     requests: Sequence[Request], values: NDArray[np.uint16]
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-    """The batch as ``bulk.h`` reads it, and the arrays that must outlive the call."""
+    """Return the batch as ``bulk.h`` reads it, and the arrays that must outlive the call."""
     table = np.zeros(len(requests), _SEGMENT)
     keep: list[NDArray[Any]] = []
     books, room = LoadedBooks(), values.ctypes.data
@@ -298,7 +299,7 @@ def _outcome(entry: Any) -> Outcome | None:
 
 
 def _split(requests: list[Request], parts: int) -> Iterator[list[Request]]:
-    """Runs of segments with about the same number of values."""
+    """Split into runs of segments with about the same number of values."""
     ends = np.cumsum([0, *(request.segment.count for request in requests)])
     marks = np.searchsorted(ends, ends[-1] * np.arange(parts + 1) / parts)
     marks[-1] = len(requests)

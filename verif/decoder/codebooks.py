@@ -1,4 +1,4 @@
-"""The codebooks inside a decoder, and the words that must be sent before a segment."""
+"""The codebooks loaded in a decoder, and the words to send before a segment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cassandra_spec.golden.format import Format
 
 
 class _Request(Protocol):
-    """What the words follow from; see :class:`cassandra_spec.verif.decoder.bulk.Request`."""
+    """The fields of a :class:`~cassandra_spec.verif.decoder.bulk.Request` that matter here."""
 
     @property
     def format(self) -> Format: ...
@@ -24,7 +24,7 @@ class _Request(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BookWord:
-    """A word of the codebook stream (docs/hardware/microarchitecture.md)."""
+    """A word of the codebook stream (docs/hardware/decoder.md)."""
 
     exponent: int
     last: bool
@@ -37,19 +37,19 @@ class BookWord:
 
     @property
     def fields(self) -> dict[str, int]:
-        """The same by name."""
+        """The same fields by name."""
         return {"tdata": self.exponent, "tlast": int(self.last), "tuser": self.user}
 
 
 class LoadedBooks:
-    """What was loaded since the reset; a decoder has empty codebooks then."""
+    """The codebooks loaded since the reset, which leaves them empty."""
 
     def __init__(self) -> None:
         self._kept: tuple[int, ...] = ()
         self._pruned: tuple[int, ...] = ()
 
     def words(self, request: _Request) -> list[BookWord]:
-        """Words to be sent before a request; they count as sent."""
+        """Return the words to send before a request; they count as sent."""
         words: list[BookWord] = []
         book = request.codebook
         if book and book != self._kept:

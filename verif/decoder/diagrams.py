@@ -1,8 +1,8 @@
 """Timing diagrams of every interface, traced in Amaranth's own simulator.
 
 ``python -m cassandra_spec.verif.decoder.diagrams`` writes WaveDrom sources and pictures to
-docs/hardware/timing. What the diagrams show is what the gateware did; tests hold them to the rules
-of valid and ready.
+docs/hardware/timing. The diagrams show real traces of the gateware; tests hold them to the rules of
+valid and ready.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs/hardware/timing"
 
 
 def _job() -> Job:
-    """A few beats of weights, one of them pruned in part."""
+    """Return a few beats of weights, one of them partly pruned."""
     fmt = Format(scheme="unary", beat=8, segment=64, group=32)
     rng = np.random.default_rng(3)
     values = gaussian(rng, 60)
@@ -57,7 +57,7 @@ def _job() -> Job:
 
 
 def trace_decoder(cycles: int = 160) -> Trace:
-    """Two segments through the decoder, inputs as early as may be, some back-pressure."""
+    """Trace two segments through the decoder, inputs as early as possible, some back-pressure."""
     request = _job().request
     packets = Packets(
         codebook=codebook_packet(request.codebook),
@@ -74,7 +74,7 @@ _BASES = (0x1FC0, 0x8000)  # the first region crosses a page
 
 
 def trace_dma(cycles: int = 240) -> Trace:
-    """A segment through the DMA: registers, bursts, a memory that interleaves both regions."""
+    """Trace a segment through the DMA: registers, bursts, a memory that interleaves regions."""
     config = DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("unary",)), burst=128)
     request = _job().request
     regions = (request.segment.speculation, request.segment.verification)
@@ -83,7 +83,7 @@ def trace_dma(cycles: int = 240) -> Trace:
         for base, region in zip(_BASES, regions, strict=True)
         for at, word in enumerate(region_packet(region.tobytes(), config.bus))
     }
-    reads = [(register_of("status").offset, None), (0xFC, None)]  # the last one has no register
+    reads = [(register_of("status").offset, None), (0xFC, None)]  # no register at the last address
     writes = {
         "speculation_base_low": _BASES[0],
         "verification_base_low": _BASES[1],
@@ -103,7 +103,7 @@ def trace_dma(cycles: int = 240) -> Trace:
 
 
 class _Answers:
-    """A memory that answers after some cycles, the IDs in turn."""
+    """A memory that answers after some cycles, alternating between the IDs."""
 
     def __init__(self, memory: Mapping[int, int], word: int) -> None:
         self._memory, self._word = memory, word
@@ -123,7 +123,7 @@ class _Answers:
             ctx.set(top.m_axi_rlast, last)
 
     def see(self, cycle: Mapping[str, int]) -> None:
-        """Queue what is asked for."""
+        """Queue the requests of a cycle."""
         if cycle["m_axi_arvalid"] and cycle["m_axi_arready"]:
             count = cycle["m_axi_arlen"] + 1
             for beat in range(count):
@@ -211,7 +211,7 @@ DIAGRAMS = (*DECODER_DIAGRAMS, *DMA_DIAGRAMS, *ENCODER_DIAGRAMS, *STORE_DIAGRAMS
 
 
 def segment_diagram() -> str:
-    """The WaveDrom source of one whole segment: command, regions in, values out."""
+    """Return the WaveDrom source of one whole segment: command, regions, values."""
     diagram = Diagram(
         name="segment",
         title="A segment of 60 values on 8 lanes: command, speculation and verification, values",
@@ -230,7 +230,7 @@ def segment_diagram() -> str:
 
 
 def draw() -> Iterator[tuple[str, str]]:
-    """Name and WaveDrom source of every diagram."""
+    """Yield name and WaveDrom source of every diagram."""
     for trace, diagrams in (
         (trace_decoder(), DECODER_DIAGRAMS),
         (trace_dma(), DMA_DIAGRAMS),

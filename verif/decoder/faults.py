@@ -38,9 +38,9 @@ class Fault:
 def faults(
     rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...], lead: int = 1, **sizes: Any
 ) -> Iterator[Fault]:
-    """Every fault of the plan that a decoder of these schemes can have, on random segments.
+    """Yield every fault of the plan that a decoder of these schemes can have, on random segments.
 
-    ``sizes`` are fields of the format that the decoder has otherwise than by default.
+    ``sizes`` are format fields in which the decoder differs from the default.
     """
     base = Format(beat=lanes, lead=lead, **sizes)
     for target in (False, True):
@@ -58,7 +58,7 @@ def faults(
 
 
 def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
-    """Faults of coded exponents of pruned values, in a segment of this format."""
+    """Yield faults of coded exponents of pruned values, in a segment of this format."""
     payload = Payload(
         name="pruned",
         format=fmt,
@@ -68,7 +68,7 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
     request = Job(payload=payload, index=0, target=True).request
     for cause, changed in _changed_lengths(rng, request, "verification"):
         yield Fault(bin=f"{cause}.coded", cause=cause, request=changed)
-    for zeros in (fmt.codebook, 4 * fmt.window_bits):  # in a window, and in several
+    for zeros in (fmt.codebook, 4 * fmt.window_bits):  # in one window, and across several
         bits = np.unpackbits(request.segment.verification, bitorder="little")
         bits[:zeros] = 0
         changed = _with(request, verification=np.packbits(bits, bitorder="little"))
@@ -79,7 +79,7 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
 
 
 def cuts(rng: Generator, lanes: int, *, lead: int = 1, **sizes: Any) -> Iterator[Fault]:
-    """Segments of long codes, which starve in each beat, that end behind any word."""
+    """Yield segments of long codes, which starve in each beat, cut behind any word."""
     fmt = Format(beat=lanes, segment=256, lead=lead, **sizes)
     payload = draw(rng, fmt, fmt.segment, "longest")
     for target in (False, True):
@@ -90,7 +90,7 @@ def cuts(rng: Generator, lanes: int, *, lead: int = 1, **sizes: Any) -> Iterator
 
 
 def bad_ranks(rng: Generator, lanes: int) -> Iterator[Fault]:
-    """Beats of rank 0, but in one lane a rank that the codebook just lacks: a single bit is set."""
+    """Yield beats of rank 0 with one lane whose rank is just too large: a single bit is set."""
     fmt = Format(beat=lanes, segment=256)
     book = tuple(range(100, 100 + fmt.codebook))
     for lane, bit in itertools.product(range(lanes), range((fmt.codebook - 1).bit_length())):
@@ -108,13 +108,13 @@ def bad_ranks(rng: Generator, lanes: int) -> Iterator[Fault]:
 
 
 def shortened(request: Request) -> Iterator[Request]:
-    """A request whose speculation region ends behind any word before the last."""
+    """Yield a request whose speculation region ends behind each word before the last."""
     for end in _short_ends(request, "speculation"):
         yield _with(request, speculation=request.segment.speculation[:end])
 
 
 def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
-    """The request of a job with some bits of its regions flipped."""
+    """Return the request of a job with some bits of its regions flipped."""
     request = job.request
     regions = {"speculation": request.segment.speculation}
     if job.target and request.segment.verification.size:
@@ -127,7 +127,7 @@ def flip_bits(rng: Generator, job: Job, flips: int) -> Request:
 
 
 def _job(rng: Generator, base: Format, scheme: Scheme, target: bool, kind: str = "weights") -> Job:
-    """A segment of several superblocks."""
+    """Return a segment of several superblocks."""
     size = 8 * base.superblock
     fmt = dataclasses.replace(
         base,
@@ -150,7 +150,7 @@ def _with(request: Request, **regions: Any) -> Request:
 
 
 def _word_bytes(fmt: Format, region: str) -> int:
-    """Bytes in a word of a region's bus."""
+    """Return the bytes in a word of a region's bus."""
     rows = DecoderConfig.of(fmt).verification_rows if region == "verification" else BUS_ROWS
     return rows * fmt.beat // 8
 
@@ -169,7 +169,7 @@ def _wrong_lengths(rng: Generator, base: Format, scheme: Scheme, target: bool) -
 
 
 def _changed_lengths(rng: Generator, request: Request, name: str) -> Iterator[tuple[str, Request]]:
-    """A request whose region ``name`` is too short, and too long."""
+    """Yield a request whose region ``name`` is too short, and one whose region is too long."""
     region: Bytes = getattr(request.segment, name)
     short = region[: int(rng.choice(_short_ends(request, name)))]
     more = request.format.superblock * int(rng.integers(1, 4))
@@ -179,14 +179,14 @@ def _changed_lengths(rng: Generator, request: Request, name: str) -> Iterator[tu
 
 
 def _short_ends(request: Request, name: str) -> range:
-    """Sizes of a region, in whole words, that lack more than its padding."""
+    """Return the sizes of a region, in whole words, that lack more than its padding."""
     region: Bytes = getattr(request.segment, name)
     word = _word_bytes(request.format, name)
     return range(word, region.size - request.format.superblock + 1, word)
 
 
 def _bad_command(job: Job, name: str, field: str, value: int) -> Fault:
-    """A command that the decoder cannot obey: a field has another value."""
+    """Return a command that the decoder must refuse: one field has another value."""
     fields = command_fields(job.payload.format, job.request.segment, target=job.target)
     request = dataclasses.replace(job.request, command=pack_fields({**fields, field: value}))
     return Fault(bin=f"command.{name}.{_mode(job.target)}", cause="command", request=request)
@@ -215,7 +215,7 @@ def _dense(rng: Generator, fmt: Format, target: bool) -> Job:
 
 
 def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> Iterator[Fault]:
-    """The first byte of a segment without a mask is the exponent of its first group."""
+    """Change the first byte of a segment without a mask, the exponent of its first group."""
     sizes = group_sizes(base.beat)
     fmt = dataclasses.replace(base, scheme=scheme, segment=512, group=int(rng.choice(sizes)))
     job = _dense(rng, fmt, target)
@@ -234,7 +234,7 @@ def _bad_groups(rng: Generator, base: Format, scheme: Scheme, target: bool) -> I
 
 
 def _bad_window(rng: Generator, base: Format) -> Fault:
-    """An exponent of 1 for values whose windows have leading zeros."""
+    """Return an exponent of 1 for values whose windows have leading zeros."""
     fmt = dataclasses.replace(base, scheme="exact", segment=512)
     request = _dense(rng, fmt, True).request
     changed = request.segment.speculation.copy()
@@ -243,7 +243,7 @@ def _bad_window(rng: Generator, base: Format) -> Fault:
 
 
 def golden_result(request: Request) -> NDArray[np.uint16] | None:
-    """What golden decodes; None if it rejects the segment (or has no word for its command)."""
+    """Decode with golden; return None for a rejected segment or a word it does not have."""
     if request.command is not None:
         return None
     segment, unit = request.segment, request.format.superblock

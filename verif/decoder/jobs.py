@@ -1,4 +1,4 @@
-"""Segments to decode and what must come out: the scoreboard's side of a request."""
+"""Segments to decode with their expected values: the scoreboard's side of a request."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Job:
 
     @property
     def span(self) -> slice:
-        """Its values in the tensor."""
+        """Positions of its values in the tensor."""
         size = self.payload.format.segment
         return slice(self.index * size, min((self.index + 1) * size, len(self.payload.values)))
 
     @property
     def expected(self) -> NDArray[np.uint16]:
-        """What golden decodes."""
+        """The values that golden decodes."""
         values = self.payload.target if self.target else self.payload.draft
         return values[self.span]
 
     @property
     def request(self) -> Request:
-        """What the ports of the decoder are to be given."""
+        """The inputs of the decoder's ports."""
         packed = self.payload.packed
         return Request(
             segment=packed.segment(self.index),
@@ -52,16 +52,17 @@ class Job:
 
 
 def jobs_of(payload: Payload, modes: Sequence[bool] = (False, True)) -> Iterator[Job]:
-    """Every segment in every mode."""
+    """Yield every segment in every mode."""
     for index in range(len(payload.packed.directory)):
         for target in modes:
             yield Job(payload=payload, index=index, target=target)
 
 
 def with_long_book(rng: np.random.Generator, job: Job) -> Request:
-    """The request of a job whose codebooks go on beyond what the decoder holds.
+    """Return the request of a job with codebooks longer than the decoder holds.
 
-    That of pruned values does if it is full: the rank behind its last entry is that of escapes.
+    The codebook of pruned values gets more entries only if it is full: the rank after its last
+    entry means an escape.
     """
     request = job.request
     size, pruned = request.format.codebook, request.pruned_codebook
@@ -73,7 +74,7 @@ def with_long_book(rng: np.random.Generator, job: Job) -> Request:
 
 
 def _longer(rng: np.random.Generator, book: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """A book that has entries, with others behind them up to some past ``size``."""
+    """Return a non-empty book with more entries, up to some past ``size``."""
     others = [exponent for exponent in range(256) if exponent not in book]
     more = size - len(book) + int(rng.integers(1, 4))
     return (*book, *rng.permutation(others)[:more].tolist()) if book else book
@@ -88,10 +89,10 @@ def mixed_jobs(
     schemes: Sequence[Scheme] = SCHEMES,
     **fixed: Any,
 ) -> list[Job]:
-    """Random segments of random payloads in random order: every neighbour is a switch.
+    """Yield random segments of random payloads in random order: every neighbour is a switch.
 
-    ``fixed`` goes to :func:`cassandra_spec.verif.library.payloads.random_format` (codebook,
-    window, superblock, lead, coded, truncated).
+    ``fixed`` goes to :func:`cassandra_spec.verif.library.payloads.random_format` (codebook, window,
+    superblock, lead, coded, truncated).
     """
     jobs: list[Job] = []
     while len(jobs) < count:

@@ -1,8 +1,8 @@
-"""Values in a cycle of the decoder's top, counted in Verilator while its inputs are always ready.
+"""Values per cycle of the decoder's top, counted in Verilator with inputs always ready.
 
 :func:`rate` decodes payloads in one mode, compares every value with golden and counts cycles.
 :data:`WORST` makes the payloads that are hardest for it; :func:`losses` counts the cycles without a
-beat at the borders of segments and superblocks, after back-pressure, and where the mode changes.
+beat at the ends of segments and superblocks, after back-pressure, and at changes of mode.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from cassandra_spec.verif.library.payloads import KINDS, Payload, gaussian
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What a run cost, and the fewest cycles that its data allow."""
+    """The cycles of a run, and the minimum that its data allow."""
 
     values: int
     cycles: int
-    lanes_cycles: int  # a beat in each cycle, or in two
-    bus_cycles: int  # a word of each region in each cycle
+    lanes_cycles: int  # a beat per cycle, or per two cycles
+    bus_cycles: int  # a word of each region per cycle
 
     @property
     def measured(self) -> float:
-        """Values in a cycle."""
+        """Values per cycle."""
         return self.values / self.cycles
 
     @property
     def bound(self) -> float:
-        """Values in a cycle, if nothing but lanes and bus limited them."""
+        """Values per cycle if only lanes and bus limited them."""
         return self.values / max(self.lanes_cycles, self.bus_cycles)
 
 
 def decode(codec: RtlCodec, jobs: Sequence[Job], traffic: Traffic | None = None) -> Statistics:
-    """Decode segments back to back; GatewareError if a value is not golden's."""
+    """Decode segments back to back; raise GatewareError if a value differs from golden's."""
     result = codec.run([job.request for job in jobs], traffic)
     if not np.array_equal(result.values, np.concatenate([job.expected for job in jobs])):
         raise GatewareError("a value differs from golden's")
@@ -48,7 +48,7 @@ def decode(codec: RtlCodec, jobs: Sequence[Job], traffic: Traffic | None = None)
 
 
 def rate(codec: RtlCodec, payloads: Iterable[Payload], *, target: bool) -> Rate:
-    """All segments of some payloads, back to back, as fast as the decoder takes and gives."""
+    """Decode all segments of some payloads, back to back, at full speed."""
     jobs = [job for payload in payloads for job in jobs_of(payload, [target])]
     counts = decode(codec, jobs)
     ports = counts.ports
@@ -78,7 +78,7 @@ class Case:
 
 
 def _clipped(exponent: int) -> Callable[[Format, np.random.Generator, int], Payload]:
-    """Weights near 1 in groups whose exponent does not fit any of them."""
+    """Return a maker of weights near 1, in groups whose exponent fits none of them."""
 
     def make(fmt: Format, rng: np.random.Generator, count: int) -> Payload:
         values = rng.integers(0x3F80, 0x4080, size=count, dtype=np.uint16)
@@ -100,7 +100,7 @@ WORST = (
 
 
 def worst_payload(case: Case, fmt: Format, count: int) -> Payload:
-    """A payload of this case: ``count`` values, always the same."""
+    """Return a payload of this case with ``count`` values, always the same."""
     if case.short:
         fmt = dataclasses.replace(fmt, group=fmt.beat, segment=fmt.beat)
     return case.make(fmt, np.random.default_rng(1), count)
@@ -110,7 +110,7 @@ def worst_payload(case: Case, fmt: Format, count: int) -> Payload:
 
 
 def losses(codec: RtlCodec, scheme: Scheme, *, target: bool) -> Mapping[str, float]:
-    """Cycles without a beat, each time that one of these comes; weights of one tensor."""
+    """Return the cycles without a beat for each kind of event, on weights of one tensor."""
     config = codec.config
     fmt = Format(scheme=scheme, beat=config.lanes, segment=4096, lead=config.lead)
     jobs = _weights(fmt, target)
@@ -137,7 +137,7 @@ def _lost(codec: RtlCodec, jobs: Sequence[Job], target: bool) -> int:
 
 
 def _superblock(codec: RtlCodec, fmt: Format, target: bool) -> float:
-    """What a longer segment loses more than a shorter one, for each superblock that it has more."""
+    """Return the additional loss per superblock of a longer segment."""
     lost, blocks = [], []
     for segment in (fmt.segment, 4 * fmt.segment):
         job = _weights(dataclasses.replace(fmt, segment=segment), target, 1)[0]
@@ -149,9 +149,9 @@ def _superblock(codec: RtlCodec, fmt: Format, target: bool) -> float:
 
 
 def _stall(codec: RtlCodec, jobs: Sequence[Job], target: bool) -> float:
-    """Cycles in which values could be taken and there were none, more than without stalls.
+    """Return the loss by stalls: cycles with a ready taker and no values, beyond a run without.
 
-    A decoder that has worked on while nobody took its values has fewer: what is lost is negative.
+    The loss is negative if the decoder works on while its values wait.
     """
     stalls = Traffic(patterns={"values": Pattern(kind=Kind.PERIODIC, on=50, off=50)})
     free, stalled = (decode(codec, jobs, traffic) for traffic in (Traffic(), stalls))
@@ -160,7 +160,7 @@ def _stall(codec: RtlCodec, jobs: Sequence[Job], target: bool) -> float:
 
 
 def _switch(codec: RtlCodec, fmt: Format) -> float:
-    """Draft and target segments in turn, beside all drafts and then all targets."""
+    """Compare alternating draft and target segments with all drafts, then all targets."""
     drafts, targets = _weights(fmt, False), _weights(fmt, True)
     turns = [job for pair in zip(drafts, targets, strict=True) for job in pair]
     more = decode(codec, turns).cycles - decode(codec, [*drafts, *targets]).cycles

@@ -1,4 +1,4 @@
-"""Which coverage bins a segment hits, computed from what was packed."""
+"""Coverage bins that a segment hits, computed from the packed data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cassandra_spec.verif.library.coverage import LONGEST, Coverage, legal_chunk
 from cassandra_spec.verif.library.payloads import Payload, exponents_of
 
 Extremes = dict[str, tuple[Any, Any]]
-"""Where the least was seen, and where the most, by what it is of."""
+"""Flags for minimum and maximum of each quantity, by name."""
 
 _LEGAL = frozenset(legal_chunks())
 
@@ -80,7 +80,7 @@ def _sample_mask(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:
 
 
 def _ranks_of(book: Sequence[int], values: NDArray[np.uint16]) -> NDArray[np.int64]:
-    """Places of the values' exponents in a codebook; its length for those that it has not."""
+    """Return the ranks of values in a codebook; its length for values not in it."""
     places = np.full(256, len(book))
     places[list(book)] = np.arange(len(book))
     return places[exponents_of(values)]
@@ -193,7 +193,7 @@ def _sample_exact(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None
 
 
 def _sample_extremes(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> None:
-    """Sample the least and the most of sums, counters and queues of a segment."""
+    """Sample the minimum and maximum of sums, counters and queues of a segment."""
     payload, fmt = job.payload, job.payload.format
     lanes, starts = fmt.beat, np.arange(0, len(kept), fmt.beat)
     needs = np.add.reduceat(kept.astype(int), starts)
@@ -221,13 +221,13 @@ def _sample_extremes(coverage: Coverage, job: Job, kept: NDArray[np.bool_]) -> N
 def _unary_extremes(
     payload: Payload, span: slice, kept: NDArray[np.bool_], needs: NDArray[np.int64]
 ) -> Extremes:
-    """Of windows and the rank queue."""
+    """Return the extremes of windows and the rank queue."""
     fmt = payload.format
     ranks = _ranks_of(payload.packed.codebook, payload.values[span][kept])
     windows, left = np.array(list(_queued(ranks, needs, fmt))).T
     size = fmt.window_bits
     codes = np.bincount((np.cumsum(ranks + 1) - 1) // size)[:-1]  # the last window may be padded
-    most = -(-fmt.codebook // fmt.window) - 1  # beside the one that is taken ahead
+    most = -(-fmt.codebook // fmt.window) - 1  # beside the one that is prefetched
     return {
         "codes": (codes == size // fmt.codebook, codes == size),
         "ranks": (left == 0, left + needs == fmt.beat - 1 + size),
@@ -238,7 +238,7 @@ def _unary_extremes(
 def _residue_bits(
     payload: Payload, span: slice, kept: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Bits of the residue of each value, and which of the kept values are escapes."""
+    """Return the residue bits of each value, and flags for escapes among the kept values."""
     values, groups = payload.values[span], payload.groups[span]
     windows = magnitudes(values, exponents_of(values), groups, payload.format)
     _, widths = residues(values, windows)
@@ -247,7 +247,7 @@ def _residue_bits(
 
 
 def _exact_extremes(fmt: Format, bits: NDArray[np.int64], needs: NDArray[np.int64]) -> Extremes:
-    """Of the residue, and of the rows of a phase, from bits and kept values of each beat."""
+    """Return the extremes of the residue, and of the rows of a phase."""
     lanes = fmt.beat
     left = -np.cumsum(bits) % lanes
     before = np.concatenate([[0], left[:-1]])
@@ -294,7 +294,7 @@ def _sample_shares(
 def _queued(
     ranks: NDArray[np.int64], needs: NDArray[np.int64], fmt: Format
 ) -> Iterator[tuple[int, int]]:
-    """Windows that each beat starves by, and ranks that it leaves (docs/format.md, section 6)."""
+    """Return the windows by which each beat starves, and the ranks that it leaves."""
     ends = np.cumsum(ranks + 1)
     taken = used = 0  # bits, ranks
     for need in needs.tolist():
@@ -308,13 +308,13 @@ def _queued(
 
 
 def _codes_within(ends: NDArray[np.int64], bits: int) -> int:
-    """Codes that end within the first ``bits``; past the last of them there are ones."""
+    """Count the codes that end within the first ``bits``; ones follow the last code."""
     end = int(ends[-1]) if len(ends) else 0
     return int(np.searchsorted(ends, bits, side="right")) + max(bits - end, 0)
 
 
 def sample_switch(coverage: Coverage, before: Job, after: Job) -> None:
-    """Sample what differs between two segments that were decoded one after the other."""
+    """Sample the differences between two segments that were decoded one after the other."""
     old, new = before.payload.format, after.payload.format
     if before.target != after.target:
         coverage.sample("switch.draft_to_target" if after.target else "switch.target_to_draft")

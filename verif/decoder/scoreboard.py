@@ -1,4 +1,4 @@
-"""Packets of values that leave a decoder, compared with golden's."""
+"""A scoreboard for packets of decoded values, which compares them with golden's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cassandra_spec.verif.library.streams import Agent, Item, Sink
 
 
 class _Bench(Protocol):
-    """What a scoreboard needs of its bench."""
+    """The part of a bench that a scoreboard needs."""
 
     values: Sink
     lanes: int
@@ -20,19 +20,19 @@ class _Bench(Protocol):
 
 
 class Scoreboard(Agent):
-    """Compares each packet with golden's values, or asks for the flag of a segment without any.
+    """Compares each packet with golden's values, or asks for the flag of a segment without values.
 
-    ``expected`` are the segments that are to come, ``ended`` those that came.
+    ``expected`` are the segments to come, ``ended`` those that have arrived.
     """
 
     def __init__(self, bench: _Bench) -> None:
         self._bench = bench
         self._beats: list[Item] = []
-        self.cycles: list[int] = []  # in which beats left
+        self.cycles: list[int] = []  # cycles in which beats left
         self.reset()
 
     def sample(self) -> None:
-        """Take beats; compare at the end of a packet."""
+        """Collect beats; compare at the end of a packet."""
         received = self._bench.values.received
         while received:
             beat = received.popleft()
@@ -51,15 +51,15 @@ class Scoreboard(Agent):
         self._beats.clear()
 
     def item(self, entry: Any) -> Any:
-        """What the segment of an entry is: a job if it has values."""
+        """Return the segment of an entry: a job if it has values."""
         return entry
 
     def ends(self, entry: Any) -> None:
-        """Note a packet that is as it must be."""
+        """Record a packet that arrived as expected."""
         self.ended.append(entry)
 
     def check_flagged(self, item: Any) -> None:
-        """Check what else a flagged packet asks for."""
+        """Check the other conditions of a flagged packet."""
 
     def _end(self, last: Item) -> None:
         assert self.expected, "a packet that nothing asked for"

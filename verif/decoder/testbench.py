@@ -1,6 +1,6 @@
 """cocotb tests of the decoder's top, through its exported names (run inside the simulation).
 
-``CASSANDRA_COVERAGE`` names the file for the coverage counts. Everything random comes from
+``CASSANDRA_COVERAGE`` names the file for the coverage counts. All random data come from
 ``cocotb.RANDOM_SEED``, which follows from the seed of the suite and the name of the test.
 """
 
@@ -38,7 +38,7 @@ async def start(dut: Any) -> DecoderBench:
 
 
 async def decode(bench: DecoderBench, items: list[Job | Fault]) -> list[Ended]:
-    """Everything in, everything compared and sampled."""
+    """Send everything, compare and sample everything."""
     before = len(bench.scoreboard.ended)
     bench.submit(items)
     ended = (await bench.finish())[before:]
@@ -47,7 +47,7 @@ async def decode(bench: DecoderBench, items: list[Job | Fault]) -> list[Ended]:
 
 
 def sample(bench: DecoderBench, ended: list[Ended]) -> None:
-    """Sample what good packets showed, and the stalls of this test."""
+    """Sample the bins of good packets, and the stalls of this test."""
     items = [packet.item for packet in ended]
     for item in items:
         if isinstance(item, Job):
@@ -66,17 +66,17 @@ def sample(bench: DecoderBench, ended: list[Ended]) -> None:
 
 
 def some_jobs(bench: DecoderBench, count: int) -> list[Job | Fault]:
-    """Random segments of random payloads, a switch between any two."""
+    """Return random segments of random payloads, with a switch between any two."""
     return [*mixed_jobs(bench.rng, lanes=bench.lanes, count=count, segment=SEGMENT)]
 
 
 def random_patterns(rng: np.random.Generator) -> dict[str, Pattern]:
-    """A pattern for each port."""
+    """Return a pattern for each port."""
     return {name: PATTERNS[str(rng.choice(list(PATTERNS)))] for name in PORTS}
 
 
 def one_job(bench: DecoderBench, target: bool, scheme: str = "exact") -> Job:
-    """A whole segment of weights."""
+    """Return a whole segment of weights."""
     fmt = Format.from_dict({"scheme": scheme, "beat": bench.lanes, "segment": 512})
     payload = Payload(name="dense", format=fmt, values=gaussian(bench.rng, 512))
     return Job(payload=payload, index=0, target=target)
@@ -144,7 +144,7 @@ async def causes_stick_until_they_are_cleared(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(target=[False, True])
 async def reset_in_the_middle(dut: Any, target: bool) -> None:
-    """Reset after any number of beats; what follows is right."""
+    """Reset after any number of beats; the next segment is right."""
     bench = await start(dut)
     for _ in range(24):
         bench.use(random_patterns(bench.rng))
@@ -195,7 +195,7 @@ async def valid_does_not_wait_for_ready(dut: Any) -> None:
 
 @cocotb.test()
 async def reset_while_values_wait(dut: Any) -> None:
-    """A beat that nobody took is gone after a reset."""
+    """A beat that was never taken is gone after a reset."""
     bench = await start(dut)
     bench.use({"values": NEVER})
     bench.submit([one_job(bench, True)])
@@ -211,7 +211,7 @@ async def reset_while_values_wait(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(late=["command", "codebook", "speculation", "verification"])
 async def one_input_comes_late(dut: Any, late: str) -> None:
-    """The others wait for it; nothing comes out before it and nothing is lost."""
+    """The others wait for it; no output comes before it and nothing is lost."""
     bench = await start(dut)
     bench.use({late: NEVER})
     job = one_job(bench, True, "unary")

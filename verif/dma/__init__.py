@@ -1,1 +1,1 @@
-"""The decoder as a peripheral in cocotb: a memory, a host, a scoreboard, and their suite."""
+"""The tops with registers in cocotb: a memory, a host, a scoreboard, and their suites."""

@@ -1,9 +1,8 @@
-"""What the suites use of cocotbext-axi, behind names of their own; no other file imports it.
+"""AXI models for the suites: a thin layer over cocotbext-axi, which no other file imports.
 
-It is not released for the interfaces of cocotb 2 and calls what cocotb deprecates. Another model
-that offers these names can take its place: the memories, the host and their tests stay as they are.
-Whether a port keeps the rules of AXI is not checked here, but by
-:mod:`cassandra_spec.verif.library.axi`.
+cocotbext-axi is not released for cocotb 2 and calls interfaces that cocotb deprecates. Another
+model with these names can replace it without changes to memories, host and tests.
+:mod:`cassandra_spec.verif.library.axi` checks the AXI rules, not this module.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Any
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiReadBus, AxiWriteBus
 from cocotbext.axi.axi_channels import AxiARSink, AxiAWSink, AxiBSource, AxiRSource, AxiWSink
 
-_QUEUED = 2  # items that a channel may hold between the wires and the memory
+_QUEUED = 2  # items of a channel between wires and memory
 
 
 class Response(enum.IntEnum):
-    """RRESP or BRESP."""
+    """A response code: RRESP or BRESP."""
 
     OKAY = 0
     SLVERR = 2
@@ -27,7 +26,7 @@ class Response(enum.IntEnum):
 
 
 class Channel:
-    """One channel of a port: items are taken from it, or offered on it, in order."""
+    """One channel of a port: takes items from the design, or offers items, in order."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -37,18 +36,18 @@ class Channel:
         return await self._model.recv()
 
     async def offer(self, **fields: int) -> None:
-        """Offer an item to the design; returns when there is room for another."""
+        """Offer an item to the design; return when there is room for another."""
         await self._model.send(self._model._transaction_obj(**fields))
 
     def pace(self, active: Iterator[bool] | None) -> None:
-        """Move in the cycles that are ``active``; None: in every cycle."""
+        """Move in the ``active`` cycles; None: in every cycle."""
         self._model.clear_pause_generator()
         self._model.pause = False
         if active is not None:
             self._model.set_pause_generator(not moves for moves in active)
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop all waiting items."""
         self._model.clear()
 
 
@@ -60,13 +59,13 @@ def _channel(dut: Any, kind: type[Any], bus: Any, *, queued: int = 0) -> Channel
 
 
 def read_channels(dut: Any) -> tuple[Channel, Channel]:
-    """AR and R of the port ``m_axi``, as its memory sees them."""
+    """Return AR and R of the port ``m_axi``, from the memory's side."""
     bus = AxiReadBus.from_prefix(dut, "m_axi")
     return _channel(dut, AxiARSink, bus.ar), _channel(dut, AxiRSource, bus.r, queued=_QUEUED)
 
 
 def write_channels(dut: Any) -> tuple[Channel, Channel, Channel]:
-    """AW, W and B of the port ``m_axi``, as its memory sees them."""
+    """Return AW, W and B of the port ``m_axi``, from the memory's side."""
     bus = AxiWriteBus.from_prefix(dut, "m_axi")
     parts = ((AxiAWSink, bus.aw), (AxiWSink, bus.w), (AxiBSource, bus.b))
     aw, w, b = (_channel(dut, kind, wires, queued=_QUEUED) for kind, wires in parts)
@@ -74,7 +73,7 @@ def write_channels(dut: Any) -> tuple[Channel, Channel, Channel]:
 
 
 class Registers:
-    """A register port, AXI4-Lite, as its host sees it. Offsets are in bytes."""
+    """An AXI4-Lite register port from the host's side. Offsets are in bytes."""
 
     def __init__(self, dut: Any, prefix: str) -> None:
         self._port = AxiLiteMaster(AxiLiteBus.from_prefix(dut, prefix), dut.clk, dut.rst)
@@ -87,7 +86,7 @@ class Registers:
             Channel(model).pace(active)
 
     async def read(self, offset: int) -> tuple[int, Response]:
-        """Four bytes, and the response."""
+        """Read four bytes; return them with the response."""
         done = await self._port.read(offset, 4)
         return int.from_bytes(done.data, "little"), Response(done.resp)
 

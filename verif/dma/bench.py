@@ -1,4 +1,4 @@
-"""A DMA with its memory, its host and a scoreboard."""
+"""A bench for a DMA: memory, host and scoreboard."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Broken:
 
     job: Job
     region: str  # speculation, verification
-    word: int  # of the region, in bus words
+    word: int  # index in the region, in bus words
     response: Response
 
     @property
     def request(self) -> Request:
-        """What would be decoded."""
+        """The request of the segment."""
         return self.job.request
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A segment in memory: what a descriptor says of it."""
+    """A segment in memory: the contents of its descriptor."""
 
     item: Job | Fault | Broken
     bases: tuple[int, int]
@@ -47,7 +47,7 @@ class Placed:
 
 
 class RuleMonitor(Agent):
-    """Holds every AXI port of a design to the rules that are simulated beside it."""
+    """Checks every AXI port of a design by the rules that are simulated beside it."""
 
     def __init__(self, dut: Any) -> None:
         self._rules = [
@@ -57,7 +57,7 @@ class RuleMonitor(Agent):
         ]
 
     def sample(self) -> None:
-        """Check a cycle."""
+        """Check the rules of a cycle."""
         for output, names in self._rules:
             if broken := int(output.value):
                 which = [name for place, name in enumerate(names) if broken >> place & 1]
@@ -75,41 +75,41 @@ class MemoryBench(Bench, Generic[M]):
         self.agents.append(RuleMonitor(dut))
 
     async def reset(self, cycles: int = 2) -> None:
-        """Reset the design; then the memory forgets everything."""
+        """Reset the design, then clear the memory."""
         await super().reset(cycles)
         self.memory.reset()
 
 
 class PeripheralBench(MemoryBench[M]):
-    """A design with a memory and a register port, and the software behind that."""
+    """A design with a memory and a register port, and the software behind that port."""
 
     def __init__(
         self, dut: Any, seed: int, memory: Callable[[Any, np.random.Generator], M]
     ) -> None:
         super().__init__(dut, seed, memory)
         self.host = Host(dut)
-        self.codebooks: dict[tuple[int, ...], int] = {}  # slots of those that are loaded
+        self.codebooks: dict[tuple[int, ...], int] = {}  # slots of the loaded codebooks
 
     async def reset(self, cycles: int = 2) -> None:
-        """Reset the design; then memory and host forget everything."""
+        """Reset the design, then memory and host."""
         await super().reset(cycles)
         self.host.reset()
         self.codebooks.clear()
 
     async def do(self, work: Any, limit: int = 200_000) -> Any:
-        """Let the host work to its end, while the ports move."""
+        """Let the host finish its work while the ports move."""
         task = cocotb.start_soon(work)
         await self.until(task.done, limit, "the end of the host's work")
         return task.result()
 
     async def enable(self, on: bool = True) -> None:
-        """Let descriptors leave the queue, or not."""
+        """Enable or disable the queue of descriptors."""
         await self.do(self.host.write("control", compose("control", enable=int(on))))
 
     async def slots(self, wanted: Sequence[tuple[int, ...]], room: int) -> list[int]:
-        """The slots of ``room`` that hold some codebooks.
+        """Return the slots of ``room`` that hold some codebooks.
 
-        All are written anew, when all is idle, if not all of them fit.
+        If not all of them fit, wait until everything is idle and write all of them again.
         """
         missing = [book for book in dict.fromkeys(wanted) if book not in self.codebooks]
         if len(self.codebooks) + len(missing) > room:
@@ -124,9 +124,10 @@ class PeripheralBench(MemoryBench[M]):
 
 
 class DmaBench(PeripheralBench[ReadMemory]):
-    """Puts segments into memory, queues their descriptors, compares what comes out.
+    """Puts segments into memory, queues their descriptors, compares the output.
 
-    Regions lie at random places: any multiple of the bus word, near borders of pages and of 4 GiB.
+    Regions lie at random addresses: any multiple of the bus word, near borders of pages and of 4
+    GiB.
     """
 
     def __init__(self, dut: Any, seed: int) -> None:
@@ -156,7 +157,7 @@ class DmaBench(PeripheralBench[ReadMemory]):
         return placed
 
     async def queue(self, placed: Sequence[Placed]) -> None:
-        """Load codebooks as they are needed and queue descriptors."""
+        """Load codebooks as needed and queue descriptors."""
         for entry in placed:
             request, book = entry.item.request, 0
             if request.format.scheme == "unary":
@@ -176,7 +177,7 @@ class DmaBench(PeripheralBench[ReadMemory]):
         await self.host.describe(commands, book, entry.bases, entry.lengths)
 
     async def decode(self, items: Sequence[Job | Fault | Broken]) -> list[Placed]:
-        """Place, queue, run until every packet is out and compared."""
+        """Place and queue segments; run until every packet has arrived and is compared."""
         placed = [self.place(item) for item in items]
         await self.enable()
         await self.do(self.queue(placed))
@@ -184,14 +185,14 @@ class DmaBench(PeripheralBench[ReadMemory]):
         return placed
 
     async def finish(self, limit: int = 100_000) -> None:
-        """Run until every packet is out; nothing may follow."""
+        """Run until every packet has arrived; nothing may follow."""
         await self.until(lambda: not self.scoreboard.expected, limit, "the last packet")
         await self.run(20)
         assert not await self.do(self.host.field("status", "busy"))
 
 
 class _Scoreboard(Scoreboard):
-    """Segments that lie in memory."""
+    """A scoreboard for segments in memory."""
 
     def item(self, entry: Placed) -> Job | Fault | Broken:
         return entry.item

@@ -1,4 +1,4 @@
-"""Suite of decoders behind their DMA: values, at any pace of memory and taker."""
+"""Suite of decoders behind their DMA: values, at any pace of memory and sink."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from cassandra_spec.verif.library.payloads import directed, draw, random_format
 SMALL = DmaConfig(decoder=DecoderConfig(lanes=8), bus=32, burst=1024, buffer=1024, books=2)
 SEGMENT = 128
 FORMATS: dict[str, Any] = json.loads(os.environ.get("CASSANDRA_FORMATS", "{}"))
-"""Fields of the formats that the design reads, beside those of the default: lead, coded."""
+"""Format fields that the design reads and that differ from the default: lead, coded."""
 
 
 def design() -> Ruled:
-    """A small decoder whose bus is wider than its words, beside the rules of AXI."""
+    """Build a small decoder whose bus is wider than its words, beside the AXI rules."""
     return Ruled(CassandraDma(SMALL))
 
 
@@ -37,7 +37,7 @@ async def start(dut: Any) -> DmaBench:
 
 
 def some_jobs(bench: DmaBench, count: int, segment: int = SEGMENT) -> list[Job]:
-    """Random segments of random payloads, a switch between any two."""
+    """Return random segments of random payloads, with a switch between any two."""
     lanes = bench.lanes // bench.decoders
     return mixed_jobs(bench.rng, lanes=lanes, count=count, segment=segment, **FORMATS)
 
@@ -45,7 +45,7 @@ def some_jobs(bench: DmaBench, count: int, segment: int = SEGMENT) -> list[Job]:
 @cocotb.test()
 @cocotb.parametrize(idle=list(PATTERNS), pressure=list(PATTERNS))
 async def idle_by_back_pressure_by_payload(dut: Any, idle: str, pressure: str) -> None:
-    """The memory with one pattern, whoever takes the values with another."""
+    """The memory uses one pattern, the sink of values another."""
     bench = await start(dut)
     order = list(Order)[int(bench.rng.integers(len(Order)))]
     pattern = PATTERNS[idle]
@@ -61,7 +61,7 @@ async def order_by_latency(dut: Any, order: Order, latest: int) -> None:
     bench = await start(dut)
     bench.memory.use(Timing(longest=latest, order=order))
     memory = bench.memory
-    for _ in range(8):  # batches, until the order was what it may be
+    for _ in range(8):  # batches, until answers have come in another order
         await bench.decode(some_jobs(bench, 10, segment=1024))
         seen = {Order.ASKED: True, Order.BURSTS: memory.overtaken, Order.BEATS: memory.interleaved}
         if seen[order]:
@@ -112,7 +112,7 @@ async def patterns_change_without_a_reset(dut: Any) -> None:
 
 @cocotb.test()
 async def reset_with_reads_on_their_way(dut: Any) -> None:
-    """Reset after any number of beats; what follows is right."""
+    """Reset after any number of beats; the next segment is right."""
     bench = await start(dut)
     for _ in range(16):
         bench.memory.use(Timing(shortest=10, longest=30, order=Order.BEATS))
@@ -142,7 +142,7 @@ async def nothing_is_asked_for_that_cannot_be_taken(dut: Any) -> None:
     await bench.run(200)
     assert (len(bench.memory.bursts), bench.memory.beats) == (asked, read)
     assert int(dut.m_axi_rready.value)
-    await Timer(1, "step")  # out of the read-only phase
+    await Timer(1, "step")  # leave the read-only phase
     bench.values.use(ALWAYS)
     await bench.until(work.done, 200_000, "the last descriptor")
     await bench.finish()

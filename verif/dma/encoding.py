@@ -29,23 +29,23 @@ from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.streams import Port
 
 SIZE = 1 << 10
-"""Most values in a segment of the encoders that the suite runs on."""
+"""Maximum number of values in a segment of the suite's encoders."""
 
 _SUPERBLOCK = 128
-_LARGEST = 1 << 14  # bytes: no region of the suite is larger
+_LARGEST = 1 << 14  # bytes of the largest region in the suite
 _COMMAND = EncodeCommandLayout.size
 _FIRST = 27  # bits of the command word in ENCODE_COMMAND
 
 
 def small(lanes: int, bus: int = 0, pace: int | None = None) -> StoreConfig:
-    """The configuration of the suite."""
+    """Return the configuration of the suite."""
     encoder = EncoderConfig(lanes=lanes, vector=64, group=64, segment=SIZE, values_per_cycle=pace)
     return StoreConfig(encoder=encoder, bus=bus, results=4)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What software reads of a segment."""
+    """The result of a segment as software reads it."""
 
     mask: int
     failed: int
@@ -67,7 +67,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         self.values = self.source(Port.axis(dut, "s_axis_values", ("tdata", "tkeep", "tlast")))
 
     def offer(self, values: np.ndarray[Any, Any]) -> None:
-        """A packet of values."""
+        """Offer a packet of values."""
         self.values.send(values_packet(values.tolist(), self.config.encoder.pace))
 
     async def describe(
@@ -79,14 +79,14 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         *,
         word: int | None = None,
     ) -> None:
-        """Write the registers of a descriptor; ``word`` instead of the segment's own command."""
+        """Write the registers of a descriptor; ``word`` replaces the segment's own command."""
         commands = commands_of(segment.word if word is None else word)
         await self.host.describe(commands, slot, bases, rooms)
 
     def place(self, region: bytes, *, useless: bool, spare: bool) -> Place:
-        """Choose a place for a region: as much room as it needs, or any more.
+        """Choose a place for a region: exactly the room that it needs, or with ``spare`` more.
 
-        A region that is ``useless`` may have any bytes, as many as the largest.
+        A ``useless`` region may have any bytes, up to the largest size.
         """
         size = _LARGEST if useless else len(region)
         base, bus = self.memory.allocate(size), self.config.bus
@@ -100,13 +100,13 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         await self.describe(order.segment, bases, rooms, slot, word=order.word)
 
     async def slot_of(self, segment: Segment) -> int:
-        """The slot of a segment's codebook."""
+        """Return the slot of a segment's codebook."""
         if segment.format.scheme != "unary":
             return 0
         return (await self.slots([segment.codebook], self.config.books))[0]
 
     async def result(self) -> Result | None:
-        """The oldest result, popped; None if there is none."""
+        """Read and pop the oldest result; return None if there is none."""
         word = await self.host.read("result")
         if not _field("result", "valid", word):
             return None
@@ -128,7 +128,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         )
 
     async def start(self, *, follow: bool = False) -> list[Result]:
-        """Queue the segment that the registers describe; results that come meanwhile."""
+        """Queue the segment that the registers describe; collect results meanwhile."""
         found = []
         while await self.host.field("status", "full"):
             result = await self.result()
@@ -137,7 +137,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         return found
 
     async def collect(self, count: int) -> list[Result]:
-        """So many results."""
+        """Wait for ``count`` results."""
         found: list[Result] = []
         while len(found) < count:
             result = await self.result()
@@ -145,7 +145,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         return found
 
     async def drain(self) -> list[Result]:
-        """Results until nothing is on its way."""
+        """Collect results until nothing is in flight."""
         found: list[Result] = []
         while True:
             busy = await self.host.field("status", "busy")
@@ -168,7 +168,7 @@ async def start(dut: Any) -> EncoderDmaBench:
 
 
 def commands_of(word: int) -> dict[str, int]:
-    """The registers with a command word, as far as it has fields."""
+    """Return the registers that hold a command word, with its fields."""
     low, high = word & ((1 << _FIRST) - 1), (word & (1 << _COMMAND) - 1) >> _FIRST
     return {"encode_command": low, "encode_vector": high}
 
@@ -179,7 +179,7 @@ def _regions(packed: Packed) -> tuple[bytes, bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a region goes, and what must come there."""
+    """The place of a region, and its expected content."""
 
     base: int
     room: int  # bytes
@@ -187,14 +187,14 @@ class Place:
 
 
 async def encode_all(bench: EncoderDmaBench, segments: Sequence[Segment]) -> list[Result]:
-    """Encode segments to places of their own, and compare what is in memory with golden's."""
+    """Encode segments to places of their own, and compare the memory with golden's regions."""
     return await encode_orders(bench, [Order.of(segment) for segment in segments])
 
 
 async def encode_orders(
     bench: EncoderDmaBench, orders: Sequence[Order], *, spare: bool = False
 ) -> list[Result]:
-    """The same of segments that may be refused; with ``spare`` they have more room than needed."""
+    """Encode segments that may be refused; with ``spare`` they have more room than needed."""
     placed = [offered(bench, order, spare=spare) for order in orders]
 
     async def work() -> list[Result]:
@@ -215,7 +215,7 @@ async def encode_orders(
 
 
 def offered(bench: EncoderDmaBench, order: Order, *, spare: bool = False) -> list[Place]:
-    """Offer the values of a segment; places for its regions."""
+    """Offer the values of a segment; return places for its regions."""
     given = order.segment.values if order.values is None else np.array(order.values, np.uint16)
     bench.offer(given)
     regions = _regions(order.expected.packed) if order.expected else (b"", b"")
@@ -238,14 +238,14 @@ def check_result(
 
 
 def some(bench: EncoderDmaBench, count: int) -> list[Segment]:
-    """Random segments, each scheme with each kind of values in turn."""
+    """Return random segments that cycle through schemes and kinds of values."""
     drawn = every_kind(bench.rng, bench.config.encoder)
     return [next(drawn) for _ in range(count)]
 
 
 @cocotb.test()
 async def what_was_built(dut: Any) -> None:
-    """The constants, and everything else zero after a reset."""
+    """Read-only constants are right; all other registers are zero after a reset."""
     bench = await start(dut)
     config = bench.config
     expected = {
@@ -277,7 +277,7 @@ async def what_was_built(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(idle=["always", "half", "burst"], pressure=["always", "rare", "stall"])
 async def idle_by_back_pressure_by_payload(dut: Any, idle: str, pressure: str) -> None:
-    """Values with one pattern, the memory with another; every scheme and kind."""
+    """Values use one pattern, the memory another; every scheme and kind."""
     bench = await start(dut)
     bench.values.use(PATTERNS[idle])
     pattern = PATTERNS[pressure]
@@ -290,7 +290,7 @@ async def idle_by_back_pressure_by_payload(dut: Any, idle: str, pressure: str) -
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def segments_that_follow_make_a_tensor(dut: Any, scheme: Any) -> None:
-    """A tensor, segment behind segment: arrays and directory are golden's, and decode."""
+    """A tensor, segment after segment: arrays and directory equal golden's, and decode."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=30, shuffled=True))
     lanes = bench.config.encoder.lanes
@@ -343,7 +343,7 @@ async def segments_that_follow_make_a_tensor(dut: Any, scheme: Any) -> None:
 
 @cocotb.test()
 async def the_queue(dut: Any) -> None:
-    """It waits for enable, is as long as it says, drops what it is told to."""
+    """The queue waits for enable, reports its length, and drops on request."""
     bench = await start(dut)
     host, room = bench.host, bench.config.queue
     [segment] = some(bench, 1)
@@ -369,7 +369,7 @@ async def the_queue(dut: Any) -> None:
 
 @cocotb.test()
 async def results_that_nobody_pops(dut: Any) -> None:
-    """Everything comes to rest, and goes on where it was when they are popped."""
+    """While results wait, everything stops; it resumes when they are popped."""
     bench = await start(dut)
     segments = some(bench, 12)
     segments = [one for one in segments if one.format.scheme != "unary"]
@@ -396,7 +396,7 @@ async def results_that_nobody_pops(dut: Any) -> None:
 
 @cocotb.test()
 async def errors_and_interrupts(dut: Any) -> None:
-    """Each cause, where it is told, and what follows is right."""
+    """Each cause is reported where documented, and the next segment is right."""
     bench = await start(dut)
     host = bench.host
     await bench.do(host.write("irq_enable", compose("irq_enable", segment=1)))
@@ -449,9 +449,9 @@ async def one_result(
     response: Response | None = None,
     region: int | None = None,
 ) -> Result:
-    """Encode one segment with the room that it needs, or another one ``like`` it, and ``spare``.
+    """Encode one segment with the room that it needs, or one ``like`` it, with ``spare`` room.
 
-    The first burst of a ``region`` (of any) is answered with ``response``.
+    The first burst of ``region`` (of any) is answered with ``response``.
     """
     rooms = [len(region) + spare for region in _regions((like or segment).packed)]
     bases = [bench.memory.allocate(size) for size in rooms]
@@ -472,7 +472,7 @@ async def one_result(
 
 @cocotb.test()
 async def reset_at_any_time(dut: Any) -> None:
-    """Reset while segments are on their way; what follows is right."""
+    """Reset while segments are in flight; the next segments are right."""
     bench = await start(dut)
     for _ in range(6):
         bench.memory.use(WriteTiming(longest=30, shuffled=True))

@@ -24,7 +24,7 @@ RESPONSES = {"slave": Response.SLVERR, "decode": Response.DECERR}
 
 
 def broken(bench: DmaBench, job: Job, response: Response) -> Broken:
-    """A job with a word that cannot be read, the first, the last, or any."""
+    """Return a job with an unreadable word: the first, the last, or any."""
     segment = job.request.segment
     regions = ["speculation"]
     if job.target and segment.verification.size:
@@ -36,7 +36,7 @@ def broken(bench: DmaBench, job: Job, response: Response) -> Broken:
 
 
 def mixed(bench: DmaBench, count: int) -> list[Job | Broken]:
-    """Good and broken segments in random order."""
+    """Return good and broken segments in random order."""
     responses = list(RESPONSES.values())
     return [
         job
@@ -47,7 +47,7 @@ def mixed(bench: DmaBench, count: int) -> list[Job | Broken]:
 
 
 def burst_of(bench: DmaBench, placed: Placed) -> int:
-    """The address of the burst that read the broken word."""
+    """Return the address of the burst that read the broken word."""
     assert isinstance(placed.item, Broken)
     base = placed.bases[placed.item.region == "verification"]
     address = base + placed.item.word * bench.word
@@ -62,7 +62,7 @@ def burst_of(bench: DmaBench, placed: Placed) -> int:
 @cocotb.test()
 @cocotb.parametrize(idle=["always", "half", "burst"], pressure=list(PATTERNS))
 async def failed_reads_flag_their_segment_alone(dut: Any, idle: str, pressure: str) -> None:
-    """Failing and good segments close together, at any pace."""
+    """Failing and good segments back to back, at any pace."""
     bench = await start(dut)
     bench.memory.use(Timing(longest=40, order=Order.BEATS, beats=PATTERNS[idle]))
     bench.values.use(PATTERNS[pressure])
@@ -72,7 +72,7 @@ async def failed_reads_flag_their_segment_alone(dut: Any, idle: str, pressure: s
 @cocotb.test()
 @cocotb.parametrize(cause=list(RESPONSES))
 async def a_failed_read_is_reported(dut: Any, cause: str) -> None:
-    """Cause, segment and address; then ERROR is cleared by writing ones."""
+    """ERROR reports cause, segment and address; writing ones clears it."""
     bench = await start(dut)
     bench.memory.use(Timing(longest=20, order=Order.BURSTS))
     done = 0
@@ -91,7 +91,7 @@ async def a_failed_read_is_reported(dut: Any, cause: str) -> None:
 
 
 async def clear(bench: DmaBench) -> None:
-    """Write ones to ERROR and to IRQ."""
+    """Clear ERROR and IRQ by writing ones."""
     await bench.do(bench.host.write("error", 0xFFFF_FFFF))
     await bench.do(bench.host.write("irq", 0xFFFF_FFFF))
     assert not await bench.do(bench.host.causes())
@@ -136,9 +136,9 @@ async def a_memory_that_is_not_there(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(region=["speculation", "verification"])
 async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region: str) -> None:
-    """Its first word fails, the others come late: as many segments queue up as may be inside.
+    """Its first word fails, the others come late; the maximum number of segments queues up.
 
-    In each decoder in turn.
+    Each decoder is tested in turn.
     """
     bench = await start(dut)
     late = Pattern(kind=Kind.PERIODIC, on=1, off=40)
@@ -162,7 +162,7 @@ async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region
 
 
 def fitting(bench: DmaBench, fault: Fault) -> Fault | None:
-    """The fault with regions of whole bus words; None if a short region has none."""
+    """Return the fault with regions of whole bus words; None if a short region has none."""
     segment, word = fault.request.segment, bench.word
     sizes = {
         name: getattr(segment, name).size // word * word for name in ("speculation", "verification")
@@ -177,7 +177,7 @@ def fitting(bench: DmaBench, fault: Fault) -> Fault | None:
 @cocotb.test()
 @cocotb.parametrize(serial=[True, False])
 async def segments_that_break_the_format(dut: Any, serial: bool) -> None:
-    """Every fault that a decoder knows comes through, from each decoder, with its cause."""
+    """Every fault of a decoder is reported by each decoder, with its cause."""
     bench = await start(dut)
     bench.memory.use(Timing(longest=15, order=Order.BEATS))
     lanes = bench.lanes // bench.decoders
@@ -194,7 +194,7 @@ async def segments_that_break_the_format(dut: Any, serial: bool) -> None:
             together += [
                 fault,
                 *some_jobs(bench, bench.decoders),
-            ]  # so the next decoder has its turn
+            ]  # so that the next decoder has its turn
         await bench.decode(together)
         assert await bench.do(bench.host.causes()) == set(ERROR_CAUSES)
         return

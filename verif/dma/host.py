@@ -1,4 +1,4 @@
-"""Software on the register port: the map by name, descriptors, codebooks."""
+"""Software on the register port: registers by name, descriptors, codebooks."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class Host:
 
     def __init__(self, dut: Any, *, prefix: str = "s_axil") -> None:
         self._port = Registers(dut, prefix)
-        self._written: dict[str, int] = {}  # what rw registers hold
+        self._written: dict[str, int] = {}  # current values of rw registers
 
     def pace(self, patterns: Iterable[Iterator[bool] | None]) -> None:
-        """When the channels AW, W, B, AR and R move; None: always."""
+        """Set when the channels AW, W, B, AR and R move; None: always."""
         self._port.pace(patterns)
 
     def reset(self) -> None:
-        """After a reset nothing is known to be written."""
+        """Forget the values written before a reset."""
         self._written.clear()
 
     async def read(self, register: str) -> int:
-        """The value of a register."""
+        """Read a register."""
         return (await self._port.read(register_of(register).offset))[0]
 
     async def read_pair(self, name: str) -> int:
-        """A 64-bit number; the lower half first, which holds the upper."""
+        """Read a 64-bit number; the lower half first, which latches the upper half."""
         low = await self.read(f"{name}_low")
         return low | await self.read(f"{name}_high") << 32
 
@@ -39,21 +39,21 @@ class Host:
         await self._port.write(register_of(register).offset, value.to_bytes(4, "little"))
 
     async def raw_read(self, offset: int) -> tuple[int, Response]:
-        """Four bytes at an offset, and the response."""
+        """Read four bytes at an offset; return them with the response."""
         return await self._port.read(offset)
 
     async def raw_write(self, offset: int, data: bytes) -> Response:
-        """Bytes at an offset: byte strobes select them. Returns the response."""
+        """Write bytes at an offset; byte strobes select them. Return the response."""
         return await self._port.write(offset, data)
 
     async def keep(self, register: str, value: int) -> None:
-        """Write a register that keeps its value, if it has another."""
+        """Write a register that keeps its value, unless it has this value already."""
         if self._written.get(register) != value:
             await self.write(register, value)
             self._written[register] = value
 
     async def field(self, register: str, field: str) -> int:
-        """The value of a field."""
+        """Read a field."""
         found, low = field_of(register, field)
         return await self.read(register) >> low & ((1 << found.width) - 1)
 
@@ -71,7 +71,7 @@ class Host:
     ) -> None:
         """Write the registers of a descriptor.
 
-        ``commands`` are those with the command word; ``book`` is what BOOK gets.
+        ``commands`` are those with the command word; ``book`` is the value of BOOK.
         """
         for register, word in commands.items():
             await self.keep(register, word)
@@ -82,18 +82,18 @@ class Host:
             await self.keep(f"{name}_length", length)
 
     async def start(self) -> None:
-        """Queue the segment that the registers describe, when there is room."""
+        """Queue the segment that the registers describe, when the queue has room."""
         while await self.field("status", "full"):
             pass
         await self.write("start", compose("start", push=1))
 
     async def causes(self) -> set[str]:
-        """Bits of ERROR, by name."""
+        """Return the set bits of ERROR, by name."""
         return names_of("error", await self.read("error"))
 
 
 def compose(register: str, **fields: int) -> int:
-    """A register's word; fields that are not named are zero."""
+    """Return a register's word; fields that are not named are zero."""
     word = 0
     for name, value in fields.items():
         field, low = field_of(register, name)
@@ -103,7 +103,7 @@ def compose(register: str, **fields: int) -> int:
 
 
 def codebook_words(slot: int, entries: Sequence[int]) -> list[int]:
-    """What CODEBOOK gets for a codebook, which may be empty."""
+    """Return the words for CODEBOOK that load a codebook, which may be empty."""
     if not entries:
         return [compose("codebook", slot=slot, last=1, empty=1)]
     ends = len(entries) - 1
@@ -114,6 +114,6 @@ def codebook_words(slot: int, entries: Sequence[int]) -> list[int]:
 
 
 def names_of(register: str, word: int) -> set[str]:
-    """Names of the fields that are not zero."""
+    """Return the names of the nonzero fields."""
     places = register_of(register).places()
     return {field.name for field, low in places if word >> low & ((1 << field.width) - 1)}

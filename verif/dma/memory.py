@@ -1,8 +1,8 @@
 """Memories behind AXI4 ports.
 
-They answer late, in an order of their own where AXI lets them, and with errors where tests ask for
-them. They hold the master to the rules: whole bus words, incrementing bursts inside a page, allowed
-addresses; a writer also to ``WLAST`` in the last beat, and to write no word twice.
+They answer late, in their own order where AXI allows it, and with errors where tests request them.
+They check the master: whole bus words, incrementing bursts inside a page, allowed addresses; for a
+writer also ``WLAST`` in the last beat, and no word written twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INCR = 1
 
 
 class Memory:
-    """Words that may be accessed, words that are broken, and the processes of the channels."""
+    """Allowed words, broken words, and the processes of the channels."""
 
     def __init__(
         self,
@@ -39,27 +39,27 @@ class Memory:
         self._dut, self._rng, self._channels = dut, rng, channels
         self.word = data // 8  # bytes
         self._pages = (1 << address) // PAGE
-        self.before = 0  # bytes: regions begin with the last word before a multiple; 0: anywhere
+        self.before = 0  # bytes: regions begin one word before a multiple of it; 0: anywhere
         self._tasks: list[Any] = []
         self._cycle = 0
-        self._free = PAGE  # the address behind everything that was allocated
+        self._free = PAGE  # the first address behind all allocations
         self.reset()
 
     def pace(self, *patterns: Pattern) -> None:
-        """Cycles in which each channel moves."""
+        """Set the cycles in which each channel moves."""
         for channel, pattern in zip(self._channels, patterns, strict=True):
             channel.pace(None if pattern is ALWAYS else pattern.cycles(self._rng))
 
     def reset(self) -> None:
-        """Forget data, errors and what is on its way."""
+        """Drop data, errors and everything in flight."""
         for task in self._tasks:
             task.cancel()
         for channel in self._channels:
             channel.clear()
-        self._named: set[int] = set()  # numbers of words
-        self.broken: dict[int, Response] = {}  # by number of a word
+        self._named: set[int] = set()  # numbers of allowed words
+        self.broken: dict[int, Response] = {}  # by word number
         self.bursts: list[tuple[int, int]] = []  # address and beats, in order
-        self.overtaken = 0  # answers before one of an earlier burst
+        self.overtaken = 0  # answers sent before those of an earlier burst
         self._forget()
         work = (self._count(), self._take(), self._answer())
         self._tasks = [cocotb.start_soon(task) for task in work]
@@ -71,14 +71,15 @@ class Memory:
         raise NotImplementedError
 
     async def _answer_next(self) -> bool:
-        """Answer what comes next, if something is due."""
+        """Send the next answer, if one is due."""
         raise NotImplementedError
 
     def allocate(self, size: int) -> int:
-        """A place for ``size`` bytes: a random multiple of the bus word.
+        """Allocate ``size`` bytes at a random multiple of the bus word.
 
-        Most are behind everything else; half of these begin shortly before the border of a page,
-        some before one of 4 GiB. The others are anywhere in the upper half of the address space.
+        Most allocations lie behind all others; half of these begin shortly before the border of a
+        page, some before one of 4 GiB. The others are anywhere in the upper half of the address
+        space.
         """
         if self.before:
             self._free = -(-self._free // self.before - 1) * self.before - self.word
@@ -101,17 +102,17 @@ class Memory:
         return base
 
     def allow(self, address: int, size: int) -> None:
-        """Let ``size`` bytes from ``address`` be accessed; both are multiples of the bus word."""
+        """Allow access to ``size`` bytes from ``address``; both are multiples of the bus word."""
         words = range(address // self.word, (address + size) // self.word)
         assert not self._named.intersection(words), "allowed twice"
         self._named.update(words)
 
     def fail(self, address: int, response: Response) -> None:
-        """Answer an access to the word at ``address`` with this error."""
+        """Answer accesses to the word at ``address`` with this error."""
         self.broken[address // self.word] = response
 
     def _burst(self, asked: Any, channel: str) -> tuple[int, int]:
-        """Address and beats of a burst that keeps the rules."""
+        """Check a burst against the rules; return its address and beats."""
         identity, address, beats, size, kind = (
             int(getattr(asked, f"{channel}{name}"))
             for name in ("id", "addr", "len", "size", "burst")
@@ -129,7 +130,7 @@ class Memory:
         return address, beats
 
     def _late(self, shortest: int, longest: int) -> int:
-        """The cycle in which an answer is due."""
+        """Return the cycle in which an answer is due."""
         return self._cycle + int(self._rng.integers(shortest, longest + 1))
 
     async def _count(self) -> None:
@@ -146,7 +147,7 @@ class Memory:
 
 
 class Order(enum.Enum):
-    """In which order bursts of different IDs are answered; those of one ID stay in order."""
+    """The order in which bursts of different IDs are answered; those of one ID stay in order."""
 
     ASKED = "as they were asked for"
     BURSTS = "any ID next, a burst at a time"
@@ -155,10 +156,10 @@ class Order(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How the memory answers."""
+    """Timing of a memory's answers."""
 
-    shortest: int = 0  # cycles from an address to its first beat, at least
-    longest: int = 0  # and at most, before other bursts are in the way
+    shortest: int = 0  # minimum cycles from an address to its first beat
+    longest: int = 0  # maximum cycles, if no other burst is in the way
     order: Order = Order.ASKED
     addresses: Pattern = ALWAYS  # cycles in which an address is taken
     beats: Pattern = ALWAYS  # cycles in which a beat is offered
@@ -170,21 +171,21 @@ class _Burst:
     address: int
     beats: int
     due: int  # cycle
-    number: int  # in the order of asking
+    number: int  # in request order
 
 
 class ReadMemory(Memory):
-    """Data, and the processes that answer reads. Placed data alone may be read."""
+    """A memory that answers reads. Only placed data may be read."""
 
     def __init__(self, dut: Any, rng: np.random.Generator) -> None:
         self._ar, self._r = read_channels(dut)
-        self._data: dict[int, int] = {}  # by number of a word
+        self._data: dict[int, int] = {}  # by word number
         sizes = {"data": len(dut.m_axi_rdata), "address": len(dut.m_axi_araddr)}
         super().__init__(dut, rng, [self._ar, self._r], **sizes)
         self.use(Timing())
 
     def use(self, timing: Timing) -> None:
-        """Answer like this from now on."""
+        """Use this timing from now on."""
         self.timing = timing
         self.pace(timing.addresses, timing.beats)
 
@@ -195,9 +196,9 @@ class ReadMemory(Memory):
         self._latest: _Burst | None = None
 
     def place(self, content: bytes, *, end: int | None = None) -> int:
-        """Put data at a place of their own, completed to whole bus words; returns the address.
+        """Place data at an address of their own, padded to whole bus words; return the address.
 
-        With ``end``, the address behind them, they lie there.
+        ``end`` sets the address behind the data.
         """
         content += bytes(-len(content) % self.word)
         if end is None:
@@ -211,7 +212,7 @@ class ReadMemory(Memory):
         return address
 
     async def _take(self) -> None:
-        """Queue what is asked for, by ID."""
+        """Queue requests by ID."""
         while True:
             asked = await self._ar.take()
             number = len(self.bursts)
@@ -232,7 +233,7 @@ class ReadMemory(Memory):
         return burst is not None
 
     def _next(self) -> _Burst | None:
-        """The burst whose beat comes next."""
+        """Return the burst whose beat comes next."""
         heads = [queue[0] for queue in self._queues.values() if queue]
         due = [burst for burst in heads if burst.due <= self._cycle]
         current = self._latest
@@ -260,7 +261,7 @@ class ReadMemory(Memory):
         await self._r.offer(**beat)
 
     def _note(self, burst: _Burst) -> None:
-        """Count how often the order was its own, so that a test can ask for it."""
+        """Count answers in another order than the requests, so that a test can require them."""
         self.beats += 1
         latest = self._latest
         if latest is not None and latest is not burst:
@@ -271,10 +272,10 @@ class ReadMemory(Memory):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WriteTiming:
-    """How a memory takes words and responds."""
+    """Timing of a memory that takes words and responds."""
 
-    shortest: int = 0  # cycles from the last word of a burst to its response, at least
-    longest: int = 0  # and at most
+    shortest: int = 0  # minimum cycles from the last word of a burst to its response
+    longest: int = 0  # maximum cycles
     shuffled: bool = False  # responses of different IDs in any order
     addresses: Pattern = ALWAYS  # cycles in which an address is taken
     words: Pattern = ALWAYS  # cycles in which a word is taken
@@ -289,7 +290,9 @@ class _Answer:
 
 
 class WriteMemory(Memory):
-    """What was written, word by word. Only words that :meth:`allow` names may be."""
+    """A memory that stores writes, word by word. Only words that :meth:`allow` names may be
+    written.
+    """
 
     def __init__(self, dut: Any, rng: np.random.Generator) -> None:
         self._aw, self._w, self._b = write_channels(dut)
@@ -298,23 +301,23 @@ class WriteMemory(Memory):
         self.use(WriteTiming())
 
     def use(self, timing: WriteTiming) -> None:
-        """Behave like this from now on."""
+        """Use this timing from now on."""
         self.timing = timing
         self.pace(timing.addresses, timing.words, timing.responses)
 
     def _forget(self) -> None:
-        self.data: dict[int, int] = {}  # by number of a word
+        self.data: dict[int, int] = {}  # by word number
         self.failed: list[int] = []  # addresses of bursts that were answered with an error
         self._answers: dict[int, deque[_Answer]] = defaultdict(deque)
         self._order: list[_Answer] = []
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes that were written; KeyError if some were not."""
+        """Return written bytes; raise KeyError if some were not written."""
         words = range(address // self.word, -(-(address + size) // self.word))
         return b"".join(self.data[place].to_bytes(self.word, "little") for place in words)[:size]
 
     async def _take(self) -> None:
-        """Bursts, in the order of their addresses."""
+        """Take bursts in the order of their addresses."""
         while True:
             asked = await self._aw.take()
             address, beats = self._burst(asked, "aw")

@@ -1,6 +1,6 @@
-"""How many values a cycle come out of decoders behind their DMA: measured on packed tensors.
+"""Values per cycle of decoders behind their DMA, measured on packed tensors.
 
-:func:`measure` runs the simulation; the test in this module is what runs inside of it.
+:func:`measure` runs the simulation; the test in this module runs inside it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.library.payloads import Payload
 from cassandra_spec.verif.tools.runner import run_suite
 
-_FOLDER = "CASSANDRA_RATE"  # names the folder with the tensors; the result goes there
+_FOLDER = "CASSANDRA_RATE"  # names the folder with the tensors and the result
 LATENCY = (40, 60)
-"""Cycles of the memory, shortest and longest, unless others are asked for."""
+"""Default latency of the memory in cycles, shortest and longest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,18 +36,18 @@ class Rate:
 
     values: int
     cycles: int  # from START of the first segment
-    steady_values: int  # after the first segment of each decoder has left
+    steady_values: int  # values after the first segment of each decoder
     steady_cycles: int
-    words: int  # of the bus, that were read
+    words: int  # bus words read
 
     @property
     def whole(self) -> float:
-        """Values in a cycle, the beginning included."""
+        """Values per cycle, including the start."""
         return self.values / self.cycles
 
     @property
     def steady(self) -> float:
-        """Values in a cycle once every decoder is at work."""
+        """Values per cycle once every decoder is at work."""
         return self.steady_values / self.steady_cycles
 
 
@@ -61,7 +61,7 @@ def measure(
 ) -> Rate:
     """Decode every segment of a payload, compare it with golden, and count cycles.
 
-    The memory answers after ``latency`` cycles, bursts of different IDs in any order; values are
+    The memory answers after ``latency`` cycles, bursts of different IDs in any order. Values are
     always taken.
     """
     folder = build / "rate"
@@ -93,14 +93,14 @@ def _load(folder: Path) -> tuple[Payload, bool, Timing]:
 
 @cocotb.test()
 async def rate(dut: Any) -> None:
-    """All segments, as fast as descriptors can be written."""
+    """Decode all segments, with descriptors written at full speed."""
     folder = Path(os.environ[_FOLDER])
     payload, target, timing = _load(folder)
     packed: Packed = payload.packed
     bench = await start(dut)
     bench.memory.use(timing)
     jobs = [Job(payload=payload, index=i, target=target) for i in range(len(packed.directory))]
-    ends: list[tuple[int, int]] = []  # cycle, values so far, when a segment had left
+    ends: list[tuple[int, int]] = []  # cycle and number of values at the end of each segment
 
     placed = [bench.place(job) for job in jobs]
     await bench.enable()

@@ -1,6 +1,6 @@
-"""A region that the read master fetches alone, from a memory of one latency: when its words come.
+"""The arrival times of a region that the read master fetches alone, at one memory latency.
 
-Whoever takes the words takes one in each cycle, so nothing but memory and read master is measured.
+The receiver takes one word per cycle, so only memory and read master are measured.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.read_master import ReadMaster
 
-_SLACK = 100  # cycles for a burst, beside the latency, after which reading counts as hanging
+_SLACK = 100  # cycles beyond the latency after which a burst counts as hanging
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """When the words of a region came, in cycles since the region was handed over."""
+    """Arrival times of a region's words, in cycles since the region was handed over."""
 
-    words: int  # of the bus, after those that the buffer had room for at first
+    words: int  # bus words after those that the buffer could hold at first
     first: int
-    full: int  # the last one that the buffer had room for at first
+    full: int  # arrival of the last word that the buffer could hold at first
     last: int
 
     @property
     def share(self) -> float:
-        """Share of the bus that is used while words come only as room is given back."""
+        """Share of the bus in use while words come only as room is given back."""
         return self.words / (self.last - self.full)
 
 
 def read(config: DmaConfig, *, latency: int, words: int) -> Reading:
-    """Read a region of ``words`` bus words from address 0, more than the buffer has room for.
+    """Read a region of ``words`` bus words from address 0, more than the buffer can hold.
 
-    The memory takes an address in each cycle, and has its first word ready ``latency`` cycles later
-    (at least 1); a word follows another in each cycle, in the order of the addresses. Raises
-    CassandraError if the words of the decoder are not those of the bus, or ``words`` are too few,
-    and if the region does not come to its end.
+    The memory takes an address in each cycle and has its first word ready ``latency`` cycles later
+    (at least 1). The other words follow, one per cycle, in the order of the addresses. Raises
+    CassandraError if decoder words and bus words differ in size, if ``words`` is too small, or if
+    the region never ends.
     """
     if config.bus != config.decoder.lanes:
         raise CassandraError(f"bus must be {config.decoder.lanes} bytes, not {config.bus}")
@@ -76,14 +76,14 @@ def read(config: DmaConfig, *, latency: int, words: int) -> Reading:
 
 
 class _Memory:
-    """Answers bursts in their order."""
+    """Answers bursts in order."""
 
     def __init__(self, dut: ReadMaster, latency: int) -> None:
         self._dut, self._latency = dut, latency
         self._bursts: deque[tuple[int, int]] = deque()  # cycle of the first word, words
 
     def step(self, ctx: Any, cycle: int) -> None:
-        """A cycle."""
+        """Advance by one cycle."""
         dut = self._dut
         ctx.set(dut.ar.ready, 1)
         if ctx.get(dut.ar.valid):

@@ -1,4 +1,4 @@
-"""Suite of the store by itself: a stand-in for the encoder, a memory at any pace."""
+"""Suite of the store alone: a stand-in for the encoder, a memory at any pace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cassandra_spec.verif.library.streams import Agent, Bench, Port, Source
 
 
 def design() -> Ruled:
-    """A small store, with one burst on its way and words that are gathered; rules of AXI."""
+    """Build a small store with one open burst and gathered words, beside the AXI rules."""
     return Ruled(CassandraStore(SMALL))
 
 
@@ -37,21 +37,21 @@ SUPERBLOCK = 128
 
 @dataclasses.dataclass(kw_only=True)
 class Stored:
-    """A segment: its regions, where they go, and what must be said of it."""
+    """A segment: its regions, their places, and the expected entry."""
 
     regions: tuple[bytes, bytes]
-    lengths: tuple[int, int]  # superblocks of them, as the result says
+    lengths: tuple[int, int]  # superblocks of the regions, as the result reports
     bases: tuple[int, int]
-    rooms: tuple[int, int]  # bytes that are left for the region
+    rooms: tuple[int, int]  # bytes left for the region
     follow: bool
     offsets: tuple[int, int]  # superblocks
-    said: dict[str, Any]  # mask, errors, saturated
+    said: dict[str, Any]  # reported mask, errors, saturated
 
 
 class Encoder(Agent):
-    """Stands in for an encoder: regions of a segment at once, then its result, then the next.
+    """Stand-in for an encoder: sends both regions of a segment, its result, then the next segment.
 
-    The result of a segment is offered at the latest in the cycle of the next one's first words.
+    The result of a segment is offered at the latest in the cycle of the next segment's first words.
     """
 
     def __init__(self, bench: Bench, words: list[Source], results: Source) -> None:
@@ -62,11 +62,11 @@ class Encoder(Agent):
 
     @property
     def idle(self) -> bool:
-        """Everything has been taken."""
+        """True if everything has been taken."""
         return not self.waiting and self._current is None and self._results.idle
 
     def drive(self) -> None:
-        """Results and words that may come now."""
+        """Offer the results and words that are due."""
         if self._current is not None and self._taken() and self._bench.rng.random() < 0.5:
             self._results.send([{"tdata": _result(self._current)}])
             self._current = None
@@ -79,11 +79,11 @@ class Encoder(Agent):
         return self._results.idle and all(source.idle for source in self._words)
 
     def _results_offered(self) -> bool:
-        """Queued results are offered in this very cycle, if none waits before them."""
+        """Return True if all queued results are offered in this cycle."""
         return len(self._results.queue) <= 1
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self.waiting.clear()
         self._current = None
 
@@ -94,7 +94,7 @@ def _result(segment: Stored) -> int:
 
 
 class StoreBench(MemoryBench[WriteMemory]):
-    """A store between its stand-in and a memory, and what it must come to."""
+    """A store between its stand-in and a memory, with the expected results."""
 
     def __init__(self, dut: Any, seed: int) -> None:
         super().__init__(dut, seed, WriteMemory)
@@ -108,7 +108,7 @@ class StoreBench(MemoryBench[WriteMemory]):
             for name in REGIONS
         ]
         self.encoder = Encoder(self, self.words, self.results)
-        self.agents += [self.encoder, self.results, *self.words]  # in the order of their driving
+        self.agents += [self.encoder, self.results, *self.words]  # in the order of driving
         self.entries = self.sink(Port.axis(dut, "m_axis_entry"))
         assert SUPERBLOCK % lanes == 0
         self._previous: list[tuple[int, int, int]] | None = None  # address, room, offset of both
@@ -127,9 +127,9 @@ class StoreBench(MemoryBench[WriteMemory]):
         more: int = 0,
         lengths: tuple[int, int] | None = None,
     ) -> Stored:
-        """A segment of random lengths; ``room``: superblocks beyond what the regions need.
+        """Draw a segment of random lengths; ``room``: superblocks beyond the need of the regions.
 
-        The result says of a region that has words that it is longer by up to ``more`` superblocks.
+        The result reports regions with words as longer by up to ``more`` superblocks.
         """
         rng = self.rng
         sizes = lengths or self._lengths(most)
@@ -167,7 +167,7 @@ class StoreBench(MemoryBench[WriteMemory]):
         )
 
     def _lengths(self, most: int) -> tuple[int, int]:
-        """Superblocks of both regions; some have none."""
+        """Return the superblocks of both regions; some have none."""
         kind = self.rng.random()
         if kind < 0.1:
             return 0, 0
@@ -185,7 +185,7 @@ class StoreBench(MemoryBench[WriteMemory]):
                 }
                 for base, room in zip(segment.bases, segment.rooms, strict=True)
             ]
-            if segment.follow:  # whatever is said of the place is not looked at
+            if segment.follow:  # the place's other fields are ignored
                 for place in places:
                     place["address"] ^= 0x55
                     place["room"] ^= 0x33
@@ -199,7 +199,7 @@ class StoreBench(MemoryBench[WriteMemory]):
         self.encoder.waiting.extend(segments)
 
     async def finish(self, segments: list[Stored], limit: int = 100_000) -> list[dict[str, Any]]:
-        """Run until every entry is there; check them and the memory."""
+        """Run until every entry has arrived; check entries and memory."""
         count = len(segments)
         await self.until(lambda: len(self.entries.received) >= count, limit, "the last entry")
         await self.run(20)
@@ -223,7 +223,7 @@ class StoreBench(MemoryBench[WriteMemory]):
         assert entry["saturated"] == segment.said["saturated"]
 
     def written(self, segments: list[Stored]) -> int:
-        """Bus words that the regions have, as far as they fit."""
+        """Return the number of bus words in the regions, as far as they fit."""
         return sum(
             min(len(region), room) // self.memory.word
             for segment in segments
@@ -232,7 +232,7 @@ class StoreBench(MemoryBench[WriteMemory]):
 
 
 def _entry(number: int) -> dict[str, Any]:
-    """Fields of an entry."""
+    """Return the fields of an entry."""
     view = entry_layout().from_bits(number)
     return {
         "offsets": [view.offsets[place] for place in range(len(REGIONS))],
@@ -248,7 +248,7 @@ async def start(dut: Any) -> StoreBench:
 
 
 async def store(bench: StoreBench, segments: list[Stored]) -> list[dict[str, Any]]:
-    """Send segments and wait for their entries; nothing else may have been written."""
+    """Send segments and wait for their entries; no other word may be written."""
     before = len(bench.memory.data)
     bench.send(segments)
     found = await bench.finish(segments)
@@ -259,7 +259,7 @@ async def store(bench: StoreBench, segments: list[Stored]) -> list[dict[str, Any
 @cocotb.test()
 @cocotb.parametrize(idle=list(PATTERNS), pressure=list(PATTERNS))
 async def idle_by_back_pressure(dut: Any, idle: str, pressure: str) -> None:
-    """The stand-in with one pattern, the memory with another."""
+    """The stand-in uses one pattern, the memory another."""
     bench = await start(dut)
     for source in bench.words:
         source.use(PATTERNS[idle])
@@ -275,7 +275,7 @@ async def idle_by_back_pressure(dut: Any, idle: str, pressure: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(latest=[0, 7, 150], shuffled=[False, True])
 async def order_by_latency(dut: Any, latest: int, shuffled: bool) -> None:
-    """Responses late, and in every order that AXI allows."""
+    """Late responses, in every order that AXI allows."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=latest, shuffled=shuffled))
     for _ in range(4):
@@ -287,7 +287,7 @@ async def order_by_latency(dut: Any, latest: int, shuffled: bool) -> None:
 @cocotb.test()
 @cocotb.parametrize(late=[0, 60])
 async def ends_that_nobody_takes_are_not_lost(dut: Any, late: int) -> None:
-    """Entries wait for ever: the store comes to rest with its fill of segments, and loses none."""
+    """Entries wait forever: the store stops with its maximum of segments, and loses none."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=late, shuffled=True))
     for _ in range(4):
@@ -306,7 +306,7 @@ async def ends_that_nobody_takes_are_not_lost(dut: Any, late: int) -> None:
 
 @cocotb.test()
 async def one_region_far_ahead_of_the_other(dut: Any) -> None:
-    """Every response of one region waits; those of the other go on, and none is lost."""
+    """Every response of one region waits; those of the other continue, and none is lost."""
     bench = await start(dut)
     slow = Pattern(kind=Kind.PERIODIC, on=1, off=40)
     for which in (0, 1, 0, 1):
@@ -317,7 +317,7 @@ async def one_region_far_ahead_of_the_other(dut: Any) -> None:
 
 @cocotb.test()
 async def regions_that_do_not_fit(dut: Any) -> None:
-    """Segments follow each other beyond their room: what fits is written, nothing else is."""
+    """Segments follow each other beyond their room: only the part that fits is written."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=20, shuffled=True))
     full = 0
@@ -332,7 +332,7 @@ async def regions_that_do_not_fit(dut: Any) -> None:
 
 @cocotb.test()
 async def a_room_with_the_highest_bit(dut: Any) -> None:
-    """Much more than any segment has: all of it counts."""
+    """Much more room than any segment needs: all of it counts."""
     bench = await start(dut)
     room = (1 << LENGTH_BITS - 1) // SUPERBLOCK
     first = bench.draw(follow=False, room=room)
@@ -342,7 +342,7 @@ async def a_room_with_the_highest_bit(dut: Any) -> None:
 
 @cocotb.test()
 async def offsets_far_behind_the_first(dut: Any) -> None:
-    """Results that say of their regions that they are long: offsets add up what they say."""
+    """Results report long regions: offsets add up the reported lengths."""
     bench = await start(dut)
     most = (1 << LENGTH_WIDTH) - 16
     segments = [bench.draw(lengths=(1, 1), follow=False, room=400, more=most)]
@@ -353,7 +353,7 @@ async def offsets_far_behind_the_first(dut: Any) -> None:
 
 @cocotb.test()
 async def a_memory_that_takes_no_address(dut: Any) -> None:
-    """Regions of many lengths wait inside, with results of empty ones behind: none is lost."""
+    """Regions of many lengths wait inside, followed by results of empty ones: none is lost."""
     bench = await start(dut)
     for blocks in range(1, 20):
         for words in (ALWAYS, NEVER):
@@ -371,7 +371,7 @@ async def a_memory_that_takes_no_address(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(response=[Response.SLVERR, Response.DECERR])
 async def failed_writes_flag_their_segment_alone(dut: Any, response: Response) -> None:
-    """Bursts that fail among others; the address is that of the burst."""
+    """Failing bursts among others; the reported address is that of the burst."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=30, shuffled=True))
     seen: list[int] = []
@@ -399,7 +399,7 @@ async def failed_writes_flag_their_segment_alone(dut: Any, response: Response) -
 
 
 async def _faults(bench: StoreBench, seen: list[int], decode: bool) -> None:
-    """Note addresses that are reported."""
+    """Record reported addresses."""
     dut = bench.dut
     while True:
         await cocotb.triggers.RisingEdge(dut.clk)
@@ -411,7 +411,7 @@ async def _faults(bench: StoreBench, seen: list[int], decode: bool) -> None:
 
 @cocotb.test()
 async def reset_with_writes_on_their_way(dut: Any) -> None:
-    """Reset at any time; what follows is right."""
+    """Reset at any time; the next segments are right."""
     bench = await start(dut)
     for _ in range(16):
         bench.memory.use(WriteTiming(longest=30, shuffled=True))
@@ -423,7 +423,7 @@ async def reset_with_writes_on_their_way(dut: Any) -> None:
 
 @cocotb.test()
 async def a_beat_in_each_cycle(dut: Any) -> None:
-    """Long regions of one kind at full speed leave as fast as they come."""
+    """Long regions of one kind leave at full speed."""
     bench = await start(dut)
     segments = [bench.draw(follow=False, lengths=(4096 // SUPERBLOCK, 0)) for _ in range(8)]
     bench.send(segments)

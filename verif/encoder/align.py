@@ -12,18 +12,20 @@ from cassandra_spec.rtl.encode.align import OUT, Aligner, Distance
 from cassandra_spec.verif.library.bank import Bank, Case, play
 from cassandra_spec.verif.library.models import kept_field
 
-COPIES = 16  # each takes its share of the inputs
-MODES = ((1, 0), (0, 0), (0, 1))  # round (mx); cut off, and not finite (exact)
+COPIES = 16  # each takes a share of the inputs
+MODES = ((1, 0), (0, 0), (0, 1))  # round (mx); truncate, and not finite (exact)
 
 
 def design() -> Bank:
-    """Copies of both blocks, so that all inputs take fewer steps."""
+    """Build copies of both blocks, so that all inputs take fewer steps."""
     parts: dict[str, Any] = {f"aligner_{i}": Aligner() for i in range(COPIES)}
     return Bank(parts | {f"distance_{i}": Distance() for i in range(COPIES)})
 
 
 def distances(first: int) -> Iterator[Case]:
-    """Group exponents ``first``, ``first + COPIES``, ... with every exponent that is not larger."""
+    """Drive group exponents ``first``, ``first + COPIES``, ... with every smaller or equal
+    exponent.
+    """
     for shared in range(first or COPIES, 256, COPIES):
         for exponent in range(shared + 1):
             far = shared - max(exponent, 1)
@@ -31,7 +33,7 @@ def distances(first: int) -> Iterator[Case]:
 
 
 def significands(first: int) -> Iterator[Case]:
-    """Mantissas ``first``, ``first + COPIES``, ... of subnormal and normal values."""
+    """Drive mantissas ``first``, ``first + COPIES``, ... of subnormal and normal values."""
     mantissas = range(first, 128, COPIES)
     for mantissa, normal, far, mode in itertools.product(
         mantissas, (0, 1, 77), range(OUT + 1), MODES
@@ -57,7 +59,7 @@ def _aligned(magnitude: int, far: int, nearest: int, saturated: int) -> Case:
 
 @cocotb.test()
 async def every_significand_and_distance(dut: Any) -> None:
-    """Exhaustive over what the blocks look at."""
+    """Exhaustive over the inputs of the blocks."""
     scripts: dict[str, Any] = {f"aligner_{i}": significands(i) for i in range(COPIES)}
     scripts |= {f"distance_{i}": distances(i) for i in range(COPIES)}
     await play(dut, design(), scripts, clocked=False)

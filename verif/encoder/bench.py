@@ -26,11 +26,11 @@ PACES = ("always", "half", "burst", "stall")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the encoder is asked for, and what must come out.
+    """An encoding request, and its expected result.
 
-    By default that is ``segment``. ``word`` and ``values`` are sent in place of its own command
-    and values; ``expected`` is the segment that comes out then, None if there are no regions.
-    Regions that are ``useless`` may have any bytes.
+    By default both are ``segment``. ``word`` and ``values`` replace its command and values;
+    ``expected`` is then the segment to expect, None if there are no regions. ``useless`` regions
+    may have any bytes.
     """
 
     segment: Segment
@@ -42,12 +42,12 @@ class Order:
 
     @classmethod
     def of(cls, segment: Segment) -> Order:
-        """A segment as it should be."""
+        """Return the order of a correct segment."""
         return cls(segment=segment, expected=segment)
 
 
 def broken(rng: np.random.Generator, config: EncoderConfig, segment: Segment) -> Order:
-    """A packet of another length, a command that cannot be obeyed, or values that are refused."""
+    """Return a packet of another length, a refused command, or refused values."""
     count = segment.values.size
     given = tuple(segment.values.tolist())
     kind = int(rng.integers(5))
@@ -75,7 +75,7 @@ def broken(rng: np.random.Generator, config: EncoderConfig, segment: Segment) ->
 
 
 def cut_anywhere(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:
-    """Packets whose last word has any number of values, where any other number is asked for."""
+    """Yield packets whose last word has any number of values, with any number requested."""
     lanes = config.pace
     base = dataclasses.replace(draw_segment(rng, config, "mx", "normal"), keep=None, mask=True)
     values = rng.integers(1 << 14, size=2 * lanes).astype(np.uint16)
@@ -92,7 +92,7 @@ def cut_anywhere(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Or
 
 
 def refused_behind_a_window(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:
-    """Commands that cannot be obeyed behind segments whose only window of codes is not used."""
+    """Yield refused commands after segments whose only window of codes is not used."""
     for _ in range(10):
         drawn = draw_segment(rng, config, "unary", "normal", beats=2)
         nothing = dataclasses.replace(drawn, keep=0, mask=True)
@@ -101,16 +101,16 @@ def refused_behind_a_window(rng: np.random.Generator, config: EncoderConfig) -> 
 
 
 def _refused(segment: Segment) -> Order:
-    """Its command asks for a scheme that there is not."""
+    """Request a scheme that does not exist."""
     word, causes = segment.word | 3 << 16, frozenset({"command"})
     return Order(segment=segment, word=word, expected=None, causes=causes)
 
 
 def wide_fields(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:
-    """Commands with fields of zeros or ones alone, and numbers of a result near their most.
+    """Yield commands with all-zero or all-one fields, and results with numbers near their maximum.
 
-    A field that asks for what the encoder has not is refused; ``keep`` may be any number, and bits
-    beyond the last field are not looked at.
+    A field with an unsupported value is refused; ``keep`` may be any number, and bits beyond the
+    last field are ignored.
     """
     base = dataclasses.replace(draw_segment(rng, config, "exact", "any"), keep=None, mask=True)
     some = dataclasses.replace(base, vector=config.vector, keep=1)  # needs a mask
@@ -134,7 +134,7 @@ _BITS = EncodeCommandLayout.size
 
 
 def _with_field(word: int, name: str, value: int) -> int:
-    """A command with another number in a field; -1: all ones."""
+    """Replace a field of a command; -1: all ones."""
     place = EncodeCommandLayout[name]
     ones = (1 << place.width) - 1
     return word & ~(ones << place.offset) | (value & ones) << place.offset
@@ -142,17 +142,17 @@ def _with_field(word: int, name: str, value: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A segment that came out as it was expected."""
+    """A segment that came out as expected."""
 
     order: Order
-    held: frozenset[str]  # outputs that offered something of it in vain
+    held: frozenset[str]  # outputs that stalled on this segment
 
 
 class EncoderBench(Bench):
     """Drives segments into the encoder and compares its regions and results with golden's.
 
-    Values are offered as early as the patterns let them; a command follows the codebook that it
-    needs, and the command before it.
+    Values are offered as early as the patterns allow. A command follows the codebook that it needs,
+    and the previous command.
     """
 
     def __init__(self, dut: Any, seed: int, config: EncoderConfig) -> None:
@@ -174,13 +174,13 @@ class EncoderBench(Bench):
         self.agents.append(self.scoreboard)
 
     def use(self, patterns: dict[str, Pattern]) -> None:
-        """Move the named ports as these patterns say from now on."""
+        """Drive the named ports by these patterns from now on."""
         ports = {**self.sources, **self.sinks}
         for name, pattern in patterns.items():
             ports[name].use(pattern)
 
     def submit(self, orders: Sequence[Order]) -> None:
-        """Queue segments, and what must come out."""
+        """Queue segments with their expected results."""
         for order in orders:
             self._control.pending.append(order)
             values = order.values or tuple(order.segment.values.tolist())
@@ -188,7 +188,7 @@ class EncoderBench(Bench):
             self.scoreboard.expected.append(order)
 
     async def finish(self, limit: int = 200_000) -> None:
-        """Run until every result is out; nothing may follow, and every input must be used up."""
+        """Run until every result has arrived; nothing may follow, all input must be consumed."""
         board = self.scoreboard
         try:
             await self.until(lambda: not board.expected, limit, "the last result")
@@ -202,7 +202,7 @@ class EncoderBench(Bench):
 
 
 class _Control(Agent):
-    """Offers codebooks and commands in their order."""
+    """Offers codebooks and commands in order."""
 
     def __init__(self, bench: EncoderBench) -> None:
         self._bench = bench
@@ -210,7 +210,7 @@ class _Control(Agent):
         self.reset()
 
     def drive(self) -> None:
-        """Offer the next item when the one before it is taken."""
+        """Offer the next item when the previous one has been taken."""
         sources = self._bench.sources
         if not self.pending or not sources["command"].idle or not sources["codebook"].idle:
             return
@@ -224,7 +224,7 @@ class _Control(Agent):
         sources["command"].send([{"tdata": word}])
 
     def reset(self) -> None:
-        """Forget what was to come; no codebook is loaded."""
+        """Drop all queued items; no codebook is loaded."""
         self.pending: deque[Order] = deque()
         self._loaded = ()
 
@@ -239,36 +239,36 @@ class RegionScoreboard(Agent):
     def reset(self) -> None:
         """Forget everything."""
         self.expected: deque[Any] = deque()
-        self.cycles: list[int] = []  # in which a result was taken
+        self.cycles: list[int] = []  # cycles in which a result was taken
         self._words = {name: bytearray() for name in REGIONS}
         self._ended = {name: deque[bytes]() for name in REGIONS}
 
     @property
     def empty(self) -> bool:
-        """No word has come since the last result."""
+        """True if no word has come since the last result."""
         return not any(self._words.values()) and not any(self._ended.values())
 
     def add(self, name: str, word: int, last: int) -> None:
-        """A word of a region came."""
+        """Add a word of a region."""
         self._words[name] += word.to_bytes(self._bench.config.lanes, "little")
         if last:
             self._ended[name].append(bytes(self._words[name]))
             self._words[name].clear()
 
     def packet(self, name: str, length: int) -> bytes:
-        """The region of the segment that has ended; of no bytes, if it has none."""
+        """Return the region of the segment that has ended; empty if it has none."""
         return self._ended[name].popleft() if length else b""
 
 
 class _Scoreboard(RegionScoreboard):
-    """Compares a segment when its result comes, and notes which outputs were held."""
+    """Compares a segment when its result comes, and records which outputs stalled."""
 
     def reset(self) -> None:
         super().reset()
         self.ended: list[Ended] = []
         self._stalled = {name: sink.stalled for name, sink in self._bench.sinks.items()}
-        self._held = dict.fromkeys(REGIONS, False)  # the packet that comes
-        self._were_held = {name: deque[bool]() for name in REGIONS}  # those that ended
+        self._held = dict.fromkeys(REGIONS, False)  # the current packet
+        self._were_held = {name: deque[bool]() for name in REGIONS}  # completed packets
 
     def sample(self) -> None:
         for name in REGIONS:
@@ -290,12 +290,12 @@ class _Scoreboard(RegionScoreboard):
             self._held[name] = False
 
     def _waited(self, name: str) -> bool:
-        """Whether what was taken from a port had been held since the transfer before it."""
+        """Return True if a port stalled since its previous transfer."""
         before, self._stalled[name] = self._stalled[name], self._bench.sinks[name].stalled
         return self._stalled[name] > before
 
     def _compare(self, result: dict[str, Any]) -> tuple[Order, set[str]]:
-        """The order that has ended, and regions of it that were held."""
+        """Return the order that has ended, and its regions that stalled."""
         assert self.expected, "a result that nothing asked for"
         order = self.expected.popleft()
         names = [n for n in ENCODE_ERROR_CAUSES if result["errors"][n]]
@@ -318,7 +318,7 @@ class _Scoreboard(RegionScoreboard):
 
 
 def compare_bytes(what: str, got: bytes, wanted: bytes) -> None:
-    """AssertionError that says where bytes that came are not those that were wanted."""
+    """Raise AssertionError with the first position at which the bytes differ."""
     assert len(got) == len(wanted), f"{what}: {len(got)} bytes came, not {len(wanted)}"
     wrong = [i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
     assert not wrong, f"{what}: {len(wrong)} wrong bytes of {len(wanted)}, the first is {wrong[0]}"

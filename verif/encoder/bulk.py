@@ -1,8 +1,8 @@
 """The encoder's gateware behind golden's interface: the Verilated top as a shared library.
 
-:class:`RtlEncoder` hands batches of segments to a library
-(:mod:`cassandra_spec.verif.library.bulk`) and puts together what comes out, as ``golden.encode``
-does. Libraries are built as those of :mod:`cassandra_spec.verif.decoder.bulk`.
+:class:`RtlEncoder` passes batches of segments to a library
+(:mod:`cassandra_spec.verif.library.bulk`) and assembles the output as ``golden.encode`` does.
+Libraries are built as in :mod:`cassandra_spec.verif.decoder.bulk`.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _OUTCOME = np.dtype([("result", "u8"), ("bytes", "u8", 2), ("cycles", "u8"), ("p
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodeRequest:
-    """One segment to encode: what the ports of the encoder are to be given."""
+    """One segment to encode: the inputs of the encoder's ports."""
 
     values: NDArray[np.uint16]
     command: int
-    codebook: tuple[int, ...] = ()  # of unary; loaded if it differs from the one in place
+    codebook: tuple[int, ...] = ()  # unary; loaded if it differs from the current one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """What became of one segment."""
+    """The result of one segment."""
 
     speculation: NDArray[np.uint8]  # the region's bytes
     verification: NDArray[np.uint8]
     has_mask: bool
-    saturated: int  # values that were replaced
+    saturated: int  # values replaced
     causes: tuple[str, ...]  # cassandra_spec.golden.format.ENCODE_ERROR_CAUSES
     cycle: int  # of the batch, in which the result left
 
@@ -69,13 +69,13 @@ class RtlEncoder:
     """The encoder gateware as a :class:`cassandra_spec.golden.encoders.Encoder`.
 
     Arguments:
-        config: what is fixed at elaboration.
+        config: parameters that are fixed at elaboration.
         traffic: how ports are driven in :meth:`encode`.
         verilog: text to simulate instead of the gateware's own, with the same ports.
         build: folder for the library.
 
-    ``latest`` has the counts of the last batch. One encoder serves one thread.
-    Raises CassandraError if there is no Verilator or no C++ compiler.
+    ``latest`` has the counts of the last batch. One encoder serves one thread. Raises
+    CassandraError if Verilator or a C++ compiler is missing.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class RtlEncoder:
     ) -> Packed:
         """Pack whole segments of vectors; see :class:`cassandra_spec.golden.encoders.Encoder`.
 
-        The regions and the directory are those of ``golden.encode`` with ``always_mask`` where
-        something may be pruned (``stream_bits``, which only informs, is left empty). Raises
-        CassandraError if the gateware cannot have the arguments or names a cause, and
-        GatewareError if it hangs or breaks a rule of its ports.
+        Regions and directory are those of ``golden.encode`` with ``always_mask`` where something
+        may be pruned (``stream_bits``, which only informs, stays empty). Raises CassandraError if
+        the gateware does not support the arguments or reports a cause, and GatewareError if it
+        hangs or breaks a rule of its ports.
         """
         work = list(requests_of(values, format, vector=vector, keep=keep, codebook=codebook))
         self._check(format, vector, min(format.segment, len(values)))
@@ -166,8 +166,9 @@ def requests_of(
     keep: int | None = None,
     codebook: Sequence[int] | None = None,
 ) -> Iterator[EncodeRequest]:
-    """The segments of a tensor; arguments as of
-    :meth:`cassandra_spec.golden.encoders.Encoder.encode`.
+    """Yield the segments of a tensor.
+
+    Arguments as in :meth:`cassandra_spec.golden.encoders.Encoder.encode`.
     """
     book: tuple[int, ...] = ()
     if format.scheme == "unary" and len(values):
@@ -189,7 +190,7 @@ def requests_of(
 
 
 class _Batch:
-    """Segments as ``bulk.h`` reads them, and room for what comes out."""
+    """Segments as ``bulk.h`` reads them, and buffers for the output."""
 
     def __init__(self, requests: Sequence[EncodeRequest], config: EncoderConfig) -> None:
         self.table = np.zeros(len(requests), _SEGMENT)
@@ -202,7 +203,7 @@ class _Batch:
             loaded = request.codebook if change else loaded
             book = np.array(request.codebook if change else (), np.uint8)
             values = np.ascontiguousarray(request.values, np.uint16)
-            # More than any scheme writes: 32 bits a code, and 16 bits twice, beside padding.
+            # More than any scheme writes: 32 bits per code, and 16 bits twice, beside padding.
             room = 12 * (len(values) + config.lanes) + 2 * config.superblock
             regions = [np.zeros(room, np.uint8) for _ in range(2)]
             self._keep += [values, book]
@@ -213,7 +214,7 @@ class _Batch:
             row["codebook_size"], row["count"] = book.size, len(values)
 
     def encoded(self, index: int, outcome: Any) -> Encoded:
-        """What came out; the lengths in the result must be those of the packets."""
+        """Return a segment's output; the lengths in the result must be those of the packets."""
         result = _result(int(outcome["result"]))
         sizes = [int(size) for size in outcome["bytes"]]
         for which, name in enumerate(("speculation", "verification")):

@@ -1,4 +1,4 @@
-"""Segments for the encoder: values of every kind, in every setting that a command can carry."""
+"""Segments for the encoder: values of every kind, in every setting of a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EDGES = (0, 0x8000, 1, 0x7F, 0x80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC1, 0xFFFF, 0x3F
 
 
 def values_of(rng: np.random.Generator, kind: str, count: int) -> NDArray[np.uint16]:
-    """BF16 patterns: as they come, and directed ones."""
+    """Return BF16 patterns of a kind: random or directed."""
     signs = rng.integers(0, 2, count) << 15
     if kind == "normal":
         numbers = rng.normal(scale=2.0 ** rng.integers(-8, 8), size=count)
@@ -32,7 +32,7 @@ def values_of(rng: np.random.Generator, kind: str, count: int) -> NDArray[np.uin
         "zeros": np.zeros(count, dtype=np.int64),
         "ties": rng.choice(rng.integers(0x3F00, 0x4080, 3), count),  # across the whole vector
         "edges": rng.choice(np.array(_EDGES) & 0x7FFF, count),
-        "small": rng.integers(0, 11 << 7, count),  # subnormals, zeros, the least normals
+        "small": rng.integers(0, 11 << 7, count),  # subnormals, zeros, the smallest normal values
         "wide": rng.integers(110, 130, count) << 7 | rng.integers(0, 128, count),
         "infinite": 0x7F80 | rng.integers(0, 2, count) * rng.integers(0, 128, count),
     }[kind]
@@ -40,7 +40,7 @@ def values_of(rng: np.random.Generator, kind: str, count: int) -> NDArray[np.uin
 
 
 def _codebook(rng: np.random.Generator, fmt: Format, values: NDArray[np.uint16]) -> list[int]:
-    """The most frequent exponents, more or fewer, in any order; sometimes foreign ones."""
+    """Return the most frequent exponents, more or fewer, in any order; sometimes foreign ones."""
     found, counts = np.unique((values >> 7) & 0xFF, return_counts=True)
     size = int(rng.integers(1, fmt.codebook + 1))
     if rng.random() < 0.2:
@@ -79,7 +79,7 @@ def draw_segment(
     beats: int = 24,
     whole_vectors: bool = False,
 ) -> Segment:
-    """A random segment of at most ``beats`` beats."""
+    """Draw a random segment of at most ``beats`` beats."""
     fmt = _format(rng, config, scheme)
     vector = config.lanes * int(rng.integers(1, config.vector // config.lanes + 1))
     count = int(rng.integers(1, beats * config.lanes + 1))
@@ -101,7 +101,7 @@ def draw_segment(
 
 
 def every_kind(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
-    """Endless: each scheme with each kind of values, in a shuffled order."""
+    """Yield, endlessly, each scheme with each kind of values, in a shuffled order."""
     pairs = list(itertools.product(config.schemes, KINDS))
     while True:
         for place in rng.permutation(len(pairs)):
@@ -109,7 +109,7 @@ def every_kind(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segm
 
 
 def finite(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
-    """Segments whose commands say that nothing is to be replaced, and there is nothing."""
+    """Yield segments without ``saturate`` whose values are all finite."""
     for kind in ("normal", "ties", "small", "wide"):
         yield dataclasses.replace(draw_segment(rng, config, "mx", kind), saturate=False)
 
@@ -117,9 +117,9 @@ def finite(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]
 def directed(
     rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, kind: str
 ) -> list[Segment]:
-    """Every kind of k over vectors of 64 values and of the longest length.
+    """Yield every kind of k over vectors of 64 values and of the longest length.
 
-    From kind to kind, t and the length of the last vector run through all that there are.
+    From kind to kind, t and the length of the last vector take all their values.
     """
     found = []
     for which, vector in enumerate((64, config.vector)):
@@ -134,11 +134,11 @@ def directed(
 
 
 def extremes(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> list[Segment]:
-    """Sums, counters and queues at their least and their most.
+    """Return segments that bring sums, counters and queues to their minimum and maximum.
 
-    As many values as there can be, equal and of which all but one are kept, or that differ and of
-    which one, all but one, all or none is; codes, residues and pruned values as long as they can
-    be; a kept value behind which none is kept; a single value.
+    The maximum number of values, all equal with all but one kept; or different with one, all but
+    one, all or none kept; the longest codes, residues and pruned values; a kept value followed by
+    pruned ones only; a single value.
     """
     base = draw_segment(rng, config, scheme, "normal")
     base = dataclasses.replace(base, vector=config.vector, mask=True, keep=None)
@@ -167,11 +167,11 @@ def extremes(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) ->
 
 
 def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
-    """Unary codes that end at every place; full codebooks, each with the bits of the last inverted.
+    """Yield unary codes that end at every place, with full codebooks, each also with inverted bits.
 
-    Of each beat one value to all are kept, with any ranks, or any two, with codes of two windows;
-    or all, of which few have a long code, or the first alone; or the first ones of each piece, with
-    codes of two windows in all, and the others with the shortest or not.
+    Each beat keeps one to all values: with random ranks; two values with codes of two windows; all
+    values, few with a long code, or the first value only; or the first values of each piece with
+    codes of two windows in total, and the others with the shortest code or pruned.
     """
     lanes, size = config.lanes, config.codebook
     beats = config.segment // lanes
@@ -198,7 +198,7 @@ def codes(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
 def _of_two_windows(
     rng: np.random.Generator, config: EncoderConfig, beats: int
 ) -> NDArray[np.int64]:
-    """Ranks of beats with two codes, together as long as two windows or a little less; else -1."""
+    """Return ranks of beats with two codes that fill two windows or nearly; -1 elsewhere."""
     total = np.minimum(2 * config.window * config.lanes, 2 * config.codebook)
     both = total - 2 - rng.integers(3, size=beats)
     first = rng.integers(np.maximum(both - config.codebook + 1, 0), config.codebook)
@@ -210,9 +210,10 @@ def _of_two_windows(
 def _two_windows_first(
     rng: np.random.Generator, config: EncoderConfig, rest: int
 ) -> NDArray[np.int64]:
-    """Ranks of beats; the first values of each piece have codes of at most two windows in all: of
-    nearly as many bits as they can, or, if the others have the shortest (``rest`` 0 instead of -1),
-    of any number.
+    """Return ranks of beats in which the first values of each piece fill at most two windows.
+
+    Their codes have nearly as many bits as possible; or any number, if the others have the shortest
+    code (``rest`` 0 instead of -1).
     """
     ranks = np.full((config.segment // config.pace, config.pace), rest)
     for row in ranks:
@@ -227,8 +228,9 @@ def _two_windows_first(
 
 
 def _behind_a_long_one(config: EncoderConfig, beats: int, to: int) -> NDArray[np.int64]:
-    """Ranks of beats of which all but the first are 0; that one's code ends at ``to`` of the
-    window behind the one in which it begins, if there is such a code.
+    """Return ranks of beats that are 0 except for the first one.
+
+    Its code ends at ``to`` of the window after the one in which it begins, if such a code exists.
     """
     size, begin = config.window * config.lanes, 0
     ranks = np.zeros((beats, config.lanes), np.int64)
@@ -239,9 +241,9 @@ def _behind_a_long_one(config: EncoderConfig, beats: int, to: int) -> NDArray[np
 
 
 def halves(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
-    """Groups of powers of two, and values beside them: what is shifted out is half a unit or near.
+    """Yield groups of powers of two and neighbours: the bits shifted out are near half a unit.
 
-    All distances from the group's exponent are there, in mx, which rounds, and in exact.
+    All distances from the group's exponent occur, in mx, which rounds, and in exact.
     """
     for scheme in ("mx", "exact"):
         base = draw_segment(rng, config, scheme, "normal")
@@ -252,9 +254,9 @@ def halves(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]
 
 
 def thresholds(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segment]:
-    """Vectors whose smallest kept value has any digit of the search; half or more are above it.
+    """Yield vectors whose smallest kept value has any digit of the search; most are above it.
 
-    What is above has the largest digit there; more significant digits are alike.
+    The values above have the largest digit at that place; more significant digits are equal.
     """
     base = draw_segment(rng, config, "exact", "normal")
     vector, digits = config.vector, select_shape(config).digits
@@ -276,7 +278,7 @@ def thresholds(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Segm
 def _around(
     rng: np.random.Generator, vector: int, above: int, shift: int, digit: int, largest: int
 ) -> NDArray[np.uint16]:
-    """A vector, in any order: ``above`` values have the largest digit at a place, the others
+    """Return a shuffled vector: ``above`` values have the largest digit at a place, the others
     ``digit``.
     """
     digits = rng.permutation(np.where(np.arange(vector) < above, largest, digit))
@@ -285,10 +287,10 @@ def _around(
 
 
 def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> Iterator[Segment]:
-    """What fills queues while an output is held: segments of one piece, more than there are places
-    for groups, and the most groups and low bits.
+    """Yield segments that fill queues while an output stalls.
 
-    Of as many values as there can be, all or none are kept, in the smallest groups.
+    Segments of one piece, more than there are places for groups; then the maximum number of groups
+    and low bits. All or none of the maximum number of values are kept, in the smallest groups.
     """
     for _ in range(80):
         segment = draw_segment(rng, config, scheme, "any", beats=1)
@@ -299,7 +301,7 @@ def crowded(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme) -> 
 
 
 def full(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, keep: int) -> Segment:
-    """A segment of the most values, in the smallest groups, with the most low bits."""
+    """Return a segment of maximum length, in the smallest groups, with the most low bits."""
     base = draw_segment(rng, config, scheme, "wide")
     return dataclasses.replace(
         base,
@@ -312,10 +314,11 @@ def full(rng: np.random.Generator, config: EncoderConfig, scheme: Scheme, keep: 
 
 
 def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[Segment]]:
-    """What fills the queues of a region that is held from its first words on, by region.
+    """Return, by region, segments that fill the queues of a region that stalls from its first
+    words.
 
-    Rows of shared exponents, and windows of codes behind them; blocks of low bits, residues, and
-    both; residues of segments whose last word of eight rows is not full.
+    Rows of shared exponents, followed by windows of codes; blocks of low bits, residues, and both;
+    residues of segments whose last word of eight rows is not full.
     """
     pruned = full(rng, config, "exact", 0)
     coded, low = (full(rng, config, scheme, config.vector) for scheme in ("unary", "exact"))
@@ -333,7 +336,7 @@ def filling(rng: np.random.Generator, config: EncoderConfig) -> dict[str, list[S
 
 
 def _far_from_first(config: EncoderConfig) -> NDArray[np.uint16]:
-    """In each group, the first value is 128 times as large as all others."""
+    """Return groups whose first value is 128 times as large as all others."""
     exponents = np.full(config.segment, 120)
     exponents[:: config.group] = 127
     return (exponents << 7 | 0x55).astype(np.uint16)

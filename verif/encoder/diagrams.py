@@ -1,4 +1,4 @@
-"""Timing diagrams of the encoder: its streams, and behind them the store's writes and registers."""
+"""Timing diagrams of the encoder: its streams, and the store's writes and registers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BASES = (0x1FC0, 0x8000)  # the first region crosses a page
 
 
 def _segment() -> Segment:
-    """Two vectors and a part of a third; ten values of each are kept."""
+    """Return two vectors and part of a third; ten values of each are kept."""
     values = gaussian(np.random.default_rng(3), 36)
     exponents, counts = np.unique(values >> 7 & 0xFF, return_counts=True)
     book = tuple(int(e) for e in exponents[np.argsort(-counts, kind="stable")][:16])
@@ -42,7 +42,7 @@ def _segment() -> Segment:
 
 
 def trace_encoder(cycles: int = 160) -> Trace:
-    """Two segments through the encoder, inputs as early as may be, some back-pressure."""
+    """Trace two segments through the encoder, inputs as early as possible, some back-pressure."""
     segment = _segment()
     packets = Packets(
         codebook=codebook_packet(segment.codebook),
@@ -58,7 +58,7 @@ def trace_encoder(cycles: int = 160) -> Trace:
 
 
 def trace_store(cycles: int = 320) -> Trace:
-    """A segment into memory, which takes words in three of five cycles; then its entry is read."""
+    """Trace a segment into memory that takes words in three of five cycles, then its entry."""
     segment = _segment()
     top = CassandraEncoderDma(StoreConfig(encoder=_CONFIG, burst=128, buffer=256))
     before = {
@@ -90,7 +90,7 @@ class _Memory:
     """Takes addresses at once and words in three of five cycles; answers six cycles later."""
 
     def __init__(self) -> None:
-        self._bursts = deque[int]()  # IDs whose words are to come
+        self._bursts = deque[int]()  # IDs of bursts without words yet
         self._answers = deque[tuple[int, int]]()  # cycle, ID
         self._cycle = 0
 

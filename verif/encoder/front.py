@@ -1,4 +1,4 @@
-"""The encoder's front end: segments of every kind in, records out, at every pace."""
+"""The encoder's front end: takes segments of every kind, gives records, at every pace."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CONFIGS = {
 
 
 def design() -> Together:
-    """A front end of each configuration."""
+    """Build a front end of each configuration."""
     return Together({name: EncoderFront(config) for name, config in CONFIGS.items()})
 
 
 def words_of(values: Sequence[int], pace: int) -> Iterator[dict[str, int]]:
-    """A packet of values, ``pace`` in a word; lanes that do not exist carry the first value.
+    """Yield a packet of values, ``pace`` in a word; absent lanes carry the first value.
 
-    Some words do not say that they have their first lane, which counts all the same.
+    Some words do not mark their first lane as present; it counts all the same.
     """
     shape = TensorWord(pace)
     for start in range(0, len(values), pace):
@@ -50,7 +50,7 @@ def words_of(values: Sequence[int], pace: int) -> Iterator[dict[str, int]]:
 
 
 class _Front(PathBench):
-    """One instance, its streams, and what must come out."""
+    """One instance, its streams, and its expected output."""
 
     def __init__(self, dut: Any, instance: str) -> None:
         self.config = CONFIGS[instance]
@@ -58,7 +58,7 @@ class _Front(PathBench):
         super().__init__(dut, instance, RecordBeat(self.config), sources=sources, sink="records")
 
     async def command(self, segment: Segment) -> None:
-        """The codebook, if it changes, and the command, until it is taken."""
+        """Send the codebook, if it changes, and the command, until it is taken."""
         await self.load(segment.codebook)
         self.sources["command"].send([{"payload": segment.word}])
         await self.taken("command")
@@ -68,7 +68,7 @@ class _Front(PathBench):
         self.sources["values"].send(words_of(segment.values.tolist(), self.config.pace))
 
     async def records(self, count: int) -> list[int]:
-        """The next records; nothing may follow."""
+        """Return the next records; nothing may follow."""
         received = self.sink.received
         await self.bench.until(lambda: len(received) >= count, LIMIT, "all records")
         items = [item["payload"] for item in received]
@@ -77,11 +77,11 @@ class _Front(PathBench):
         return items
 
     def expected(self, segment: Segment) -> list[dict[str, Any]]:
-        """What must come of a segment."""
+        """Return the expected records of a segment."""
         return records_of(segment, pace=self.config.pace)
 
     async def check(self, segments: list[Segment]) -> int:
-        """Commands as early as they are taken; compare record by record. Returns the cycles."""
+        """Send commands as early as possible; compare record by record. Return the cycles."""
         start = self.bench.cycle
         for segment in segments:
             self.values(segment)
@@ -111,7 +111,7 @@ def _flag(front: _Front, record: int, name: str) -> int:
 
 
 async def _faulty(front: _Front, segment: Segment, packet: list[dict[str, int]]) -> list[int]:
-    """Records of a segment whose packet of values is another, and of the next, which is right."""
+    """Compare the records of a segment with a broken packet, and of the next, correct one."""
     front.sources["values"].send(packet)
     await front.command(segment)
     return await front.packet()
@@ -120,7 +120,7 @@ async def _faulty(front: _Front, segment: Segment, packet: list[dict[str, int]])
 @cocotb.test()
 @cocotb.parametrize(instance=list(CONFIGS))
 async def packets_of_another_length(dut: Any, instance: str) -> None:
-    """Too short: as if it had fewer values. Too long: the rest is drained. Both are named."""
+    """Too short: encoded with fewer values. Too long: the rest is drained. Both set their cause."""
     front = await _Front(dut, instance).started()
     segments = every_kind(front.bench.rng, front.config)
     for idle, pressure in itertools.product(("always", "half"), PACES):
@@ -144,7 +144,7 @@ async def packets_of_another_length(dut: Any, instance: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(CONFIGS))
 async def commands_that_cannot_be_obeyed(dut: Any, instance: str) -> None:
-    """One record that says so; the packet is drained, and the next segment is right."""
+    """A single record with ``abort``; the packet is drained, and the next segment is right."""
     front = await _Front(dut, instance).started()
     config = front.config
     segments = every_kind(front.bench.rng, config)
@@ -173,7 +173,7 @@ async def commands_that_cannot_be_obeyed(dut: Any, instance: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(CONFIGS))
 async def causes_in_the_values(dut: Any, instance: str) -> None:
-    """What mx without saturation, and unary or k without a mask, cannot do is named."""
+    """Values that mx without saturation, or unary or k without a mask, cannot code set a cause."""
     front = await _Front(dut, instance).started()
     segments = every_kind(front.bench.rng, front.config)
     met = set()

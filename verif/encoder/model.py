@@ -19,7 +19,7 @@ _LARGEST = 0x7F7F
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A segment that the encoder is asked to write."""
+    """A segment to encode."""
 
     format: Format
     values: NDArray[np.uint16]
@@ -28,7 +28,7 @@ class Segment:
     mask: bool
     saturate: bool = True
     codebook: tuple[int, ...] = ()
-    kept: NDArray[np.bool_] | None = None  # instead of what the selection keeps
+    kept: NDArray[np.bool_] | None = None  # replaces the selection's result
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{v:#06x}" for v in self.values[:8])
@@ -51,7 +51,7 @@ class Segment:
 
     @property
     def chosen(self) -> NDArray[np.bool_]:
-        """What the selection keeps."""
+        """The values that the selection keeps."""
         if self.kept is not None:
             return self.kept
         keep = self.vector if self.keep is None else self.keep
@@ -59,7 +59,7 @@ class Segment:
 
     @property
     def packed(self) -> Packed:
-        """What golden makes of it; its regions are what the encoder must write."""
+        """The segment as golden packs it; its regions are the expected output."""
         unary = self.format.scheme == "unary"
         return encode(
             self.values,
@@ -71,12 +71,12 @@ class Segment:
         )
 
     def replaced(self) -> int:
-        """Values that mx saturates."""
+        """Number of values that mx saturates."""
         infinite = (self.values & 0x7F80) == 0x7F80
         return int(infinite.sum()) if self.format.scheme == "mx" else 0
 
     def errors(self) -> int:
-        """Causes, as bits."""
+        """Error causes, as bits."""
         causes = set()
         if self.replaced() and not self.saturate:
             causes.add("nonfinite")
@@ -92,7 +92,7 @@ class Segment:
         return [flag and e in self.codebook for flag, e in zip(kept, exponents, strict=True)]
 
     def _stored_values(self) -> list[int]:
-        """Patterns after saturation."""
+        """Return the patterns after saturation."""
         values = [int(v) for v in self.values]
         if self.format.scheme != "mx":
             return values
@@ -100,7 +100,7 @@ class Segment:
 
 
 def _group_exponent(scheme: str, values: list[int]) -> int:
-    """Of the kept values of a group (docs/format.md, sections 4.2 and 4.3)."""
+    """Return the exponent of a group's kept values (docs/format.md, sections 4.2 and 4.3)."""
     shared = 1
     for value in values:
         exponent, mantissa = value >> 7 & 0xFF, value & 0x7F
@@ -113,7 +113,7 @@ def _group_exponent(scheme: str, values: list[int]) -> int:
 
 
 def _lane(segment: Segment, value: int, kept: bool, shared: int) -> dict[str, Any]:
-    """Fields of one lane; None where anything goes."""
+    """Return the fields of one lane; None where any value is allowed."""
     scheme = segment.format.scheme
     if not kept:
         return {"raw": value, "kept": 0, "stored": 1} | _no_residue(segment)
@@ -138,10 +138,10 @@ def _no_residue(segment: Segment) -> dict[str, Any]:
 def records_of(
     segment: Segment, groups: Sequence[int] = (), *, pace: int | None = None
 ) -> list[dict[str, Any]]:
-    """The pieces of ``cassandra_spec.rtl.encode.types.RecordBeat``, None where anything goes.
+    """Return the pieces of ``cassandra_spec.rtl.encode.types.RecordBeat``, None for any value.
 
     A piece has ``pace`` values, by default a beat. ``groups`` has the group exponent of each value,
-    if they are not the least that hold the values.
+    if it is not the smallest that holds the group's values.
     """
     fmt = segment.format
     values, kept = segment._stored_values(), segment._kept()

@@ -1,4 +1,4 @@
-"""Exponents to ranks: packets of every length, loaded with pauses, looked up all the time."""
+"""The rank map: loads packets of every length, with pauses, and looks up all the time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOOKS = ((1, 16), (8, 32), (16, 16))  # lanes, entries
 
 
 def design() -> Bank:
-    """Maps of all sizes."""
+    """Build maps of all sizes."""
     return Bank({_name(*book): RankMap(lanes=book[0], size=book[1]) for book in BOOKS})
 
 
@@ -28,7 +28,7 @@ def _name(lanes: int, size: int) -> str:
 
 
 def _packet(rng: random.Random, kind: str, size: int) -> list[int]:
-    """Distinct exponents."""
+    """Return distinct exponents."""
     lengths = {"one": 1, "less": size - 1, "full": size, "more": size + 1, "far_more": 3 * size}
     return rng.sample(range(256), lengths.get(kind, rng.randint(1, size)))
 
@@ -36,7 +36,7 @@ def _packet(rng: random.Random, kind: str, size: int) -> list[int]:
 def _lookup(
     rng: random.Random, lanes: int, size: int, book: list[int]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Exponents of all lanes, half of them from the book; what the map must say of a part of it."""
+    """Return exponents of all lanes, half of them from the book, and a part's expected ranks."""
     known = book or [0]
     part = rng.randrange(size // AT_ONCE)
     wanted = [rng.choice(known) if rng.random() < 0.5 else rng.randrange(256) for _ in range(lanes)]
@@ -48,7 +48,7 @@ def _lookup(
 
 
 def _script(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
-    """Packets under every pair of paces, and lookups between them."""
+    """Drive packets under every pair of paces, and lookups between them."""
     book: list[int] = []
     lengths = itertools.cycle(LENGTHS)
     look = functools.partial(_lookup, rng, lanes, size, book)
@@ -62,6 +62,6 @@ def _script(rng: random.Random, lanes: int, size: int) -> Iterator[Case]:
 
 @cocotb.test()
 async def packets_of_every_length(dut: Any) -> None:
-    """Idle x enable x length; what is not in the book is not found, also during a load."""
+    """Idle x enable x length; exponents outside the book are not found, also during a load."""
     scripts = {_name(*book): _script(rng_of("load", *book), *book) for book in BOOKS}
     await play(dut, design(), scripts, clocked=True)

@@ -1,7 +1,7 @@
-"""Rates of the encoder: cycles for a vector, by scheme and by how many values are kept.
+"""Rates of the encoder: cycles per vector, by scheme and by the number of kept values.
 
-``python -m cassandra_spec.verif.encoder.rate [--document encoder.md]`` runs the Verilated top
-in bulk and prints a table, or puts it into the block ``rates`` of a document.
+``python -m cassandra_spec.verif.encoder.rate [--document rate.md]`` runs the Verilated top in bulk
+and prints a table, or puts it into the block ``encoder-rates`` of a document.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZES = (1024, 4096, 16384)
 
 
 def rates(results: list[Encoded], segment: int) -> float:
-    """Cycles for a vector in steady state: between the ends of segments, the first left out."""
+    """Return cycles per vector in steady state: between ends of segments, without the first."""
     ends = [result.cycle for result in results]
     return (ends[-1] - ends[0]) / (len(ends) - 1) * VECTOR / segment
 
@@ -39,9 +39,9 @@ def rates(results: list[Encoded], segment: int) -> float:
 def measure(
     encoder: RtlEncoder, scheme: Scheme, keep: int | None, segment: int, *, mask: bool = True
 ) -> float:
-    """Cycles for a vector of 64 values, segments back to back, everything at full speed.
+    """Return cycles per vector of 64 values, segments back to back, everything at full speed.
 
-    Without ``mask`` (unary, all kept), values whose exponent is not in the codebook are ones.
+    Without ``mask`` (unary, all kept), values whose exponent is not in the codebook become ones.
     """
     values = gaussian(np.random.default_rng(11), SEGMENTS * segment, 1.0)
     fmt = Format(scheme=scheme, segment=segment)
@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
     heads = ["k = all" if keep is None else f"k = {keep}" for keep in KEEPS]
     table = markdown_table(["P", "scheme", "segment", *heads], _rows())
     if args.document:
-        fill_file(args.document, {"rates": table})
+        fill_file(args.document, {"encoder-rates": table})
     else:
         print(table)
     return 0

@@ -1,4 +1,4 @@
-"""The encoder's back end in cocotb: records in, the bytes of golden's regions out."""
+"""The encoder's back end in cocotb: takes records, gives golden's regions byte for byte."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Piece:
 
 
 def config() -> EncoderConfig:
-    """The configuration under test, as the environment names it."""
+    """Return the configuration under test, from the environment."""
     lanes = int(os.environ.get("CASSANDRA_LANES", "8"))
     return EncoderConfig(
         lanes=lanes,
@@ -52,12 +52,12 @@ def config() -> EncoderConfig:
 
 
 def design() -> EncoderRegions:
-    """The back end in that configuration."""
+    """Build the back end in that configuration."""
     return EncoderRegions(config())
 
 
 def pieces_of(payload: Payload) -> list[Piece]:
-    """All segments of a payload."""
+    """Return all segments of a payload."""
     return [
         Piece(name=payload.name, segment=segment, records=tuple(_records(payload, segment)))
         for segment in payload.packed.segments()
@@ -65,7 +65,9 @@ def pieces_of(payload: Payload) -> list[Piece]:
 
 
 def _records(payload: Payload, segment: Segment) -> Iterator[Record]:
-    """Records of a segment as the front end makes them, with noise where anything goes."""
+    """Yield the records of a segment as the front end makes them, with noise where any value is
+    allowed.
+    """
     fmt = payload.format
     part = slice(segment.index * fmt.segment, segment.index * fmt.segment + segment.count)
     asked = model.Segment(
@@ -97,7 +99,7 @@ class RegionsBench(Bench):
         self.agents.append(self.scoreboard)
 
     def use(self, records: str, out: dict[str, Pattern]) -> None:
-        """Patterns from now on; outputs that are not named take all the time."""
+        """Set the patterns from now on; outputs that are not named are always ready."""
         self.records.use(PATTERNS[records])
         for name, sink in self.outputs.items():
             sink.use(out.get(name, ALWAYS))
@@ -113,7 +115,7 @@ class RegionsBench(Bench):
         return number_of(self.layout, {**record, "errors": None}) | errors
 
     async def finish(self, limit: int = 200_000) -> None:
-        """Run until all results are there; nothing may follow."""
+        """Run until all results have arrived; nothing may follow."""
         expected = self.scoreboard.expected
         if expected:
             await self.until(lambda: not expected, limit, "the last result")
@@ -165,7 +167,7 @@ async def start(dut: Any) -> RegionsBench:
 
 
 def some_format(bench: RegionsBench, scheme: str | None = None) -> Format:
-    """A random format that the configuration writes."""
+    """Return a random format that the configuration writes."""
     chosen = bench.config
     return random_format(
         bench.rng,
@@ -178,7 +180,7 @@ def some_format(bench: RegionsBench, scheme: str | None = None) -> Format:
 
 
 def some_pieces(bench: RegionsBench, number: int) -> list[Piece]:
-    """Segments of random payloads, and now and then one that was given up; shuffled."""
+    """Return segments of random payloads, now and then an aborted one; shuffled."""
     pieces: list[Piece] = []
     while len(pieces) < number:
         fmt = some_format(bench)
@@ -212,7 +214,7 @@ async def idle_and_back_pressure(dut: Any) -> None:
 
 @cocotb.test()
 async def each_output_alone_is_slow(dut: Any) -> None:
-    """The others wait for it or not; nothing is lost, and nothing hangs."""
+    """One region stalls, the others may wait; nothing is lost, and nothing hangs."""
     bench = await start(dut)
     for name, pressure in itertools.product(bench.outputs, ("rare", "stall")):
         bench.use("always", {name: PATTERNS[pressure]})
@@ -232,7 +234,7 @@ async def every_truncation(dut: Any, scheme: str) -> None:
 
 
 def _sparse(fmt: Format, keep: list[int], values: Any) -> Payload:
-    """Only the values at ``keep`` are kept."""
+    """Return a payload that keeps only the values at ``keep``."""
     kept = np.zeros(fmt.segment, bool)
     kept[keep] = True
     book = (127, *range(60, 60 + fmt.codebook - 1)) if fmt.scheme == "unary" else None
@@ -240,10 +242,10 @@ def _sparse(fmt: Format, keep: list[int], values: Any) -> Payload:
 
 
 def worst_cases(config: EncoderConfig, scheme: str) -> list[Payload]:
-    """Segments of full length in which a unit is complete only at the very end.
+    """Return segments of full length in which a unit is complete only at the very end.
 
-    One kept value and nothing after it: the block and the window of the first beat wait for all
-    the others. A residue of one bit, then values without one: its row waits, and all blocks of
+    One kept value and nothing after it: the block and the window of the first beat wait for all the
+    others. A residue of one bit, then values without residue: its row waits, and all blocks of
     ``low`` behind it. A lone escape, which is half a row with 32 lanes, then values with residue.
     """
     fmt = Format(
@@ -279,7 +281,7 @@ def worst_cases(config: EncoderConfig, scheme: str) -> list[Payload]:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def what_waits_fits_in_the_memories(dut: Any, scheme: str) -> None:
-    """The longest waits, back to back, and with outputs that are slow."""
+    """The longest waits, back to back, and with slow outputs."""
     bench = await start(dut)
     for slow in ("always", "stall"):
         bench.use("always", dict.fromkeys(bench.outputs, PATTERNS[slow]))
@@ -291,7 +293,7 @@ async def what_waits_fits_in_the_memories(dut: Any, scheme: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def reset_in_the_middle(dut: Any, scheme: str) -> None:
-    """After any number of records; what follows is right."""
+    """Reset after any number of records; the next segment is right."""
     bench = await start(dut)
     for _ in range(10):
         fmt = some_format(bench, scheme)
@@ -312,7 +314,7 @@ def _past(bench: RegionsBench, goal: int) -> bool:
 @cocotb.test()
 @cocotb.parametrize(scheme=["mx", "exact"], truncated=[1, 4])
 async def a_record_in_each_cycle(dut: Any, scheme: str, truncated: int) -> None:
-    """Without pruning a segment takes a cycle for each slot, or for each word, and a few.
+    """Without pruning a segment takes a cycle per slot, or per word, and a few more.
 
     At t = 1 a slot has eight rows, or nine where a row of shared exponents comes with it.
     """
@@ -332,7 +334,7 @@ async def a_record_in_each_cycle(dut: Any, scheme: str, truncated: int) -> None:
 
 
 def _ones_then_many(fmt: Format, ones: int) -> Any:
-    """So many beats with one pruned value, one of nothing else, and two without: what is kept."""
+    """Return a mask: ``ones`` beats with one pruned value, one all pruned, two with none."""
     kept = np.ones((ones + 3, fmt.beat), bool)
     kept[:ones, 0] = False
     kept[ones] = False
@@ -342,10 +344,10 @@ def _ones_then_many(fmt: Format, ones: int) -> Any:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def a_block_is_completed_as_its_values_are_wanted(dut: Any, scheme: str) -> None:
-    """Its rows are wanted while it is not readable yet, and the next block has begun behind it.
+    """Its rows are requested while it is not readable yet, and the next block has begun behind it.
 
-    The schedule, idle before, wants them some cycles after the first record; which record completes
-    the block and begins the next one is tried from the second on.
+    The idle schedule requests them some cycles after the first record. Each record from the second
+    on is tried as the one that completes the block and begins the next one.
     """
     bench = await start(dut)
     lanes, chosen = bench.config.lanes, some_format(bench, scheme)
@@ -360,10 +362,10 @@ async def a_block_is_completed_as_its_values_are_wanted(dut: Any, scheme: str) -
 @cocotb.test()
 @cocotb.parametrize(scheme=["unary", "exact"])
 async def two_windows_or_an_escape_in_each_cycle(dut: Any, scheme: str) -> None:
-    """As before, if codes are one and a half windows for a beat, or each has one escape.
+    """The same, with codes of one and a half windows per beat, or one escape per beat.
 
-    Codes of three bits; with windows of one row, of one bit and of two. Of windows of three rows
-    only one fits into a slot.
+    Codes of three bits; windows of one row, with codes of one bit and of two. With windows of three
+    rows only one fits into a slot.
     """
     bench = await start(dut)
     size = bench.config.segment // 32 * 32

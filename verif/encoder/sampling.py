@@ -1,4 +1,4 @@
-"""Which coverage bins a segment of the encoder hits, computed from what it was asked for."""
+"""Coverage bins that a segment of the encoder hits, computed from the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cassandra_spec.verif.library.coverage import Coverage
 
 
 def share_of(chosen: NDArray[np.bool_]) -> str:
-    """Whether none, some or all values are kept."""
+    """Return whether none, some or all values are kept."""
     if not chosen.any():
         return "none"
     return "all" if chosen.all() else "some"
@@ -38,7 +38,7 @@ def sample_segment(coverage: Coverage, segment: Segment) -> None:
 
 
 def _kinds(values: NDArray[np.uint16], chosen: NDArray[np.bool_]) -> Iterator[str]:
-    """What is special about a vector."""
+    """Yield the special properties of a vector."""
     sizes = values & 0x7FFF
     exponents, fractions = sizes >> 7, sizes & 0x7F
     kinds = {
@@ -52,7 +52,7 @@ def _kinds(values: NDArray[np.uint16], chosen: NDArray[np.bool_]) -> Iterator[st
 
 
 def _misses(segment: Segment, chosen: NDArray[np.bool_]) -> int:
-    """Chosen values that are pruned because their exponent is not in the codebook."""
+    """Count the selected values that are pruned because their exponent is not in the codebook."""
     if segment.format.scheme != "unary" or not segment.mask:
         return 0
     exponents = segment.values[chosen] >> 7 & 0xFF
@@ -60,7 +60,7 @@ def _misses(segment: Segment, chosen: NDArray[np.bool_]) -> int:
 
 
 def sample_extremes(coverage: Coverage, segment: Segment, config: EncoderConfig) -> None:
-    """Sample each sum, counter and queue that the segment took to its least or its most."""
+    """Sample each sum, counter and queue that the segment took to its minimum or maximum."""
     fmt = segment.format
     totals = _totals(segment, config)
     totals |= _of_beats(segment, config)
@@ -70,11 +70,11 @@ def sample_extremes(coverage: Coverage, segment: Segment, config: EncoderConfig)
 
 
 Range = tuple[set[int], int, int]
-"""What was seen of a number, its least and its most."""
+"""Observed values of a number, its minimum and its maximum."""
 
 
 def _totals(segment: Segment, config: EncoderConfig) -> dict[str, Range]:
-    """Of the segment and its vectors."""
+    """Return the ranges of the segment and its vectors."""
     length, most = segment.vector, config.vector
     found: dict[str, Range] = {
         "count": ({len(segment.values)}, 1, config.segment),
@@ -94,7 +94,7 @@ def _totals(segment: Segment, config: EncoderConfig) -> dict[str, Range]:
 
 
 def _of_beats(segment: Segment, config: EncoderConfig) -> dict[str, Range]:
-    """Of beats, and of what one leaves to the next."""
+    """Return the ranges of beats, and of the values that one leaves to the next."""
     lanes, records = config.lanes, records_of(segment)
     counts = np.array([record["count"] for record in records])
     stored = {record["stored"].bit_count() for record in records}
@@ -113,7 +113,7 @@ def _of_beats(segment: Segment, config: EncoderConfig) -> dict[str, Range]:
 
 
 def _waits(counts: NDArray[np.int64], lanes: int) -> set[int]:
-    """For each block, the beats between that of its first value and that of its last.
+    """Return, for each block, the beats between its first value's and its last value's beat.
 
     The last block of a segment is complete when the segment is.
     """

@@ -47,7 +47,7 @@ async def _start(dut: Any) -> EncoderBench:
 
 
 async def encode(bench: EncoderBench, orders: list[Order]) -> None:
-    """Everything in, everything compared and sampled."""
+    """Send everything, compare and sample everything."""
     bench.submit(orders)
     await bench.finish()
     ended, bench.scoreboard.ended = bench.scoreboard.ended, []
@@ -62,7 +62,7 @@ async def encode(bench: EncoderBench, orders: list[Order]) -> None:
 
 
 def _sample(ended: Ended, config: EncoderConfig) -> None:
-    """What a segment shows on its own; one with a cause shows that alone."""
+    """Sample the bins of a segment; one with a cause shows only that cause."""
     segment, causes = ended.order.segment, ended.order.causes
     for cause in causes:
         COVERAGE.sample(f"encode_error.{cause}")
@@ -88,7 +88,7 @@ async def segments_of_every_kind(dut: Any) -> None:
 
 @cocotb.test()
 async def each_output_waits_alone(dut: Any) -> None:
-    """A region, or the results, are held while the others are taken."""
+    """A region or the results stall while the others are taken."""
     bench = await _start(dut)
     segments = every_kind(bench.rng, bench.config)
     for name in bench.sinks:
@@ -102,7 +102,7 @@ async def each_output_waits_alone(dut: Any) -> None:
 async def k_of_every_kind(dut: Any, scheme: Scheme) -> None:
     """None, one, half, all but one and all are kept; the last vector is cut short.
 
-    Outputs are held in every other kind.
+    Outputs stall in every second kind.
     """
     bench = await _start(dut)
     free = dict.fromkeys(bench.sinks, PATTERNS["always"])
@@ -118,7 +118,7 @@ async def k_of_every_kind(dut: Any, scheme: Scheme) -> None:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def whole_segments(dut: Any, scheme: Scheme) -> None:
-    """As many values as the encoder takes: all, none, half and all but one are kept."""
+    """The maximum number of values: all, none, half and all but one are kept."""
     bench = await _start(dut)
     count, vector = bench.config.segment, 64
     for kind in ("normal", "wide", "any"):
@@ -132,14 +132,14 @@ async def whole_segments(dut: Any, scheme: Scheme) -> None:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def extremes_of_sums_and_queues(dut: Any, scheme: Scheme) -> None:
-    """Each at its least and its most."""
+    """Each quantity at its minimum and its maximum."""
     bench = await _start(dut)
     await encode(bench, [Order.of(one) for one in extremes(bench.rng, bench.config, scheme)])
 
 
 @cocotb.test()
 async def a_segment_without_a_mask(dut: Any) -> None:
-    """Everything is kept; in unary every exponent is in the codebook, or the miss is named."""
+    """Everything is kept; in unary every exponent is in the codebook, or the miss is reported."""
     bench = await _start(dut)
     orders = []
     for segment in itertools.islice(every_kind(bench.rng, bench.config), 60):
@@ -168,7 +168,7 @@ async def after_an_error_the_next_segment_is_right(dut: Any) -> None:
 
 @cocotb.test()
 async def reset_in_the_middle(dut: Any) -> None:
-    """Whatever was inside, what comes after a reset is right."""
+    """Reset at any state; the next segment is right."""
     bench = await _start(dut)
     segments = every_kind(bench.rng, bench.config)
     for cycles in (1, 5, 20, 33, 60, 100, 200):

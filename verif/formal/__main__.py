@@ -28,7 +28,7 @@ _METHODS = {
 
 
 def _row(outcome: Outcome) -> dict[str, str]:
-    """One claim: what holds, how it was proved and for how many cycles, and the time it took."""
+    """Format one claim: the statement, the method, the number of cycles, and the time."""
     claim = outcome.claim
     return {
         "claim": claim.name,
@@ -40,7 +40,7 @@ def _row(outcome: Outcome) -> dict[str, str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prove; 0 if everything that was asked for holds, 1 if not, 2 if it cannot be tried."""
+    """Prove; return 0 if everything requested holds, 1 if not, 2 if the proof cannot run."""
     return run_command(_parser, _run, argv)
 
 

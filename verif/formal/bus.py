@@ -1,4 +1,4 @@
-"""AXI ports keep the rules of :mod:`cassandra_spec.verif.library.axi`, if the other side does."""
+"""AXI ports keep the rules of :mod:`cassandra_spec.verif.library.axi` if the other side does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READS = DmaConfig(decoder=DecoderConfig(lanes=8), bus=64, burst=128, buffer=128,
 
 
 class Flat(wiring.Component):
-    """A block with flat AXI ports instead of some of its members; the others stay as they are."""
+    """A block with flat AXI ports in place of some of its members."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Flat(wiring.Component):
         super().__init__({**ports, **others})
 
     def elaborate(self, platform: object) -> Module:
-        """The block, and its wires."""
+        """Build the block and its wires."""
         m = Module()
         m.submodules.block = self.block
         self._connect(m, self, self.block)
@@ -67,7 +67,7 @@ class Obeys(Around):
         self.rules, self.asserted = rules, asserted or rules.DESIGN
 
     def claims(self, m: Module) -> None:
-        """No rule of the design is broken."""
+        """Assert that the design breaks no rule."""
         m.submodules.rules = rules = self.rules
         wires = [name for name in rules.signature.members if name != "broken"]
         m.d.comb += [getattr(rules, name).eq(getattr(self.part, name)) for name in wires]
@@ -79,14 +79,14 @@ class Obeys(Around):
 
 
 def _reads(*, lasting: bool) -> Obeys:
-    """Rules that an induction over a few cycles shows, or the others."""
+    """Return the read claims that an induction over a few cycles shows, or the others."""
     port = Flat(ReadMaster(READS), read_ports(READS), connect_reads, ("ar", "r", "r_valid"))
     asserted = [rule for rule in ReadRules.DESIGN if (rule != "m_axi_ar_open") == lasting]
     return Obeys(port, ReadRules(READS), asserted)
 
 
 def _writes(*, lasting: bool) -> Obeys:
-    """The same for the write port."""
+    """Return the same claims for the write port."""
     port = Flat(WriteMaster(CONFIG), write_ports(CONFIG), connect_writes, ("aw", "w", "b"))
     deep = ("m_axi_aw_page", "m_axi_aw_open", "m_axi_w_asked", "m_axi_w_last")
     asserted = [rule for rule in WriteRules.DESIGN if (rule not in deep) == lasting]

@@ -1,4 +1,4 @@
-"""The decoder's control: buffers, the rules of streams, errors, and that every segment ends."""
+"""The decoder's control: buffers, stream rules, errors, and the end of every segment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _watch_blocks(m: Module, buffer: BlockBuffer, taken: ValueLike, when: ValueL
 def _watch_ranks(
     m: Module, path: ExponentPath, taken: ValueLike, when: ValueLike
 ) -> tuple[Signal, Signal]:
-    """A window is counted in the cycle after it was taken: what there is, and what comes to it."""
+    """Track the rank queue: a window is counted in the cycle after it was taken."""
     counting = Signal(range(len(path.window) + 1), name="counting")
     m.d.sync += counting.eq(Mux(path.window_valid & ~path.clear, bits_set(path.window), 0))
     level = level_of(
@@ -52,7 +52,7 @@ def _watch_ranks(
 
 
 def _watch_codebook(m: Module, codebook: Codebook, say: Callable[[ValueLike], Any]) -> None:
-    """What a lane gets stays, unless its rank changes or the codebook could be loaded."""
+    """Assert that a lane's exponent stays, unless its rank changes or loading is allowed."""
     closed = Signal(name="closed")
     m.d.sync += closed.eq(~codebook.enable)
     for lane in range(codebook.lanes):
@@ -79,7 +79,7 @@ CODED = DecoderConfig(lanes=8, schemes=("unary",), coded=True)
 
 
 class Segments(Around):
-    """Commands and last beats go in pairs, and errors are remembered."""
+    """Commands and last beats come in pairs, and errors are remembered."""
 
     part: Decoder
 
@@ -153,7 +153,7 @@ class Ends(Around):
 
 
 def _held(m: Module, path: VerificationPath) -> Value:
-    """Whether a beat is in the queue before the pipeline: at full rate."""
+    """Return 1 if a beat is in the queue before the pipeline (full rate)."""
     held = Signal(2, name="held")
     put = path.beats.valid & path.beats.ready
     m.d.sync += held.eq(held + put - path.pipeline.taken)
@@ -161,10 +161,10 @@ def _held(m: Module, path: VerificationPath) -> Value:
 
 
 class Progress(Around):
-    """A path moves something before ``limit`` cycles have passed in which its ports let it.
+    """A path moves something within ``limit`` cycles in which its ports allow it.
 
-    It takes a word, rows or a beat, or hands one on. Cycles in which a port stalls do not count;
-    words need not be offered if the segment has no region or that is drained.
+    It takes a word, rows or a beat, or hands one on. Cycles in which a port stalls do not count.
+    Words need not be offered if the segment has no region or the region is drained.
     """
 
     part: SpeculationPath | VerificationPath
@@ -185,7 +185,7 @@ class Progress(Around):
             let = path.values.ready & (offered | path.control.state.beats_done)
             closed = path.control.closed
         moves = Cat(*(port.valid & port.ready for port in streams), path.reader.take)
-        still = Signal(range(self.limit + 1))  # cycles that count, since it moved something
+        still = Signal(range(self.limit + 1))  # counted cycles since the last move
         with m.If(moves.any() | ~path.busy):
             m.d.sync += still.eq(0)
         with m.Elif((path.words.valid | closed) & let):
@@ -194,9 +194,9 @@ class Progress(Around):
 
 
 class Partners(Around):
-    """A path that waits for the other one does so while that one, or the queue between, has more.
+    """A path waits for the other one only while that one, or the queue between, has more beats.
 
-    At half rate there is no queue between them.
+    At half rate there is no queue.
     """
 
     part: Decoder
@@ -212,9 +212,9 @@ class Partners(Around):
 
 
 class Stock(Around):
-    """What a buffer of the speculation path holds, up to the first error of each segment.
+    """The content of a buffer of the speculation path, up to the first error of each segment.
 
-    It is what the schedule has counted, beside what the beat in stage 1 will take.
+    It equals the schedule's count plus the amount that the beat in stage 1 will take.
     """
 
     part: SpeculationPath
@@ -223,7 +223,7 @@ class Stock(Around):
         super().__init__(SpeculationPath(CONFIG))
 
     def good(self, m: Module) -> Value:
-        """No error yet in the segment; until then no beat is given up."""
+        """Return 1 while the segment has no error; until then no beat is given up."""
         error = Value.cast(self.part.errors).any()
         failed, good = Signal(name="failed_before"), Signal(name="good")
         with m.If(self.part.schedule.start):
@@ -237,18 +237,18 @@ class Stock(Around):
         return good
 
     def waiting(self) -> Value:
-        """What the beat in stage 1 takes, if there is one."""
+        """Return the amount that the beat in stage 1 takes, if there is one."""
         there = self.part.pipeline.places.advance | ~self.part.schedule.enable
         return Mux(there, bits_set(self.part.pipeline.places.lane_mask), 0)
 
     def leaving(self) -> Value:
-        """What the beat in stage 1 takes, if it moves on."""
+        """Return the amount that the beat in stage 1 takes, if it moves on."""
         places = self.part.pipeline.places
         return Mux(places.advance, bits_set(places.lane_mask), 0)
 
 
 class Blocks(Stock):
-    """The buffer of ``sign_high``."""
+    """The block buffer of ``sign_high``."""
 
     def claims(self, m: Module) -> None:
         schedule, buffer = self.part.schedule, self.part.pipeline.sign_high
@@ -283,9 +283,9 @@ class Ranks(Stock):
 
 
 class Verification(Around):
-    """The verification path, fed with beats that keep the rule and begin blocks where they must.
+    """The verification path, fed with beats that obey the stream rule and begin blocks correctly.
 
-    With ``good``, in segments without errors that have low bits.
+    With ``good``, only in segments without errors that have low bits.
     """
 
     part: VerificationPath
@@ -309,13 +309,13 @@ class Verification(Around):
         m.d.comb += Assume(abort | (beats.payload.begins == self._begins(m)))
 
     def _watch_low(self, m: Module) -> None:
-        """The buffer of ``low``: a beat takes its values as it moves on."""
+        """Track the block buffer of ``low``: a beat takes its values as it moves on."""
         beats, low = self.part.beats, self.part.pipeline.low
         taken = Mux(beats.valid & beats.ready, bits_set(beats.payload.kept), 0)
         _watch_blocks(m, low, taken)
 
     def _begins(self, m: Module) -> Value:
-        """The rule ``blocked`` of docs/format.md, section 6."""
+        """Return the beats that begin a block: rule ``blocked`` of docs/format.md, section 6."""
         lanes, beats = CONFIG.lanes, self.part.beats
         available = Signal(range(2 * lanes), name="available")
         kept = bits_set(beats.payload.kept)
@@ -350,7 +350,7 @@ _VARIANT_NAMES = {
 
 
 def _variant_claims(name: str, config: DecoderConfig) -> tuple[Claim, ...]:
-    """The claims about the decoder that say most, about another one."""
+    """Return the strongest claims about the decoder for another configuration."""
     title = _VARIANT_NAMES[name]
     return (
         _freed(

@@ -76,16 +76,16 @@ _STEPS = (
 
 
 class Rows(Handshakes):
-    """A schedule: rows that count stay until they are taken, if its inputs keep the rule.
+    """Rows of a schedule stay until they are taken, if its inputs obey the rule.
 
-    Those of the verification schedule that come from ``begun`` may go when their block is complete,
-    and come again with it.
+    Rows of the verification schedule that come from ``begun`` may be withdrawn when their block is
+    complete, and come again with it.
     """
 
     part: SpeculationWriter | VerificationWriter
 
     def claims(self, m: Module) -> None:
-        """The rule, for what counts of the rows."""
+        """Assert the rule for the rows that count."""
         self.honest_inputs(m)
         rows = self.part.rows
         payload = rows.payload
@@ -100,10 +100,10 @@ class Rows(Handshakes):
 
 
 class Indifferent(wiring.Component):
-    """Two of a design; the second sees ready only where the first one offers something.
+    """Two copies of a design; the second sees ready only where the first offers something.
 
-    They must do the same: ready makes no difference before there is something to take, so nothing
-    waits for it.
+    They must behave alike: ready makes no difference before something is offered, so nothing waits
+    for ready.
     """
 
     def __init__(self, make: Callable[[], wiring.Component]) -> None:
@@ -134,10 +134,10 @@ def _ports(part: wiring.Component) -> Iterator[Any]:
 
 
 class Blank(wiring.Component):
-    """Two of a design with the same inputs; they must do the same, and offer nothing by themselves.
+    """Two copies of a design with the same inputs behave alike and offer nothing by themselves.
 
-    For claims with ``unreset``: the two may differ in what reset leaves alone, and in payloads that
-    are not valid. Outputs in ``loose`` may differ.
+    For claims with ``unreset``: the copies may differ in registers without reset, and in payloads
+    that are not valid. Outputs in ``loose`` may differ.
     """
 
     def __init__(self, make: Callable[[], wiring.Component], loose: Sequence[str] = ()) -> None:
@@ -163,7 +163,7 @@ class Blank(wiring.Component):
                     say(~port.valid | same),
                     Assert(~port.valid | (port.ready == twin.ready)),
                 ]
-        given, begun = Signal(), Signal()  # something has been offered, now or before
+        given, begun = Signal(), Signal()  # something is offered now; was offered before
         m.d.comb += given.eq(begun | Cat(port.valid for port in streams_of(one, In).values()).any())
         m.d.sync += begun.eq(given)
         for port in streams_of(one, Out).values():
@@ -181,7 +181,7 @@ _BLANKS: dict[str, tuple[Callable[[], wiring.Component], tuple[str, ...]]] = {
     "shared": (lambda: SharedPacker(lanes=16), ()),
     "writer": (lambda: RegionWriter(lanes=2, superblock=4), ()),
 }
-"""Blocks with registers that reset leaves alone, and outputs that say nothing without a beat."""
+"""Blocks with registers without reset, and outputs that mean nothing without a beat."""
 
 _FREE_ROWS: dict[type[wiring.Component], tuple[str, ...]] = {
     SpeculationWriter: ("rows",),

@@ -1,10 +1,10 @@
-"""Items that a packer puts behind each other: one is followed from where it comes to its place.
+"""Packers: one item is followed from its beat to its place in a unit.
 
-What a packer puts behind each other are *items* (values, exponents, rows, bits); a *unit* that
-leaves has a fixed number of places. One item of a segment is followed, wherever it is and whatever
-it is: counting what comes before it says in which unit and at which place it must leave, and there
-it must be found. What is followed may also be a place past the last item, which must be filled.
-Both ends move at any pace, and segments of any length follow each other.
+A packer concatenates *items* (values, exponents, rows, bits) into *units* with a fixed number of
+places. One arbitrary item of a segment is followed: the number of items before it determines the
+unit and the place at which it must leave, and there it must be found. The followed item may also be
+a place past the last item, which must hold the fill. Both ends move at any pace, and segments of
+any length follow each other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cassandra_spec.verif.formal.harness import Around, assert_holds, assume_hol
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """An item of a beat: whether it is there, how many are before it, and what it is."""
+    """An item of a beat: its presence, the number of items before it, and its value."""
 
     exists: Value
     before: Value
@@ -30,13 +30,13 @@ class Item:
 
 
 class Followed(Around):
-    """A packer between two ends that are free, and the item that is followed.
+    """A packer between two free ends, and the followed item.
 
-    ``size`` items, a power of two, make a unit; a beat has at most ``most``. What is complete
-    leaves, or is offered, within ``latency`` cycles, whatever comes behind it.
+    A unit has ``size`` items, a power of two; a beat has at most ``most``. A complete unit leaves,
+    or is offered, within ``latency`` cycles, whatever follows it.
     """
 
-    fill = 0  # what is in the places past the last item
+    fill = 0  # value of the places past the last item
     honest = True  # beats stay until they are taken
     latency = 0
 
@@ -46,48 +46,48 @@ class Followed(Around):
         self.bits = (size - 1).bit_length()
         self.most = most
 
-    # -- what a packer is like --------------------------------------------------------------------
+    # -- properties of a packer --------------------------------------------------------------------
 
     @abstractmethod
     def _ends(self) -> tuple[stream.Interface, stream.Interface]:
-        """The streams of beats and of units."""
+        """Return the streams of beats and of units."""
 
     @abstractmethod
     def _items(self) -> list[Item]:
-        """What may be followed of the beat that is offered."""
+        """Return the items of the offered beat that may be followed."""
 
     @abstractmethod
     def _put(self) -> Value:
-        """How many items that beat has."""
+        """Return the number of items of that beat."""
 
     @abstractmethod
     def _places(self) -> Sequence[Value]:
-        """The places of what is offered: of a unit, or of one behind the other."""
+        """Return the places of the offered unit, or of two units in sequence."""
 
     def _units(self) -> Value:
-        """How many units are offered together."""
+        """Return the number of units offered together."""
         return Const(1, 1)
 
     def _payload(self) -> Value:
-        """What must stay until it is taken."""
+        """Return the value that must stay until it is taken."""
         return Value.cast(self._ends()[1].payload)
 
     def _last(self) -> Value:
-        """The segment ends with that beat."""
+        """Return 1 if the segment ends with that beat."""
         return Value.cast(self._ends()[0].payload.last)
 
     def _due(self) -> Value:
-        """Something must be offered soon."""
+        """Return 1 if a unit must be offered soon."""
         return self.inside != 0
 
     def _arrived(self, m: Module, full: Value, rest: Value, last: Value) -> Value:
-        """Units that are complete now: ``full`` are full, ``rest`` items are in the next."""
+        """Return the units complete now: ``full`` full ones, and ``rest`` items in the next."""
         return full + (last & (rest != 0))
 
-    # -- what holds of it -------------------------------------------------------------------------
+    # -- claims --------------------------------------------------------------------------------
 
     def claims(self, m: Module) -> None:
-        """Both rules of streams, and where the followed item is found."""
+        """Assert both rules of streams, and the place of the followed item."""
         source, sink = self._ends()
         if self.honest:
             assume_holds(m, source.valid, source.ready, source.payload, "beats")
@@ -98,7 +98,7 @@ class Followed(Around):
         self._follow(m)
 
     def _count(self, m: Module) -> None:
-        """Items in the unit that is filled, units that are complete and did not leave."""
+        """Count the items of the unit being filled, and the complete units that have not left."""
         bits = self.bits
         level = Signal(range(self.size), name="level")
         self.level, self.end = level, Signal(range(self.size + self.most), name="end")
@@ -116,7 +116,7 @@ class Followed(Around):
         self._moves(m)
 
     def _moves(self, m: Module) -> None:
-        """Nothing leaves that did not come, and nothing that is complete waits for what comes."""
+        """Assert that nothing extra leaves, and that no complete unit waits for later beats."""
         sink = self._ends()[1]
         still = Signal(range(self.latency + 2), name="still")
         m.d.sync += still.eq(Mux(self._due() & ~sink.valid, still + 1, 0))
@@ -131,7 +131,7 @@ class Followed(Around):
         active, held = Signal(name="active"), Signal(len(value), name="held")
         place, ahead = Signal(range(self.size), name="place"), Signal.like(self.inside)
         now, leaves = Signal(name="now"), Signal(name="leaves")
-        behind = self.inside + (at >> self.bits)  # units that leave before its own
+        behind = self.inside + (at >> self.bits)  # units that leave before the item's own
         m.d.comb += [
             now.eq(fits & (behind < self.left)),
             leaves.eq(active & (ahead < self.left)),
@@ -153,7 +153,7 @@ class Followed(Around):
             m.d.comb += Assert(found[(behind << self.bits) + at[: self.bits]] == value)
 
     def _choose(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """Some item of this beat, or a place that is filled: where it belongs, and what it is."""
+        """Choose an item of this beat, or a fill place: return its destination and its value."""
         items, idle = self._items(), Signal(init=1, name="idle")
         at = Signal(len(self.arrive) + self.bits, name="at")
         value, fits = Signal(max(len(i.value) for i in items), name="value"), Signal(name="fits")

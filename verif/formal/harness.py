@@ -1,4 +1,4 @@
-"""What claims are made of: several designs in one, rules of streams, counters of what is inside."""
+"""Building blocks of claims: several designs in one, rules of streams, counters of contents."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Watch = Callable[[Module, wiring.Component], None]
 
 
 class Together(wiring.Component):
-    """Several designs in one claim, each with ports of its own: ``name__member``."""
+    """Several designs in one claim, each with its own ports: ``name__member``."""
 
     def __init__(self, parts: Mapping[str, wiring.Component]) -> None:
         self.parts = dict(parts)
         super().__init__({name: Out(part.signature) for name, part in self.parts.items()})
 
     def elaborate(self, platform: object) -> Module:
-        """The designs, and the wires to their ports."""
+        """Build the designs and the wires to their ports."""
         m = Module()
         for name, part in self.parts.items():
             m.submodules[name] = part
@@ -46,14 +46,14 @@ class Together(wiring.Component):
 
 
 class Around(wiring.Component):
-    """A design between ports that are free; what holds of it is said by :meth:`claims`."""
+    """A design between free ports; :meth:`claims` asserts its properties."""
 
     def __init__(self, part: wiring.Component) -> None:
         self.part = part
         super().__init__({"ports": Out(part.signature)})
 
     def elaborate(self, platform: object) -> Module:
-        """The design, and the claims about it."""
+        """Build the design and the claims about it."""
         m = Module()
         part = self.part
         m.submodules.part = self._inside = Fragment.get(part, platform)  # claims may look inside
@@ -65,18 +65,18 @@ class Around(wiring.Component):
         return m
 
     def block(self, name: str) -> Any:
-        """The component that is a submodule of the design; for :meth:`claims`."""
+        """Return a submodule of the design; for :meth:`claims`."""
         return self._inside.find_subfragment(name).origins[0]
 
     def claims(self, m: Module) -> None:
-        """Assertions about ``self.part``, and what is assumed of its inputs.
+        """Add assertions about ``self.part``, and assumptions about its inputs.
 
-        None here: then blocks inside it are watched.
+        The default adds none: then only blocks inside it are watched.
         """
 
 
 def streams_of(part: wiring.Component, flow: wiring.Flow) -> dict[str, stream.Interface]:
-    """Streams of a component that go out, or in; those of an array are numbered."""
+    """Return a component's output or input streams; those of an array are numbered."""
     found: dict[str, stream.Interface] = {}
     for name, member in part.signature.members.items():
         if not (member.is_signature and isinstance(member.signature, stream.Signature)):
@@ -89,9 +89,9 @@ def streams_of(part: wiring.Component, flow: wiring.Flow) -> dict[str, stream.In
 
 
 class Handshakes(Around):
-    """Every stream that leaves a design keeps the rule, if those that come in do.
+    """Every output stream of a design obeys the rule if the input streams do.
 
-    Without ``honest`` it does so whatever those that come in do.
+    Without ``honest`` it does so whatever the inputs do.
     """
 
     def __init__(self, part: wiring.Component, *, honest: bool = True) -> None:
@@ -99,14 +99,14 @@ class Handshakes(Around):
         self.honest = honest
 
     def claims(self, m: Module) -> None:
-        """Outputs hold what they offer; so do inputs."""
+        """Assert that outputs hold their offers; assume it of inputs."""
         if self.honest:
             self.honest_inputs(m)
         for name, port in streams_of(self.part, Out).items():
             assert_holds(m, port.valid, port.ready, port.payload, name)
 
     def honest_inputs(self, m: Module) -> None:
-        """Streams that come in keep the rule."""
+        """Assume that input streams obey the rule."""
         for name, port in streams_of(self.part, In).items():
             assume_holds(m, port.valid, port.ready, port.payload, name)
 
@@ -114,19 +114,19 @@ class Handshakes(Around):
 def assert_holds(
     m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str
 ) -> None:
-    """The design keeps the rule of streams: what is offered stays, unchanged, until it is taken."""
+    """Assert the rule of streams: an offer stays, unchanged, until it is taken."""
     m.d.comb += Assert(held(m, valid, ready, payload, name))
 
 
 def assume_holds(
     m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str
 ) -> None:
-    """The environment keeps the rule of streams. A reset in between ends its obligation."""
+    """Assume that the environment obeys the rule of streams. A reset ends its obligation."""
     m.d.comb += Assume(held(m, valid, ready, payload, name))
 
 
 def bits_set(value: ValueLike) -> Value:
-    """Number of ones, one after the other."""
+    """Count the ones, bit by bit."""
     total: Value | int = 0
     for bit in Value.cast(value):
         total = bit + total
@@ -143,10 +143,10 @@ def level_of(
     clear: ValueLike,
     when: ValueLike = 1,
 ) -> Signal:
-    """How much is inside, by what went in and out; asserts that it stays from 0 to ``room``.
+    """Return the content of a buffer from its inputs and outputs; assert 0 to ``room``.
 
-    ``put`` and ``taken`` are amounts in this cycle; what is put can be taken from the next one.
-    Nothing is asserted in a cycle of ``clear``, which empties, nor in one of reset, nor unless
+    ``put`` and ``taken`` are amounts in this cycle; an amount that is put can be taken from the
+    next cycle on. Nothing is asserted in a cycle of ``clear``, which empties, in a reset, or unless
     ``when``.
     """
     put, taken, clear = Value.cast(put), Value.cast(taken), Value.cast(clear)
@@ -163,7 +163,7 @@ def level_of(
 
 @contextlib.contextmanager
 def watching(watches: Mapping[type[wiring.Component], Watch]) -> Iterator[None]:
-    """Every component of these types that is elaborated meanwhile gets its watch."""
+    """Give a watch to every component of these types that is elaborated in this context."""
     with contextlib.ExitStack() as stack:
         for kind, watch in watches.items():
             stack.enter_context(mock.patch.object(kind, "elaborate", _with(kind, watch)))
@@ -172,10 +172,11 @@ def watching(watches: Mapping[type[wiring.Component], Watch]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def freeing(outputs: Mapping[type[wiring.Component], Sequence[str]]) -> Iterator[None]:
-    """Every component of these types that is elaborated meanwhile has some outputs free.
+    """Free some outputs of every component of these types that is elaborated in this context.
 
-    They may be anything in each cycle, whatever drives them in the real one. What then still
-    holds, holds all the more of the component itself; and what only they depended on is gone.
+    They may have any value in each cycle, whatever drives them in the real design. A property that
+    still holds then holds for the real component, too; logic that only drove these outputs is
+    removed.
     """
     with contextlib.ExitStack() as stack:
         for kind, names in outputs.items():

@@ -1,4 +1,4 @@
-"""A flat netlist in the JSON of Yosys: its flip-flops, and what ``rst`` does to them."""
+"""A flat netlist in the JSON of Yosys: its flip-flops, and their reset by ``rst``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Netlist:
 
     @classmethod
     def of(cls, text: str) -> Netlist:
-        """The top of what ``write_json`` of Yosys has written."""
+        """Read the top module from the output of ``write_json``."""
         (module,) = json.loads(text)["modules"].values()
         return cls(cells=module["cells"], ports=module["ports"], names=module["netnames"])
 
@@ -35,7 +35,7 @@ class Netlist:
         return found
 
     def drivers(self) -> dict[Bit, list[Bit]]:
-        """Bits that the cell that drives a bit looks at in the same cycle."""
+        """For each bit, the inputs that its driving cell reads in the same cycle."""
         found: dict[Bit, list[Bit]] = {}
         for cell in self.cells.values():
             ways = cell["port_directions"]
@@ -56,15 +56,15 @@ def _is_flip_flop(kind: str) -> bool:
 
 
 def is_clocked(cell: Mapping[str, Any]) -> bool:
-    """What it puts out does not depend on what it sees in the same cycle."""
+    """Return True if the cell's outputs do not depend on its inputs of the same cycle."""
     reads = cell["type"].startswith("$memrd") and int(cell["parameters"]["CLK_ENABLE"], 2) == 1
     return reads or _is_flip_flop(cell["type"])
 
 
 def not_reset(netlist: Netlist, data: re.Pattern[str] | None = None) -> list[str]:
-    """Flip-flops, but those of ``data``, that ``rst`` does not put into their initial state.
+    """Return flip-flops outside ``data`` that ``rst`` does not set to their initial state.
 
-    What a flip-flop takes must come from a multiplexer that ``rst`` switches to that state.
+    A flip-flop's input must come from a multiplexer that ``rst`` switches to that state.
     """
     free = {
         bit
@@ -76,7 +76,7 @@ def not_reset(netlist: Netlist, data: re.Pattern[str] | None = None) -> list[str
 
 
 def _without_reset(netlist: Netlist) -> dict[str, list[Bit]]:
-    """Flip-flops that ``rst`` leaves alone or puts into another state; and what they hold."""
+    """Return flip-flops that ``rst`` does not set to their initial state, with their outputs."""
     initial, resets = netlist.initial(), _chosen_by_reset(netlist)
     found = {}
     for name, cell in netlist.cells.items():
@@ -92,7 +92,7 @@ def _without_reset(netlist: Netlist) -> dict[str, list[Bit]]:
 
 
 def _chosen_by_reset(netlist: Netlist) -> dict[Bit, Bit]:
-    """What bits become when ``rst`` is set: those of multiplexers that it switches."""
+    """Return the values of bits while ``rst`` is set, from the multiplexers that it switches."""
     (reset,) = netlist.ports["rst"]["bits"]
     found: dict[Bit, Bit] = {}
     for cell in netlist.cells.values():
@@ -103,7 +103,7 @@ def _chosen_by_reset(netlist: Netlist) -> dict[Bit, Bit]:
 
 
 def forgetful(text: str) -> str:
-    """A netlist in JSON whose memories, and registers that ``rst`` leaves alone, begin unknown."""
+    """Return a netlist in JSON whose memories and registers without reset start unknown."""
     design = json.loads(text)
     (module,) = design["modules"].values()
     free = {bit for held in _without_reset(Netlist.of(text)).values() for bit in held}

@@ -1,7 +1,7 @@
 """The networks equal their naive expansions: every lane looks its element up by number.
 
 The zero counter equals a count bit by bit, at every width up to 32. Elements of networks are single
-bits here: a network moves whole elements, the same way in each of their bits.
+bits here, because a network moves every bit of an element in the same way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _node(m: Module, value: Value, name: str, width: int | None = None) -> Signa
 
 
 def _numbers(m: Module, head: Value, mask: Value, width: int) -> list[Value]:
-    """Number of the element of each lane, counted lane by lane from ``head``."""
+    """Return the number of each lane's element, counted lane by lane from ``head``."""
     numbers = [_node(m, head, "number_0", width)]
     for lane in range(len(mask) - 1):
         numbers.append(_node(m, numbers[-1] + mask[lane], f"number_{lane + 1}", width))
@@ -45,7 +45,7 @@ def _numbers(m: Module, head: Value, mask: Value, width: int) -> list[Value]:
 
 
 class CountsEqual(wiring.Component):
-    """A counter beside one that looks at one bit after the other."""
+    """A counter equals a model that looks at one bit after the other."""
 
     def __init__(self, counter: ParallelZeroCounter | ZeroCounter) -> None:
         self.counter = counter
@@ -63,7 +63,7 @@ class CountsEqual(wiring.Component):
         overflow: Value = Const(0, 1)
         for place in range(self.width):
             m.d.comb += Assert((counter.runs[place] == run) | ~self.bits[place])
-            # A run that has reached the limit before this bit, or reaches it here, is illegal.
+            # A run that reached the limit before this bit, or reaches it here, is illegal.
             bit = self.bits[place]
             overflow = overflow | (run >= self.limit)
             ones = _node(m, ones + bit, f"ones_{place}")
@@ -113,7 +113,7 @@ class Compacts(wiring.Component):
 
 
 class Bitmaps(wiring.Component):
-    """Element 0, 1, 2, ... goes to the set lanes, lowest lane first."""
+    """Elements 0, 1, 2, ... go to the set lanes, lowest lane first."""
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
@@ -139,7 +139,7 @@ class Moves(wiring.Component):
         super().__init__({"items": In(items), "amount": In((items - 1).bit_length())})
 
     def elaborate(self, platform: object) -> Module:
-        """One assertion for each output; a shift brings in zeros, a rotation what was first."""
+        """Add one assertion per output; a shift brings in zeros, a rotation wraps around."""
         m = Module()
         moved = self.network(m, [*self.items], self.amount, self.outputs, "moved")
         again = Cat(self.items, self.items) if self.network is rotate else self.items
@@ -149,7 +149,7 @@ class Moves(wiring.Component):
 
 
 class Chooses(wiring.Component):
-    """``choose`` gives the item of an index, and zero past the last one."""
+    """``choose`` returns the item of an index, and zero past the last item."""
 
     def __init__(self, items: int) -> None:
         self.count = items
@@ -179,7 +179,7 @@ class Counts(wiring.Component):
 
 
 class Based(wiring.Component):
-    """Prefix sums from a base equal the base and sums from one bit to the next."""
+    """Prefix sums from a base equal the base plus sums from one bit to the next."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__({"mask": In(lanes), "base": In(3)})
@@ -194,7 +194,7 @@ class Based(wiring.Component):
 
 
 class Unpacks(wiring.Component):
-    """The field of a lane begins where those of the lanes before it end, the first after a gap."""
+    """The field of a lane begins where the previous lane's ends, the first after a gap."""
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
@@ -221,13 +221,13 @@ class Unpacks(wiring.Component):
 
 
 class Shifts(wiring.Component):
-    """``DynamicShifter`` gives the number ``magnitude * 2^(shared - 134)``, or its normal form."""
+    """``DynamicShifter`` returns the number ``magnitude * 2^(shared - 134)`` in normal form."""
 
     def __init__(self) -> None:
         super().__init__({"shared": In(8), "own": In(8), "magnitude": In(8)})
 
     def elaborate(self, platform: object) -> Module:
-        """Shifted until it is normal, one place at a time, as long as the exponent lasts."""
+        """Shift by one place at a time until it is normal, as long as the exponent lasts."""
         m = Module()
         m.submodules.shifter = shifter = DynamicShifter()
         m.d.comb += [

@@ -1,9 +1,8 @@
-"""Bits that never have a value in any state that a design can reach: unreachability in one go.
+"""Unreachability: proves that bits never have a value in any reachable state.
 
-ABC merges what always is equal (``scorr``, an induction over all nodes at once), so a bit that
-never has a value becomes a constant; what is left is tried one by one by property-directed
-reachability.
-Registers begin as the Verilog says; inputs, reset among them, are free in each cycle.
+ABC merges equivalent nodes (``scorr``, an induction over all nodes at once), so a bit that never
+has a value becomes a constant. Property-directed reachability tries the remaining bits one by one.
+Registers start as the Verilog says; inputs, reset included, are free in each cycle.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _PORT = "claims"
 def flat_netlist(
     verilog: Path, module: str, folder: Path, *, boxes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """A design as one module of word-level cells, as the JSON of Yosys has it.
+    """Return a design as one module of word-level cells, in the JSON of Yosys.
 
-    Modules that are ``boxes`` stay cells of their own.
+    Modules in ``boxes`` stay cells.
     """
     target = folder / "flat.json"
     closed = "".join(f" blackbox {name};" for name in boxes)
@@ -45,7 +44,7 @@ def flat_netlist(
 
 
 def without_memories(module: dict[str, Any]) -> dict[str, Any]:
-    """A module without its memories and boxes, so that what comes out of them is free, too."""
+    """Remove a module's memories and boxes, so that their outputs are free."""
     cells = {
         name: cell
         for name, cell in module["cells"].items()
@@ -57,16 +56,16 @@ def without_memories(module: dict[str, Any]) -> dict[str, Any]:
 def never(
     netlist: str, claims: Sequence[tuple[Bit, int]], folder: Path, *, seconds: int = 10
 ) -> list[bool]:
-    """Whether each bit of a flat netlist never has the value that is named with it.
+    """Return for each bit of a flat netlist whether it is proved never to have its value.
 
-    False may also mean that it was not decided: ``seconds`` are for each bit that ``scorr`` leaves.
+    False may also mean undecided: ``seconds`` is the limit for each bit that ``scorr`` leaves.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "claims.json").write_text(_with_claims(netlist, claims))
     run_program(["yosys", "-q", "-p", _GATES], folder, error=CassandraError)
     _abc(folder, "read_aiger claims.aig; strash; scorr; write_aiger merged.aig")
     merged = _outputs(folder / "merged.aig")
-    proved = {0: True}  # by literal: claims that were merged are one
+    proved = {0: True}  # by literal, because merged claims are one
     for place, literal in enumerate(merged if seconds else ()):
         if literal not in proved:
             log = _abc(folder, f"read_aiger merged.aig; cone -s -O {place}; pdr -T {seconds}")
@@ -79,7 +78,7 @@ def _abc(folder: Path, commands: str) -> str:
 
 
 def _with_claims(netlist: str, claims: Sequence[tuple[Bit, int]]) -> str:
-    """The netlist whose one output has a bit for each claim: 1 if it is broken."""
+    """Return the netlist with one output that has a bit per claim: 1 if it is broken."""
     design = json.loads(netlist)
     ((name, module),) = design["modules"].items()
     module["ports"] = {n: p for n, p in module["ports"].items() if p["direction"] == "input"}
@@ -98,7 +97,9 @@ def _with_claims(netlist: str, claims: Sequence[tuple[Bit, int]]) -> str:
 
 
 def _begin_once(module: dict[str, Any]) -> None:
-    """One name of each bit says how it begins: Yosys forgets only one when a bit is constant."""
+    """Keep the initial value of each bit under one name: Yosys forgets only one when it is
+    constant.
+    """
     known: set[Bit] = set()
     for net in module["netnames"].values():
         if value := net["attributes"].get("init"):
@@ -131,7 +132,7 @@ def _inverter(bit: Bit, out: Bit) -> dict[str, Any]:
 
 
 def _outputs(path: Path) -> list[int]:
-    """Literals of the outputs of a binary AIGER file; 0: the constant."""
+    """Return the output literals of a binary AIGER file; 0: the constant."""
     with path.open("rb") as file:
         sizes = list(map(int, file.readline().split()[1:]))
         _, _, latches, outputs, *_ = sizes

@@ -1,4 +1,4 @@
-"""The packers of the encoder: no bit is lost, none comes twice, none moves."""
+"""The packers of the encoder: no bit is lost, duplicated or moved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cassandra_spec.verif.formal.prover import Claim
 
 
 class Blocks(Followed):
-    """Chosen values to blocks."""
+    """Selected values to blocks."""
 
     part: BlockPacker
 
@@ -64,7 +64,7 @@ class Residues(Followed):
         return self.part.beats, self.part.words
 
     def claims(self, m: Module) -> None:
-        """As of every packer, where fields are zero from their width on."""
+        """Add the packer claims, for fields that are zero from their width on."""
         super().claims(m)
         beat = self.part.beats.payload
         for lane in range(self.part.pace):
@@ -90,7 +90,7 @@ class Residues(Followed):
 
 
 class Unary(Followed):
-    """Ranks to windows of a unary code. The last window of a segment always has a place left."""
+    """Ranks to windows of a unary code. The last window of a segment always has a free place."""
 
     part: UnaryPacker
     fill = 1
@@ -104,9 +104,9 @@ class Unary(Followed):
         return self.part.beats, self.part.windows
 
     def claims(self, m: Module) -> None:
-        """As of every packer; as many windows are the last of a segment as segments have ended.
+        """Add the packer claims, and one last window per ended segment.
 
-        Their ones are counted, and the last comes alone.
+        The last window's ones are counted, and it comes alone.
         """
         super().claims(m)
         one, two = self.part.windows.payload.items
@@ -180,7 +180,7 @@ class Shared(Followed):
 
 
 class Drained(wiring.Component):
-    """A queue of pairs, and one stream of what is read: whatever is there, or only the first."""
+    """A queue of pairs with one stream of reads, of one item or of two."""
 
     def __init__(self, depth: int) -> None:
         self.queue = PairQueue(data.StructLayout({"bit": 1}), depth)
@@ -238,9 +238,9 @@ class Pairs(Followed):
 
 
 class Regions(Followed):
-    """Rows to words, and those to whole superblocks; regions end, and others begin.
+    """Rows to words, and words to whole superblocks; regions end, and others begin.
 
-    Rows that are offered may go again before they are taken.
+    Offered rows may be withdrawn before they are taken.
     """
 
     part: RegionWriter
@@ -260,11 +260,11 @@ class Regions(Followed):
         return Value.cast(self.part.rows.payload.end)
 
     def _due(self) -> Value:
-        """A word waits until it is known whether rows follow."""
+        """Return 1 if a word is due; it waits until it is known whether rows follow."""
         return self.closed & (self.inside != 0)
 
     def _arrived(self, m: Module, full: Value, rest: Value, last: Value) -> Value:
-        """A region is completed to superblocks."""
+        """Count the words that complete a region to superblocks."""
         before, after = Signal(range(self.words), name="before"), Signal(4, name="after")
         m.d.comb += after.eq(before + full + (rest != 0))
         m.d.sync += before.eq(Mux(last, 0, before + full))
@@ -272,7 +272,7 @@ class Regions(Followed):
         return Mux(last, (whole - before)[:4], full)
 
     def claims(self, m: Module) -> None:
-        """As of every packer; the last word of a region says so, and the region ends behind it."""
+        """Add the packer claims; the region's last word is marked, and the region ends after it."""
         super().claims(m)
         part, closed = self.part, self.closed
         m.d.sync += closed.eq((closed | (self.come & self._last())) & ~part.next)

@@ -65,24 +65,24 @@ _CHECK = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Something that is always so.
+    """A property of a design, and how to prove it.
 
-    ``design`` makes the component whose assertions say it, with those that ``watches`` add to
-    blocks inside it, while outputs of blocks in ``free`` may be anything. With ``unreset``, so may
-    what memories, and registers that ``rst`` leaves alone, hold at first. ``name`` is
-    ``block.claim``. A claim that is ``fast`` (a few seconds) is proved by ``make test``, too.
+    ``design`` builds the component with the assertions; ``watches`` adds assertions to blocks
+    inside it; outputs of blocks in ``free`` may have any value. With ``unreset``, memories and
+    registers without reset may have any initial value. ``name`` is ``block.claim``. ``make test``
+    also proves claims that are ``fast`` (a few seconds).
     """
 
     name: str
     what: str  # one sentence, for the table
     design: Callable[[], Elaboratable]
     method: Method = "reachable"
-    depth: int = 0  # cycles, of a bounded proof or of an induction
-    seconds: int = 300  # after which the tool gives up
+    depth: int = 0  # cycles of a bounded proof or of an induction
+    seconds: int = 300  # time limit of the tool
     fast: bool = False
     unreset: bool = False
     free: Mapping[type[wiring.Component], Sequence[str]] = dataclasses.field(default_factory=dict)
-    check: Callable[[str], list[str]] | None = None  # what is wrong with a netlist in JSON
+    check: Callable[[str], list[str]] | None = None  # returns the faults of a netlist in JSON
     watches: Mapping[type[wiring.Component], Watch] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Claim:
 
     @property
     def bound(self) -> str:
-        """For how long it is proved."""
+        """The number of cycles that the proof covers."""
         if self.method == "structural":
             return "the netlist"
         if self.method in STATELESS:
@@ -114,7 +114,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the tool said: ``proved``, ``refuted`` or ``undecided``."""
+    """The tool's verdict: ``proved``, ``refuted`` or ``undecided``."""
 
     claim: Claim
     verdict: Verdict
@@ -123,12 +123,12 @@ class Outcome:
 
 
 def missing_tools() -> list[str]:
-    """Programs that proofs need and that are not on PATH."""
+    """Return the programs that proofs need and that are missing from PATH."""
     return [name for name in _TOOLS if shutil.which(name) is None]
 
 
 def to_properties(text: str) -> str:
-    """RTLIL of Amaranth with its ``$check`` cells as the ``$assert`` and ``$assume`` of old.
+    """Rewrite ``$check`` cells in Amaranth's RTLIL as ``$assert`` and ``$assume``.
 
     Yosys before 0.37, such as Debian 12's, does not know ``$check``.
     """
@@ -143,9 +143,9 @@ def to_properties(text: str) -> str:
 
 
 def prove(claim: Claim, folder: Path | None = None) -> Outcome:
-    """Try to prove a claim; intermediate files stay in ``folder`` if there is one.
+    """Try to prove a claim; intermediate files go to ``folder`` if it is given.
 
-    Raises CassandraError if a tool is absent or fails, or if the design asserts nothing.
+    Raises CassandraError if a tool is missing or fails, or if the design asserts nothing.
     """
     for tool in missing_tools():
         raise CassandraError(
@@ -179,21 +179,21 @@ _GATES = (
 
 
 def _structural(claim: Claim, folder: Path) -> tuple[Verdict, str]:
-    """Look at the cells as Amaranth makes them: nothing is optimised."""
+    """Check the cells as Amaranth makes them, without optimisation."""
     assert claim.check is not None
     wrong = claim.check(_netlist(folder))
     return ("refuted" if wrong else "proved"), "\n".join(wrong)
 
 
 def _netlist(folder: Path) -> str:
-    """The flat design in JSON."""
+    """Return the flat design in JSON."""
     script = "read_rtlil claim.il; hierarchy -check -top claim; proc -noopt; flatten; opt_clean"
     _run("yosys", "-p", f"{script}; write_json claim.json", folder=folder)
     return (folder / "claim.json").read_text()
 
 
 def _sat(claim: Claim, folder: Path) -> tuple[Verdict, str]:
-    """SAT on all assertions at once."""
+    """Solve all assertions at once with SAT."""
     script = f"{_READ}; opt -fast -keepdc; sat -set-assumes -prove-asserts -show-inputs"
     log = _run("yosys", "-p", f"{script} -timeout {claim.seconds} claim", folder=folder)
     if "SAT proof finished - no model found: SUCCESS!" in log:
@@ -202,7 +202,7 @@ def _sat(claim: Claim, folder: Path) -> tuple[Verdict, str]:
 
 
 def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
-    """Make one circuit of gates whose output says that some assertion fails; ask ABC for a one."""
+    """Make one circuit whose output is 1 if an assertion fails; ask ABC for a 1."""
     read = _READ
     if claim.unreset:
         (folder / "unreset.json").write_text(forgetful(_netlist(folder)))
@@ -233,6 +233,6 @@ def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
 
 
 def _run(tool: str, *arguments: str, folder: Path) -> str:
-    """What a tool prints, kept as ``TOOL.log``. Raises CassandraError if it fails."""
+    """Run a tool, log and return its output (``TOOL.log``); raise CassandraError on failure."""
     log = folder / f"{tool}.log"
     return run_program([tool, *arguments], folder, error=CassandraError, log=log)

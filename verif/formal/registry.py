@@ -1,4 +1,4 @@
-"""All claims, by the modules that make them."""
+"""All claims, by module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODULES = (
 
 
 def claims(patterns: Sequence[str] = ()) -> list[Claim]:
-    """Claims whose names match a pattern (``*`` and ``?``), or begin with it; without one, all.
+    """Return the claims whose names match or begin with a pattern (``*``, ``?``); by default all.
 
     Raises CassandraError for a pattern that matches nothing.
     """

@@ -1,8 +1,8 @@
-"""The selection of the encoder: exactly k are kept, none of them smaller than one left out.
+"""The encoder's selection: exactly k values are kept, none smaller than one left out.
 
-Search and choice are proved on small vectors, whose values are free: the search for a threshold
-over any number of vectors, at any pace, and the choice by a threshold. Sizes are parameters of the
-blocks. The loader is proved to keep its slots apart.
+Search and selection are proved on small vectors with free values: the search for a threshold over
+any number of vectors, at any pace, and the selection by a threshold. The sizes are parameters of
+the blocks. The loader is proved never to overwrite a slot in use.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class _Vectors:
                 m.d.sync += [self.values[slot].eq(values[slot]), self.keep[slot].eq(keep[slot])]
 
     def all_of(self, shape: SelectShape, slot: int) -> list[Value]:
-        """The values of a vector, in order."""
+        """Return the values of a vector, in order."""
         word = self.values[slot]
         return [word[b][lane] for b in range(shape.beats) for lane in range(shape.lanes)]
 
 
 class Search(wiring.Component):
-    """Vectors are searched again and again, at any pace; every threshold is the right one."""
+    """Vectors are searched repeatedly, at any pace; every threshold is correct."""
 
     def __init__(self, shape: SelectShape) -> None:
         self.shape = shape
@@ -105,7 +105,7 @@ class Search(wiring.Component):
 
 
 class Choice(wiring.Component):
-    """A vector and its threshold: which lanes the choice keeps, beat after beat."""
+    """A vector and its threshold: the selection keeps the right lanes, beat after beat."""
 
     def __init__(self, shape: SelectShape) -> None:
         self.shape = shape
@@ -128,7 +128,7 @@ class Choice(wiring.Component):
         threshold, ties = Signal.like(self.threshold), Signal.like(self.ties)
         every, nothing = Signal(), Signal()
         cycle = Signal(range(shape.beats + 4))
-        last = shape.beats + 3  # all lanes have been chosen
+        last = shape.beats + 3  # all lanes have been selected
         m.d.sync += cycle.eq(Mux(cycle == last, 0, cycle + 1))
         with m.If(cycle == 0):
             m.d.sync += [
@@ -162,7 +162,7 @@ class Choice(wiring.Component):
         return m
 
     def _check(self, m: Module, values: Sequence[Value], threshold: Value, ties: Value) -> None:
-        """If the threshold is right, exactly k are kept, and in the right order."""
+        """Assert that exactly k values are kept, in the right order, for a correct threshold."""
         above = bits_set(Cat(value > threshold for value in values))
         equal = bits_set(Cat(value == threshold for value in values))
         with m.If(ties <= equal):
@@ -181,7 +181,7 @@ class Slots(Around):
     def claims(self, m: Module) -> None:
         loader, vectors = self.part, self.part.vectors
         taken = vectors.valid & vectors.ready
-        outside = Signal(4)  # vectors that are taken and not yet freed
+        outside = Signal(4)  # vectors taken and not yet freed
         m.d.sync += outside.eq(outside + taken - loader.free)
         m.d.comb += Assume(~loader.free | (outside != 0))
         opened = loader.write & (loader.place == 0)

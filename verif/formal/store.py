@@ -1,4 +1,4 @@
-"""The store of the encoder: AXI writes, queues that do not overflow, regions that are legal."""
+"""The encoder's store: AXI writes, queues that do not overflow, legal regions."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ CONFIG = StoreConfig(
 
 
 class Bursts(Around):
-    """Cuts regions into bursts, wherever they go and however long they are."""
+    """Bursts of regions at any place and of any length."""
 
     part: BurstFormer
 
     def claims(self, m: Module) -> None:
-        """No burst is empty unless it ends a region, none crosses a multiple of its longest."""
+        """Assert that only the end of a region is empty, and that no burst crosses its border."""
         burst, longest = self.part.bursts, self.part.config.longest
         offered = burst.payload
         begin = offered.address & (longest - 1)
@@ -53,7 +53,7 @@ class Bursts(Around):
         self._beats(m)
 
     def _beats(self, m: Module) -> None:
-        """A burst has as many beats as it says: those since the one before it."""
+        """Assert that a burst has as many beats as it announces."""
         part = self.part
         moved = part.beats.valid & part.beats.ready
         count = Signal(range(2 * part.config.longest + 2))
@@ -69,7 +69,7 @@ class Writes(Around):
     part: WriteMaster
 
     def claims(self, m: Module) -> None:
-        """Words follow their address, as many as it says, the last of them marked."""
+        """Assert that words follow their address, in the announced number, the last one marked."""
         aw, w = self.part.aw, self.part.w
         for name, port in (("aw", aw), ("w", w)):
             assert_holds(m, port.valid, port.ready, port.payload, name)
@@ -87,7 +87,7 @@ class Writes(Around):
 
 
 def _watch_region(m: Module, region: RegionStore) -> None:
-    """A response is taken as soon as it comes; what is queued for a region always has room."""
+    """Assert that a response is taken as soon as it comes, and that a region's queues have room."""
     for name in ("places", "known"):
         port = getattr(region, name)
         with m.If(~ResetSignal()):
@@ -95,7 +95,7 @@ def _watch_region(m: Module, region: RegionStore) -> None:
 
 
 def _honest_region(m: Module, region: RegionStore) -> None:
-    """Bursts and beats keep the rule; bursts have words, and not too many."""
+    """Assume that bursts and beats obey the rule, and that each burst has a legal length."""
     for name in ("bursts", "beats"):
         port = getattr(region, name)
         assume_holds(m, port.valid, port.ready, port.payload, name)
@@ -106,13 +106,13 @@ def _honest_region(m: Module, region: RegionStore) -> None:
 class Ledger(Around):
     """A store whose segments come in any order that its documentation allows.
 
-    Results come only for segments whose places were given, and words are of any number.
+    Results come only for segments whose places were given; the number of words is free.
     """
 
     part: Store
 
     def claims(self, m: Module) -> None:
-        """Entries and writes keep the rule; no more segments are inside than it says."""
+        """Assert the rule for entries and writes, and the limit of segments inside."""
         part = self.part
         given, told = part.places, part.results
         for name, port in (("places", given), ("results", told)):
@@ -131,14 +131,14 @@ class Ledger(Around):
 
 
 class Legal(wiring.Component):
-    """:class:`RegionCheck` beside its definition, with a sum as wide as it takes."""
+    """:class:`RegionCheck` equals its definition, with a sum of full width."""
 
     def __init__(self, config: BusConfig) -> None:
         self.config = config
         super().__init__({"base": In(64), "length": In(32)})
 
     def elaborate(self, platform: object) -> Module:
-        """The last byte of a region has an address, in whole bus words."""
+        """Assert that the last byte of a region has an address, in whole bus words."""
         m = Module()
         m.submodules.check = check = RegionCheck(self.config)
         low, end = self.config.word_bits, Signal(65)
@@ -161,14 +161,14 @@ class Legal(wiring.Component):
 
 
 class Corrected(wiring.Component):
-    """:class:`Corrector` with what a register holds, of which one bit or none is wrong."""
+    """:class:`Corrector` with a register's content, of which at most one bit is wrong."""
 
     def __init__(self, width: int) -> None:
         self.width = width
         super().__init__({"value": In(width), "wrong": In(2 * width + 1)})
 
     def elaborate(self, platform: object) -> Module:
-        """The value comes out as it went in."""
+        """Assert that the value comes out as it went in."""
         m = Module()
         m.submodules.part = part = Corrector(self.width)
         held = Cat(self.value, ~self.value, check_of(self.value)) ^ self.wrong

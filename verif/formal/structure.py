@@ -1,6 +1,6 @@
-"""Claims about the structure of the exported top: what resets, and what a port depends on.
+"""Claims about the structure of the exported top: resets, and dependencies of ports.
 
-They are decided on the netlist that Yosys makes of it, cell by cell.
+They are decided on the netlist of Yosys, cell by cell.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ DATA = re.compile(
     r"(?:.*\.)?(?:(?:word|value|queue|entry|codes)_\d+|held|most|remaining|spare|stage_[12]"
     r"|waiting_beat)"
 )
-"""Registers of data, which nothing looks at before something has been written."""
+"""Data registers, which nothing reads before they are written."""
 
 
 def _reached(netlist: Netlist, bits: Iterable[Bit]) -> set[Bit]:
-    """Bits that some bits depend on in the same cycle."""
+    """Return the bits that some bits depend on in the same cycle."""
     drivers = netlist.drivers()
     seen: set[Bit] = set()
     left = list(bits)
@@ -34,7 +34,7 @@ def _reached(netlist: Netlist, bits: Iterable[Bit]) -> set[Bit]:
 
 
 def wrong_paths(netlist: Netlist, allowed: Mapping[str, frozenset[str]]) -> list[str]:
-    """Inputs that outputs depend on in the same cycle, against ``allowed`` (others: none)."""
+    """Return inputs that outputs depend on in the same cycle, beyond ``allowed``."""
     inputs = {
         name: set(port["bits"])
         for name, port in netlist.ports.items()
@@ -50,7 +50,9 @@ def wrong_paths(netlist: Netlist, allowed: Mapping[str, frozenset[str]]) -> list
 
 
 def waiting_streams(netlist: Netlist) -> list[str]:
-    """Streams (ports ``NAME__valid`` and ``NAME__ready``) whose valid depends on their ready."""
+    """Return streams (ports ``NAME__valid`` and ``NAME__ready``) whose valid depends on their
+    ready.
+    """
     wrong = []
     for name, port in netlist.ports.items():
         ready = netlist.ports.get(name.removesuffix("__valid") + "__ready")

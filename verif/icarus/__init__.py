@@ -1,4 +1,4 @@
-"""Exported tops in Icarus Verilog: another simulator than the one of all other suites.
+"""Exported tops in Icarus Verilog, a second simulator.
 
 A smoke test: the file elaborates with ``-g2012`` and decodes, or encodes, as golden does.
 """
@@ -33,7 +33,7 @@ _SECONDS = 300
 
 
 def require_icarus() -> None:
-    """Raise CassandraError if Icarus Verilog is not there."""
+    """Raise CassandraError if Icarus Verilog is missing."""
     for program in ("iverilog", "vvp"):
         if shutil.which(program) is None:
             raise CassandraError(
@@ -42,9 +42,9 @@ def require_icarus() -> None:
 
 
 def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArray[np.uint16]:
-    """Values of one segment from the exported decoder; ``work`` is a folder for files.
+    """Decode one segment with the exported decoder; ``work`` is a folder for files.
 
-    Raises CassandraError with what the tool printed if it does not elaborate, hangs, or flags the
+    Raises CassandraError with the tool's output if it does not elaborate, hangs, or flags the
     segment.
     """
     request, lanes = job.request, config.lanes
@@ -74,7 +74,7 @@ def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArra
 def encode(
     verilog: Path, config: EncoderConfig, segment: Segment, work: Path
 ) -> tuple[bytes, bytes]:
-    """Both regions of one segment from the exported encoder; errors as of decode."""
+    """Encode one segment with the exported encoder; return both regions. Errors as in decode."""
     pace = config.pace
     words = [
         word["tdata"] | word["tkeep"] << _VALUE * pace | word["tlast"] << (_VALUE + 2) * pace
@@ -100,7 +100,7 @@ def encode(
 def decode_by_dma(
     verilog: Path, config: DmaConfig, jobs: Sequence[Job], work: Path
 ) -> NDArray[np.uint16]:
-    """Values of segments of one tensor from the exported dma or array; errors as of decode."""
+    """Decode segments of one tensor with the exported dma or array. Errors as in decode."""
     memory, writes = bytearray(), _codebook_writes(jobs[0].request.codebook)
     writes.append(_write("control", "enable", 1))
     for job in jobs:
@@ -121,7 +121,7 @@ def decode_by_dma(
 
 
 def _write(register: str, field: str, value: int) -> int:
-    """A write of one field, as the testbench reads it."""
+    """Return the write of one field, as the testbench reads it."""
     return register_of(register).offset << 32 | value << field_of(register, field)[1]
 
 
@@ -135,7 +135,7 @@ def _codebook_writes(book: Sequence[int]) -> list[int]:
 
 
 def _segment_writes(job: Job, memory: bytearray, word: int) -> list[int]:
-    """The registers of a segment, whose regions are put behind what is in memory."""
+    """Return the register writes of a segment, and append its regions to memory."""
     segment = job.request.segment
     numbers = {"command": job.request.word}
     for name in ("speculation", "verification"):
@@ -147,7 +147,7 @@ def _segment_writes(job: Job, memory: bytearray, word: int) -> list[int]:
 
 
 def _packet(data: bytes, size: int) -> list[int]:
-    """Words of a packet, with ``last`` above their data."""
+    """Return the words of a packet, with ``last`` above their data."""
     return [word["tdata"] | word["tlast"] << 8 * size for word in region_packet(data, size)]
 
 
@@ -158,10 +158,10 @@ def _run(
     defines: Mapping[str, object],
     work: Path,
 ) -> list[list[str]]:
-    """Lines of three words that the testbench printed."""
+    """Run the testbench; return its lines of three words."""
     require_icarus()
     for name, numbers in memories.items():
-        text = "".join(f"{number:x}\n" for number in (*numbers, 0))  # one more than is looked at
+        text = "".join(f"{number:x}\n" for number in (*numbers, 0))  # one more than is read
         (work / f"{name}.hex").write_text(text)
     flags = [f"-D{name}={value}" for name, value in defines.items()]
     sources = [str(verilog.resolve()), str(_HERE / testbench)]
@@ -174,7 +174,9 @@ def _run(
 
 
 _HARMLESS = re.compile(r"warning: verinum::as_long\(\) truncated \d+ bits to 63, returns \d+")
-"""Of Icarus 12 for the attribute `init` of a register of more than 63 bits, which it ignores."""
+"""Warning of Icarus 12 about the attribute `init` of a register of more than 63 bits, which it
+ignores.
+"""
 
 
 def _step(command: list[str], work: Path) -> str:

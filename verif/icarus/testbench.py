@@ -1,17 +1,19 @@
-"""A testbench for Icarus Verilog around any exported top: it finds X where it must not be."""
+"""A testbench for Icarus Verilog around any exported top, which finds X where it must not be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 AFTER = 32
-"""Bits of a word, above its payload: how many words of the other control stream come before it."""
+"""Bit position in a word, above its payload, of the number of earlier words of the other control
+stream.
+"""
 
 _OTHER = {"command": "codebook", "codebook": "command"}
 
 
 class Ports:
-    """Ports of a top by stream: names and widths of what is offered, inputs and outputs apart."""
+    """Ports of a top by stream: names and widths of payloads, inputs and outputs apart."""
 
     def __init__(self, widths: Mapping[str, tuple[str, int]]) -> None:
         self.sources = dict(_streams(widths, "s_axis_"))
@@ -28,7 +30,7 @@ class Ports:
         ]
 
     def number(self, stream: str, word: Mapping[str, int], after: int = 0) -> int:
-        """A word of a source as its file has it: fields from bit 0 up, then ``after``."""
+        """Return a word of a source as its file has it: fields from bit 0 up, then ``after``."""
         at, number = 0, 0
         for name, width in self.sources[stream].items():
             number |= word[name.rpartition("_")[2]] << at
@@ -50,7 +52,7 @@ def _streams(
 
 
 def testbench(module: str, ports: Ports) -> str:
-    """Verilog; plusargs give the words of each source, and the segments that end the run."""
+    """Return Verilog; plusargs give each source's words and the number of segments of the run."""
     pins = [".clk(clk)", ".rst(rst)", *(f".{name}(1'b0)" for name in ports.inputs)]
     lines: list[str] = []
     for name, fields in ports.sources.items():
@@ -89,7 +91,7 @@ def _pins(stem: str, fields: Mapping[str, int]) -> list[str]:
 
 
 def _source(name: str, fields: Mapping[str, int]) -> list[str]:
-    """Offers its words in order, X while it does not; what is offered stays until it is taken."""
+    """Offer the words in order, X while nothing is offered; an offer stays until it is taken."""
     width, stem = sum(fields.values()), f"s_axis_{name}"
     due = "1"
     if name in _OTHER:
@@ -114,7 +116,7 @@ def _source(name: str, fields: Mapping[str, int]) -> list[str]:
 
 
 def _sink(name: str, fields: Mapping[str, int]) -> list[str]:
-    """Takes words at random and prints them; what is offered must be known."""
+    """Take words at random and print them; offers must be known."""
     stem = f"m_axis_{name}"
     valid, ready = f"{stem}_tvalid", f"{stem}_tready"
     last = f"{stem}_tlast" if f"{stem}_tlast" in fields else "1'b1"
@@ -141,7 +143,7 @@ def _sink(name: str, fields: Mapping[str, int]) -> list[str]:
 
 
 def _known(when: str, what: str) -> Sequence[str]:
-    """In cycles without reset: no bit of it is X."""
+    """Check in cycles without reset that no bit is X."""
     return (
         f"always @(posedge clk) if (!rst && ({when}) && ^{what} === 1'bx) begin",
         f'  $display("unknown {what} in cycle %0d", cycles); $finish; end',

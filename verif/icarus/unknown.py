@@ -1,12 +1,12 @@
-"""Unknown values: the payloads of the suites through a simulator with four states.
+"""Unknown values: runs the suites' payloads in a simulator with four states.
 
-``python -m cassandra_spec.verif.icarus.unknown [--top decoder|encoder] [--batches PATTERN]``. Every
-register and memory begins as X: what the export says of initial values is taken out, so only
-``rst`` gives values. Sources offer X while nothing is valid. In each cycle after reset what
-controls (``tvalid``, ``tready``, ``busy``, ``error``) must be known, and so must what a stream
-offers while it is valid; of values, the lanes that ``tkeep`` names. What comes out must be what
-golden decodes; of an encoder, what comes out of the same batch in the bulk harness, where registers
-begin with zeros.
+``python -m cassandra_spec.verif.icarus.unknown [--top decoder|encoder] [--batches PATTERN]``
+
+Every register and memory starts as X: initial values are removed from the export, so only ``rst``
+sets values. Sources offer X while nothing is valid. In each cycle after reset, control outputs
+(``tvalid``, ``tready``, ``busy``, ``error``) must be known, and so must valid payloads; of values,
+the lanes in ``tkeep``. Values must equal golden's. An encoder's output must equal that of the bulk
+harness, where registers start with zeros.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from cassandra_spec.verif.tools.verilated import with_state
 DECODER = DecoderConfig(lanes=8)
 ENCODER = EncoderConfig(lanes=8, codebook=32, window=3, group=64, segment=2048)
 TOPS = ("decoder", "encoder")
-_SKIPPED = ("reset*", "after it", "chunks", "totals")  # of the batches: cut short, or long
+_SKIPPED = ("reset*", "after it", "chunks", "totals")  # batches left out: cut short, or long
 _MEMORY = re.compile(r"^  initial begin\n(?:    .*\[\d+\] = .*;\n)+  end\n", re.MULTILINE)
 
 
 def without_values(verilog: str) -> str:
-    """Verilog of a top whose registers and memories have no initial values."""
+    """Return Verilog of a top whose registers and memories have no initial values."""
     text = with_state(verilog, lambda head, name, depth, start: f"{head}{name}{depth};")
     return _MEMORY.sub("", text)
 
 
 Words = dict[str, list[tuple[dict[str, int], int]]]
-"""What each source is given: fields, and how many words of the other control stream come before."""
+"""Each source's words: fields, and the number of earlier words of the other control stream."""
 
 
 def words_of_decoder(requests: Sequence[Request], lanes: int) -> Words:
-    """What each stream of a decoder is given."""
+    """Return the words of each stream of a decoder."""
     books = LoadedBooks()
     loaded = [books.words(request) for request in requests]
     words = _control(
@@ -75,7 +75,7 @@ def words_of_decoder(requests: Sequence[Request], lanes: int) -> Words:
 
 
 def words_of_encoder(requests: Sequence[EncodeRequest], lanes: int) -> Words:
-    """What each stream of an encoder is given."""
+    """Return the words of each stream of an encoder."""
     books: list[list[dict[str, int]]] = []
     loaded: tuple[int, ...] = ()
     for request in requests:
@@ -88,7 +88,7 @@ def words_of_encoder(requests: Sequence[EncodeRequest], lanes: int) -> Words:
 
 
 def _control(books: Sequence[Sequence[dict[str, int]]], commands: Sequence[int]) -> Words:
-    """A codebook waits for the commands before it, and a command for the codebooks before it."""
+    """Make a codebook wait for earlier commands, and a command for earlier codebooks."""
     words: Words = {"codebook": [], "command": []}
     for book, command in zip(books, commands, strict=True):
         words["codebook"] += [(word, len(words["command"])) for word in book]
@@ -108,9 +108,9 @@ class Unknown:
         run_program(command, work, error=CassandraError)
 
     def run(self, words: Words, ends: int) -> tuple[dict[str, list[list[str]]], int]:
-        """What left each stream, in hexadecimal, until so many segments ended; and cycles.
+        """Return each stream's output in hexadecimal, up to ``ends`` segments, and the cycles.
 
-        Raises CassandraError if something is unknown that must not be, or nothing comes.
+        Raises CassandraError if a forbidden X occurs, or nothing comes.
         """
         for stream, each in words.items():
             numbers = [self._ports.number(stream, word, after) for word, after in each]
@@ -133,7 +133,7 @@ class Unknown:
 
 
 def same_values(requests: Sequence[Request], found: list[list[str]]) -> bool:
-    """Whether segments came out as golden decodes them, and those that it rejects were flagged."""
+    """Return True if segments equal golden's, and those that golden rejects were flagged."""
     for request, (data, flagged) in zip(requests, packets(found), strict=True):
         wanted = golden_result(request)
         if flagged != (wanted is None) or (wanted is not None and data != wanted.tobytes()):
@@ -142,7 +142,7 @@ def same_values(requests: Sequence[Request], found: list[list[str]]) -> bool:
 
 
 def packets(beats: Iterable[Sequence[str]]) -> Iterator[tuple[bytes, bool]]:
-    """Bytes of each packet of values, and whether it was flagged; others of a beat may be X."""
+    """Yield the bytes of each packet, and whether it was flagged; absent lanes may be X."""
     data = b""
     for word, keep, last, user in beats:
         absent = len(word) - 2 * int(keep, 16).bit_count()
@@ -155,7 +155,7 @@ def packets(beats: Iterable[Sequence[str]]) -> Iterator[tuple[bytes, bool]]:
 def same_regions(
     requests: Sequence[EncodeRequest], found: Mapping[str, list[list[str]]], encoder: RtlEncoder
 ) -> bool:
-    """Whether regions and results came out of Icarus as out of the bulk harness.
+    """Return True if regions and results of Icarus equal those of the bulk harness.
 
     Regions are compared up to the first segment that cannot be encoded: its bytes are of no use.
     """
@@ -170,7 +170,7 @@ def same_regions(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the batches; 0 if nothing is unknown and all is the same, 2 if not."""
+    """Run the batches; return 0 if nothing is unknown and all output is right, 2 if not."""
     return run_command(_parser, _run, argv)
 
 
@@ -190,7 +190,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def chosen(batches: Iterable[Batch], pattern: str) -> list[Batch]:
-    """Those that a run can have: none that is cut short, and not the two long ones."""
+    """Return the selected batches without those in ``_SKIPPED``."""
     skip = [*_SKIPPED]
     return [
         batch
@@ -201,7 +201,7 @@ def chosen(batches: Iterable[Batch], pattern: str) -> list[Batch]:
 
 
 def run(top: str, pattern: str, seed: int, work: Path) -> tuple[int, int]:
-    """Segments and cycles of all batches. Raises CassandraError at the first wrong one."""
+    """Return segments and cycles of all batches. Raises CassandraError at the first wrong one."""
     rng, start = np.random.default_rng(seed), time.perf_counter()
     gateware: Top = DecoderTop(DECODER) if top == "decoder" else EncoderTop(ENCODER)
     simulator = Unknown(to_verilog(gateware), gateware.module_name, ports_of(gateware), work)
@@ -219,7 +219,7 @@ def _batches(top: str, rng: np.random.Generator) -> Iterator[Batch]:
 
 
 def check(top: str, simulator: Unknown, batch: Batch) -> int:
-    """Cycles of a batch. Raises CassandraError if it comes out otherwise than in the harness."""
+    """Return a batch's cycles. Raises CassandraError if it differs from the harness."""
     requests, lanes = batch.requests, DECODER.lanes
     words = words_of_decoder if top == "decoder" else words_of_encoder
     found, cycles = simulator.run(words(requests, lanes), len(requests))
@@ -233,7 +233,7 @@ def check(top: str, simulator: Unknown, batch: Batch) -> int:
 
 
 def ports_of(top: Top) -> Ports:
-    """Ports of an exported top."""
+    """Return the ports of an exported top."""
     members = top.signature.members.items()
     return Ports(
         {

@@ -1,1 +1,1 @@
-"""What suites share: drivers, patterns, payloads, coverage, naive models, traces."""
+"""Shared parts of suites: drivers, patterns, payloads, coverage, naive models, traces."""

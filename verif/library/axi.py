@@ -20,14 +20,14 @@ from cassandra_spec.rtl.dma.axi import lite_ports, read_ports, write_ports
 from cassandra_spec.rtl.dma.config import PAGE, BusConfig, DmaConfig, StoreConfig
 
 _INCR = _EXOKAY = 0b01
-_LITE_OPEN = 16  # accesses of a register port that may wait for their response
+_LITE_OPEN = 16  # maximum number of open accesses of a register port
 
 Kept = dict[str, ValueLike]
-"""Whether each rule is kept in this cycle."""
+"""For each rule, 1 if it is obeyed in this cycle."""
 
 
 def held(m: Module, valid: ValueLike, ready: ValueLike, payload: ValueLike, name: str) -> Value:
-    """1 unless a valid item that was not taken in the last cycle is gone or has changed."""
+    """Return 0 if a valid item that was not taken in the last cycle is withdrawn or has changed."""
     waiting = Signal(name=f"{name}_waiting")
     bits = Value.cast(payload)
     before = Signal(bits.shape(), name=f"{name}_before")
@@ -45,11 +45,11 @@ def _bursts(channel: str) -> tuple[str, ...]:
 
 
 class Rules(wiring.Component):
-    """What all components of rules have: the wires of a port as inputs, and a bit for each rule.
+    """Base of the rule components: inputs for the wires of a port, and one output bit per rule.
 
-    Latency: none. Throughput: a cycle in each cycle. Buffering: what is known of accesses that wait
-    for a response. Nothing is said of a cycle of reset. After a broken rule the bits mean nothing
-    until the next reset.
+    Latency: none. Throughput: one cycle per cycle. Buffering: the state of accesses that wait for a
+    response. The bits mean nothing in a cycle of reset, or after a broken rule until the next
+    reset.
 
     Members
     -------
@@ -58,15 +58,15 @@ class Rules(wiring.Component):
         Bit i is 1 in a cycle that breaks rule i of ``DESIGN + OTHERS``.
     """
 
-    DESIGN: ClassVar[tuple[str, ...]]  # rules that the design has to keep
-    OTHERS: ClassVar[tuple[str, ...]]  # and what it is connected to
+    DESIGN: ClassVar[tuple[str, ...]]  # rules for the design
+    OTHERS: ClassVar[tuple[str, ...]]  # rules for the other side
 
     def __init__(self, ports: Mapping[str, Any]) -> None:
         inputs = {name: In(member.shape) for name, member in ports.items()}
         super().__init__(inputs | {"broken": Out(len(self.DESIGN + self.OTHERS))})
 
     def elaborate(self, platform: object) -> Module:
-        """The rules, and what they follow."""
+        """Build the rules and their state."""
         m = Module()
         kept = self._rules(m)
         bits = Cat(~Value.cast(kept[rule]).bool() for rule in self.DESIGN + self.OTHERS)
@@ -81,11 +81,11 @@ class Rules(wiring.Component):
         return wire
 
     def _moves(self, channel: str) -> Value:
-        """An item of a channel is taken in this cycle."""
+        """Return 1 if an item of a channel is taken in this cycle."""
         return self._wire(f"{channel}valid") & self._wire(f"{channel}ready")
 
     def _handshake(self, m: Module, *channels: str) -> Kept:
-        """What is offered stays until it is taken; nothing is offered right after a reset."""
+        """An offer stays until it is taken; nothing is offered right after a reset."""
         kept: Kept = {}
         after = Signal(init=1)  # the first cycle after a reset
         m.d.sync += after.eq(0)
@@ -98,7 +98,7 @@ class Rules(wiring.Component):
         return kept
 
     def _burst(self, channel: str, config: BusConfig) -> Kept:
-        """An address channel asks for incrementing bursts of whole words within a page."""
+        """An address channel requests incrementing bursts of whole words within a page."""
         address, low = self._wire(f"{channel}addr"), config.word_bits
         words = self._wire(f"{channel}len") + 1
         rules: Kept = {
@@ -112,7 +112,7 @@ class Rules(wiring.Component):
 
 
 class _Waiting(wiring.Component):
-    """Numbers of accesses that wait, oldest first, in order.
+    """A queue of the numbers of waiting accesses, in order.
 
     Members
     -------
@@ -150,7 +150,7 @@ class _Waiting(wiring.Component):
 
 
 class ReadRules(Rules):
-    """The read channels of AXI4. Bursts of one ID are answered in order, as its beats are counted.
+    """The read channels of AXI4. Bursts of one ID are answered in order, by counting beats.
 
     At most ``config.depth`` bursts of an ID may be open: the room of its buffer in bus words.
     """
@@ -177,7 +177,7 @@ class ReadRules(Rules):
         }
 
     def _follow(self, m: Module, identity: int, asked: Signal, last: Signal, full: Signal) -> None:
-        """Bursts of an ID, and the beats that its oldest one has had."""
+        """Track the bursts of an ID, and the beats of its oldest one."""
         waiting = _Waiting(width=8, depth=self.config.depth)
         m.submodules[f"id_{identity}"] = waiting
         beats = Signal(8, name=f"beats_{identity}")
@@ -200,7 +200,7 @@ class ReadRules(Rules):
 
 
 class WriteRules(Rules):
-    """The write channels of AXI4: words in the order of addresses, a response for each burst.
+    """The write channels of AXI4: words in the order of addresses, one response per burst.
 
     At most ``2 config.outstanding`` bursts may be open.
     """
@@ -232,17 +232,17 @@ class WriteRules(Rules):
         }
 
     def _addresses(self, m: Module) -> tuple[Value, Value, Value, Value]:
-        """Of the burst whose words come: whether there is one, its length and ID; too many."""
+        """Return the current write burst (present, length, ID), and an overflow flag."""
         waiting = _Waiting(width=9, depth=2 * self.config.outstanding)
         m.submodules.addresses = waiting
         offered = self._wire("m_axi_awvalid")
-        known = Signal()  # the address that is offered has been put before
+        known = Signal()  # the offered address was queued before
         begins = offered & ~known
         number = Cat(self._wire("m_axi_awlen"), self._wire("m_axi_awid"))
         oldest = Mux(waiting.some, waiting.oldest, number)
         done = self._moves("m_axi_w") & self._wire("m_axi_wlast")
         m.d.sync += known.eq(offered & ~self._wire("m_axi_awready"))
-        at_once = done & ~waiting.some  # the only word of an address that is new
+        at_once = done & ~waiting.some  # the only word of a new address
         m.d.comb += [
             waiting.number.eq(number),
             waiting.put.eq(begins & ~at_once),
@@ -251,7 +251,7 @@ class WriteRules(Rules):
         return waiting.some | begins, oldest[:8], oldest[8], begins & waiting.full
 
     def _owed(self, m: Module, done: Value, identity: Value) -> Value:
-        """Whether a burst of the response's ID has had its last word in an earlier cycle."""
+        """Return 1 if a burst of the response's ID had its last word in an earlier cycle."""
         owed = Signal()
         for number in range(2):
             count = Signal(range(4 * self.config.outstanding), name=f"owed_{number}")
@@ -263,7 +263,7 @@ class WriteRules(Rules):
 
 
 class LiteRules(Rules):
-    """A register port, AXI4-Lite: a response for each access, after it was taken."""
+    """A register port, AXI4-Lite: one response per access, after it was taken."""
 
     DESIGN = (*_handshakes("s_axil_b", "s_axil_r"), "s_axil_b_asked", "s_axil_r_asked")
     DESIGN = (*DESIGN, "s_axil_b_resp", "s_axil_r_resp")
@@ -284,7 +284,7 @@ class LiteRules(Rules):
         }
 
     def _open(self, m: Module, request: str, answer: str) -> Value:
-        """Whether an item of a channel was taken in an earlier cycle and is not answered."""
+        """Return 1 if an item of a channel was taken in an earlier cycle and has no answer yet."""
         count = Signal(range(_LITE_OPEN), name=f"open_{request}")
         taken, answered = self._moves(f"s_axil_{request}"), self._moves(f"s_axil_{answer}")
         m.d.sync += count.eq(count + taken - answered)
@@ -303,7 +303,7 @@ PORTS: dict[str, tuple[str, type[Rules]]] = {
 
 
 def rules_of(top: wiring.Component) -> dict[str, Rules]:
-    """Rules for the AXI ports that a top has, by a name for their output."""
+    """Return the rules for the AXI ports of a top, by the name of their output."""
     found = dict[str, Rules]()
     for wire, (name, kind) in PORTS.items():
         if wire in top.signature.members:
@@ -312,7 +312,7 @@ def rules_of(top: wiring.Component) -> dict[str, Rules]:
 
 
 class Ruled(wiring.Component):
-    """A top with its rules beside it: its own ports, and an output for each component of rules."""
+    """A top beside its rules: the top's ports, and an output for each component of rules."""
 
     def __init__(self, top: wiring.Component) -> None:
         self.top, self.rules = top, rules_of(top)
@@ -320,7 +320,7 @@ class Ruled(wiring.Component):
         super().__init__({**top.signature.members, **outputs})
 
     def elaborate(self, platform: object) -> Elaboratable:
-        """The top, its wires, and the rules on them."""
+        """Build the top, its wires, and the rules on them."""
         m = Module()
         m.submodules.top = self.top
         for name, member in self.top.signature.members.items():

@@ -27,8 +27,8 @@ Fields = Mapping[str, Any]
 class Case:
     """One step of one block.
 
-    Values are numbers, lists of the elements of an array, or mappings of the fields of a
-    structure. Inputs that are left out are 0. Outputs that are left out, or None, may be anything.
+    Values are numbers, lists of array elements, or mappings of structure fields. Inputs that are
+    left out are 0. Outputs that are left out, or None, may have any value.
     """
 
     inputs: Fields
@@ -39,7 +39,7 @@ Script = Iterable[Case]
 
 
 def number_of(shape: Any, value: Any) -> int:
-    """``value`` as the bits of ``shape``; what is left out or None is 0."""
+    """Return ``value`` as the bits of ``shape``; absent parts and None are 0."""
     if value is None:
         return 0
     if isinstance(value, Mapping | Sequence):
@@ -51,7 +51,7 @@ def number_of(shape: Any, value: Any) -> int:
 
 
 def care_of(shape: Any, value: Any) -> int:
-    """Ones in the bits of ``shape`` that ``value`` says something about."""
+    """Return a mask with ones in the bits of ``shape`` that ``value`` specifies."""
     if value is None:
         return 0
     if isinstance(value, Mapping | Sequence):
@@ -60,7 +60,7 @@ def care_of(shape: Any, value: Any) -> int:
 
 
 def fields_of(shape: Any, number: int) -> Any:
-    """The inverse of :func:`number_of`: nested mappings and lists."""
+    """Invert :func:`number_of`: return nested mappings and lists."""
     if isinstance(shape, data.ArrayLayout):
         return [fields_of(part, number >> low) for _, low, part in _all_parts(shape)]
     if isinstance(shape, data.Layout):
@@ -73,7 +73,7 @@ def _all_parts(shape: data.Layout) -> list[tuple[Any, int, Any]]:
 
 
 def _parts(shape: data.Layout, value: Any) -> Iterator[tuple[Any, int, Any]]:
-    """Key, place and shape of the parts of ``shape`` that ``value`` has."""
+    """Yield key, place and shape of the parts of ``shape`` that ``value`` has."""
     if isinstance(value, Mapping):
         for key in value:
             yield key, shape[key].offset, shape[key].shape
@@ -98,7 +98,7 @@ class Bank(wiring.Component):
 
     @staticmethod
     def _members(block: wiring.Component, flow: wiring.Flow) -> dict[str, tuple[Any, Any]]:
-        """Shape and signal by name, of the members that flow this way."""
+        """Return shape and signal of the members with this direction, by name."""
         flat = block.signature.flatten(block)
         return {
             "__".join(map(str, path)): (member.shape, value)
@@ -112,7 +112,7 @@ class Bank(wiring.Component):
         return data.StructLayout({name: shape for name, (shape, _) in members.items()})
 
     def elaborate(self, platform: object) -> Module:
-        """The blocks, and the wires to their fields."""
+        """Build the blocks and the wires to their fields."""
         m = Module()
         for name, block in self.blocks.items():
             m.submodules[name] = block
@@ -124,15 +124,15 @@ class Bank(wiring.Component):
 
 
 def rng_of(*names: object) -> random.Random:
-    """Random numbers of one script: the same whatever else runs, for a given SEED."""
+    """Return a script's generator: it depends only on the names and on SEED."""
     return random.Random(" ".join(map(str, (cocotb.RANDOM_SEED, *names))))
 
 
 async def play(dut: Any, bank: Bank, scripts: Mapping[str, Script], *, clocked: bool) -> int:
-    """Run the scripts in lockstep, each to its end, and compare each output that they expect.
+    """Run the scripts in lockstep, each to its end, and compare all expected outputs.
 
-    With a clock, outputs are read in the cycle of the inputs, before its rising edge; else when
-    they have settled. Returns the number of steps.
+    With a clock, outputs are read in the cycle of the inputs, before its rising edge; otherwise
+    when they have settled. Returns the number of steps.
     """
     if clocked:
         await _start(dut)
@@ -164,7 +164,7 @@ async def _start(dut: Any) -> None:
 def _next_step(
     bank: Bank, running: dict[str, Iterator[Case]], stimulus: int
 ) -> tuple[int, dict[str, Case]]:
-    """Inputs of all blocks, and the cases that they come from; ended scripts leave ``running``."""
+    """Return the inputs of all blocks, and their cases; ended scripts leave ``running``."""
     cases: dict[str, Case] = {}
     for name, script in list(running.items()):
         case = next(script, None)

@@ -1,4 +1,4 @@
-"""Batches of segments through a Verilated top: what decoder and encoder share.
+"""Batches of segments through a Verilated top; shared by decoder and encoder.
 
 A library around ``verif/tools/bulk.cpp`` runs a whole batch in one call. ctypes releases the
 interpreter lock meanwhile, so several instances of a top use several cores.
@@ -43,11 +43,11 @@ class GatewareError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """How the ports are driven. The default is as fast as the top takes and gives."""
+    """How the ports are driven; by default at full speed."""
 
     patterns: Mapping[str, Pattern] = dataclasses.field(default_factory=dict)  # by port
     seed: int = 1  # of the random patterns
-    serial: bool = False  # a command waits for the end of the segment before it
+    serial: bool = False  # a command waits for the end of the previous segment
     go_on: bool = False  # after a flagged segment, instead of stopping there
     hang_cycles: int = 20_000  # cycles without any transfer that count as a hang
     limit_cycles: int = 0  # stop and reset in this cycle; 0: never
@@ -71,12 +71,12 @@ class PortCount:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """What batches cost, summed over the instances that shared the work."""
+    """Counts of batches, summed over the instances that shared the work."""
 
-    values: int  # of the segments that ended
+    values: int  # values of the segments that ended
     cycles: int
     ports: Mapping[str, PortCount]
-    busy: int = 0  # cycles in which the top said so, those behind the last segment among them
+    busy: int = 0  # cycles with ``busy`` set, including those after the last segment
 
     @property
     def beats(self) -> int:
@@ -85,7 +85,7 @@ class Statistics:
 
     @property
     def values_per_cycle(self) -> float:
-        """Values in a cycle, on average."""
+        """Average values per cycle."""
         return self.values / max(self.cycles, 1)
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -100,12 +100,12 @@ class Statistics:
 
     @classmethod
     def none(cls) -> Statistics:
-        """No cycles at all; the neutral element of the sum."""
+        """Return zero counts, the neutral element of the sum."""
         return cls(values=0, cycles=0, ports={"values": PortCount()})
 
 
 class Harness:
-    """One top inside a library, whose ports, segments and outcomes are as these say."""
+    """One top inside a library, with its ports, segments and outcomes."""
 
     def __init__(
         self, library: Path, ports: Sequence[str], segment: np.dtype[Any], outcome: np.dtype[Any]
@@ -127,20 +127,20 @@ class Harness:
         weakref.finalize(self, _end, self._library, self._handle, library.parent)
 
     def choose_fault(self, number: int) -> None:
-        """Of a top with faults to choose from (:mod:`cassandra_spec.verif.mutation.drawn`)."""
+        """Select a fault of a top with faults (:mod:`cassandra_spec.verif.mutation.drawn`)."""
         self._library.cassandra_choose(self._handle, ctypes.c_uint32(number))
 
     def write_transitions(self, path: Path) -> None:
-        """Each batch writes the transitions of all nets to this file."""
+        """Make each batch write the transitions of all nets to this file."""
         self._library.cassandra_transitions(self._handle, os.fsencode(path))
 
     def run(
         self, table: NDArray[Any], traffic: Traffic, names: Sequence[str] = ()
     ) -> tuple[NDArray[Any], Statistics, int | None]:
-        """Outcomes by segment, counts (without values), and the segment that was flagged, if any.
+        """Return outcomes by segment, counts (without values), and the flagged segment, if any.
 
-        Raises CassandraError if traffic names a port that is absent, and GatewareError, which says
-        where (``names``, by segment), if the gateware hangs or breaks a rule of its ports.
+        Raises CassandraError if traffic names a missing port, and GatewareError with the segment
+        (from ``names``) if the gateware hangs or breaks a rule of its ports.
         """
         outcomes, counts = np.zeros(len(table), self._outcome), np.zeros((), self._counts)
         options, at = self._options_of(traffic), ctypes.c_uint64()
@@ -180,7 +180,7 @@ class Harness:
 
 
 def _end(library: ctypes.CDLL, handle: ctypes.c_void_p, folder: Path) -> None:
-    """Write what the top has counted, if it counts, and remove it."""
+    """Write the top's counts, if it counts, and delete it."""
     counts = new_counts(next(folder.glob("*.v")))
     if counts is not None:
         library.cassandra_counts(handle, os.fsencode(counts))
@@ -188,7 +188,7 @@ def _end(library: ctypes.CDLL, handle: ctypes.c_void_p, folder: Path) -> None:
 
 
 def address(array: NDArray[Any]) -> ctypes.c_void_p:
-    """Of the first element."""
+    """Return the address of the first element."""
     return ctypes.c_void_p(array.ctypes.data)
 
 

@@ -17,10 +17,10 @@ from cassandra_spec.golden.packed import Segment
 
 
 def command_fields(fmt: Format, segment: Segment, *, target: bool) -> dict[str, int]:
-    """Fields of the command word of one segment, by name
-    (``cassandra_spec.golden.format.COMMAND_FIELDS``).
+    """Return the fields of a segment's command word, by name.
 
-    The draft of a narrow significand is one of mx like any other; its target is refused.
+    See ``cassandra_spec.golden.format.COMMAND_FIELDS``. The draft of a narrow significand is an
+    ordinary one of mx; its target is refused.
     """
     if target:
         _require_whole(fmt, "a target in the gateware")
@@ -38,7 +38,7 @@ def command_fields(fmt: Format, segment: Segment, *, target: bool) -> dict[str, 
 
 
 def command_word(fmt: Format, segment: Segment, *, target: bool) -> int:
-    """The command word that makes the gateware decode ``segment`` in draft or target mode."""
+    """Return the command word for decoding ``segment`` in draft or target mode."""
     return pack_fields(command_fields(fmt, segment, target=target))
 
 
@@ -51,7 +51,7 @@ def encode_command_word(
     mask: bool = True,
     saturate: bool = False,
 ) -> int:
-    """The encoder's command word for a segment of ``count`` values.
+    """Return the encoder's command word for a segment of ``count`` values.
 
     A vector has ``vector`` values; ``keep`` of them are kept (None: all).
     """
@@ -76,7 +76,7 @@ def _require_whole(fmt: Format, where: str) -> None:
 
 
 def pack_fields(fields: dict[str, int], layout: Sequence[CommandField] = COMMAND_FIELDS) -> int:
-    """Pack fields, least significant first; a value that its field cannot hold is an error."""
+    """Pack fields, least significant first; raise if a value does not fit its field."""
     word, place = 0, 0
     for field in layout:
         value = fields[field.name]

@@ -1,8 +1,8 @@
 """Functional coverage: what the suites must have seen, in prose, and the bins that show it.
 
-:data:`INTENTS` is the plan. Each intent names its bins; verification.md repeats the plan and a
-test compares the two. A suite samples bins by name (an unknown name is an error), saves its counts
-as JSON under ``build/coverage``, and demands the bins that it must hit.
+:data:`INTENTS` is the plan. Each intent names its bins; docs/results/verification.md repeats the
+plan and a test compares the two. A suite samples bins by name (an unknown name is an error), saves
+its counts as JSON under ``build/coverage``, and demands the bins that it must hit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.tables import markdown_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "coverage"
-"""Where suites save what they have covered."""
+"""Folder of the saved counts."""
 
 MODES = ("draft", "target")
 PORTS = ("command", "codebook", "speculation", "verification", "values")
 SHARES = ("none", "some", "all")
-"""How many values of an encoder's vector or segment are kept."""
+"""Share of an encoder's vector or segment that is kept."""
 LONGEST = 15
-"""Longest code of the codebook of 16 entries, in zeros."""
+"""Zeros of the longest code with a codebook of 16 entries."""
 
 
 EXTREMES: dict[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ EXTREMES: dict[str, tuple[str, ...]] = {
     "unary": ("codes", "ranks", "starved"),
     "exact": ("residue", "left", "rows"),
 }
-"""Sums, counters and queues of a decoder that go from a least to a most, by scheme ("" is any)."""
+"""Sums, counters and queues of a decoder that have a minimum and a maximum, by scheme ("": any)."""
 
 ENCODE_EXTREMES: dict[str, tuple[str, ...]] = {
     "": ("count", "vector", "kept", "whole", "left", "above", "ties"),
@@ -45,11 +45,11 @@ ENCODE_EXTREMES: dict[str, tuple[str, ...]] = {
     "mx": ("replaced",),
     "exact": ("residue",),
 }
-"""The same of an encoder."""
+"""The same for an encoder."""
 
 
 def legal_chunks() -> tuple[tuple[int, int], ...]:
-    """Carry into a chunk and the chunk (8 bits of codes), where no code is past the limit of 15.
+    """Return all pairs of carry and chunk (8 bits of codes) without a code past the limit of 15.
 
     A chunk without a one is legal if the zeros so far and its own are at most 15.
     """
@@ -67,21 +67,21 @@ def _leading_run(chunk: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Intent:
-    """One thing that must have been seen, and the bins that say so."""
+    """One intent in prose, and the bins that show it."""
 
     name: str  # prefix of the bins
     prose: str
-    bins: tuple[str, ...]  # what follows the prefix
-    shown: str = ""  # how the table names the bins, if they are many
+    bins: tuple[str, ...]  # rest of the names, after the prefix
+    shown: str = ""  # short form for the table, if there are many bins
 
     @property
     def full_names(self) -> tuple[str, ...]:
-        """Names of the bins as :meth:`Coverage.sample` takes them."""
+        """Names of the bins for :meth:`Coverage.sample`."""
         return tuple(f"{self.name}.{tail}" for tail in self.bins)
 
 
 def group_sizes(lanes: int) -> list[int]:
-    """The groups that a decoder reads."""
+    """Return the group sizes that a decoder reads."""
     return [size for size in (8, 16, 32, 64, 128, 256) if size >= lanes]
 
 
@@ -349,7 +349,7 @@ _ENCODER: tuple[Intent, ...] = (
 )
 
 INTENTS = (*_DECODER, *_ENCODER)
-"""The plan, in the order of docs/hardware/verification.md."""
+"""The plan, in the order of docs/results/verification.md."""
 
 
 class Coverage:
@@ -364,25 +364,25 @@ class Coverage:
         self.hits = dict.fromkeys(names, 0)
 
     def sample(self, name: str, count: int = 1) -> None:
-        """The thing of bin ``name`` was seen (``count`` times)."""
+        """Count a hit of bin ``name`` (or ``count`` hits)."""
         if name not in self.hits:
             raise CassandraError(f"coverage bin must be in the plan, not {name!r}")
         self.hits[name] += count
 
     def sample_if(self, condition: bool | int, name: str) -> None:
-        """Sample ``name`` if (or as many times as) the condition says."""
+        """Count ``condition`` hits of bin ``name``; True is one hit."""
         if condition:
             self.sample(name, int(condition))
 
     def missing(self, *patterns: str) -> tuple[str, ...]:
-        """Bins that were not hit, among those that a shell pattern names (all without one)."""
+        """Return the bins without a hit, among those that match a shell pattern (default: all)."""
         chosen = [name for name in self.hits if _matches(name, patterns or ("*",))]
         if not chosen:
             raise CassandraError(f"coverage pattern must match a bin of the plan, not {patterns!r}")
         return tuple(name for name in chosen if not self.hits[name])
 
     def require(self, *patterns: str) -> None:
-        """AssertionError that lists the bins that were not hit. Each pattern must match a bin."""
+        """Raise AssertionError with the bins that were not hit. Each pattern must match a bin."""
         missing = [name for pattern in patterns for name in self.missing(pattern)]
         if missing:
             shown = ", ".join(missing[:20])
@@ -400,7 +400,7 @@ class Coverage:
 
     @classmethod
     def load(cls, paths: Iterable[Path]) -> Coverage:
-        """The sum of saved runs; a bin that the plan no longer has is an error."""
+        """Return the sum of saved runs; raise if a bin is not in the plan any more."""
         total = cls()
         for path in paths:
             for name, count in json.loads(path.read_text()).items():
@@ -408,7 +408,7 @@ class Coverage:
         return total
 
     def report(self) -> str:
-        """A line for each intent: bins hit, bins, the first ones missing."""
+        """Format one line per intent: bins hit, number of bins, the first missing ones."""
         lines = [f"{'intent':<16}{'hit':>6}{'of':>6}  missing"]
         for intent in self.intents:
             missing = [tail for tail in intent.bins if not self.hits[f"{intent.name}.{tail}"]]
@@ -423,7 +423,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def plan_table() -> str:
-    """The plan as the Markdown table of docs/hardware/verification.md."""
+    """Format the plan as the Markdown table of docs/results/verification.md."""
     rows = [(intent.prose, _shown(intent), len(intent.bins)) for intent in INTENTS]
     return markdown_table(["intent", "bins", "number"], rows)
 
@@ -433,7 +433,7 @@ def _shown(intent: Intent) -> str:
 
 
 def report_saved() -> str:
-    """The sum of all saved runs; files of another version of the plan are named and left out."""
+    """Format the sum of all saved runs; name and skip files of another version of the plan."""
     total, notes = Coverage(), []
     for path in sorted(FOLDER.glob("*.json")):
         try:

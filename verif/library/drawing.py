@@ -17,7 +17,7 @@ _STYLE = "text{font:12px monospace}path,rect{fill:none;stroke:#000}.g{stroke:#dd
 
 
 def picture(text: str) -> str:
-    """A WaveDrom source as SVG: clock, bits, buses with labels, a title and a note.
+    """Draw a WaveDrom source as SVG: clock, bits, buses with labels, a title and a note.
 
     Args:
         text: The source, with a wave of the same length for every signal and the marks of
@@ -52,14 +52,14 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _runs(wave: str) -> Iterator[tuple[str, int, int]]:
-    """Mark, first cycle and cycles of everything in a wave; a dot goes on with what was."""
+    """Yield mark, first cycle and number of cycles of each run in a wave; a dot continues a run."""
     starts = [place for place, mark in enumerate(wave) if mark != "."]
     for start, end in itertools.pairwise([*starts, len(wave)]):
         yield wave[start], start, end - start
 
 
 def _wave(wave: str, labels: Iterator[str], left: float, top: int) -> Iterator[str]:
-    """The line of a clock or a bit, and the boxes of a bus."""
+    """Yield the line of a clock or a bit, or the boxes of a bus."""
     line, level = "", ""
     for mark, start, cycles in _runs(wave):
         x, width = left + _CYCLE * start, _CYCLE * cycles

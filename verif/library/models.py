@@ -8,28 +8,28 @@ from collections.abc import Iterable, Sequence
 
 
 def bits_of(number: int, width: int) -> list[int]:
-    """The bits of a number, least significant first."""
+    """Return the bits of a number, least significant first."""
     return [(number >> i) & 1 for i in range(width)]
 
 
 def number_of_bits(bits: Iterable[int]) -> int:
-    """The number with these bits, least significant first."""
+    """Return the number with these bits, least significant first."""
     return sum(bit << i for i, bit in enumerate(bits))
 
 
 def names_of_bits(number: int, names: Iterable[str]) -> tuple[str, ...]:
-    """Names of the bits that are set, least significant first."""
+    """Return the names of the set bits, least significant first."""
     return tuple(name for bit, name in enumerate(names) if number >> bit & 1)
 
 
 def unary_bits(ranks: Iterable[int]) -> list[int]:
-    """The codes of ranks: ``r`` zeros and a one (docs/format.md, section 3)."""
+    """Return the codes of ranks: ``r`` zeros and a one (docs/format.md, section 3)."""
     return [bit for rank in ranks for bit in [0] * rank + [1]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Zeros:
-    """What a zero counter says of a run of bits."""
+    """The outputs of a zero counter for a run of bits."""
 
     runs: list[int]  # zeros between each bit and the one before it
     ones: int
@@ -48,17 +48,17 @@ def count_zeros(bits: Sequence[int], carry: int, limit: int) -> Zeros:
 
 
 def bitmap_expand(elements: Iterable[int], mask: int, lanes: int) -> list[int | None]:
-    """Elements in turn for the lanes that are set; None (anything) for the others."""
+    """Give elements in order to the set lanes; None (any value) to the others."""
     queue = iter(elements)
     return [next(queue) if mask >> lane & 1 else None for lane in range(lanes)]
 
 
 def lane_choices(lanes: int, places: int, mask: int, used: int) -> dict[str, int]:
-    """What the levels of an expansion choose by, when ``used`` elements of a stream are used up.
+    """Return an expansion's selection bits after ``used`` elements of a stream.
 
-    Element ``n`` is at place ``n`` modulo ``places``. Where the first lane of some takes element
-    ``start``, each place of ``half`` holds one of the next ``half`` elements, which says in which
-    half of the level before it was.
+    Element ``n`` is at place ``n`` modulo ``places``. Where the first lane of a half-block takes
+    element ``start``, each place of ``half`` holds one of the next ``half`` elements, which
+    determines its half in the previous level.
     """
     starts = [used + (mask & (1 << lane) - 1).bit_count() for lane in range(lanes)]
     levels, half = {}, places // 2
@@ -75,7 +75,7 @@ def lane_choices(lanes: int, places: int, mask: int, used: int) -> dict[str, int
 def concatenate(
     *, unary: int, target: int, midpoint: int, truncated: int, high: Sequence[int], low: int
 ) -> tuple[int, int]:
-    """Sign and magnitude of a value from its planes (docs/format.md, sections 3 and 4.4)."""
+    """Return sign and magnitude of a value from its planes (docs/format.md, sections 3 and 4.4)."""
     top = 7 if unary else 8
     magnitude = 0
     for plane in range(1, 1 + top - truncated):
@@ -88,9 +88,10 @@ def concatenate(
 
 
 def shared_to_bf16(shared: int, magnitude: int) -> tuple[int, int]:
-    """Exponent and mantissa of ``magnitude * 2^(shared - 134)`` (docs/format.md, section 4.2).
+    """Return exponent and mantissa of ``magnitude * 2^(shared - 134)`` (docs/format.md, section
+    4.2).
 
-    Found by moving the leading one up while the exponent allows it.
+    Moves the leading one up while the exponent allows it.
     """
     if magnitude == 0:
         return 0, 0
@@ -101,7 +102,7 @@ def shared_to_bf16(shared: int, magnitude: int) -> tuple[int, int]:
 
 
 def join_fields(fields: Sequence[int], widths: Sequence[int]) -> int:
-    """Fields one after another, the first in the least significant bits."""
+    """Concatenate fields, the first in the least significant bits."""
     bits = [
         bit for field, width in zip(fields, widths, strict=True) for bit in bits_of(field, width)
     ]
@@ -109,7 +110,7 @@ def join_fields(fields: Sequence[int], widths: Sequence[int]) -> int:
 
 
 def kept_field(scheme: str, value: int, group: int) -> tuple[int, int, int]:
-    """Sign, magnitude and exponent (own or shared) of a kept value (docs/format.md, section 4).
+    """Return sign, magnitude and exponent (own or shared) of a kept value (docs/format.md, 4).
 
     The magnitude is the mantissa (unary), the aligned significand (mx) or the window (exact).
     """

@@ -1,4 +1,4 @@
-"""What tops take on AXI4-Stream, word by word: codebooks, values, regions."""
+"""AXI4-Stream packets for the tops, word by word: codebooks, values, regions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 
 def codebook_packet(book: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Exponents in the order of rank."""
+    """Yield exponents in rank order."""
     for place, entry in enumerate(book):
         yield {"tdata": entry, "tlast": int(place == len(book) - 1)}
 
 
 def values_packet(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]:
-    """BF16 patterns, as many as there are lanes in a word; absent lanes carry the first value."""
+    """Yield words of as many BF16 patterns as lanes; absent lanes carry the first value."""
     for start in range(0, len(values), lanes):
         part = [int(value) for value in values[start : start + lanes]]
         every = part + [int(values[0])] * (lanes - len(part))
@@ -24,7 +24,7 @@ def values_packet(values: Sequence[int], lanes: int) -> Iterator[dict[str, int]]
 
 
 def region_packet(region: bytes, word: int) -> Iterator[dict[str, int]]:
-    """A region in words of ``word`` bytes; the last may have fewer."""
+    """Yield a region in words of ``word`` bytes; the last may have fewer."""
     for start in range(0, len(region), word):
         yield {
             "tdata": int.from_bytes(region[start : start + word], "little"),

@@ -1,6 +1,6 @@
-"""When a port moves: idle patterns of sources and back-pressure patterns of sinks.
+"""Patterns of port activity: idle patterns of sources and back-pressure patterns of sinks.
 
-The same patterns drive the per-cycle testbenches (:meth:`Pattern.cycles`) and the bulk harness
+The same patterns drive the cycle-by-cycle testbenches (:meth:`Pattern.cycles`) and the bulk harness
 (``verif/tools/bulk.cpp`` reads ``kind``, ``on`` and ``off``).
 """
 
@@ -17,7 +17,7 @@ from cassandra_spec.golden.errors import CassandraError
 
 
 class Kind(enum.IntEnum):
-    """How ``on`` and ``off`` of a pattern are read; the numbers are those of ``bulk.cpp``."""
+    """The meaning of a pattern's ``on`` and ``off``; the numbers are those of ``bulk.cpp``."""
 
     ALWAYS = 0
     RANDOM = 1
@@ -45,7 +45,7 @@ class Pattern:
             raise CassandraError(f"off must be at least 1 for {self.kind.name.lower()}, not 0")
 
     def cycles(self, rng: np.random.Generator) -> Iterator[bool]:
-        """Endless run of cycles; ``rng`` is used by the random kinds only."""
+        """Yield, endlessly, whether each cycle is active; only the random kinds use ``rng``."""
         if self.kind is Kind.ALWAYS:
             return itertools.repeat(True)
         if self.kind is Kind.RANDOM:
@@ -77,4 +77,4 @@ PATTERNS = {
     "alternate": Pattern(kind=Kind.PERIODIC, on=1, off=1),
     "stall": Pattern(kind=Kind.PERIODIC, on=40, off=160),
 }
-"""The patterns that suites cross; names are what a failing test prints."""
+"""The patterns that suites cross, by the names that failing tests print."""

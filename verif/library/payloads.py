@@ -1,9 +1,8 @@
-"""Tensors, masks and formats that the suites decode: random ones and directed ones.
+"""Tensors, masks and formats for the suites: random ones and directed ones.
 
-Everything is drawn from a numpy Generator that the caller seeds, so that a seed replays a run.
-A :class:`Payload` is the argument list of ``cassandra_spec.golden.codec.encode`` under a name;
-:data:`KINDS` makes payloads of a format. Kinds that a scheme cannot have are left out by
-:func:`kinds_of`.
+All data are drawn from a numpy Generator that the caller seeds, so a seed replays a run. A
+:class:`Payload` is a named argument list for ``cassandra_spec.golden.codec.encode``; :data:`KINDS`
+makes payloads of a format. :func:`kinds_of` leaves out the kinds that a scheme cannot have.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Values = NDArray[np.uint16]
 Flags = NDArray[np.bool_]
 Generator = np.random.Generator
 
-_SUBNORMAL_FLOOR = 9  # least group exponent of a group with a kept subnormal (format, 4.3)
+_SUBNORMAL_FLOOR = 9  # smallest exponent of a group with a kept subnormal (format, 4.3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,17 +54,17 @@ class Payload:
 
     @functools.cached_property
     def draft(self) -> Values:
-        """What a draft must give, by golden."""
+        """The draft values, by golden."""
         return decode_draft(self.packed)
 
     @functools.cached_property
     def target(self) -> Values:
-        """What a target must give, by golden."""
+        """The target values, by golden."""
         return decode_target(self.packed)
 
     @functools.cached_property
     def fate(self) -> Flags:
-        """Which values are kept in the end (a codebook may miss some that the mask keeps)."""
+        """The values that are kept in the end (a codebook may lack some that the mask keeps)."""
         kept = np.ones(len(self.values), bool) if self.kept is None else self.kept
         if self.format.scheme != "unary":
             return kept
@@ -73,7 +72,7 @@ class Payload:
 
     @functools.cached_property
     def groups(self) -> NDArray[np.uint8]:
-        """Group exponent of each value, as packed (meaningless in unary)."""
+        """The group exponent of each value, as packed (meaningless in unary)."""
         group, count = self.format.group, len(self.values)
         if self.group_exponents is not None:
             return np.repeat(self.group_exponents, group)[:count]
@@ -81,28 +80,28 @@ class Payload:
 
 
 def exponents_of(values: Values) -> NDArray[np.uint8]:
-    """Exponent fields."""
+    """Return the exponent fields."""
     return ((values >> 7) & 0xFF).astype(np.uint8)
 
 
 def bf16(numbers: NDArray[np.float32]) -> Values:
-    """The upper halves of float32 patterns."""
+    """Return the upper halves of float32 patterns."""
     return (np.asarray(numbers, np.float32).view(np.uint32) >> 16).astype(np.uint16)
 
 
 def gaussian(rng: Generator, count: int, scale: float = 0.02) -> Values:
-    """Weights as they come: normally distributed."""
+    """Return normally distributed values, as weights are."""
     return bf16(rng.normal(scale=scale, size=count).astype(np.float32))
 
 
 def _with_exponents(rng: Generator, exponents: NDArray[np.uint16]) -> Values:
-    """Any values of these exponents."""
+    """Return random values with these exponents."""
     noise = rng.integers(1 << 16, size=len(exponents), dtype=np.uint16) & 0x807F
     return (exponents << 7 | noise).astype(np.uint16)
 
 
 def finite(values: Values) -> Values:
-    """The same with the exponent 255 replaced by 254."""
+    """Replace the exponent 255 by 254."""
     return np.where(exponents_of(values) == 255, values & 0xFF7F, values).astype(np.uint16)
 
 
@@ -144,7 +143,9 @@ def _equal(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _specials(fmt: Format, rng: Generator, count: int) -> Payload:
-    """NaN with payloads, infinities, zeros, subnormals, the largest and smallest normal values."""
+    """Draw NaN with payloads, infinities, zeros, subnormals, the largest and smallest normal
+    values.
+    """
     choice = rng.integers(8, size=count)
     mantissa = rng.integers(1, 128, size=count, dtype=np.uint16)
     fixed = np.array([0x7F80, 0, 0x0080, 0x7F7F], np.uint16)
@@ -158,7 +159,7 @@ def _specials(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _rare(fmt: Format, rng: Generator, count: int) -> Payload:
-    """More exponents than a codebook holds; no mask of the user's."""
+    """Draw more exponents than a codebook holds; without a user mask."""
     exponents = rng.integers(96, 96 + 3 * fmt.codebook // 2, size=count).astype(np.uint16)
     return Payload(name="rare", format=fmt, values=_with_exponents(rng, exponents))
 
@@ -169,7 +170,7 @@ def _pruned(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _single(fmt: Format, rng: Generator, count: int) -> Payload:
-    """One kept value in each beat."""
+    """Keep one value in each beat."""
     kept = np.zeros(count, bool)
     starts = np.arange(0, count, fmt.beat)
     places = starts + rng.integers(fmt.beat, size=len(starts))
@@ -178,27 +179,27 @@ def _single(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _alternating(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Full and empty beats in turn."""
+    """Alternate full and empty beats."""
     kept = np.arange(count) // fmt.beat % 2 == 0
     return Payload(name="alternating", format=fmt, values=gaussian(rng, count), kept=kept)
 
 
 def _runs(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Runs of kept and of pruned values, some longer than a beat."""
+    """Alternate runs of kept and of pruned values, some longer than a beat."""
     lengths = rng.integers(1, 3 * fmt.beat, size=count)
     kept = np.repeat(np.arange(count) % 2 == 0, lengths)[:count]
     return Payload(name="runs", format=fmt, values=gaussian(rng, count), kept=kept)
 
 
 def _longest(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Nothing but the longest code: the slowest that a window can be."""
+    """Use only the longest code: the slowest windows."""
     book = tuple(range(100, 100 + fmt.codebook))
     values = _with_exponents(rng, np.full(count, book[-1], np.uint16))
     return Payload(name="longest", format=fmt, values=values, codebook=book)
 
 
 def _chunks(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Every legal pair of carry and chunk, whatever ``count`` says: see coverage's ``chunk``."""
+    """Use every legal pair of carry and chunk, whatever ``count`` is: see coverage's ``chunk``."""
     pairs = legal_chunks()
     ranks = _ranks_of_pairs([pairs[i] for i in rng.permutation(len(pairs))])
     book = tuple(int(e) for e in rng.permutation(200)[: fmt.codebook] + 20)
@@ -207,12 +208,12 @@ def _chunks(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _ranks_of_pairs(pairs: list[tuple[int, int]]) -> NDArray[np.int64]:
-    """Ranks whose codes lay each chunk on a multiple of 8 bits with its carry before it."""
+    """Return ranks whose codes place each chunk at a multiple of 8 bits behind its carry."""
     bits: list[int] = []
     for carry, chunk in pairs:
         bits += [1] * (-(len(bits) + 1 + carry) % 8) + [1] + [0] * carry
         bits += [chunk >> i & 1 for i in range(8)]
-        bits.append(1)  # ends what the chunk leaves open
+        bits.append(1)  # ends the chunk's open code
     ones = np.flatnonzero(bits)
     return np.diff(ones, prepend=-1) - 1
 
@@ -224,23 +225,23 @@ def _one_entry(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _wide(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Exponents spread by more than a window: residues of every width, and values too small."""
+    """Spread exponents by more than a window: residues of every width, and values too small."""
     exponents = rng.integers(110, 122, size=count).astype(np.uint16)
     values = _with_exponents(rng, exponents)
     return Payload(name="wide", format=fmt, values=values, kept=rng.random(count) < 0.8)
 
 
 def _ordinary(fmt: Format, rng: Generator, count: int) -> Payload:
-    """The significand 255 at the shared exponent: a window of 0xFF that is no saturation."""
+    """Use the significand 255 at the shared exponent: a window of 0xFF without saturation."""
     values = np.where(rng.random(count) < 0.5, 0x3FFF, gaussian(rng, count)).astype(np.uint16)
     return Payload(name="ordinary", format=fmt, values=values)
 
 
 def _extremes(fmt: Format, rng: Generator, count: int) -> Payload:
-    """The smallest groups, in turn at both ends of the range of exponents: subnormal results, the
-    largest values.
+    """Use the smallest groups at both ends of the exponent range.
 
-    A group's largest exponent is one of the first twelve from its end, each in turn.
+    The results are subnormal, or the largest values. A group's largest exponent is one of the first
+    twelve from its end, each in turn.
     """
     fmt = dataclasses.replace(fmt, group=group_sizes(fmt.beat)[0])
     group = np.arange(count) // fmt.group
@@ -252,9 +253,9 @@ def _extremes(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _totals(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Beats of the widest residues, of no residue, of escapes alone, all pruned, or at random.
+    """Draw beats of the widest residues, of no residue, of escapes only, all pruned, or random.
 
-    Segments begin in turn with a beat of one residue bit and with the widest one.
+    Segments alternately begin with a beat of one residue bit and with the widest one.
     """
     values, beat = np.arange(count), fmt.beat
     starts = values % fmt.segment // beat == 0
@@ -272,7 +273,7 @@ def _totals(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _fullest(fmt: Format, rng: Generator, count: int) -> Payload:
-    """The shortest code alone, one in the first beat, then full beats: as much waits as can."""
+    """Use the shortest code, once in the first beat, then in full beats: most ranks wait."""
     exponents = np.full(count, 100, np.uint16)
     return Payload(
         name="fullest",
@@ -284,14 +285,14 @@ def _fullest(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _constant_groups(fmt: Format, count: int, exponent: int) -> NDArray[np.uint8] | None:
-    """The same exponent for every group; none in unary, which has no groups."""
+    """Return the same exponent for every group; None in unary, which has no groups."""
     if fmt.scheme == "unary":
         return None
     return np.full(-(-count // fmt.group), exponent, np.uint8)
 
 
 def _below(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Group exponents below the largest exponent, as an encoder may choose: saturation."""
+    """Lower group exponents below the largest exponent, as an encoder may choose: saturation."""
     plain = Payload(name="below", format=fmt, values=gaussian(rng, count))
     default = _default_groups(plain)
     chosen = np.maximum(default - rng.integers(3, size=len(default)), _SUBNORMAL_FLOOR)
@@ -299,7 +300,7 @@ def _below(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _above(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Group exponents far above the values: windows of few bits or none."""
+    """Raise group exponents far above the values: windows of few bits or none."""
     plain = Payload(name="above", format=fmt, values=gaussian(rng, count))
     default = _default_groups(plain).astype(int)
     limit = 254 if fmt.scheme == "mx" else 255
@@ -308,7 +309,7 @@ def _above(fmt: Format, rng: Generator, count: int) -> Payload:
 
 
 def _clipped(fmt: Format, rng: Generator, count: int) -> Payload:
-    """Groups whose values are all too large or all too small for their exponent."""
+    """Use groups whose values are all too large or all too small for their exponent."""
     groups = -(-count // fmt.group)
     exponents = rng.integers(100, 120, size=count).astype(np.uint16)
     return Payload(
@@ -333,13 +334,13 @@ KINDS: dict[str, Maker] = {maker.__name__[1:]: maker for maker in (*_ANY, *_UNAR
 
 
 def kinds_of(scheme: Scheme) -> tuple[str, ...]:
-    """Kinds that a scheme can have, but for ``chunks``, whose size is its own."""
+    """Return the kinds for a scheme, without ``chunks``, which has its own size."""
     makers = (*_ANY, *(_UNARY if scheme == "unary" else _GROUPED))
     return tuple(maker.__name__[1:] for maker in makers if maker is not _chunks)
 
 
 def sizes_of(fmt: Format) -> tuple[int, ...]:
-    """Numbers of values at which something ends early, exactly, or late."""
+    """Return numbers of values at which something ends early, exactly, or late."""
     beat, group, segment = fmt.beat, fmt.group, fmt.segment
     around = (size + off for size in (beat, group, segment) for off in (-1, 0, 1))
     return tuple(sorted({1, *around}))
@@ -358,9 +359,9 @@ def random_format(
     coded: bool = False,
     truncated: tuple[int, int] = (0, 7),
 ) -> Format:
-    """Any format that one decoder reads; ``segment`` is the most values in a segment.
+    """Draw a format that one decoder reads; ``segment`` is the maximum segment.
 
-    Where it may be, one in two is ``coded``.
+    Where possible, one in two is ``coded``.
     """
     group = int(rng.choice([size for size in group_sizes(lanes) if size <= segment]))
     scheme = scheme or SCHEMES[rng.integers(len(SCHEMES))]
@@ -380,7 +381,7 @@ def random_format(
 
 
 def draw(rng: Generator, fmt: Format, count: int, kind: str | None = None) -> Payload:
-    """A payload of a kind, or of any that the scheme can have.
+    """Draw a payload of a kind, or of any kind for the scheme.
 
     With coded exponents, one in two has a codebook of pruned values that is not the best one.
     """
@@ -395,7 +396,7 @@ def draw(rng: Generator, fmt: Format, count: int, kind: str | None = None) -> Pa
 
 
 def _some_book(payload: Payload, rng: Generator) -> tuple[int, ...]:
-    """Exponents in any order, not all of them, maybe none: long codes and escapes."""
+    """Return some exponents in any order, maybe none: long codes and escapes."""
     most = payload.format.codebook - 1
     others = rng.permutation(256)[:most]
     exponents = rng.permutation(np.union1d(exponents_of(payload.values), others))
@@ -403,7 +404,7 @@ def _some_book(payload: Payload, rng: Generator) -> tuple[int, ...]:
 
 
 def directed(rng: Generator, fmt: Format) -> Iterator[Payload]:
-    """Every kind at a size of two segments and a bit, and weights at every size of interest."""
+    """Yield every kind at a size of more than two segments, and weights at every directed size."""
     for kind in kinds_of(fmt.scheme):
         yield draw(rng, fmt, 2 * fmt.segment + fmt.beat // 2 + 1, kind)
     for size in (*sizes_of(fmt), *range(1, fmt.beat)):

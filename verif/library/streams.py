@@ -4,9 +4,9 @@ A :class:`Bench` owns the clock's loop: in each cycle every source and sink driv
 falling edge, the design settles, and every port is read. One coroutine serves all ports, because a
 trigger costs more than the rest of a cycle.
 
-Rules that :class:`Sink` and :class:`HandshakeChecker` hold a design to: once valid is high it stays
-high, with the same payload, until ready is high at a rising edge of the clock. That valid does not
-wait for ready is a test (keep ready low: :meth:`Bench.until` valid), not a rule of a cycle.
+:class:`Sink` and :class:`HandshakeChecker` check these rules: once valid is high it stays high,
+with the same payload, until ready is high at a rising clock edge. A separate test checks that valid
+does not wait for ready (keep ready low: :meth:`Bench.until` valid).
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Port:
 
 
 class HandshakeChecker:
-    """Holds one stream to the rules, cycle by cycle; independent of cocotb."""
+    """Checks one stream against the rules, cycle by cycle; independent of cocotb."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._waiting: Item | None = None
 
     def cycle(self, valid: bool, ready: bool, payload: Item | None) -> None:
-        """What was on the wires before a rising edge; ``payload`` may be None if not valid."""
+        """Check the wires before a rising edge; ``payload`` may be None if not valid."""
         if self._waiting is not None:
             if not valid:
                 raise ProtocolError(f"{self.name}: valid fell before ready")
@@ -79,12 +79,12 @@ class HandshakeChecker:
         self._waiting = payload if valid and not ready else None
 
     def reset(self) -> None:
-        """Forget what was waiting."""
+        """Drop the waiting offer."""
         self._waiting = None
 
 
 class Agent:
-    """What a bench steps in each cycle; here it does nothing."""
+    """A part that a bench steps in each cycle; this base does nothing."""
 
     def drive(self) -> None:
         """Set inputs of the design for the coming rising edge."""
@@ -93,11 +93,11 @@ class Agent:
         """Read the design, settled, just before the rising edge."""
 
     def reset(self) -> None:
-        """Drop what is in hand and leave the inputs idle."""
+        """Drop the current work and leave the inputs idle."""
 
 
 class _Counted(Agent):
-    """Port, pattern and the counts that coverage wants."""
+    """A port, its pattern, and the counts for coverage."""
 
     def __init__(self, port: Port, rng: np.random.Generator, pattern: Pattern) -> None:
         self.port = port
@@ -106,7 +106,7 @@ class _Counted(Agent):
         self.use(pattern)
 
     def use(self, pattern: Pattern) -> None:
-        """Move as ``pattern`` says from now on."""
+        """Drive by ``pattern`` from now on."""
         self._active = pattern.cycles(self.rng)
 
     def _count(self, valid: bool, ready: bool) -> bool:
@@ -130,7 +130,7 @@ class Source(_Counted):
 
     @property
     def idle(self) -> bool:
-        """Everything that was queued has been taken."""
+        """True if every queued item has been taken."""
         return not self.queue and self._offered is None
 
     def send(self, items: Iterable[Item]) -> None:
@@ -138,7 +138,7 @@ class Source(_Counted):
         self.queue.extend(items)
 
     def drive(self) -> None:
-        """Offer the next transfer, if the pattern lets it."""
+        """Offer the next transfer, if the pattern allows it."""
         active = next(self._active)
         if self._offered is None and active and self.queue:
             self._offered = self.queue.popleft()
@@ -149,7 +149,7 @@ class Source(_Counted):
             self._withdraw()
 
     def sample(self) -> None:
-        """See whether the transfer was taken."""
+        """Record whether the transfer was taken."""
         ready = bool(self.port.ready.value)
         if self._count(self._offered is not None, ready):
             self._offered = None
@@ -175,7 +175,7 @@ class Source(_Counted):
 
 
 class Sink(_Counted):
-    """Takes a stream from the design and holds it to the rules."""
+    """Takes a stream from the design and checks the rules."""
 
     def __init__(self, port: Port, rng: np.random.Generator, pattern: Pattern = ALWAYS) -> None:
         super().__init__(port, rng, pattern)
@@ -186,18 +186,18 @@ class Sink(_Counted):
 
     @property
     def valid(self) -> bool:
-        """The design offers a transfer (as of the last cycle)."""
+        """True if the design offers a transfer (as of the last cycle)."""
         return self._valid
 
     def drive(self) -> None:
-        """Set ready as the pattern says."""
+        """Set ready by the pattern."""
         ready = next(self._active)
         if ready != self._ready:
             self.port.ready.value = int(ready)
             self._ready = ready
 
     def sample(self) -> None:
-        """Check the rules; take what moves."""
+        """Check the rules; collect transfers."""
         self._valid = bool(self.port.valid.value)
         payload = self._payload() if self._valid else None
         self._checker.cycle(self._valid, self._ready, payload)
@@ -205,7 +205,7 @@ class Sink(_Counted):
             self.received.append(payload)
 
     def reset(self) -> None:
-        """Drop what was received; ready goes low."""
+        """Drop received transfers; set ready low."""
         self.received.clear()
         self._checker.reset()
         self._ready = self._valid = False
@@ -234,13 +234,13 @@ class Bench:
         return source
 
     def sink(self, port: Port) -> Sink:
-        """Add a taker of an output stream."""
+        """Add a receiver of an output stream."""
         sink = Sink(port, self.rng, ALWAYS)
         self.agents.append(sink)
         return sink
 
     async def reset(self, cycles: int = 2) -> None:
-        """Drop everything in hand and hold ``rst`` for some cycles."""
+        """Drop all work and hold ``rst`` for some cycles."""
         await FallingEdge(self.dut.clk)
         for agent in self.agents:
             agent.reset()
@@ -257,9 +257,9 @@ class Bench:
         return self
 
     async def until(self, done: Callable[[], bool], limit: int, what: str = "the condition") -> int:
-        """Run until ``done()`` after a cycle; AssertionError past ``limit`` cycles.
+        """Run until ``done()`` after a cycle; raise AssertionError past ``limit`` cycles.
 
-        Returns the number of cycles that it took.
+        Returns the number of cycles.
         """
         edge, settled = FallingEdge(self.dut.clk), ReadOnly()
         for spent in range(1, limit + 1):

@@ -1,4 +1,4 @@
-"""Traces of tops in Amaranth's own simulator: what drives their ports, and what was seen there."""
+"""Traces of tops in Amaranth's own simulator: drivers for their ports, and recorded signals."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from cassandra_spec.rtl.dma.registers import register_of
 from cassandra_spec.verif.library.waves import Trace
 
 Access = tuple[int, int | None]
-"""An address of a register, and what to write; None to read."""
+"""A register address and the value to write; None to read."""
 
 
 class Driver(Protocol):
-    """What sits at some ports of a top."""
+    """A model at some ports of a top."""
 
     def drive(self, ctx: Any, top: Any) -> None:
         """Set inputs for the coming edge."""
         ...
 
     def see(self, cycle: Mapping[str, int]) -> None:
-        """All ports as they are just before that edge."""
+        """Read all ports just before that edge."""
         ...
 
 
 def run(top: Any, drivers: Sequence[Driver], cycles: int) -> Trace:
-    """All ports of a top in each cycle."""
+    """Return all ports of a top in each cycle."""
     trace = Trace()
 
     async def bench(ctx: Any) -> None:
@@ -49,13 +49,13 @@ def run(top: Any, drivers: Sequence[Driver], cycles: int) -> Trace:
 
 
 class Ready:
-    """A ready that is 1 in all cycles, or in those that ``when`` chooses by their number."""
+    """Drives a ready that is 1 in all cycles, or in those that ``when`` selects."""
 
     def __init__(self, name: str, when: Callable[[int], bool] = lambda cycle: True) -> None:
         self._name, self._when, self._cycle = name, when, 0
 
     def drive(self, ctx: Any, top: Any) -> None:
-        """Set it."""
+        """Set ready."""
         ctx.set(getattr(top, self._name), int(self._when(self._cycle)))
 
     def see(self, cycle: Mapping[str, int]) -> None:
@@ -64,7 +64,7 @@ class Ready:
 
 
 class Packets:
-    """Words for the AXI4-Stream inputs of a top, offered as early as may be.
+    """Drives words into the AXI4-Stream inputs of a top, as early as possible.
 
     Commands wait until the codebook has been taken.
     """
@@ -81,16 +81,16 @@ class Packets:
                 ctx.set(getattr(top, f"s_axis_{name}_{field}"), value)
 
     def see(self, cycle: Mapping[str, int]) -> None:
-        """Drop what was taken."""
+        """Drop taken words."""
         for name, queue in self._queues.items():
             if cycle[f"s_axis_{name}_tvalid"] and cycle[f"s_axis_{name}_tready"]:
                 queue.popleft()
 
 
 class Host:
-    """Software on AXI4-Lite: accesses one by one, each when the one before it is answered.
+    """Software on AXI4-Lite: accesses one by one, each after the answer to the previous one.
 
-    Accesses of ``later`` begin when the top raises its interrupt.
+    Accesses in ``later`` begin when the top raises its interrupt.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Host:
         later: Iterable[Access] = (),
     ) -> None:
         self._accesses, self._later = deque(accesses), deque(later)
-        self._sent = set[str]()  # channels that the access at hand has used
+        self._sent = set[str]()  # channels that the current access has used
 
     def drive(self, ctx: Any, top: Any) -> None:
         """Set the port."""
@@ -117,7 +117,7 @@ class Host:
         ctx.set(top.s_axil_rready, 1)
 
     def see(self, cycle: Mapping[str, int]) -> None:
-        """What was taken, and answered."""
+        """Record taken and answered accesses."""
         for name in ("aw", "w", "ar"):
             if cycle[f"s_axil_{name}valid"] and cycle[f"s_axil_{name}ready"]:
                 self._sent.add(name)
@@ -129,12 +129,12 @@ class Host:
 
 
 def writes_of(values: Mapping[str, int]) -> list[Access]:
-    """Registers by name, written in this order."""
+    """Return writes to registers by name, in this order."""
     return [(register_of(name).offset, value) for name, value in values.items()]
 
 
 def codebook_writes(book: Sequence[int]) -> list[Access]:
-    """A codebook for slot 0."""
+    """Return the writes of a codebook to slot 0."""
     offset, last = register_of("codebook").offset, len(book) - 1
     return [
         (offset, entry | place << 8 | int(place == last) << 24) for place, entry in enumerate(book)

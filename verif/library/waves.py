@@ -1,4 +1,4 @@
-"""Timing diagrams: what one shows of a trace, as WaveDrom source."""
+"""Timing diagrams: selects parts of a trace and writes them as WaveDrom source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = "3456789"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Channel:
-    """A stream in a diagram: payload names and a few of its signals."""
+    """A stream in a diagram: payload names and some of its signals."""
 
     valid: str
     ready: str
@@ -39,7 +39,7 @@ class Diagram:
 
 
 def _bits(values: Sequence[int | None]) -> str:
-    """A wave of single bits; None is unknown."""
+    """Return a wave of single bits; None is unknown."""
     marks = ["x" if value is None else str(value) for value in values]
     return "".join(
         mark if place == 0 or mark != marks[place - 1] else "." for place, mark in enumerate(marks)
@@ -47,7 +47,7 @@ def _bits(values: Sequence[int | None]) -> str:
 
 
 def _transfers(trace: Trace, channel: Channel, label: str) -> tuple[str, list[str]]:
-    """The wave of a bus, with a new colour and label for each transfer."""
+    """Return the wave of a bus, with a new colour and label for each transfer."""
     wave, labels, held = "", list[str](), False
     numbers = itertools.count()
     for place, cycle in enumerate(trace):
@@ -82,7 +82,7 @@ def _lines(trace: Trace, diagram: Diagram) -> Iterator[dict[str, Any]]:
 
 
 def source(trace: Trace, diagram: Diagram) -> str:
-    """The WaveDrom source of a diagram, a signal on each line."""
+    """Return the WaveDrom source of a diagram, one signal per line."""
     first = next(place for place, cycle in enumerate(trace) if cycle[diagram.around])
     part = trace[max(0, first - 2) :][: diagram.cycles]
     signals = ",\n".join("  " + json.dumps(line) for line in _lines(part, diagram))
@@ -91,7 +91,7 @@ def source(trace: Trace, diagram: Diagram) -> str:
 
 
 def axi_stream(name: str, label: str, *bits: str, prefix: str = "s_axis") -> Channel:
-    """An AXI4-Stream with these bits beside its data."""
+    """Return an AXI4-Stream with these bits beside its data."""
     return Channel(
         valid=f"{prefix}_{name}_tvalid",
         ready=f"{prefix}_{name}_tready",
@@ -102,7 +102,7 @@ def axi_stream(name: str, label: str, *bits: str, prefix: str = "s_axis") -> Cha
 
 
 def axi(prefix: str, data: str, label: str, *bits: str) -> Channel:
-    """A channel of AXI4 or AXI4-Lite, named by the bus ``data``."""
+    """Return a channel of AXI4 or AXI4-Lite, named by the bus ``data``."""
     return Channel(
         valid=f"{prefix}valid",
         ready=f"{prefix}ready",

@@ -1,4 +1,4 @@
-"""What the suites of several blocks feed them: masks, ranks and paces of every kind."""
+"""Inputs for the suites of several blocks: masks, ranks and paces of every kind."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from cassandra_spec.verif.library.patterns import PATTERNS
 
 Pace = Callable[[], bool]
-"""Asked once for each cycle: may this side move?"""
+"""Returns, once per cycle, whether this side may move."""
 
 PACES = ("always", "half", "rare", "burst", "alternate")
-"""Patterns of :data:`cassandra_spec.verif.library.patterns.PATTERNS` that blocks are paced by."""
+"""Names of the patterns in :data:`cassandra_spec.verif.library.patterns.PATTERNS` for blocks."""
 
 MASKS = ("full", "empty", "single", "alternating", "half", "sparse", "dense")
 """Kinds of masks of the beats of a segment."""
 
 RANKS = ("zero", "longest", "swing", "weights", "uniform")
-"""Kinds of ranks: codes of one bit, of the most bits, of both in turn, and random ones."""
+"""Kinds of ranks: codes of one bit, the longest codes, both alternating, and random ones."""
 
 _DENSITIES = {"half": 0.5, "sparse": 0.1, "dense": 0.9}
 
 
 def masks_of(rng: random.Random, kind: str, lanes: int, beats: int) -> list[int]:
-    """Lane masks of the beats of a segment."""
+    """Return the lane masks of the beats of a segment."""
     every = (1 << lanes) - 1
     match kind:
         case "full":
@@ -42,7 +42,7 @@ def masks_of(rng: random.Random, kind: str, lanes: int, beats: int) -> list[int]
 
 
 def ranks_of(rng: random.Random, kind: str, limit: int, count: int) -> list[int]:
-    """Legal ranks, below ``limit``."""
+    """Return legal ranks, below ``limit``."""
     match kind:
         case "zero":
             return [0] * count
@@ -58,7 +58,7 @@ def ranks_of(rng: random.Random, kind: str, limit: int, count: int) -> list[int]
 
 
 def paces(rng: random.Random) -> Iterator[tuple[Pace, Pace]]:
-    """Every pair of patterns, for the two sides of a block."""
+    """Yield every pair of patterns, for the two sides of a block."""
     for names in itertools.product(PACES, PACES):
         first, second = (
             PATTERNS[name].cycles(np.random.default_rng(rng.getrandbits(64))) for name in names

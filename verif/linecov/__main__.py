@@ -1,10 +1,11 @@
-"""Lines, branches and changes of bits that the suites have seen in the exported tops.
+"""Line, branch and toggle coverage of the exported tops by the suites.
 
 ``python -m cassandra_spec.verif.linecov [--out build/linecov] [SUITES...]`` (``make coverage``)
-runs suites with counting on, merges what they have counted (earlier runs in the folder among it),
-and prints a line for each module. A hole is proved to be out of reach, or waived in
-``waivers.toml``, or open. Annotated sources are in the folder of ``--out``. It ends with 1 if a
-hole is open, or a waiver of a design that was run covers none.
+
+runs suites with counting on, merges the counts (including earlier runs in the folder), and prints a
+line for each module. A hole is proved unreachable, waived in ``waivers.toml``, or open. Annotated
+sources are in the folder of ``--out``. The command exits with 1 if a hole is open, or a waiver for
+a design of the run covers none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cassandra_spec.verif.linecov.waivers import Waiver, load, waived
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TESTS = "tests/verif/test_"
-_ALL_SCHEMES = "not one_scheme"  # whose decoders get good segments alone
+_ALL_SCHEMES = "not one_scheme"  # whose decoders get good segments only
 SUITES: dict[str, tuple[str, ...]] = {
     **{
         f"decoder_l{lanes}": (
@@ -48,11 +49,11 @@ SUITES: dict[str, tuple[str, ...]] = {
     "store": (f"{_TESTS}store.py", "-k", "l8"),
     "encoder_dma": (f"{_TESTS}encoder_dma.py",),
 }
-"""What pytest is given, by name."""
+"""Arguments for pytest, by suite."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run and report; 0 if no hole is open, 1 if one is, 2 if it cannot be said."""
+    """Run and report; return 0 if no hole is open, 1 if one is, 2 if the run is impossible."""
     return run_command(_parser, _run, argv)
 
 
@@ -95,7 +96,7 @@ def report(
     *,
     whole: bool = True,
 ) -> int:
-    """Print and write what was seen; 1 if a hole is open or a waiver of them covers none."""
+    """Print and write the coverage; return 1 if a hole is open or a waiver covers none."""
     holes = [(design, hole) for design in found for hole in design.holes]
     covered, unused = waived(waivers, holes)
     left = 0
@@ -104,7 +105,7 @@ def report(
         rest = [hole for hole in design.holes if hole not in excused]
         work = out / "proofs" / design.source.stem
         proved: set[Point] = set()
-        for limit in sorted({0, seconds}):  # what is quickly done first, of the whole design too
+        for limit in sorted({0, seconds}):  # quick proofs first, also of the whole design
             left_over = [hole for hole in rest if hole not in proved]
             proved |= unreachable(design, left_over, work, limit, whole=whole)
         open_ = [hole for hole in rest if hole not in proved]
@@ -124,7 +125,7 @@ def _where(design: Design, hole: Point) -> str:
 
 
 def _table(design: Design, waived: set[Point], proved: set[Point]) -> str:
-    """A line for each module: seen / all of each kind, and what became of the rest."""
+    """Format one line per module: hits and points of each kind, and the fate of the holes."""
     modules = sorted({point.module for point in design.counts})
     rows = [_row(module or "(top)", design, module, waived, proved) for module in modules]
     rows.append(_row("all", design, None, waived, proved))
@@ -133,7 +134,7 @@ def _table(design: Design, waived: set[Point], proved: set[Point]) -> str:
 
 
 def _elsewhere(design: Design) -> str:
-    """What of a design is not counted here, and where it is."""
+    """Name the parts of a design that other suites count."""
     suite = subject_of(design.name).suite
     return "".join(f"\n{engine} and all in it: suite {suite}" for engine in sorted(design.engines))
 
@@ -152,7 +153,7 @@ def _row(
 
 
 def annotate(design: Design, path: Path) -> None:
-    """The source, each line with the count of the point on it that was seen least."""
+    """Write the source, each line with the lowest count of its points."""
     least: dict[int, int] = {}
     for point, count in design.counts.items():
         least[point.line] = min(count, least.get(point.line, count))

@@ -1,4 +1,4 @@
-"""What Verilator counts: lines, branches and changes of bits of a design, merged over runs."""
+"""Coverage points of Verilator: lines, branches and toggles of a design, merged over runs."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ _ESCAPES = {"__DOT__": ".", "__BRA__": "[", "__KET__": "]"}
 _BITS = re.compile(r"\[-?\d+\]$")
 _ASSIGNED = re.compile(r" +(?:assign )?\\?(?P<name>\S+) +=(?!=) (?P<value>.*);")
 _NAMELESS = re.compile(r"\\(\$\d+) ")
-_DEPTH = 4  # of signals without a name that are written out
+_DEPTH = 4  # nesting of unnamed signals that is written out
 _CODE = re.compile(r"__0([0-9a-fA-F]{2})")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
 class Point:
-    """Something that a run may see: where it is, and what."""
+    """A line, branch or toggle at a place of the source."""
 
     kind: str  # one of KINDS
     module: str  # path of the instance below the subject's root; empty: the root
     line: int  # of the source
     column: int
-    what: str  # of a toggle: ``signal[bit]:0->1``, as Verilog names it; of a branch: which way
+    what: str  # toggle: ``signal[bit]:0->1``, as Verilog names it; branch: its direction
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Design:
-    """A source and how often each point of its subject was seen."""
+    """A source, and the count of each point of its subject."""
 
     name: str  # of the top module
     source: Path
     counts: dict[Point, int]
-    root: str = ""  # path of the instance that is counted; empty: the top
-    engines: frozenset[str] = frozenset()  # paths of instances in it that another suite counts
+    root: str = ""  # path of the counted instance; empty: the top
+    engines: frozenset[str] = frozenset()  # paths of inner instances that another suite counts
 
     @functools.cached_property
     def lines(self) -> list[str]:
-        """The source."""
+        """The lines of the source."""
         return self.source.read_text().splitlines()
 
     def text(self, point: Point) -> str:
-        """The line of a point; of a toggle, its name and what is first assigned to its signal.
+        """Return a point's line; for a toggle, its name and the first assignment to its signal.
 
-        Signals without a name are written out in what is assigned.
+        Unnamed signals in the assignment are written out.
         """
         if point.kind != "toggle":
             return self.lines[point.line - 1]
@@ -68,7 +68,7 @@ class Design:
         )
 
     def _module_at(self, line: int) -> int:
-        """The number of the source's module that has a line."""
+        """Return the number of the source's module that contains a line."""
         return bisect.bisect_left(self._ends, line)
 
     @functools.cached_property
@@ -77,7 +77,7 @@ class Design:
 
     @functools.cached_property
     def _assigned(self) -> dict[tuple[int, str], str]:
-        """What is first assigned to whole signals, by module and name."""
+        """The first assignment to each whole signal, by module and name."""
         values: dict[tuple[int, str], str] = {}
         for number, line in enumerate(self.lines, 1):
             if match := _ASSIGNED.match(line):
@@ -85,18 +85,18 @@ class Design:
         return values
 
     def module(self, path: str) -> str:
-        """The Verilog module of an instance, by its path below the root."""
+        """Return the Verilog module of an instance, by its path below the root."""
         return ".".join(part for part in (self.name, self.root, path) if part)
 
     @property
     def holes(self) -> list[Point]:
-        """Points that were never seen, in the order of the source."""
+        """Points that were never hit, in the order of the source."""
         missed = (point for point, count in self.counts.items() if not count)
         return sorted(missed, key=lambda point: (point.line, point))
 
 
 def designs(folder: Path) -> list[Design]:
-    """Every source of a folder (:mod:`cassandra_spec.verif.tools.counting`) with its runs' sum.
+    """Return every source of a folder (:mod:`cassandra_spec.verif.tools.counting`) with its counts.
 
     Raises CassandraError if a source has no counts.
     """
@@ -113,7 +113,7 @@ def designs(folder: Path) -> list[Design]:
 
 
 def _restricted(source: Path, counts: dict[Point, int]) -> Design:
-    """The design of a source, with the points of its subject."""
+    """Return the design of a source, with the points of its subject."""
     name = source.stem.rpartition("-")[0]
     subject = subject_of(name)
     modules = {point.module for point in counts}
@@ -129,7 +129,7 @@ def _restricted(source: Path, counts: dict[Point, int]) -> Design:
 
 
 def read(lines: Iterable[str]) -> Iterator[tuple[Point, int]]:
-    """Points and counts of a file that Verilator has written."""
+    """Yield points and counts from a file of Verilator."""
     for line in lines:
         if line.startswith("C '"):
             keys, _, count = line[3:].rpartition("' ")
@@ -138,7 +138,7 @@ def read(lines: Iterable[str]) -> Iterator[tuple[Point, int]]:
 
 
 def _point(fields: dict[str, str]) -> Point:
-    # An instance has the name of its module here; Verilator shortens long names in `page` alone.
+    # Instances have the names of their modules here; Verilator shortens long names in `page` only.
     path = fields["h"].removeprefix("TOP.")
     return Point(
         kind=fields["page"].partition("/")[0].removeprefix("v_"),
@@ -150,7 +150,7 @@ def _point(fields: dict[str, str]) -> Point:
 
 
 def plain(name: str) -> str:
-    """A name as Verilog has it: Verilator writes ``$17`` as ``__02417``."""
+    """Return a name as in Verilog: Verilator writes ``$17`` as ``__02417``."""
     for escape, text in _ESCAPES.items():
         name = name.replace(escape, text)
     return _CODE.sub(lambda found: chr(int(found[1], 16)), name)

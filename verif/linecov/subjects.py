@@ -1,4 +1,6 @@
-"""Which modules of a design a run is about: the others have a run of their own, or are tests."""
+"""Subjects of coverage runs: the modules that a run counts; others have their own run, or are
+tests.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,20 @@ import re
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The module ``root`` of some designs and all in it, but for engines that another suite counts.
+    """The module ``root`` of some designs with its content, except engines that another suite
+    counts.
 
     ``design`` is a shell pattern, ``root`` the path of an instance, ``engine`` a regular expression
-    of such paths.
+    for such paths.
     """
 
     design: str
     root: str = ""
     engine: str | None = None
-    suite: str | None = None  # that counts the engine
+    suite: str | None = None  # suite that counts the engine
 
     def inside(self, module: str) -> str | None:
-        """The path below the root of a module that is counted; None if it is not."""
+        """Return the path below the root of a counted module; None for others."""
         if self.engine_around(module) is not None:
             return None
         if module == self.root or not self.root:
@@ -30,7 +33,7 @@ class Subject:
         return module.removeprefix(f"{self.root}.") if within else None
 
     def engine_around(self, module: str) -> str | None:
-        """The engine that a module is, or is in."""
+        """Return the engine that a module is, or is in."""
         found = self.engine and re.match(rf"(?:{self.engine})(?=\.|$)", module)
         return found[0] if found else None
 
@@ -53,10 +56,10 @@ SUBJECTS = (
     ),
     Subject(design="cassandra_store_*", root="top"),
 )
-"""Of designs that the suites wrap: rules of the bus are beside the exported top, not in it."""
+"""Subjects of wrapped designs, where the bus rules stand beside the exported top."""
 
 
 def subject_of(design: str) -> Subject:
-    """The subject of a design: all of it, unless the table says otherwise."""
+    """Return the subject of a design: all of it, unless the table has an entry."""
     found = (subject for subject in SUBJECTS if fnmatch.fnmatchcase(design, subject.design))
     return next(found, Subject(design=design))

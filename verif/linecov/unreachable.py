@@ -1,4 +1,4 @@
-"""Holes that are none: no input can make the design show them, by proof."""
+"""Unreachable holes: points that no input can hit, by proof."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from cassandra_spec.verif.linecov.points import Design, Point
 _SIGNAL = re.compile(r"(?P<name>.*?)(?:\[(?P<bit>-?\d+)\])?$")
 _CONDITION = re.compile(r"(?:= |if \()(?P<signal>\\?[\w.$\[\]]+(?: \[\d+\])?) *(?:\?|\) begin)")
 _ALWAYS = {"if": 1, "elsif": 1, "cond_then": 1, "else": 0, "cond_else": 0}
-"""What is taken while a condition has a value; ``elsif`` is an ``if`` that has another behind."""
+"""The condition's value that takes the branch; ``elsif`` is an ``if`` with another behind it."""
 
 
 def unreachable(
     design: Design, holes: Sequence[Point], folder: Path, seconds: int, *, whole: bool = True
 ) -> set[Point]:
-    """Those of the holes for which it is proved.
+    """Return the holes that are proved unreachable.
 
-    A change of a bit cannot be seen if the bit never has one of its two values, a branch if its
-    condition never has the value that leads there; and a bit is no logic if nothing reads it. Each
-    module is tried alone, with inputs and what comes out of the modules in it free; what that
-    leaves, in each module around it with all that is inside, the smallest first; then in the
-    ``whole`` design. What is read of memories is always free, and so is what comes out of engines
-    that another suite counts. A proof has ``seconds`` for a bit.
+    A toggle is unreachable if the bit never has one of its two values, a branch if its condition
+    never has the value that leads there; a bit that nothing reads is no logic. Each module is tried
+    alone, with its inputs and the outputs of inner modules free; then, for the remaining holes,
+    each enclosing module with its content, the smallest first; then the ``whole`` design. Memory
+    contents are always free, and so are the outputs of engines that another suite counts.
+    ``seconds`` limits the proof of a bit.
     """
     folder.mkdir(parents=True, exist_ok=True)
     top = design.module("")
@@ -65,7 +65,7 @@ def _is_in(hole: Point, module: str) -> bool:
 
 
 def _surroundings(holes: Sequence[Point]) -> list[str]:
-    """Modules around those of the holes, themselves among them, the smallest first."""
+    """Return the modules around the holes (inclusive), the smallest first."""
     parts = [hole.module.split(".") if hole.module else [] for hole in holes]
     paths = {".".join(each[:depth]) for each in parts for depth in range(len(each) + 1)}
     return sorted(paths, key=lambda path: (-path.count("."), not path, path))
@@ -74,20 +74,20 @@ def _surroundings(holes: Sequence[Point]) -> list[str]:
 def _inside(
     module: str, holes: Sequence[Point], proved: Callable[[Sequence[Point]], set[Point]]
 ) -> set[Point]:
-    """What is proved of holes as a module has them, whose paths begin there."""
+    """Return the holes that are proved within one module, whose path they start with."""
     start = len(module) + 1 if module else 0
     names = {dataclasses.replace(hole, module=hole.module[start:]): hole for hole in holes}
     return {names[hole] for hole in proved([*names])}
 
 
 def _alone(module: dict[str, Any]) -> dict[str, Any]:
-    """A module without those in it."""
+    """Return a module without inner modules."""
     cells = {name: c for name, c in module["cells"].items() if c["type"].startswith("$")}
     return {**module, "cells": cells}
 
 
 def _unread(module: dict[str, Any], holes: Sequence[Point]) -> set[Point]:
-    """Changes of bits that nothing reads: no cell, no module in it and no output."""
+    """Return toggles of bits that no cell, inner module or output reads."""
     read = {
         bit
         for cell in module["cells"].values()
@@ -109,7 +109,7 @@ def _claimed(
     seconds: int,
     holes: Sequence[Point],
 ) -> set[Point]:
-    """Those of the holes that are proved in a netlist of one module."""
+    """Return the holes that are proved in a netlist of one module."""
     module = without_memories(module)
     wanted = {hole: _claims(module["netnames"], hole, lines) for hole in holes}
     proved = {hole for hole, claims in wanted.items() if _constant(claims)}
@@ -133,7 +133,7 @@ def _constant(claims: Sequence[Claim]) -> bool:
 
 
 def _claims(names: Mapping[str, Any], hole: Point, lines: Sequence[str]) -> list[Claim]:
-    """Any of these, if proved, shows that the hole is none; empty: nothing is known."""
+    """Return claims of which any single one proves the hole; empty: none is known."""
     if hole.kind == "toggle":
         bit = _bit_of(names, hole)
         return [] if bit is None else [(bit, 0), (bit, 1)]
@@ -146,12 +146,12 @@ def _claims(names: Mapping[str, Any], hole: Point, lines: Sequence[str]) -> list
 
 
 def _bit_of(names: Mapping[str, Any], hole: Point) -> Bit | None:
-    """The bit of a toggle."""
+    """Return the bit of a toggle."""
     return _bit(names, hole.module, hole.what.rpartition(":")[0])
 
 
 def _bit(names: Mapping[str, Any], module: str, signal: str) -> Bit | None:
-    """A bit of the flat netlist; None if it has no such name."""
+    """Return a bit of the flat netlist; None if it has no such name."""
     path = f"{module}." if module else ""
     whole = _net(names, path + signal)
     if whole is not None and len(whole["bits"]) == 1:  # a name may end in brackets of its own
@@ -167,5 +167,5 @@ def _bit(names: Mapping[str, Any], module: str, signal: str) -> Bit | None:
 
 
 def _net(names: Mapping[str, Any], name: str) -> Any:
-    """Yosys keeps the backslash of an escaped name that begins with a dollar."""
+    """Return a net; Yosys keeps the backslash of an escaped name that begins with a dollar."""
     return names.get(name, names.get(f"\\{name}"))

@@ -1,4 +1,4 @@
-"""Holes that are not to be filled, each with its reason: ``waivers.toml``."""
+"""Waivers: holes that stay open on purpose, each with its reason (``waivers.toml``)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ FILE = Path(__file__).with_name("waivers.toml")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiver:
-    """Holes of some kinds in some modules of some designs, and why they are left.
+    """Holes of some kinds in some modules of some designs, and the reason to leave them.
 
-    ``design`` and ``module`` are shell patterns, ``design`` several with ``|`` between them,
-    ``module`` of the path below the top; ``text`` is a regular expression, of a line of the source
-    or, for toggles, of ``SIGNAL:CHANGE = VALUE``, where the value is what the source assigns to the
-    whole signal.
+    ``design`` and ``module`` are shell patterns: ``design`` several with ``|`` between them,
+    ``module`` for the path below the top. ``text`` is a regular expression for a source line or,
+    for toggles, for ``SIGNAL:CHANGE = VALUE``, where VALUE is the assignment to the whole signal.
     """
 
     kinds: tuple[str, ...]
@@ -32,11 +31,11 @@ class Waiver:
     reason: str
 
     def about(self, design: Design) -> bool:
-        """Whether it is about holes of this design."""
+        """Return True if the waiver is about this design."""
         return any(fnmatch.fnmatchcase(design.name, one) for one in self.design.split("|"))
 
     def covers(self, design: Design, hole: Point) -> bool:
-        """Whether it is about this hole."""
+        """Return True if the waiver covers this hole."""
         return (
             hole.kind in self.kinds
             and self.about(design)
@@ -46,7 +45,7 @@ class Waiver:
 
 
 def load(path: Path = FILE) -> list[Waiver]:
-    """The waivers of a file. Raises CassandraError for one that is not complete."""
+    """Load the waivers of a file. Raises CassandraError for an incomplete one."""
     names = {field.name for field in dataclasses.fields(Waiver)}
     found = []
     for number, entry in enumerate(tomllib.loads(path.read_text(encoding="utf-8"))["waivers"], 1):
@@ -62,7 +61,7 @@ def load(path: Path = FILE) -> list[Waiver]:
 def waived(
     waivers: Iterable[Waiver], holes: Iterable[tuple[Design, Point]]
 ) -> tuple[set[tuple[str, Point]], list[Waiver]]:
-    """Holes that a waiver covers (design's source, point), and waivers that cover none."""
+    """Return the covered holes (design's source, point), and the waivers that cover none."""
     covered: set[tuple[str, Point]] = set()
     unused = list(waivers)
     every = list(unused)

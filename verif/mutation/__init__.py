@@ -1,1 +1,1 @@
-"""Mutations: small faults in copies of the gateware. A check must find each."""
+"""Mutation testing: small faults in copies of the gateware, each of which a check must find."""

@@ -1,10 +1,10 @@
-"""Put each fault into a copy of the gateware and see what finds it (``make mutants``).
+"""Put each planted fault into a copy of the gateware and run its checks (``make mutants``).
 
-``python -m cassandra_spec.verif.mutation [--out build/mutation] [PATTERN...]`` continues a run that
-was interrupted: a result stays good while the fault and all sources, those of the checks included,
-are what they were. A table is printed and written to ``results.json`` in the folder of ``--out``.
-With ``--cluster`` the folder of ``--out`` is on a disk that all machines share, each worker takes
-faults of its own checkout, and all checkouts must have the same sources.
+``python -m cassandra_spec.verif.mutation [--out build/mutation] [PATTERN...]`` continues an
+interrupted run: a result stays valid until the fault or a source changes, including those of the
+checks. A table is printed and written to ``results.json`` in the folder of ``--out``. With
+``--cluster`` the folder of ``--out`` is on a disk that all machines share, each worker takes faults
+of its own checkout, and all checkouts must have the same sources.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cassandra_spec.workers.pool import Workers
 
 
 def table(results: Sequence[Result]) -> str:
-    """A line for each fault: the check that found it, and seconds."""
+    """Format one line per fault: the check that found it, and the seconds."""
     rows = [(each.name, each.caught_by or "NOTHING", f"{each.seconds:.0f}") for each in results]
     return text_table(("fault", "found by", "s"), rows, left=2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Try; 0 if every fault is found, 1 if one is not, 2 if something cannot be tried."""
+    """Run; return 0 if every fault is found, 1 if one is not, 2 if one cannot be tried."""
     return run_command(_parser, _run, argv)
 
 

@@ -1,10 +1,10 @@
-"""Whether what a fault changes ever leaves the cells around it.
+"""Equivalence of mutants: proves that a fault's effect never leaves the cells around it.
 
-The cells that the fault reaches are doubled: one copy has the fault, both see the same inputs.
-These come from *context*, cells in front that are there once; what comes into context is free. If
-no output of the doubled cells ever differs, nothing else in the netlist ever sees the fault. Where
-one differs, the cells that use it are doubled, too. With little context a difference may be one
-that the design never shows, so more of it is tried, and at last all.
+The cells that the fault reaches are doubled: one copy has the fault, both get the same inputs. The
+inputs come from *context*, single cells in front, whose own inputs are free. If no output of the
+doubled cells ever differs, the rest of the netlist never sees the fault. Where one differs, the
+cells that read it are doubled, too. Little context may allow a difference that the design never
+shows, so more is tried, and finally all.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from cassandra_spec.verif.formal.netlist import Bit
 from cassandra_spec.verif.mutation.opened import Opened, gate, pins
 
 CONTEXT = (2, 5, 9, 12, 16, 1000)
-"""Steps in front of the doubled cells; the last is all of a netlist."""
+"""Depth of the context in cells; the last is the whole netlist."""
 
-_MOST = 1000  # cells that are doubled
-_FRAMES = 12  # cycles in which differences are searched for
+_MOST = 1000  # maximum number of doubled cells
+_FRAMES = 12  # cycles of bounded model checking
 _GATES = (
     "flatten; setundef -undriven -zero; opt -full; techmap; opt -fast; dffunmap; simplemap;"
     " setundef -zero; opt_clean; aigmap; opt_clean; write_aiger -zinit beside.aig"
@@ -34,9 +34,9 @@ _ASSERTED = re.compile(r"^Output +(\d+) was (?:trivially )?asserted", re.MULTILI
 
 
 def stays_inside(netlist: Opened, cell: str, change: str, folder: Path, seconds: int) -> int | None:
-    """How many cells it never leaves; None: that is not proved.
+    """Return the number of cells that the fault never leaves; None: not proved.
 
-    ``change`` is what ``mutate`` is told of the fault. ABC has ``seconds`` to prove that a set of
+    ``change`` is the fault in the syntax of ``mutate``. ABC has ``seconds`` to prove that a set of
     doubled cells with its context shows no difference.
     """
     for steps in CONTEXT:
@@ -44,7 +44,7 @@ def stays_inside(netlist: Opened, cell: str, change: str, folder: Path, seconds:
         if alike:
             return len(doubled)
         context = netlist.behind(doubled, steps)
-        if netlist.behind(context, 1) == context:  # there is no more
+        if netlist.behind(context, 1) == context:  # no further context
             break
     return None
 
@@ -52,9 +52,10 @@ def stays_inside(netlist: Opened, cell: str, change: str, folder: Path, seconds:
 def _followed(
     netlist: Opened, cell: str, change: str, folder: Path, steps: int, seconds: int
 ) -> tuple[set[str], bool]:
-    """The cells that a fault reaches, with this context; and whether it is proved to stay in them.
+    """Return the cells that a fault reaches with this context, and whether it provably stays
+    inside.
 
-    If not, one is seen outside, there are too many of them, or time ran out.
+    It does not if a difference shows outside, if there are too many cells, or after a timeout.
     """
     doubled = {cell}
     while len(doubled) < _MOST:
@@ -71,9 +72,9 @@ def _followed(
 def _differences(
     netlist: Opened, doubled: set[str], context: set[str], change: str, folder: Path, seconds: int
 ) -> tuple[list[Bit], bool]:
-    """Outputs of the doubled cells that may differ; and whether it is proved that none does.
+    """Return outputs of the doubled cells that may differ, and whether provably none does.
 
-    PDR takes longer to name them than bounded model checking does, which names nearly all.
+    Bounded model checking finds nearly all of them, faster than PDR.
     """
     outputs = _outputs(netlist, doubled)
     if not outputs:
@@ -95,13 +96,13 @@ def _differences(
 
 
 def _shown(folder: Path, seconds: int) -> list[int]:
-    """Places of outputs that bounded model checking shows to differ."""
+    """Return indices of outputs that differ by bounded model checking."""
     log = _abc(f"bmc3 -a -x -F {_FRAMES} -T {seconds}", folder)
     return [int(place) for place in _ASSERTED.findall(log)]
 
 
 def _decided(folder: Path, seconds: int, outputs: int) -> tuple[list[int], bool]:
-    """Places of outputs that PDR shows to differ; and whether it proves that none does."""
+    """Return indices of outputs that differ by PDR, and whether it proves that none does."""
     log = _abc(f"pdr -a -T {seconds}", folder)
     counts, asserted = _COUNTS.search(log), _ASSERTED.findall(log)
     if counts is None or len(asserted) != int(counts[3]) or int(counts[1]) != outputs:
@@ -110,13 +111,13 @@ def _decided(folder: Path, seconds: int, outputs: int) -> tuple[list[int], bool]
 
 
 def _abc(command: str, folder: Path) -> str:
-    """What ABC says of the netlist."""
+    """Run ABC on the netlist."""
     commands = f"read_aiger beside.aig; strash; scorr; {command}"
     return run_program(["yosys-abc", "-c", commands], folder, error=CassandraError)
 
 
 def _outputs(netlist: Opened, doubled: set[str]) -> list[Bit]:
-    """Bits that other cells use, or that matter outside."""
+    """Return bits that other cells read, or that matter outside."""
     driven = sorted({bit for name in doubled for bit in pins(netlist.cells[name], "output")})
     return [
         bit
@@ -133,7 +134,7 @@ def _good(netlist: Opened, doubled: set[str], outputs: Sequence[Bit]) -> dict[st
 def _beside(
     netlist: Opened, doubled: set[str], context: set[str], outputs: Sequence[Bit]
 ) -> dict[str, Any]:
-    """The context and both copies; each bit of ``differs`` is an output of theirs."""
+    """Build the context and both copies; each bit of ``differs`` is an output of theirs."""
     inputs = _inputs(netlist, doubled)
     others = range(netlist.free, netlist.free + len(outputs))
     differs = range(others.stop, others.stop + len(outputs))
@@ -151,7 +152,7 @@ def _beside(
 
 
 def _inputs(netlist: Opened, cells: Iterable[str]) -> list[Bit]:
-    """What these cells use and do not drive, clocks among it."""
+    """Return the bits that these cells read and do not drive, including clocks."""
     some = [netlist.cells[name] for name in cells]
     used = {bit for cell in some for bit in (*pins(cell, "input"), *_clocks(cell))}
     return sorted(used - {bit for cell in some for bit in pins(cell, "output")})
@@ -176,7 +177,7 @@ def _module(
     cells: Mapping[str, Mapping[str, Any]],
     ports: Mapping[str, tuple[str, Sequence[Bit]]],
 ) -> dict[str, Any]:
-    """A module of Yosys; each register has its initial value."""
+    """Return a module for Yosys; each register has its initial value."""
     held = [b for cell in cells.values() for b in pins(cell, "output") if b in netlist.initial]
     nets = {f"register_{bit}": _net([bit], init=netlist.initial[bit]) for bit in held}
     return {

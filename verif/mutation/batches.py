@@ -1,7 +1,7 @@
-"""What faults that are drawn are tried with: the payloads, patterns and broken input of the suites.
+"""Batches for drawn faults: the payloads, patterns and broken input of the suites.
 
-A batch is segments and how the ports are driven. The first ones are short, and most faults show in
-them.
+A batch has segments and the patterns of the ports. The first batches are short and kill most
+faults.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.payloads import KINDS
 from cassandra_spec.verif.library.payloads import directed as directed_payloads
 
-_LONG = Pattern(kind=Kind.PERIODIC, on=200, off=2001)  # in which every queue can fill
-_FROM_THE_START = Pattern(kind=Kind.PERIODIC, on=4, off=1001)  # with a segment that has just begun
-_HANG = 3000  # cycles in which nothing moves; no pattern stalls that long
+_LONG = Pattern(kind=Kind.PERIODIC, on=200, off=2001)  # long enough to fill every queue
+_FROM_THE_START = Pattern(kind=Kind.PERIODIC, on=4, off=1001)  # stalls right after a segment begins
+_HANG = 3000  # cycles without a transfer; no pattern stalls that long
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Segments, back to back, and how the ports are driven meanwhile."""
+    """Segments, back to back, and the patterns of the ports."""
 
     name: str
     requests: Sequence[Any]
     traffic: Traffic
-    orders: Sequence[Order] = ()  # of an encoder: what must come out
+    orders: Sequence[Order] = ()  # encoder: the expected output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What came out of a batch, or how it broke; and the cycles in which segments ended, of an
-    encoder with the number of those in which it was busy.
+    """The output of a batch, or its failure; and the cycles in which segments ended, for an encoder
+    with the number of busy cycles.
     """
 
     what: object
@@ -72,14 +72,14 @@ class Seen:
 
 
 class Gateware(Protocol):
-    """A top in the bulk harness, with faults to choose from."""
+    """A top in the bulk harness, with selectable faults."""
 
     def choose(self, fault: int) -> None:
-        """Put a fault into force, 0: none; registers are as at power-on."""
+        """Activate a fault, 0: none; registers are as at power-on."""
         ...
 
     def seen(self, batch: Batch) -> Seen:
-        """All that comes out; or how the run broke."""
+        """Return the complete output, or the failure of the run."""
         ...
 
 
@@ -94,7 +94,7 @@ _OUTPUTS = ("values of a decoder", *encoding.OUTPUTS)
 
 
 def decoder_batches(rng: np.random.Generator, config: DecoderConfig) -> Iterator[Batch]:
-    """Broken segments; every directed payload at every t; random ones in all traffic; resets."""
+    """Yield broken segments; directed payloads at every t; random ones in all traffic; resets."""
     lanes = config.lanes
     batch = functools.partial(_decoder_batch, rng)
     mixed = functools.partial(mixed_jobs, rng, lanes=lanes, segment=256)
@@ -155,8 +155,8 @@ def _decoder_batch(
 
 
 def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Batch]:
-    """Broken packets and commands; every kind of values; k of every kind; all traffic; resets;
-    codes that end everywhere; full queues.
+    """Yield broken packets and commands, every kind of values and of k, all traffic, resets, codes
+    that end everywhere, full queues.
     """
     kinds = map(Order.of, every_kind(rng, config))
     batch = functools.partial(_encoder_batch, rng)
@@ -195,13 +195,13 @@ def encoder_batches(rng: np.random.Generator, config: EncoderConfig) -> Iterator
 
 
 def _with_held(batch: Batch, port: str, pattern: Pattern = _LONG) -> Batch:
-    """The batch with a port that moves after long waits only."""
+    """Return the batch with a port that moves only after long stalls."""
     patterns = {**batch.traffic.patterns, port: pattern}
     return dataclasses.replace(batch, traffic=dataclasses.replace(batch.traffic, patterns=patterns))
 
 
 def request_of(order: Order) -> EncodeRequest:
-    """What is sent, broken or not."""
+    """Return the request, correct or broken."""
     segment, values = order.segment, order.values
     return EncodeRequest(
         values=segment.values if values is None else np.array(values, np.uint16),
@@ -228,7 +228,7 @@ def _encoder_batch(
 
 
 class FaultyDecoder:
-    """The decoder with faults to choose from."""
+    """The decoder with selectable faults."""
 
     def __init__(self, config: DecoderConfig, verilog: str) -> None:
         self._new = functools.partial(RtlCodec, config, verilog=verilog)
@@ -251,7 +251,7 @@ class FaultyDecoder:
 
 
 class FaultyEncoder:
-    """The encoder with faults to choose from."""
+    """The encoder with selectable faults."""
 
     def __init__(self, config: EncoderConfig, verilog: str) -> None:
         self._new = functools.partial(RtlEncoder, config, verilog=verilog)
@@ -263,7 +263,7 @@ class FaultyEncoder:
         self._encoder.choose_fault(fault)
 
     def seen(self, batch: Batch) -> Seen:
-        """See :class:`Gateware`; the bytes of a segment that cannot be encoded are of no use."""
+        """See :class:`Gateware`; the bytes of a segment that cannot be encoded do not count."""
         try:
             parts = self._encoder.run(batch.requests, batch.traffic)
         except (GatewareError, ValueError) as error:

@@ -1,12 +1,11 @@
-"""The mutations of ``faults.toml``: where, what instead of what, and what must notice.
+"""The planted faults of ``faults.toml``: file, old text, new text, and the checks that must fail.
 
-A check is ``claim:NAME`` (:mod:`cassandra_spec.verif.formal`), or ``sim:BLOCK`` or
-``suite:BLOCK``: the cocotb suite of a block (:mod:`cassandra_spec.verif.blocks`, or a module of
-:mod:`cassandra_spec.verif` that has a function ``design``), with ``/REGULAR_EXPRESSION`` behind it
-if a part of the tests suffices. ``suite`` runs it under Verilator; ``sim`` runs it in Amaranth's
-simulator (:mod:`cassandra_spec.verif.tools.simulated`), which needs no build. ``test:FILE`` are
-tests that pytest runs (``rtl.test_read_master``), with ``/EXPRESSION`` as of ``-k``. The cheapest
-check comes first.
+A check is ``claim:NAME`` (:mod:`cassandra_spec.verif.formal`), or ``sim:BLOCK`` or ``suite:BLOCK``:
+the cocotb suite of a block (:mod:`cassandra_spec.verif.blocks`, or a module of
+:mod:`cassandra_spec.verif` with a function ``design``), followed by ``/REGULAR_EXPRESSION`` if some
+of its tests suffice. ``suite`` uses Verilator; ``sim`` uses Amaranth's simulator
+(:mod:`cassandra_spec.verif.tools.simulated`), which needs no build. ``test:FILE`` are tests for
+pytest (``rtl.test_read_master``), with ``/EXPRESSION`` for ``-k``. The cheapest check comes first.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Mutation:
     checks: tuple[str, ...]
 
     def applied(self, text: str) -> str:
-        """The text of the file with the fault.
+        """Return the text of the file with the fault.
 
         Raises CassandraError if ``old`` does not occur exactly once.
         """
@@ -54,11 +53,11 @@ def _read(path: Path) -> Iterator[Mutation]:
 
 
 MUTATIONS = tuple(_read(Path(__file__).with_name("faults.toml")))
-"""All of them."""
+"""All planted faults."""
 
 
 def mutations(patterns: Sequence[str] = ()) -> list[Mutation]:
-    """Those whose names match a pattern (``*`` and ``?``); without one, all.
+    """Return the faults whose names match a pattern (``*`` and ``?``); by default all.
 
     Raises CassandraError for a pattern that matches none.
     """

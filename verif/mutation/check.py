@@ -23,9 +23,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def module_of(block: str) -> str:
-    """The module with the suite of a block: its design, and its tests.
+    """Return the module with the suite of a block: its design and its tests.
 
-    Raises CassandraError if there is none.
+    Raises CassandraError if it does not exist.
     """
     for package in ("cassandra_spec.verif.blocks", "cassandra_spec.verif"):
         name = f"{package}.{block}"
@@ -35,9 +35,9 @@ def module_of(block: str) -> str:
 
 
 def file_of(name: str) -> Path:
-    """The file of tests that a name stands for: ``rtl.test_read_master``.
+    """Return the test file of a name such as ``rtl.test_read_master``.
 
-    Raises CassandraError if there is none.
+    Raises CassandraError if it does not exist.
     """
     path = _ROOT / "tests" / f"{name.replace('.', '/')}.py"
     if not path.is_file():
@@ -46,9 +46,9 @@ def file_of(name: str) -> Path:
 
 
 def passes(check: str, folder: Path) -> bool:
-    """Whether the check finds nothing wrong.
+    """Return True if the check passes.
 
-    Raises CassandraError if there is no such check, or if it cannot be run.
+    Raises CassandraError if the check does not exist or cannot run.
     """
     kind, _, name = check.partition(":")
     if kind == "claim":
@@ -74,7 +74,7 @@ def passes(check: str, folder: Path) -> bool:
 
 
 def _tests_pass(path: Path, expression: str) -> bool:
-    """Whether pytest finds nothing wrong in a file, of the tests that ``-k`` selects."""
+    """Return True if pytest passes on the tests of a file that ``-k`` selects."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-k", expression]
     command = [sys.executable, "-m", "pytest", *options, str(path)]
     run = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
@@ -85,9 +85,9 @@ def _tests_pass(path: Path, expression: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the check passes, 3 if it does not."""
+    """Return 0 if the check passes, 3 if it does not."""
     check, folder = sys.argv[1:] if argv is None else argv
-    warnings.simplefilter("ignore", UnusedElaboratable)  # blocks that a test does not look at
+    warnings.simplefilter("ignore", UnusedElaboratable)  # blocks that a test does not use
     return 0 if passes(check, Path(folder)) else 3
 
 

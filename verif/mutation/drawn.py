@@ -1,16 +1,17 @@
-"""Faults that are drawn: Yosys's ``mutate`` on the exported decoder and encoder.
+"""Drawn faults: Yosys's ``mutate`` on the exported decoder and encoder.
 
 ``python -m cassandra_spec.verif.mutation.drawn [--top decoder|encoder] [--faults 500] [--seed 1]``
-draws faults (a bit of a cell's port that is stuck, inverted, or inverted by another bit), puts all
-of them into one netlist of word-level cells behind an input that chooses one, builds that once, and
-runs the batches of :mod:`cassandra_spec.verif.mutation.batches` with each until something differs
-from what comes out without a fault. What survives is no fault if ABC proves that what it changes
-never leaves the cells around it (:mod:`cassandra_spec.verif.mutation.around`). What is left is
-named, and the command ends with 1.
 
-An interrupted run continues: the journal, ``TOP.jsonl`` in the folder of ``--out``, is of use as
-long as netlist and faults are the same. It says which batches each fault has been through, so after
-a change of the batches only those that are new are run, with the faults that the others left.
+draws faults (a bit of a cell's port is stuck, inverted, or inverted by another bit), puts all of
+them into one netlist of word-level cells behind a selecting input, builds that once, and runs the
+batches of :mod:`cassandra_spec.verif.mutation.batches` with each fault until the output differs. A
+survivor is equivalent if ABC proves that its effect never leaves the cells around it
+(:mod:`cassandra_spec.verif.mutation.around`). Other survivors are named, and the command exits with
+1.
+
+An interrupted run continues: the journal, ``TOP.jsonl`` in the folder of ``--out``, stays valid
+while netlist and faults are the same. It records the batches of each fault, so after a change of
+the batches only new ones run, with the faults that the others left.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from cassandra_spec.verif.mutation.around import stays_inside
 from cassandra_spec.verif.mutation.opened import opened
 
 PORT = "fault"
-"""Input of a faulty netlist that chooses a fault; 0: none."""
+"""Input of a faulty netlist that selects a fault; 0: none."""
 
 _BITS = 10
 DECODER = DecoderConfig(lanes=8)
@@ -50,7 +51,7 @@ TOPS = ("decoder", "encoder")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A fault: in its mode, a bit of a port of a cell; the control bit of the same port, if any."""
+    """A fault: its mode, a bit of a cell's port, and the port's control bit, if any."""
 
     number: int
     mode: str  # const0, const1, inv, cnot0 or cnot1
@@ -61,7 +62,7 @@ class Drawn:
 
     @property
     def change(self) -> str:
-        """What ``mutate`` is told of it, but for the module."""
+        """The fault in the syntax of ``mutate``, without the module."""
         control = "" if self.control is None else f" -ctrlbit {self.control}"
         place = f"-cell {self.cell} -port {self.port} -portbit {self.bit}{control}"
         return f"-mode {self.mode} {place}"
@@ -73,7 +74,7 @@ class Drawn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Faulty:
-    """A netlist with faults to choose from."""
+    """A netlist with selectable faults."""
 
     module: str
     folder: Path
@@ -81,25 +82,25 @@ class Faulty:
 
     @property
     def verilog(self) -> str:
-        """With all faults and the input that chooses."""
+        """Verilog with all faults and the selecting input."""
         return (self.folder / "faulty.v").read_text()
 
     @property
     def netlist(self) -> str:
-        """Without faults, in JSON: cells are those that the faults name."""
+        """The netlist without faults, in JSON; its cells have the names in the faults."""
         return (self.folder / "good.json").read_text()
 
 
 def exported(top: str) -> tuple[str, str]:
-    """Verilog of a top, and the name of its module."""
+    """Return the Verilog of a top, and the name of its module."""
     gateware = DecoderTop(DECODER) if top == "decoder" else EncoderTop(ENCODER)
     return to_verilog(gateware), gateware.module_name
 
 
 def draw(verilog: str, module: str, number: int, seed: int, folder: Path) -> Faulty:
-    """Draw faults and write the netlists; none is of a memory, whose pins other cells have, too.
+    """Draw faults and write the netlists; none is in a memory, whose pins other cells have, too.
 
-    Raises CassandraError if there is no Yosys, or the input cannot name as many faults.
+    Raises CassandraError if Yosys is missing, or the input is too narrow for the faults.
     """
     if not 0 < number < 1 << _BITS:
         raise CassandraError(f"--faults must be from 1 to {(1 << _BITS) - 1}, not {number}")
@@ -117,7 +118,7 @@ def draw(verilog: str, module: str, number: int, seed: int, folder: Path) -> Fau
 
 
 def _read(line: str) -> Drawn:
-    """A line of ``mutate -list``."""
+    """Parse a line of ``mutate -list``."""
     words = re.split(r" (?=-)", line)
     values = {name: value for name, _, value in (word.partition(" ") for word in words[1:])}
     control = values.get("-ctrlbit")
@@ -133,23 +134,23 @@ def _read(line: str) -> Drawn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What became of a fault: the batch in which it showed, or how it was proved to be none."""
+    """The outcome of a fault: the batch that killed it, or the proof that it is equivalent."""
 
     number: int
     what: str
     batch: str = ""
-    proof: str = ""  # what it never leaves
-    timing: bool = False  # what came out was the same, later or earlier
-    ran: tuple[str, ...] = ()  # digests of the batches that it has been through
+    proof: str = ""  # the cells that it never leaves
+    timing: bool = False  # the output was the same, later or earlier
+    ran: tuple[str, ...] = ()  # digests of the batches that ran
 
     @property
     def found(self) -> bool:
-        """By what came out."""
+        """True if the output killed it."""
         return bool(self.batch) and not self.timing
 
 
 class Journal:
-    """Results of faults, by number; the first line says what they are of."""
+    """Results of faults, by number; the first line identifies the netlist and the faults."""
 
     def __init__(self, path: Path, digest: str) -> None:
         self._path = path
@@ -160,13 +161,13 @@ class Journal:
             path.write_text(json.dumps({"digest": digest}) + "\n")
 
     def add(self, result: Result) -> None:
-        """Another result; a later one of the same fault takes the place of the earlier."""
+        """Add a result; it replaces an earlier one of the same fault."""
         self.results.append(result)
         with self._path.open("a") as file:
             file.write(json.dumps(dataclasses.asdict(result)) + "\n")
 
     def latest(self) -> dict[int, Result]:
-        """The result of each fault."""
+        """Return the latest result of each fault."""
         return {result.number: result for result in self.results}
 
 
@@ -177,7 +178,7 @@ def _of_line(line: str) -> Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """A batch, what comes out of it without a fault, and a digest of both."""
+    """A batch, its output without a fault, and a digest of both."""
 
     batch: batches.Batch
     wanted: batches.Seen
@@ -191,9 +192,9 @@ def _work(batch: batches.Batch, gateware: batches.Gateware) -> Work:
 
 
 def tried(top: str, faulty: Faulty, done: Mapping[int, Result], seed: int) -> Iterator[Result]:
-    """Run batches with each fault until one shows it; those that it has been through are left out.
+    """Run batches with each fault until one kills it; skip batches that it has survived.
 
-    ``done`` has earlier results; nothing comes of a fault for which there is nothing to do.
+    ``done`` has earlier results. A fault without remaining batches yields nothing.
     """
     rng = np.random.default_rng(seed)
     gateware: batches.Gateware
@@ -216,10 +217,10 @@ def tried(top: str, faulty: Faulty, done: Mapping[int, Result], seed: int) -> It
 def left_to_run(
     result: Result, fresh: Result, every: Sequence[Work]
 ) -> tuple[Result, Sequence[Work]]:
-    """What is known of a fault, and the batches that may still show it.
+    """Return the known result of a fault, and the batches that may still kill it.
 
-    None if it is proved to be none, or was found by a batch that there still is; all, from the
-    beginning, if that batch is gone.
+    Return None if it is equivalent, or was killed by a batch that still exists. If that batch is
+    gone, all batches run again.
     """
     if result.proof:
         return result, ()
@@ -229,7 +230,7 @@ def left_to_run(
 
 
 def tried_with(gateware: batches.Gateware, result: Result, every: Sequence[Work]) -> Result:
-    """Run batches with the fault in force until one shows it."""
+    """Run batches with the fault active until one kills it."""
     for work in every:
         seen = gateware.seen(work.batch)
         found = seen.what != work.wanted.what
@@ -243,7 +244,7 @@ def tried_with(gateware: batches.Gateware, result: Result, every: Sequence[Work]
 
 
 def prove_survivors(faulty: Faulty, results: Sequence[Result], seconds: int) -> Iterator[Result]:
-    """Those of the results that are proved to be no faults."""
+    """Yield the survivors that are proved equivalent."""
     by_number = {fault.number: fault for fault in faulty.faults}
     (module,) = json.loads(faulty.netlist)["modules"].values()
     netlist = opened(module)
@@ -255,7 +256,7 @@ def prove_survivors(faulty: Faulty, results: Sequence[Result], seconds: int) -> 
 
 
 def summary(top: str, results: Sequence[Result]) -> str:
-    """How many were found, by what, how many are none, and each that is neither."""
+    """Format the numbers of killed and equivalent faults, and name each survivor."""
     found = [r for r in results if r.found]
     timing = [r for r in results if r.timing and not r.proof]
     proved = sum(bool(r.proof) for r in results)
@@ -269,7 +270,7 @@ def summary(top: str, results: Sequence[Result]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw and try; 0 if every fault is found or proved to be none, 1 if one is neither."""
+    """Draw and run; return 0 if every fault is killed or proved equivalent, 1 otherwise."""
     return run_command(_parser, _run, argv)
 
 
@@ -297,7 +298,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def run(top: str, options: argparse.Namespace) -> list[Result]:
-    """All results of a top; what the journal has is not done again."""
+    """Return all results of a top; skip those in the journal."""
     out = options.out.resolve()
     start = time.perf_counter()
     faulty = draw(*exported(top), options.faults, options.seed, out / top)

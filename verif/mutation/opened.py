@@ -1,8 +1,8 @@
-"""A flat netlist with its memories taken out: its cells, and what matters outside of them.
+"""A flat netlist with its memories removed: its cells, and the bits that matter outside.
 
-What a memory is told counts where it is told to write, and what a stream offers counts while it is
-valid, of values the lanes that ``tkeep`` names: gates that are added say so. What is read of a
-memory is free, as far as the logic that writes to it can compute it from any state.
+Write data and address of a memory matter where the write is enabled, stream payloads while they are
+valid, and values in the lanes of ``tkeep``: added gates express that. Read data is free, as far as
+the logic in front of the write port can compute it from any state.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Cell = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opened:
-    """Cells by name, bits that matter outside, initial values, and who drives and uses a bit."""
+    """Cells by name, observed bits, initial values, and driver and readers of each bit."""
 
     cells: Mapping[str, Cell]
     observed: frozenset[Bit]
     initial: Mapping[Bit, str]
     drivers: Mapping[Bit, str]
     users: Mapping[Bit, Collection[str]]
-    free: int  # numbers from here on name no bit
+    free: int  # numbers from here on are unused
 
     def behind(self, cells: Iterable[str], steps: int) -> set[str]:
-        """These cells, and what drives them in a number of steps."""
+        """Return these cells, and their drivers up to a number of steps."""
         found, new = set(cells), set(cells)
         for _ in range(steps):
             inputs = {bit for name in new for bit in pins(self.cells[name], "input")}
@@ -38,14 +38,14 @@ class Opened:
 
 
 def pins(cell: Cell, way: str) -> Iterator[int]:
-    """Bits of a cell's inputs or outputs, but for its clock and constants."""
+    """Yield the bits of a cell's inputs or outputs, except clock and constants."""
     for port, bits in cell["connections"].items():
         if port != "CLK" and cell["port_directions"][port] == way:
             yield from (bit for bit in bits if isinstance(bit, int))
 
 
 def gate(kind: str, inputs: Sequence[Bit], out: Bit) -> dict[str, Any]:
-    """A gate of Yosys with inputs A and B."""
+    """Return a gate of Yosys with inputs A and B."""
     names = "AB"[: len(inputs)]
     return {
         "hide_name": 0,
@@ -58,7 +58,7 @@ def gate(kind: str, inputs: Sequence[Bit], out: Bit) -> dict[str, Any]:
 
 
 def opened(module: Mapping[str, Any]) -> Opened:
-    """Of a module as the JSON of Yosys has it."""
+    """Open a module in the JSON of Yosys."""
     work = _Opening(module)
     memories = [cell for cell in module["cells"].values() if cell["type"].startswith("$mem")]
     for memory in memories:
@@ -95,7 +95,7 @@ def _by_bit(cells: Mapping[str, Cell], way: str) -> dict[Bit, list[str]]:
 
 
 class _Opening:
-    """Cells and observed bits, as they are gathered."""
+    """Cells and observed bits while they are collected."""
 
     def __init__(self, module: Mapping[str, Any]) -> None:
         cells = module["cells"]
@@ -106,7 +106,7 @@ class _Opening:
         self.free = 1 + max((b for bits in nets for b in bits if isinstance(b, int)), default=0)
 
     def observe_writes(self, memory: Cell) -> None:
-        """A memory's pins: data and address where it is enabled, and all others."""
+        """Observe a memory's pins: data and address where it is enabled, and all others."""
         told, width = memory["connections"], int(memory["parameters"]["WIDTH"], 2)
         size = int(memory["parameters"]["ABITS"], 2)
         for port in range(int(memory["parameters"]["WR_PORTS"], 2)):
@@ -122,7 +122,7 @@ class _Opening:
                 self.observed.update(bits)
 
     def observe_ports(self, ports: Mapping[str, Any]) -> None:
-        """Outputs; what a stream offers while it is valid."""
+        """Observe outputs; stream payloads only while they are valid."""
         for name, port in ports.items():
             if port["direction"] == "output":
                 stream, _, part = name.rpartition("_")
@@ -137,9 +137,9 @@ class _Opening:
                 self.observed.update(bits)
 
     def imagine_reads(self, memory: Cell, drivers: Mapping[Bit, str]) -> None:
-        """What is read is nothing, or what the logic in front of the write port makes of any state.
+        """Drive read data with zero, or with the output of the write logic for any state.
 
-        Words that are written in part, by two ports, or are there from the beginning stay free.
+        Words that are written in part, by two ports, or initialised stay free.
         """
         told, settings = memory["connections"], memory["parameters"]
         whole = int(settings["WR_PORTS"], 2) == 1 and len(set(told["WR_EN"])) == 1
@@ -152,7 +152,7 @@ class _Opening:
                 self.cells[f"read_{out}"] = gate("$_AND_", [bit, some], out)
 
     def _copied(self, bits: Sequence[Bit], drivers: Mapping[Bit, str]) -> list[Bit]:
-        """Bits that another copy of the logic in front of these computes of inputs of its own."""
+        """Return bits of a second copy of the logic in front of these bits, with its own inputs."""
         fresh: dict[Bit, Bit] = {bit: bit for bit in "01xz"}
         todo, done = list(bits), set()
         while todo:
@@ -170,7 +170,7 @@ class _Opening:
         return [fresh[bit] for bit in bits]
 
     def _add(self, kind: str, *inputs: Bit) -> Bit:
-        """The output of a new gate."""
+        """Add a gate; return its output."""
         out = self._fresh()
         self.cells[f"observed_{out}"] = gate(kind, inputs, out)
         return out

@@ -1,6 +1,6 @@
-"""A fault in a copy of the gateware: what finds it, and results that are kept.
+"""Trial of a fault in a copy of the gateware, and cached results.
 
-Worker processes run this, so it is no part of the command: Python does not let them import one.
+Worker processes run this module, not the command: Python does not let them import ``__main__``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation
 
 TREE = ("cassandra_spec", "golden", "report", "rtl", "verif", "workers", "tests")
-SETTINGS = "pyproject.toml"  # of pytest
+SETTINGS = "pyproject.toml"  # settings of pytest
 SCRATCH, LOG = "scratch", "log.txt"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What became of a fault: the check that failed (empty: none did), and the time it took."""
+    """The outcome of a fault: the check that failed (empty: none), and the time it took."""
 
     name: str
     caught_by: str
@@ -37,12 +37,12 @@ class Result:
 
 
 def digest_of(mutation: Mutation, sources: str) -> str:
-    """Changes with the fault, and with the digest of :func:`sources_of`."""
+    """Return a digest of the fault and of :func:`sources_of`."""
     return hashlib.sha256(f"{mutation} {sources}".encode()).hexdigest()[:16]
 
 
 def sources_of(root: Path) -> str:
-    """A digest of the files that :func:`tried` copies, the checks among them."""
+    """Return a digest of the files that :func:`tried` copies, including the checks."""
     files = [path for name in TREE for path in (root / name).rglob("*") if path.is_file()]
     digest = hashlib.sha256()
     for path in sorted([*files, root / SETTINGS]):
@@ -52,9 +52,9 @@ def sources_of(root: Path) -> str:
 
 
 def tried(mutation: Mutation, folder: Path) -> Result:
-    """Copy the tree into a new folder, put the fault in, and run the checks until one fails.
+    """Copy the tree into a new folder, apply the fault, and run the checks until one fails.
 
-    Raises CassandraError if a check cannot be run, or fails without the fault, too.
+    Raises CassandraError if a check cannot run, or also fails without the fault.
     """
     tree = folder / "tree"
     for name in TREE:
@@ -77,7 +77,7 @@ def tried(mutation: Mutation, folder: Path) -> Result:
 
 @functools.cache
 def _sound(check: str, sources: str) -> bool:
-    """Whether a check passes on the gateware as it is; asked once in a process."""
+    """Return True if a check passes on the unchanged gateware; cached per process."""
     with tempfile.TemporaryDirectory() as folder:
         return _passes(check, ROOT, Path(folder))
 
@@ -94,27 +94,27 @@ def _passes(check: str, tree: Path, folder: Path) -> bool:
     if run.returncode in (0, 3):
         return run.returncode == 0
     if not check.startswith("claim:") and _of_the_design(run.stderr):
-        return False  # it cannot even be made
+        return False  # the design cannot be built
     raise CassandraError(f"{check} must run, not end with:\n{run.stderr[-2000:]}")
 
 
 def _of_the_design(stderr: str) -> bool:
-    """Whether a run that broke says that the design is wrong, not that something is missing."""
+    """Return True if a failed run reports a fault of the design, not a missing tool."""
     missing = ("CassandraError", "ImportError", "ModuleNotFoundError", "FileNotFoundError")
     return "Error" in stderr and not any(name in stderr for name in missing)
 
 
 def kept(mutation: Mutation, *, out: Path, sources: str) -> Result:
-    """The result of an earlier run if it is still good, else a new one, which is kept.
+    """Return the cached result if it is still valid, else a new one, which is cached.
 
-    Raises CassandraError if the sources here are others than those that the run began with.
+    Raises CassandraError if the sources differ from those at the start of the run.
     """
     file, digest = out / f"{mutation.name}.json", digest_of(mutation, sources)
     if file.exists():
         earlier = Result(**json.loads(file.read_text()))
         if earlier.caught_by and earlier.digest == digest:
             return earlier
-    # A folder of its own: checks of a dead worker run on.
+    # A new folder, because the checks of a dead worker may still run.
     with tempfile.TemporaryDirectory(dir=out / SCRATCH) as name:
         folder = Path(name)
         result = tried(mutation, folder)

@@ -1,3 +1,1 @@
-"""The tools that run simulations: where Verilator is, how suites and Verilated tops are built and
-run.
-"""
+"""Tools for simulations: locate Verilator, build and run suites and Verilated tops."""

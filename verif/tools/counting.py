@@ -1,7 +1,8 @@
-"""Runs that count lines, branches and changes of bits (``make coverage``).
+"""Coverage counting (``make coverage``).
 
-While the variable COUNTS_DIR names a folder, every Verilated top counts, and leaves there its
-source, ``MODULE-HASH.v``, and a file of counts for each run, ``MODULE-HASH.N.dat``.
+While the variable COUNTS_DIR names a folder, every Verilated top counts lines, branches and
+toggles, and writes its source, ``MODULE-HASH.v``, and one file of counts per run,
+``MODULE-HASH.N.dat``, to that folder.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ COUNT_FLAGS = ("--coverage-line", "--coverage-toggle", "--coverage-max-width", "
 
 
 def counts_folder() -> Path | None:
-    """Where counts go; None: nothing is counted."""
+    """Return the folder for counts; None: counting is off."""
     name = os.environ.get("COUNTS_DIR")
     return Path(name).resolve() if name else None
 
 
 def new_counts(source: Path) -> Path | None:
-    """A new file for the counts of a run of this Verilog; None if nothing is counted."""
+    """Return a new file for the counts of a run of this Verilog; None if counting is off."""
     folder = counts_folder()
     if folder is None:
         return None

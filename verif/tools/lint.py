@@ -14,10 +14,10 @@ from cassandra_spec.verif.tools.toolchain import verilator_binary, verilator_env
 
 
 def lint(file_list: Path) -> str:
-    """Warnings and errors of Verilator for the top that ``file_list`` (a ``.f``) describes.
+    """Return Verilator's warnings and errors for the top that ``file_list`` (a ``.f``) describes.
 
-    The top module is named after the file. Sources may have waivers beside them. Returns an empty
-    text if there are none.
+    The top module is named after the file. Sources may have waivers beside them. The text is empty
+    if there are no warnings.
     """
     sources = file_list.read_text(encoding="utf-8").split()
     waivers = ((file_list.parent / source).with_suffix(".vlt") for source in sources)
@@ -40,7 +40,7 @@ def lint(file_list: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Lint every ``.f`` in the folder that is named; 1 if any top has a warning."""
+    """Lint every ``.f`` in a folder; return 1 if any top has a warning."""
     folder = Path((sys.argv[1:] if argv is None else list(argv))[0])
     lists = sorted(folder.glob("*.f"))
     if not lists:

@@ -1,4 +1,4 @@
-"""One builder at a time in a folder, among threads and processes."""
+"""Locks: one builder at a time in a folder, among threads and processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path`` (made if need be); waits while another process has it."""
+    """Hold the lock file ``path`` (created if missing); wait while another process has it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

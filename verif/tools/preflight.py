@@ -1,8 +1,8 @@
-"""What must be on the machine before ``make setup``: checked before anything is downloaded.
+"""Checks of the machine before ``make setup``, before anything is downloaded.
 
-Runs as a script with nothing installed, so it imports the standard library alone.
-``--packages`` prints the Debian packages that are missing (with ``--waves`` also those for FST
-waves, with ``--tools`` those whose tests are skipped without them) for a script to install.
+Runs as a script with nothing installed, so it imports only the standard library. ``--packages``
+prints the missing Debian packages for a script to install (with ``--waves`` also those for FST
+waves, with ``--tools`` those whose tests are skipped without them).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ MINIMUM_PYTHON = (3, 11)
 
 
 def has_venv() -> bool:
-    """The interpreter can make virtual environments with pip in them."""
+    """Return True if the interpreter can create virtual environments with pip."""
     return all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
 
 
 def has_compiler() -> bool:
-    """There is a C++ compiler: ``$CXX`` or g++."""
+    """Return True if ``$CXX`` or g++ exists."""
     return shutil.which(_compiler()) is not None
 
 
 def has_shared_python() -> bool:
-    """The interpreter exists as a shared library, which cocotb loads into the simulation."""
+    """Return True if the interpreter exists as a shared library, which cocotb loads."""
     name = sysconfig.get_config_var("INSTSONAME")
     if not name or ".so" not in name:
         return False
@@ -44,7 +44,7 @@ def has_shared_python() -> bool:
 
 
 def has_header(name: str) -> bool:
-    """The compiler finds the header."""
+    """Return True if the compiler finds the header."""
     command = [_compiler(), "-fsyntax-only", "-x", "c++", "-"]
     code = f"#include <{name}>\n"
     try:
@@ -74,13 +74,13 @@ _NEEDED_FOR_TOOLS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
 
 
 def missing(*, waves: bool = False, tools: bool = False) -> list[tuple[str, str]]:
-    """What is not there, as (thing, Debian package)."""
+    """Return missing things as (thing, Debian package)."""
     checks = _NEEDED + _NEEDED_FOR_WAVES * waves + _NEEDED_FOR_TOOLS * tools
     return [(thing, package) for thing, package, present in checks if not present()]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what is missing; 2 if anything is."""
+    """Print missing things; return 2 if there are any."""
     parser = argparse.ArgumentParser(prog="preflight", description=__doc__)
     parser.add_argument("--waves", action="store_true", help="check what FST waves need, too")
     parser.add_argument("--tools", action="store_true", help="check the tools that tests try, too")

@@ -1,9 +1,9 @@
-"""Running a cocotb suite under Verilator through cocotb-test.
+"""Runs a cocotb suite under Verilator through cocotb-test.
 
 :func:`run_suite` turns an Amaranth component (or Verilog sources) into a Verilated program, runs
-the cocotb tests of a module in it and returns what happened; a failed test raises SuiteError.
-Only the ports of the top are visible to cocotb unless ``internals`` is set, because
-``--public-flat-rw``, which cocotb-test passes by default, costs several times the run time.
+the cocotb tests of a module in it and returns the result; a failed test raises SuiteError. Only the
+ports of the top are visible to cocotb unless ``internals`` is set, because ``--public-flat-rw``,
+which cocotb-test passes by default, costs several times the run time.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from cassandra_spec.verif.tools.toolchain import (
 )
 
 DEFAULT_SEED = 1
-"""Seed of a suite when neither the caller nor the variable SEED chooses one."""
+"""Default seed of a suite, without an argument or the variable SEED."""
 
-_LOG_TAIL = 60  # lines of the log that a failure shows
-_OPTIMISE = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1")  # as fast to run as -Os, and faster to build
+_LOG_TAIL = 60  # lines of the log in an error
+# -O1 is as fast to run as -Os, and faster to build; one file reads its headers once.
+_OPTIMISE = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1", "VM_PARALLEL_BUILDS=0")
 _SET_BY_COCOTB_TEST = (
     "LIBPYTHON_LOC",
     "PYGPI_PYTHON_BIN",
@@ -59,12 +60,12 @@ class SuiteError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuiteResult:
-    """What a suite did."""
+    """The result of a suite."""
 
     tests: tuple[str, ...]  # names of the tests that passed
     seed: int  # COCOTB_RANDOM_SEED; the same seed replays the run
-    log: Path  # everything that Verilator, make and cocotb printed
-    waves: Path | None  # the FST file, if waves were asked for
+    log: Path  # output of Verilator, make and cocotb
+    waves: Path | None  # the FST file, if waves were requested
 
 
 def run_suite(
@@ -85,7 +86,7 @@ def run_suite(
         design: an Amaranth component, or paths of Verilog sources.
         module: importable name of the module with the ``@cocotb.test()`` functions.
         toplevel: name of the top module (an Amaranth component gets it).
-        build_dir: folder of this suite alone; a design that has not changed is not built again.
+        build_dir: folder of this suite only; an unchanged design is not built again.
         seed: random seed of cocotb; None: see :func:`choose_seed`.
         waves: record an FST file, in the folder that the variable WAVES_DIR names, else in
             ``build_dir``; None: if WAVES_DIR names a folder.
@@ -94,7 +95,7 @@ def run_suite(
         internals: make every signal of the design visible to cocotb (slow).
 
     Raises SuiteError with the end of the log if a test fails or the suite did not run, and
-    CassandraError if there is no Verilator, or no headers for waves.
+    CassandraError if Verilator, or a header for waves, is missing.
     """
     build = Path(build_dir).resolve()
     if any(character.isspace() for character in str(build)):
@@ -126,7 +127,7 @@ def run_suite(
 
 
 def choose_seed(seed: int | None = None) -> int:
-    """The given seed, else that of the variable SEED (a number, or ``random``), else 1."""
+    """Return the given seed, else the variable SEED (a number, or ``random``), else 1."""
     if seed is not None:
         return seed
     text = os.environ.get("SEED") or str(DEFAULT_SEED)
@@ -144,7 +145,7 @@ def write_if_changed(path: Path, text: str) -> None:
 
 
 def _waves_file(build: Path, title: str) -> Path:
-    """``title.fst`` in the folder WAVES_DIR, else in ``build``; numbered if that file exists."""
+    """Return ``title.fst`` in the folder WAVES_DIR, else in ``build``; numbered if it exists."""
     folder = Path(os.environ.get("WAVES_DIR") or build).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     title = title.removeprefix("tests.")
@@ -174,7 +175,7 @@ def _visibility_args(internals: bool) -> list[str]:
 
 
 class _Suite(Verilator):
-    """cocotb-test's Verilator flow with our Verilator, its own log file and visible ports only."""
+    """cocotb-test's Verilator flow with our Verilator, its own log file and only ports visible."""
 
     # set by cocotb-test, which has no types
     env: dict[str, str]
@@ -184,7 +185,7 @@ class _Suite(Verilator):
         return self
 
     def __exit__(self, *_: object) -> None:
-        # cocotb-test takes these signals over when it is made and never gives them back
+        # cocotb-test takes these signals over when it is created and never restores them
         signal.signal(signal.SIGINT, self.old_sigint_h)
         signal.signal(signal.SIGTERM, self.old_sigterm_h)
 
@@ -197,7 +198,7 @@ class _Suite(Verilator):
         return self._folder / "log.txt"
 
     def run_to_end(self, extra_env: dict[str, str], fst: Path | None) -> SuiteResult:
-        """Build, run, read the results file."""
+        """Build, run, and read the results file."""
         self.fst = fst
         results = self._folder / "results.xml"
         results.unlink(missing_ok=True)
@@ -221,7 +222,7 @@ class _Suite(Verilator):
             (self._folder / "coverage.dat").replace(counts)
 
     def _set_environment(self, extra_env: Mapping[str, str], results: Path) -> None:
-        """Environment of the commands; cocotb-test's ``set_env`` finds the embedded Python."""
+        """Set the commands' environment; cocotb-test's ``set_env`` finds the embedded Python."""
         chosen = dict(self.env)  # seed and filter; set_env would let the caller's variables win
         self.set_env()
         found = {name: self.env[name] for name in _SET_BY_COCOTB_TEST}
@@ -231,7 +232,7 @@ class _Suite(Verilator):
         self.env["COCOTB_TRUST_INERTIAL_WRITES"] = "1"
 
     def build_command(self) -> list[list[str]]:
-        """Commands that translate, compile and run."""
+        """Return the commands that translate, compile and run."""
         program = self._folder / self.toplevel_module
         run = [str(program)]
         if self.fst:
@@ -240,13 +241,13 @@ class _Suite(Verilator):
         return [self._translate(), make, run]
 
     def _flags(self) -> list[str]:
-        """What all suites have in common, but for waves and further options."""
+        """Return the options that all suites share, except for waves and extra options."""
         libraries = f"-Wl,-rpath,{self.lib_dir} -L{self.lib_dir} -lcocotbvpi_verilator"
         waves = ["--trace-fst", "--trace-structs"] if self.waves else []
         return [
             *[verilator_binary(), "-cc", "--exe", "--vpi", "--prefix", "Vtop"],
             *["--timescale", self.timescale],
-            *["-Wno-lint", "-Wno-fatal"],  # `make lint` is where warnings count
+            *["-Wno-lint", "-Wno-fatal"],  # `make lint` reports warnings
             *["-LDFLAGS", libraries, *waves, *self.compile_args],
         ]
 
@@ -259,7 +260,7 @@ class _Suite(Verilator):
         ]
 
     def execute(self, cmds: list[list[str]]) -> None:
-        """Run the commands in turn; output goes to the log."""
+        """Run the commands in turn; write their output to the log."""
         for command in cmds:
             with self._log.open("a") as log:
                 log.write(f"$ {' '.join(command)}\n")

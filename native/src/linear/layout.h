@@ -1,4 +1,4 @@
-// Tiles of weights: 16 rows of BF16 patterns to bytes and back (docs/software/native.md has the
+// Tiles of weights: 16 rows of BF16 patterns to bytes and back (docs/software/kernels.md has the
 // pictures). What a kernel of linear/kernels.h reads, written without regard for speed.
 #pragma once
 

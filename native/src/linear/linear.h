@@ -1,5 +1,5 @@
 // Linear layers y = W x for 1 to 128 rows of x: weights in fixed-width forms, kept in the order in
-// which they are read (docs/software/native.md, "Layouts and kernels").
+// which they are read (docs/software/kernels.md, "Forms of weights").
 //
 // A form is a re-encoding of BF16 values that are known in full when a layer is made: draft or
 // target values as the codec decodes them. Values that a form cannot hold exactly (as numbers) make
@@ -109,7 +109,7 @@ struct Escape {  // a value that a table form keeps aside
     float value;
 };
 
-// How a tile of weights lies in memory (docs/software/native.md has the pictures).
+// How a tile of weights lies in memory (docs/software/kernels.md has the pictures).
 struct LinearLayout {
     Form form = Form::bf16;
     int64_t features = 0;  // in

@@ -61,10 +61,6 @@ def test_drafts_that_stop_early_give_the_same_replies(lm: CassandraForCausalLM) 
     assert found[0] == found[1] == found[2]
     assert drafted[0] > drafted[1] > drafted[2]
     assert drafted[2] <= 1  # one token is drafted before it can be judged
-    with pytest.warns(FutureWarning, match="least_lead is now min_margin"):
-        lm.generate(**batch(*PROMPTS), max_new_tokens=NEW, gamma=8, draft="model", least_lead=1e9)
-    assert lm.report is not None
-    assert lm.report.drafted / lm.report.rounds == drafted[2]
 
 
 def test_a_stop_token_ends_its_reply_alone(lm: CassandraForCausalLM) -> None:
@@ -83,7 +79,7 @@ def test_a_stop_token_ends_its_reply_alone(lm: CassandraForCausalLM) -> None:
 def test_it_is_what_transformers_gives(lm: CassandraForCausalLM) -> None:
     """The shape of what comes out, held to transformers itself: a tiny model in its own passes.
 
-    Its tokens are not ours in general (docs/software/runtime.md); the sizes and the padding are.
+    Its tokens are not ours in general (docs/software/lossless.md); the sizes and the padding are.
     """
     config = copy.deepcopy(lm.network.config)
     config._attn_implementation = "eager"

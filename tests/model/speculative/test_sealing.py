@@ -179,5 +179,5 @@ def test_the_table_of_padding(capsys: pytest.CaptureFixture[str]) -> None:
     assert padding.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 2 * 6
-    document = Path(__file__).parents[3] / "docs/software/kv.md"
+    document = Path(__file__).parents[3] / "docs/results/kv.md"
     assert set(lines) <= set(document.read_text().splitlines())

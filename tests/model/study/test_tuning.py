@@ -212,12 +212,6 @@ def test_bits_by_layer_are_tried_on_the_best(tmp_path: Path) -> None:
     assert tried == {(early, late) for early in (0, 5, 10, 15) for late in (0, 5)}
 
 
-def test_scores_with_the_old_name_of_the_minimum_margin_are_read() -> None:
-    body = _score(12, 1.9).to_dict()
-    old = {"least_lead" if key == "min_margin" else key: value for key, value in body.items()}
-    assert Score.from_dict(old) == Score.from_dict(body) == _score(12, 1.9)
-
-
 def _score(bits: float, speedup: float) -> Score:
     return Score(
         candidate=Candidate(scheme="unary"),

@@ -1,1 +1,1 @@
-"""Bits of registers that change: ``python -m cassandra_spec.verif.dma.soft_errors``."""
+"""Soft errors in registers: ``python -m cassandra_spec.verif.dma.soft_errors``."""

@@ -1,9 +1,9 @@
-"""Soft errors: bits of registers that change in a decoder or an encoder behind its registers.
+"""Soft errors: bit flips in the registers of a decoder or an encoder behind its registers.
 
-Each flip has a number, which with the seed says what happens: some segments, a register, a bit of
-it and a cycle. The segments are done to their end, or until nothing moves. Then the peripheral is
-reset and does others, which must come out as they do without any flip. No burst may ever leave the
-regions of its descriptors.
+Each flip has a number, which with the seed determines some segments, a register, a bit of it and a
+cycle. The segments run to their end, or until nothing moves. Then the peripheral is reset and runs
+other segments, which must come out as without a flip. No burst may ever leave the regions of its
+descriptors.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ OUTCOMES = (
     "wrong, not flagged",
     "stops, not flagged",
 )
-"""What a flip comes to. Flagged: ERROR is not zero, or a packet of values has ``tuser`` set."""
+"""Outcomes of a flip. Flagged: ERROR is not zero, or a packet of values has ``tuser`` set."""
 
 PROMISES = RULES[:3]
-"""Counts of bursts that must stay zero."""
+"""Burst counts that must stay zero."""
 
 _POOL = 64  # works, drawn once
 _BLOCKS = {
@@ -56,23 +56,23 @@ _BLOCKS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hit:
-    """One flip and what came of it."""
+    """A flip and its outcome."""
 
     number: int
     place: str  # register or memory
     outcome: str
-    broken: tuple[str, ...]  # promises
+    broken: tuple[str, ...]  # broken promises
 
     @property
     def block(self) -> str:
-        """The part of the peripheral that the register belongs to."""
+        """The part of the peripheral with the register."""
         return _block(self.place)
 
 
 class Campaign:
     """Flips in one peripheral.
 
-    Raises GatewareError if segments are not right without any flip.
+    Raises GatewareError if segments fail without a flip.
     """
 
     def __init__(self, kind: Kind, seed: int) -> None:
@@ -85,7 +85,9 @@ class Campaign:
                 raise GatewareError(f"segments are not right without a flip (SEED={seed})")
 
     def run(self, numbers: Sequence[int]) -> Iterator[Hit]:
-        """Raises GatewareError with the flip's number if what follows a reset is not right."""
+        """Run flips. Raises GatewareError with the flip's number if the segments after a reset
+        fail.
+        """
         for number in numbers:
             yield self._hit(number)
 
@@ -121,7 +123,7 @@ def _block(place: str) -> str:
 
 
 def table(hits: Sequence[Hit], places: Sequence[tuple[str, int]]) -> str:
-    """Shares of the outcomes by block, and bursts that break a promise."""
+    """Format the shares of the outcomes by block, and the bursts that break a promise."""
     rows = []
     for block in (*sorted({_block(name) for name, _ in places}), "all"):
         mine = [hit for hit in hits if block in (hit.block, "all")]
@@ -161,7 +163,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Flip bits; 1 if a burst left its regions, 2 for bad input."""
+    """Flip bits; return 1 if a burst left its regions, 2 for bad input."""
     return run_command(_parser, _run, argv)
 
 

@@ -1,7 +1,7 @@
-"""A peripheral whose state changes: one bit of one register, in any cycle of some work.
+"""A peripheral with a bit flip in one register, in any cycle of some work.
 
 :class:`Peripheral` is a Verilated decoder or encoder behind its registers, with a program around it
-(``flips.cpp``) that plays software and memory. What it did with a piece of :class:`Work` is a
+(``flips.cpp``) that acts as software and memory. The outcome of a piece of :class:`Work` is a
 :class:`Run`: values or memory, registers, and every access that no descriptor allows.
 """
 
@@ -41,7 +41,7 @@ _NUMBERS = ("step_count", "region_count", "packet_count", "seed", "hang_cycles")
 _WORK = np.dtype([(name, _U8) for name in (*_ADDRESSES, *_NUMBERS)])
 _FLIP = np.dtype([("cycle", _U8), ("place", _U4), ("bit", _U4)])
 RULES = ("outside", "repeated", "broken", "unheld")
-"""What a :class:`Run` counts of bursts and data."""
+"""Counters of a :class:`Run` for bursts and data."""
 
 _COUNTS = (*RULES, "steps", "packets", "flagged", "wrong", "silent")
 _OUTCOME = np.dtype([("cycles", _U8), *((name, _U4) for name in _COUNTS), ("spare", _U4)])
@@ -52,22 +52,22 @@ _SEGMENTS = 2
 
 
 class Script:
-    """What software does, step by step; regions are opened by the step that queues them."""
+    """The software's actions, step by step; the step that queues regions opens them."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, int, int, int]] = []
         self.regions: list[tuple[int, NDArray[np.uint8]]] = []  # base and content
 
     def write(self, register: str, value: int) -> None:
-        """Write a register; what is open then may be accessed."""
+        """Write a register; open regions may be accessed from then on."""
         self._add(_WRITE, register, value)
 
     def read(self, register: str) -> None:
-        """Read a register; :attr:`Run.reads` has what it gave."""
+        """Read a register; :attr:`Run.reads` has the value."""
         self._add(_READ, register, 0)
 
     def finish(self) -> None:
-        """Let descriptors go, and await the interrupt that says that the last one is done."""
+        """Enable the descriptors, and await the interrupt of the last one."""
         self.write("control", compose("control", enable=1))
         self.steps.append((_AWAIT, 0, 0, 0))
         self.read("error")
@@ -89,17 +89,17 @@ class Script:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Segments with all that is needed to bring them through a peripheral."""
+    """Segments with everything that a peripheral needs for them."""
 
     script: Script
-    values: NDArray[np.uint16]  # that come out, or go in
+    values: NDArray[np.uint16]  # output or input values
     packets: NDArray[np.uint32]  # values of each
-    seed: int  # of the pace
+    seed: int  # of the patterns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flip:
-    """A bit that changes."""
+    """A bit flip."""
 
     cycle: int
     place: int  # of :attr:`Peripheral.places`
@@ -108,20 +108,20 @@ class Flip:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """What came of a piece of work."""
+    """The outcome of a piece of work."""
 
     cycles: int
-    outside: int  # bursts outside the regions of descriptors
-    repeated: int  # bursts to words that were accessed before
-    broken: int  # rules of AXI that the top broke about addresses and bursts
-    unheld: int  # data that changed or went away before they were taken
-    stopped: bool  # the interrupt, or an answer of the register port, did not come
+    outside: int  # bursts outside the descriptors' regions
+    repeated: int  # bursts to words accessed before
+    broken: int  # broken AXI rules about addresses and bursts
+    unheld: int  # data that changed or was withdrawn before it was taken
+    stopped: bool  # the interrupt, or an answer of the register port, is missing
     error: int  # the register, and 1 << 32 if a packet of values was flagged
-    data: bytes  # everything else: values, memory, other registers
+    data: bytes  # all other results: values, memory, other registers
 
     @property
     def clean(self) -> bool:
-        """Every rule was kept and nothing was flagged."""
+        """True if every rule was obeyed and nothing was flagged."""
         return not (self.stopped or self.error or any(getattr(self, name) for name in RULES))
 
 
@@ -151,7 +151,7 @@ class Peripheral:
             self._library.cassandra_destroy(self._handle)
 
     def _places(self, top: str) -> Iterator[tuple[str, int]]:
-        """Registers and memories below the top, and their bits."""
+        """Yield registers and memories below the top, with their bits."""
         bits = ctypes.c_uint32()
         for place in range(self._library.cassandra_places(self._handle)):
             found = self._library.cassandra_place(self._handle, place, ctypes.byref(bits))
@@ -160,7 +160,7 @@ class Peripheral:
             yield f"{block}.{name.strip()}", bits.value
 
     def run(self, work: Work, flip: Flip | None = None) -> Run:
-        """Reset, do the work, change a bit on the way."""
+        """Reset, run the work, and flip a bit on the way."""
         steps = np.array(work.script.steps, np.uint32).view(_STEP).ravel()
         decodes = self.kind == "dma"
         memory = [part if decodes else np.zeros_like(part) for _, part in work.script.regions]
@@ -185,12 +185,12 @@ class Peripheral:
         )
 
     def draw(self, rng: np.random.Generator) -> Work:
-        """Random segments; with the right values if they are to be decoded."""
+        """Draw random segments, with the expected values if they are decoded."""
         return _decoding(rng) if self.kind == "dma" else _encoding(rng)
 
 
 def _region_table(script: Script, memory: Sequence[NDArray[np.uint8]]) -> NDArray[Any]:
-    """The regions of a script as ``flips.cpp`` reads them; their bytes are in ``memory``."""
+    """Return the regions of a script as ``flips.cpp`` reads them; their bytes are in ``memory``."""
     table = np.zeros(len(memory), _REGION)
     for row, (base, part), room in zip(table, script.regions, memory, strict=True):
         row["base"], row["bytes"], row["data"] = base, part.size, room.ctypes.data
@@ -198,7 +198,7 @@ def _region_table(script: Script, memory: Sequence[NDArray[np.uint8]]) -> NDArra
 
 
 def _work_entry(work: Work, arrays: tuple[NDArray[Any], ...]) -> NDArray[Any]:
-    """Work as ``flips.cpp`` reads it; the arrays must outlive the call."""
+    """Return work as ``flips.cpp`` reads it; the arrays must outlive the call."""
     steps, regions, _, _, packets = map(len, arrays)
     entry = np.zeros((), _WORK)
     for name, array in zip(_ADDRESSES, arrays, strict=True):
@@ -210,7 +210,7 @@ def _work_entry(work: Work, arrays: tuple[NDArray[Any], ...]) -> NDArray[Any]:
 
 
 def _place(rng: np.random.Generator, number: int) -> int:
-    """An address of its own, often shortly before the border of a page."""
+    """Return an address of its own, often shortly before the border of a page."""
     return (number + 1 << 36) + 4096 * int(rng.integers(1, 1 << 20)) - 32 * int(rng.integers(20))
 
 
@@ -235,7 +235,7 @@ def _decoding(rng: np.random.Generator) -> Work:
             content = np.ascontiguousarray(getattr(segment, name))
             base = _place(rng, len(script.regions))
             script.describe(name, base, content.size)
-            # the verification region of a draft is described, but must not be read
+            # a draft's verification region is described, but must not be read
             if name == "speculation" or (job.target and content.size):
                 script.regions.append((base, content))
         script.write("start", compose("start", push=1))

@@ -1,1 +1,0 @@
-"""Checks of the closed forms: an event model, and SCALE-Sim."""

@@ -1,0 +1,39 @@
+"""The commands of the tutorial "Run a model", on a tiny model in place of SmolLM2."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cassandra_spec.casspec.__main__ import main
+from tests.model.tiny import write_model
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/tutorials/run-a-model.md"
+
+
+def commands() -> list[list[str]]:
+    """Words of each ``casspec`` command in the page's blocks of code."""
+    found = re.findall(r"^    casspec (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [shlex.split(words) for words in found]
+
+
+def test_the_commands_of_the_tutorial_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path / "tiny", max_position_embeddings=4096)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    replies = []
+    for words in commands():
+        given = ["tiny" if word == "smollm2" else word for word in words]
+        assert main(given) == 0, words
+        said = capsys.readouterr().out
+        if words[0] == "generate":
+            replies.append(said.partition("\n\n")[0])
+    assert len(replies) == 4
+    assert replies[0].strip()
+    assert len(set(replies)) == 1, "drafts, their absence and a table give one reply"
+    assert (tmp_path / "reply.html").is_file()
