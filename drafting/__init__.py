@@ -3,6 +3,7 @@
 Nothing here needs torch. ``docs/development.md``, "Add a draft method", says how the parts fit.
 """
 
+from cassandra_spec.drafting.choosing import Chooser, Score, score
 from cassandra_spec.drafting.costs import pass_costs
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
@@ -24,6 +25,7 @@ from cassandra_spec.drafting.policy import (
     fixed_plan,
     make_policy,
 )
+from cassandra_spec.drafting.processors import Bias, Penalties, Processor, ProcessorState
 from cassandra_spec.drafting.proposal import (
     ALTERNATIVES,
     COPIES,
@@ -94,8 +96,10 @@ __all__ = [
     "TARGET",
     "AdaptivePolicy",
     "Backend",
+    "Bias",
     "Candidates",
     "Choice",
+    "Chooser",
     "Copies",
     "Costs",
     "Count",
@@ -121,8 +125,11 @@ __all__ = [
     "OneByOne",
     "Outcome",
     "PassCosts",
+    "Penalties",
     "Plan",
     "Policy",
+    "Processor",
+    "ProcessorState",
     "Prompt",
     "Proposal",
     "ReadBytes",
@@ -131,6 +138,7 @@ __all__ = [
     "ReplyText",
     "Report",
     "Sampling",
+    "Score",
     "Sequences",
     "Session",
     "Settings",
@@ -157,6 +165,7 @@ __all__ = [
     "native_figures",
     "pass_costs",
     "probabilities",
+    "score",
     "stop_tokens",
     "verify",
 ]

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cassandra_spec.drafting.choosing import Chooser
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
-from cassandra_spec.drafting.levels import Choice, LevelDrafter, accept_greedy
+from cassandra_spec.drafting.levels import Choice, LevelDrafter
 from cassandra_spec.drafting.low import BRANCHES, Candidates, LowDrafter
 from cassandra_spec.drafting.policy import PassCosts, make_policy
 from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
 from cassandra_spec.drafting.replies import cut_at_end
-from cassandra_spec.drafting.sampling import draw, probabilities, verify
-from cassandra_spec.drafting.settings import GREEDY, Sampling, Settings
-from cassandra_spec.golden import CassandraError
+from cassandra_spec.drafting.sampling import draw, likeliest, probabilities
+from cassandra_spec.drafting.settings import Settings
 
 MOST = 8
 """The most nodes that the adaptive policy plans."""
@@ -96,16 +96,6 @@ class PassView:
         self._passes.keep([row - 1 for row in path])
 
 
-def likeliest(logits: NDArray[np.float32], count: int) -> list[int]:
-    """The ``count`` likeliest tokens by logits [vocabulary]; of equals the smaller first."""
-    count = min(count, len(logits))
-    least = np.partition(logits, -count)[-count]
-    some = np.flatnonzero(logits >= least)
-    order = np.argsort(-logits[some], kind="stable")[:count]
-    found: list[int] = some[order].tolist()
-    return found
-
-
 def _second(best: list[int], token: int) -> int:
     return best[1] if best[0] == token else best[0]
 
@@ -175,9 +165,10 @@ def decode(
     """
     random = np.random.default_rng(settings.seed)
     drafter = make(session, settings, random, table)
+    chooser = Chooser(prompt, settings, random)
     session.commit(len(prompt))
-    p = probabilities(session.prompt(prompt), settings.sampling)
-    emitted, over = cut_at_end([draw(p[0], random)], settings.stop_tokens, ends)
+    token = chooser.first(np.asarray(session.prompt(prompt))[0])
+    emitted, over = cut_at_end([token], settings.stop_tokens, ends)
     session.commit(len(prompt))
     context, left = [*prompt, *emitted], settings.max_tokens - 1
     counters.add_reply(len(prompt))
@@ -186,7 +177,7 @@ def decode(
         position = len(context) - 1
         proposal = drafter.propose(context, left - 1)
         logits = np.asarray(session.target(context[-1], proposal.nodes, position))
-        path, last = _accept(proposal, logits, settings.sampling, random)
+        path, last = chooser.choose(proposal, logits)
         session.keep(path)
         tokens = [*(proposal.nodes[at].token for at in path), last]
         emitted, over = cut_at_end(tokens, settings.stop_tokens, ends)
@@ -199,21 +190,6 @@ def decode(
         left -= len(emitted)
         yield emitted
     _count_memory(session, counters)
-
-
-def _accept(
-    proposal: Proposal, logits: NDArray[np.float32], sampling: Sampling, random: np.random.Generator
-) -> tuple[tuple[int, ...], int]:
-    """The nodes that are accepted, and the token to emit after them."""
-    p = probabilities(logits, sampling)
-    if sampling == GREEDY:
-        best = p.argmax(-1).tolist()
-        path = accept_greedy(proposal.nodes, best)
-        return path, best[path[-1] + 1 if path else 0]
-    if not proposal.is_chain:
-        raise CassandraError("a proposal must be a chain under sampling, not a tree")
-    n, last = verify(p, proposal.q(p.shape[-1]), proposal.tokens, random)
-    return tuple(range(n)), last
 
 
 def _seen(

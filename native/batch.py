@@ -11,18 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cassandra_spec.drafting import (
-    GREEDY,
-    Counters,
-    Emitted,
-    Outcome,
-    Settings,
-    draw,
-    probabilities,
-)
+from cassandra_spec.drafting import Chooser, Counters, Emitted, Outcome, Settings
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
@@ -123,15 +112,18 @@ class Batch:
         self._speculated = sequence
         counters = self._counters if sequence.trace is None else sequence.trace
         rest = sequence.left, sequence.settings, counters
-        tokens = self._engine.run_round(slot, sequence.tokens, *rest, begins=begins)
+        chooser = sequence.chooser if sequence.settings.needs_logits else None
+        tokens = self._engine.run_round(
+            slot, sequence.tokens, *rest, begins=begins, chooser=chooser
+        )
         sequence.position += len(tokens)
         return [self._emit(slot, token) for token in tokens]
 
     def _pass(self) -> list[Emitted]:
         counts = self._share_rows()
         ready = [slot for slot, each in self._running.items() if counts[slot] == each.waiting]
-        ready.sort(key=lambda slot: self._running[slot].sampled)
-        drawn = sum(self._running[slot].sampled for slot in ready)
+        ready.sort(key=lambda slot: self._running[slot].settings.needs_logits)
+        drawn = sum(self._running[slot].settings.needs_logits for slot in ready)
         rows = self._rows(counts, ready)
         best, logits = self._engine.run_rows(rows, last=len(ready), drawn=drawn)
         for slot, count in counts.items():
@@ -139,7 +131,7 @@ class Batch:
         greedy = len(ready) - drawn
         tokens = best[:greedy]
         for slot, row in zip(ready[greedy:], logits, strict=True):
-            tokens.append(self._running[slot].draw(row))
+            tokens.append(self._running[slot].chooser.first(row))
         for slot in ready:
             self._trace(self._running[slot])
         return [self._emit(slot, token) for slot, token in zip(ready, tokens, strict=True)]
@@ -197,7 +189,7 @@ class _Sequence:
         self.position = cached  # of the first token that was in no pass yet
         self.cached, self.settings, self.trace = cached, settings, trace
         self._begin, self._end = len(prompt), len(prompt) + settings.max_tokens
-        self._random = np.random.default_rng(settings.seed)
+        self.chooser = Chooser(prompt, settings)  # of tokens that need logits
 
     @property
     def read(self) -> list[int]:
@@ -220,18 +212,9 @@ class _Sequence:
         return self._end - len(self.tokens)
 
     @property
-    def sampled(self) -> bool:
-        """Whether tokens are drawn from logits."""
-        return self.settings.sampling != GREEDY
-
-    @property
     def speculates(self) -> bool:
         """Whether a round can be next."""
         return self.settings.gamma != 0 and self.waiting == 1
-
-    def draw(self, logits: NDArray[np.float32]) -> int:
-        """The next token by its logits, float32 [vocabulary]."""
-        return draw(probabilities(logits[None], self.settings.sampling)[0], self._random)
 
     def emit(self, token: int) -> bool:
         """Take the next token; whether the sequence ends with it."""
